@@ -1,0 +1,97 @@
+# What can be done here. All that is needed is make and Python 3.11 or newer; everything else goes into .venv.
+
+SHELL := /bin/sh
+VENV := .venv
+# Where the tools are; tox names its own directory here.
+BIN := $(VENV)/bin
+CONFIG := config/broker.xml
+
+# The newest Python that starts (a name alone proves nothing: version switchers put names there that do not).
+find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 python; do \
+	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; break; fi; done
+
+# The modules that belong to trial are those that import it; pytest runs the others.
+trial_files = grep -rlE '^(from|import) twisted\.trial' --include='test_*.py' tests | sort
+
+.PHONY: help run test suite lint types imports docs-check bench format clean check-lint check-types check-imports
+
+help:
+	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...)'
+	@echo 'make test        all tests: trial for those on the reactor, pytest for the rest'
+	@echo 'make lint        ruff: mistakes and format; make format mends the format'
+	@echo 'make types       mypy --strict'
+	@echo 'make imports     import-linter: who may import whom'
+	@echo 'make docs-check  the tests that hold the documentation to the code'
+	@echo 'make bench       our broker beside its peers, where they are installed; needs a C compiler'
+	@echo 'make clean       remove what tools have made, .venv included'
+
+run: $(VENV)/.installed
+	@exec $(BIN)/stompring run --config $(CONFIG)
+
+test: $(VENV)/.installed-test
+	@$(MAKE) --no-print-directory suite
+
+# With the tools that are there already. Both runners run, whichever fails.
+suite:
+	@files=$$($(trial_files)); status=0; \
+	if [ -n "$$files" ]; then \
+		modules=$$(echo "$$files" | sed 's|/|.|g; s|\.py$$||'); \
+		$(BIN)/python -m twisted.trial $$modules || status=1; \
+	fi; \
+	$(BIN)/python -m pytest $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
+	exit $$status
+
+docs-check: $(VENV)/.installed-test
+	$(BIN)/python -m pytest $$(find tests -path 'tests/docs/test_*.py' -o -name 'test_*docs*.py' | sort)
+
+lint types imports: $(VENV)/.installed-check
+	@$(MAKE) --no-print-directory check-$@
+
+check-lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+check-types:
+	$(BIN)/mypy --strict -p stompring
+
+check-imports:
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-check
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.whole_broker $(BENCH_OPTIONS)
+
+clean:
+	rm -rf $(VENV) .tox build dist *.egg-info _trial_temp* tests/end_to_end/clients/node_modules
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@python=$$($(find_python)); \
+	if [ -z "$$python" ]; then \
+		echo 'stompring needs Python 3.11 or newer, and none is on the PATH.' >&2; \
+		echo 'Debian and Ubuntu: apt-get install python3 python3-venv; others: see the Python project'"'"'s downloads.' >&2; \
+		exit 1; \
+	fi; \
+	if ! $$python -c 'import ensurepip, venv' >/dev/null 2>&1; then \
+		version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+		echo "$$python cannot make virtual environments: its modules venv and ensurepip are missing." >&2; \
+		echo "Debian and Ubuntu: apt-get install python$$version-venv" >&2; \
+		exit 1; \
+	fi; \
+	echo "$$python -m venv $(VENV)"; \
+	$$python -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# One stamp for each set of dependencies, older than the files that name them when those have changed.
+$(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
+	@echo 'installing stompring and what it needs into $(VENV)'
+	@$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-%: setup.cfg pyproject.toml | $(VENV)/bin/python
+	@echo 'installing stompring and what $* needs into $(VENV)'
+	@$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --editable '.[$*]'
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,57 @@
+"""The error families of the house. Each is caught in exactly one place.
+
+``ProtocolError`` and ``Refused`` become an ERROR frame in ``session``; ``ConfigurationError`` stops a start or a
+reload in ``cli``; ``StoreError`` belongs to the store. Anything else that escapes is a bug of ours, is logged with
+its traceback and closes only the connection it happened on.
+"""
+
+from __future__ import annotations
+
+
+class ProtocolError(Exception):
+    """The peer broke a rule of STOMP. The text names the rule, the header and the limit.
+
+    ``receipt`` is the receipt that the faulty frame asked for, where that could be read in spite of the fault.
+    """
+
+    def __init__(self, text: str, receipt: bytes | None = None) -> None:
+        super().__init__(text)
+        self.receipt = receipt
+
+
+class Refused(Exception):
+    """A well-formed request that the broker will not do. The text is the reason, fit to be shown to a user.
+
+    ``status`` is the HTTP status with which the management API answers the same refusal.
+    """
+
+    def __init__(self, reason: str, status: int = 409) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class NotFound(Refused):
+    """The named address, queue, message or subscription does not exist."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, status=404)
+
+
+class ConfigurationError(Exception):
+    """broker.xml says something that cannot be. ``str()`` gives ``file:line: text``."""
+
+    def __init__(self, text: str, file: str | None = None, line: int | None = None) -> None:
+        self.text = text
+        self.file = file
+        self.line = line
+        place = "".join(f"{part}:" for part in (file, line) if part is not None)
+        super().__init__(f"{place} {text}" if place else text)
+
+
+class StoreError(Exception):
+    """A file of the store could not be read or written."""
+
+    def __init__(self, text: str, path: str, position: int) -> None:
+        super().__init__(f"{path} at {position}: {text}")
+        self.path = path
+        self.position = position
