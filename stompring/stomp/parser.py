@@ -1,0 +1,290 @@
+"""Bytes to frames: sans-IO, incremental, and the first room on the way of every message.
+
+Theory of operation. Whole frames are read where they lie, in the bytes object that came from the socket, by the
+loop of `Parser.feed`. What is left over at the end of a read is held back in one of a few ways, and `_resume`
+takes it up with the next read:
+
+- inside a header block: a `HeadScan` remembers how far it looked;
+- inside a body: its head is decoded, and only what is new is counted or searched;
+- not looked at yet: an opening frame was handed out, and how the rest is read depends on the version.
+
+So no byte is searched again and again, and a body that comes in many reads is copied once into the buffer and once
+out of it. What the parser says of a stream of bytes (frames, then perhaps one error) does not depend on how the
+stream is cut into reads.
+
+A limit that is passed is an error at once. A header block that breaks another rule is an error when its frame ends
+in NUL: what never becomes a frame is not answered.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from stompring.errors import ProtocolError
+from stompring.stomp.decode import decode_plain
+from stompring.stomp.frame import Head
+from stompring.stomp.gap import skip_line_ends
+from stompring.stomp.heads import HeadReader, MalformedHead
+from stompring.stomp.scan import HeadLimits, HeadScan
+from stompring.stomp.show import shown
+from stompring.stomp.spec import CONNECT_COMMANDS, CR, LF
+
+Frames = list[tuple[Head, bytes]]
+
+
+class _Held(IntEnum):
+    """What is held back."""
+
+    NOTHING = 0
+    UNREAD = 1  # bytes that were not looked at yet
+    OPENED = 2  # the same, and they are not looked at before `negotiated`
+    HEAD = 3  # the beginning of a header block
+    COUNTED_BODY = 4
+    BODY = 5  # one that ends in NUL
+    FAULT = 6  # an error, until the NUL of its frame comes
+    DEAF = 7
+
+
+class Parser:
+    """Reads one connection's frames.
+
+    ``max_body_length`` is bytes of a body, ``max_headers`` header lines of a frame, ``max_header_length`` bytes of
+    one line without its line feed.
+
+    ``error`` is set once, when the peer breaks a rule: `feed` still returns the frames before the fault, and from
+    then on discards everything.
+    """
+
+    __slots__ = ("_buffer", "_fault", "_head", "_heads", "_held", "_max_body", "_scan", "error")
+
+    def __init__(self, max_body_length: int, max_headers: int, max_header_length: int) -> None:
+        self.error: ProtocolError | None = None
+        self._max_body = max_body_length
+        self._heads = HeadReader(HeadLimits(max_headers, max_header_length), max_body_length)
+        self._held = _Held.NOTHING
+        self._buffer = bytearray()
+        self._scan: HeadScan | None = None  # of the block in the buffer
+        self._head: Head | None = None  # of the body in the buffer
+        self._fault: ProtocolError | None = None
+
+    @property
+    def version(self) -> bytes | None:
+        """The version whose rules hold, None until `negotiated`."""
+        return self._heads.version
+
+    def negotiated(self, version: bytes) -> None:
+        """From now on frames are those of ``version``. Call ``feed(b"")`` to go on with what came already."""
+        self._heads.negotiated(version)
+        if self._held in (_Held.OPENED, _Held.HEAD):
+            self._held = _Held.UNREAD
+
+    def discard(self) -> None:
+        """Ignore all further input, and forget what is held back."""
+        self._held = _Held.DEAF
+        self._buffer = bytearray()
+        self._heads.memo.clear()
+
+    def feed(self, data: bytes) -> Frames:
+        """The frames that ``data`` completes. Never raises `ProtocolError`: see ``error``.
+
+        Before `negotiated` it is one frame at most, and none after CONNECT or STOMP: the rest waits.
+        """
+        frames: Frames = []
+        start = 0
+        if self._held:
+            data, start = self._resume(data, frames)
+        heads = self._heads
+        known = heads.memo.heads.get
+        find = data.find
+        size = len(data)
+        missed = 0
+        while start < size:
+            if data[start] == LF:  # most clients send one after each frame
+                start += 1
+                if start == size:
+                    break
+            if data[start] <= CR:
+                start = self._skip(data, start)
+                if start == size:
+                    break
+            stop = find(heads.end, start)
+            block = data[start:stop] if stop > 0 else b""
+            head = known(block)
+            if head is not None:
+                start = stop + len(heads.end)
+            else:
+                missed += 1
+                head = decode_plain(block, heads.limits) if heads.plain else None
+                if head is not None and head.content_length <= self._max_body:
+                    start = stop + 2
+                    if head.command == b"SEND":
+                        heads.memo.keep(block, head)
+                else:
+                    head = self._read_head(data, start, stop)
+                    if head is None:
+                        break
+                    start = heads.body
+            length = head.content_length
+            if length >= 0:
+                stop = start + length
+                if stop >= size:
+                    self._hold_body(head, data, start)
+                    break
+                if data[stop]:
+                    self._fail(_wrong_length(head, data[stop]))
+                    break
+            else:
+                stop = find(b"\0", start)
+                if stop < 0 or stop - start > self._max_body:
+                    self._hold_body(head, data, start)
+                    break
+            frames.append((head, data[start:stop]))
+            start = stop + 1
+            if heads.version is None:
+                self._hold(_Held.OPENED if head.command in CONNECT_COMMANDS else _Held.UNREAD, data, start)
+                break
+        heads.memo.hits += len(frames) - missed
+        return frames
+
+    # -- what comes before a body
+
+    def _skip(self, data: bytes, start: int) -> int:
+        """The offset of the next frame's first byte, or the end of ``data``.
+
+        A CR that the read cuts from its LF counts as a first byte: held back, it is looked at again with the next.
+        """
+        try:
+            return skip_line_ends(data, start)
+        except ProtocolError as fault:
+            self._fail(fault)
+            return len(data)
+
+    def _read_head(self, data: bytes, start: int, stop: int) -> Head | None:
+        """The head at ``start``; None when its block is cut off, and held back, or refused."""
+        try:
+            head = self._heads.read(data, start, stop)
+        except MalformedHead as fault:
+            self._fault = fault
+            self._held = _Held.FAULT
+            self._await_end(data, self._heads.body)
+            return None
+        except ProtocolError as fault:
+            self._fail(fault)
+            return None
+        if head is None:
+            self._hold(_Held.HEAD, data, start)
+            self._scan = self._heads.scan()
+            self._scan_on()
+        return head
+
+    # -- holding back
+
+    def _hold(self, held: _Held, data: bytes, start: int) -> None:
+        self._held = held
+        self._buffer = bytearray(memoryview(data)[start:])
+
+    def _scan_on(self) -> bool:
+        """True when the header block in the buffer is complete."""
+        assert self._scan is not None
+        try:
+            return self._scan.advance(self._buffer)
+        except ProtocolError as fault:
+            self._fail(fault)
+            return False
+
+    def _hold_body(self, head: Head, data: bytes, start: int) -> None:
+        self._head = head
+        if head.content_length >= 0:
+            self._hold(_Held.COUNTED_BODY, data, start)
+        elif len(data) - start > self._max_body:
+            self._fail(_too_long(head, self._max_body))
+        else:
+            self._hold(_Held.BODY, data, start)
+
+    def _fail(self, fault: ProtocolError) -> None:
+        self.error = fault
+        self.discard()
+
+    # -- going on
+
+    def _resume(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
+        """Take up what is held back. Returns the bytes that `feed` goes on with, and from where."""
+        held = self._held
+        if held is _Held.COUNTED_BODY:
+            return self._resume_counted(data, frames)
+        if held is _Held.BODY:
+            return self._resume_body(data, frames)
+        if held is _Held.UNREAD or (held is _Held.HEAD and len(data) >= len(self._buffer)):
+            # The loop looks at a block again from its start, but no more of it than there is that is new.
+            return b"".join((self._take_buffer(), data)), 0
+        if held is _Held.HEAD:
+            self._buffer += data
+            return (self._take_buffer(), 0) if self._scan_on() else (b"", 0)
+        if held is _Held.OPENED:
+            self._buffer += data
+        elif held is _Held.FAULT:
+            self._await_end(data, 0)
+        return b"", 0
+
+    def _take_buffer(self) -> bytes:
+        data = bytes(self._buffer)
+        self._buffer = bytearray()
+        self._held = _Held.NOTHING
+        return data
+
+    def _resume_counted(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
+        head = self._head
+        assert head is not None
+        missing = head.content_length - len(self._buffer)
+        if len(data) <= missing:
+            self._buffer += data
+            return b"", 0
+        if data[missing]:
+            self._fail(_wrong_length(head, data[missing]))
+            return b"", 0
+        return self._finish(head, data, missing, frames)
+
+    def _resume_body(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
+        head = self._head
+        assert head is not None
+        stop = data.find(b"\0")
+        room = self._max_body - len(self._buffer)
+        if stop > room or (stop < 0 and len(data) > room):
+            self._fail(_too_long(head, self._max_body))
+            return b"", 0
+        if stop < 0:
+            self._buffer += data
+            return b"", 0
+        return self._finish(head, data, stop, frames)
+
+    def _finish(self, head: Head, data: bytes, stop: int, frames: Frames) -> tuple[bytes, int]:
+        """``data[:stop]`` is the end of the body that is held back."""
+        self._buffer += memoryview(data)[:stop]
+        frames.append((head, self._take_buffer()))
+        if self._heads.version is not None:
+            return data, stop + 1
+        self._hold(_Held.OPENED if head.command in CONNECT_COMMANDS else _Held.UNREAD, data, stop + 1)
+        return b"", 0
+
+    def _await_end(self, data: bytes, start: int) -> None:
+        """A frame whose headers are refused already brings the error with its NUL."""
+        if data.find(b"\0", start) >= 0:
+            assert self._fault is not None
+            self._fail(self._fault)
+
+
+def _wrong_length(head: Head, byte: int) -> ProtocolError:
+    length, command = head.content_length, shown(head.command)
+    return ProtocolError(
+        f"content-length {length} of {command} is not the length of its body: after {length} bytes stands "
+        f"{shown(bytes([byte]))} and not NUL",
+        head.headers.get(b"receipt"),
+    )
+
+
+def _too_long(head: Head, limit: int) -> ProtocolError:
+    command = shown(head.command)
+    return ProtocolError(
+        f"body too long: that of {command}, without content-length, passes the limit of {limit} bytes",
+        head.headers.get(b"receipt"),
+    )

@@ -1,0 +1,59 @@
+"""Ways to put a stream through a parser, as a session would, and to look at what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from stompring.stomp.parser import Parser
+
+# command, headers in order, content-length, body
+Frame = tuple[bytes, list[tuple[bytes, bytes]], int, bytes]
+
+
+def frame(command: bytes, headers: dict[bytes, bytes], body: bytes = b"", length: int | None = None) -> Frame:
+    """What is expected; ``length`` is taken from the headers if it is not given."""
+    if length is None:
+        length = int(headers.get(b"content-length", b"-1"))
+    return command, list(headers.items()), length, body
+
+
+def opened(
+    version: bytes | None = b"1.2",
+    end: bytes = b"\n",
+    body: int = 10_000,
+    headers: int = 50,
+    line: int = 1_000,
+) -> Parser:
+    """A parser whose connection agreed on ``version``; ``end`` is the line end its CONNECT used."""
+    parser = Parser(max_body_length=body, max_headers=headers, max_header_length=line)
+    if version is not None:
+        assert len(parser.feed(b"CONNECT" + end + b"accept-version:" + version + end + end + b"\0")) == 1
+        parser.negotiated(version)
+    return parser
+
+
+def pieces(stream: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
+    start = 0
+    for cut in [*sorted(cuts), len(stream)]:
+        yield stream[start:cut]
+        start = cut
+
+
+def byte_by_byte(stream: bytes) -> Iterator[bytes]:
+    return pieces(stream, range(1, len(stream)))
+
+
+def read(
+    parser: Parser, reads: Iterable[bytes], version: bytes | None = None
+) -> tuple[list[Frame], str | None]:
+    """All frames, and the error's text. With ``version`` that is agreed on after the first CONNECT or STOMP."""
+    frames: list[Frame] = []
+    for data in reads:
+        got = parser.feed(data)
+        while got:
+            for head, body in got:
+                frames.append((head.command, list(head.headers.items()), head.content_length, body))
+            if version is not None and parser.version is None and frames[-1][0] in (b"CONNECT", b"STOMP"):
+                parser.negotiated(version)
+            got = parser.feed(b"")
+    return frames, None if parser.error is None else str(parser.error)

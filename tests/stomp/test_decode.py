@@ -1,0 +1,59 @@
+"""The fast way to read a header block says the same as the careful one, or nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.errors import ProtocolError
+from stompring.stomp.decode import decode, decode_plain
+from stompring.stomp.scan import HeadLimits
+
+LIMITS = HeadLimits(max_headers=3, max_line=40)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [b"SEND", b"ACK\nid:1", b"SEND\na:\nb: c \ncontent-length:7", b"\x01\nurl:http://x:80/", b"CONNECT\na:b"],
+)
+def test_ordinary_blocks(block: bytes) -> None:
+    head = decode_plain(block, LIMITS)
+    assert head is not None and head.plan is None
+    assert repr(head) == repr(decode(block, b"1.2"))
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"",
+        b"SEND\na:\\c",
+        b"SEND\r\na:b\r",
+        b"SEND\na:\0",
+        b"SEND\na",
+        b"SEND\n:b",
+        b"SEND\na:b\na:c",
+        b"SEND\na:\nb:\nc:\nd:",
+        b"SEND\na:" + b"x" * 34,
+        b"SEND\ncontent-length:-1",
+        b"SEND\ncontent-length:",
+        b"SEND\ncontent-length: 1",
+        b"SEND\ncontent-length:" + b"1" * 19,
+    ],
+)
+def test_others(block: bytes) -> None:
+    assert decode_plain(block, LIMITS) is None
+
+
+BLOCKS = st.lists(st.text("ab:\\nc\r\0 1", max_size=5).map(str.encode), max_size=4).map(b"\n".join)
+
+
+@given(st.one_of(BLOCKS, st.binary()), st.sampled_from([b"1.1", b"1.2"]))
+def test_the_same_or_nothing(block: bytes, version: bytes) -> None:
+    head = decode_plain(block, LIMITS)
+    try:
+        careful = decode(block, version)
+    except ProtocolError:
+        assert head is None
+    else:
+        assert head is None or repr(head) == repr(careful)

@@ -1,0 +1,81 @@
+"""What a connection's heads cost to remember, and when that is given up."""
+
+from __future__ import annotations
+
+from stompring.stomp.frame import Head
+from stompring.stomp.memo import HeadMemo
+from tests.stomp.reading import opened
+
+
+def unique(first: int, count: int) -> bytes:
+    return b"".join(b"SEND\nid:%d\n\n\0" % number for number in range(first, first + count))
+
+
+def head() -> Head:
+    return Head(b"SEND", {b"a": b"b"})
+
+
+def test_it_is_bounded() -> None:
+    memo = HeadMemo()
+    for number in range(100_000):
+        memo.hits += 2
+        memo.keep(b"%d" % number, head())
+        assert len(memo.heads) <= 256
+
+
+def test_long_blocks_are_not_kept() -> None:
+    memo = HeadMemo()
+    memo.keep(b"x" * 1025, head())
+    assert memo.heads == {}
+    memo.keep(b"x" * 1024, head())
+    assert len(memo.heads) == 1
+
+
+def test_in_vain_for_a_while_and_then_tried_again() -> None:
+    memo = HeadMemo()
+    for number in range(257):
+        memo.keep(b"%d" % number, head())
+    tried = [b"256"]
+    assert list(memo.heads) == tried  # the one that found it full is kept still
+    for number in range(16_384):
+        memo.keep(b"-%d" % number, head())
+    assert list(memo.heads) == tried
+    memo.keep(b"again", head())
+    assert list(memo.heads) == [*tried, b"again"]
+
+
+def test_worth_it_when_each_was_hit_once() -> None:
+    memo = HeadMemo()
+    for number in range(256):
+        memo.keep(b"%d" % number, head())
+    memo.hits = 256
+    memo.keep(b"one more", head())
+    memo.keep(b"and one more", head())
+    assert list(memo.heads) == [b"one more", b"and one more"]
+
+
+def same(parser_heads: list[Head]) -> bool:
+    first, second = parser_heads
+    return first is second
+
+
+class TestOfAConnection:
+    TWICE = b"SEND\nd:q\n\n\0" * 2
+
+    def test_a_producer_of_unique_headers_does_not_pay(self) -> None:
+        parser = opened()
+        for start in range(0, 400, 10):
+            parser.feed(unique(start, 10))
+        assert not same([head for head, _ in parser.feed(self.TWICE)])
+
+    def test_acks_in_between_do_not_make_it_look_worth_it(self) -> None:
+        parser = opened()
+        for number in range(400):
+            parser.feed(unique(number, 1) + b"ACK\nid:%d\n\n\0" % number * 3)
+        assert not same([head for head, _ in parser.feed(self.TWICE)])
+
+    def test_a_producer_of_both_kinds_goes_on_gaining(self) -> None:
+        parser = opened()
+        for number in range(400):
+            parser.feed(unique(number, 1) + self.TWICE)
+        assert same([head for head, _ in parser.feed(self.TWICE)])
