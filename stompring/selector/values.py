@@ -1,0 +1,179 @@
+"""What comparison and arithmetic mean, at the moment a message is tested.
+
+``None`` is SQL's unknown throughout: a missing property, text that is no number where a number is needed, a value
+of another kind than its partner. Header values are text on the wire, so with conversion on (the default) text is
+read as a number beside a number and as a boolean beside a boolean.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+
+Numeric = int | float
+Value = str | int | float | bool | None
+
+NUMBER_LENGTH = (
+    100  # characters; longer text is not read as a number: int() of long text takes quadratic time
+)
+CACHED_LENGTH = (
+    32  # characters; numbers people send are shorter, and the cache must not hold on to long headers
+)
+CACHED_NUMBERS = 4096
+TEXT_LENGTH = (
+    128 * 1024
+)  # characters of a concatenation: twice the longest header, before joining turns into a bomb
+
+_LEAST_LONG, _GREATEST_LONG = -(2**63), 2**63 - 1
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+)?").fullmatch
+_BOOLEANS = {"true": True, "false": False}
+
+
+def parse_number(text: str) -> Numeric | None:
+    """The number that the text is, or None. Plain decimal notation only: no blanks, underscores, ``inf``, ``0x``."""
+    if len(text) > NUMBER_LENGTH:
+        return None
+    found = _NUMBER(text)
+    if found is None:
+        return None
+    whole = found.lastindex is None
+    return int(text) if whole else float(text)
+
+
+cached_number = lru_cache(CACHED_NUMBERS)(parse_number)
+
+
+def number(value: Value) -> Numeric | None:
+    """The value as a number, text being converted; None when it is none."""
+    if isinstance(value, str):
+        return cached_number(value) if len(value) <= CACHED_LENGTH else parse_number(value)
+    return plain_number(value)
+
+
+def plain_number(value: Value) -> Numeric | None:
+    """The value if it is a number already; None for text, booleans and NaN."""
+    if value is None or isinstance(value, (str, bool)) or value != value:
+        return None
+    return value
+
+
+def boolean(value: Value) -> bool | None:
+    """The value as a boolean: TRUE and FALSE themselves, and their names in any case."""
+    if isinstance(value, str):
+        return _BOOLEANS.get(value.lower()) if len(value) <= 5 else None
+    return plain_boolean(value)
+
+
+def plain_boolean(value: Value) -> bool | None:
+    """The value if it is a boolean already."""
+    return value if value is True or value is False else None
+
+
+def _alike(left: Value, right: Value, text: bool, convert: bool) -> tuple[Value, Value] | None:
+    """Both values as one type, or None where they have none in common. Neither may be None."""
+    if isinstance(left, str) and isinstance(right, str):
+        if text or not convert:
+            return left, right
+        left_number, right_number = number(left), number(right)
+        return (left, right) if left_number is None or right_number is None else (left_number, right_number)
+    if isinstance(left, bool) or isinstance(right, bool):
+        left, right = (
+            (boolean(left), boolean(right)) if convert else (plain_boolean(left), plain_boolean(right))
+        )
+    else:
+        left, right = (number(left), number(right)) if convert else (plain_number(left), plain_number(right))
+    return None if left is None or right is None else (left, right)
+
+
+def equal(left: Value, right: Value, text: bool, convert: bool) -> bool | None:
+    """``left = right``. With ``text`` one side is a string constant, so that strings compare as strings."""
+    if left is None or right is None:
+        return None
+    pair = _alike(left, right, text, convert)
+    return None if pair is None else pair[0] == pair[1]
+
+
+def order(left: Value, right: Value, text: bool, convert: bool) -> int | None:
+    """-1, 0 or 1 as left is less than, equal to or greater than right. Booleans have no order: None."""
+    if left is None or right is None:
+        return None
+    pair = _alike(left, right, text, convert)
+    if pair is None or isinstance(pair[0], bool):
+        return None
+    first, second = pair
+    return int(first > second) - int(first < second)  # type: ignore[operator]  # _alike gives one type
+
+
+def plus(left: Value, right: Value, text: bool, convert: bool) -> str | Numeric | None:
+    """``+`` where nobody knows yet whether it adds or joins: two texts join, unless both are numbers."""
+    if left is None or right is None:
+        return None
+    pair = _alike(left, right, text, convert)
+    if pair is None or isinstance(pair[0], bool):
+        return None
+    first, second = pair
+    if isinstance(first, str) and isinstance(second, str):
+        return first + second if len(first) + len(second) <= TEXT_LENGTH else None
+    return add(first, second)  # type: ignore[arg-type]
+
+
+def _bounded(result: Numeric) -> Numeric | None:
+    """An integer beyond 64 bits becomes a double instead of wrapping around; what is not a number is unknown."""
+    if isinstance(result, int):
+        return result if _LEAST_LONG <= result <= _GREATEST_LONG else float(result)
+    return result if result == result else None
+
+
+def add(left: Numeric | None, right: Numeric | None) -> Numeric | None:
+    return None if left is None or right is None else _bounded(left + right)
+
+
+def subtract(left: Numeric | None, right: Numeric | None) -> Numeric | None:
+    return None if left is None or right is None else _bounded(left - right)
+
+
+def multiply(left: Numeric | None, right: Numeric | None) -> Numeric | None:
+    return None if left is None or right is None else _bounded(left * right)
+
+
+def divide(left: Numeric | None, right: Numeric | None) -> float | None:
+    """Always a double, as in Artemis; a division by zero is infinite (0/0 is unknown)."""
+    if left is None or right is None:
+        return None
+    if right == 0:
+        if left == 0:
+            return None
+        return math.copysign(math.inf, left) * math.copysign(1.0, right)
+    quotient = left / right
+    return quotient if quotient == quotient else None
+
+
+def remainder(left: Numeric | None, right: Numeric | None) -> float | None:
+    """Always a double with the sign of the dividend, as in Java; the remainder by zero is unknown."""
+    if left is None or right is None or right == 0 or math.isinf(left):
+        return None
+    return math.fmod(left, right)
+
+
+def negative(value: Numeric | None) -> Numeric | None:
+    return None if value is None else _bounded(-value)
+
+
+def all3(*parts: bool | None) -> bool | None:
+    """AND in SQL-92's three-valued logic."""
+    if False in parts:
+        return False
+    return None if None in parts else True
+
+
+def any3(*parts: bool | None) -> bool | None:
+    """OR in SQL-92's three-valued logic."""
+    if True in parts:
+        return True
+    return None if None in parts else False
+
+
+def not3(part: bool | None) -> bool | None:
+    """NOT in SQL-92's three-valued logic."""
+    return None if part is None else not part

@@ -1,0 +1,144 @@
+"""XPATH on bodies: the cases that Artemis's users know, and the bounds that keep strangers' bodies harmless."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.selector import InvalidSelector, compile_selector, xpath
+from tests.selector.message import Message, outcome
+
+BODY = b"<root><a key='first' num='1'/><b key='second' num='2'>b</b></root>"
+
+CASES = [
+    ("root/a", True),
+    ("//root/b", True),
+    ("root/c", False),
+    ('//root/b/text()="b"', True),
+    ('//root/b="b"', True),
+    ('//root/b="c"', False),
+    ('//root/b!="c"', True),
+    ("//root/*[@key='second']", True),
+    ("//root/*[@key='third']", False),
+    ("//root/a[@key='first']", True),
+    ("//root/a[@num=1]", True),
+    ("//root/a[@key='second']", False),
+    ("/root/*[@key='first' or @key='third']", True),
+    ("//root/*[@key='third' or @key='forth']", False),
+    ("/root/b='b' and /root/b[@key='second']", True),
+    ("/root/b='b' and /root/b[@key='first']", False),
+    ("not(//root/a)", False),
+    ("not(//root/c)", True),
+    ("//root/a[not(@key='first')]", False),
+    ("//root/a[not(not(@key='first'))]", True),
+    ("string(//root/b)", True),
+    ("string(//root/a)", False),
+    ("sum(//@num) < 10", True),
+    ("sum(//@num) > 10", False),
+    ("//root/a[@num > 1]", False),
+    ("//root/b[@num > 1]", True),
+    # XPath 1.0 section 3.4
+    ("'1' = 1", True),
+    ("1 = 1.0", True),
+    ("//@num = 2", True),
+    ("2 = //@num", True),
+    ("//@num != 2", True),
+    ("//b = 2", False),
+    ("//b < 'x'", False),
+    ("//a/@num < //b/@num", True),
+    ("//b != //a", True),
+    ("//zzz = 'x'", False),
+    ("//zzz = false()", True),
+    ("//a = true()", True),
+    ("//b | //c", True),
+    ("count(//c)", False),
+    ("count(//@num) = 2", True),
+    ("0 div 0", False),
+    ("//b/preceding-sibling::a", True),
+    ("//a/following::b", True),
+    ("//b/preceding::a/@key = 'first'", True),
+    ("root/*[last()]/@key = 'second'", True),
+    ("contains(//b, 'b') and starts-with(//a/@key, 'fi')", True),
+]
+
+
+@pytest.mark.parametrize(("expression", "expected"), CASES)
+def test_expressions(expression: str, expected: bool) -> None:
+    text = "XPATH '" + expression.replace("'", "''") + "'"
+    assert outcome(text, {}, BODY) == ("T" if expected else "F")
+
+
+def test_with_other_conditions() -> None:
+    assert outcome("XPATH 'root/a' AND type = 'xml'", {"type": "xml"}, BODY) == "T"
+    assert outcome("xpath 'root/c' OR type = 'xml'", {}, BODY) == "U"
+
+
+NO_DOCUMENT = {
+    "empty": b"",
+    "text": b"hello",
+    "unclosed": b"<root><a>",
+    "two roots": b"<root/><root/>",
+    "binary": bytes(range(256)),
+    "DTD": b"<!DOCTYPE root><root><a/></root>",
+    "internal entity": b"<!DOCTYPE root [<!ENTITY x 'y'>]><root><a>&x;</a></root>",
+    "external entity": b"<!DOCTYPE root [<!ENTITY x SYSTEM 'file:///etc/passwd'>]><root><a>&x;</a></root>",
+    "DTD in UTF-16": "<?xml version='1.0' encoding='utf-16'?><!DOCTYPE root><root><a/></root>".encode(
+        "utf-16"
+    ),
+    "unknown entity": b"<root><a>&x;</a></root>",
+    "unknown encoding": b"<?xml version='1.0' encoding='klingon'?><root><a/></root>",
+    "too deep": b"<root>" * xpath.BODY_DEPTH + b"<a/>" + b"</root>" * xpath.BODY_DEPTH,
+    "too large": b"<root><a/></root>".ljust(xpath.BODY_LENGTH + 1),
+}
+
+
+@pytest.mark.parametrize("body", NO_DOCUMENT)
+def test_what_is_no_document_matches_neither_way(body: str) -> None:
+    assert outcome("XPATH '/root/a'", {}, NO_DOCUMENT[body]) == "U"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<root><a/></root>".ljust(xpath.BODY_LENGTH),
+        b"<?xml version='1.0' encoding='iso-8859-1'?><root><a>\xe9</a></root>",
+        "<?xml version='1.0' encoding='utf-16'?><root><a/></root>".encode("utf-16"),
+        "<root><a>é</a></root>".encode(),
+        b"<root><a/>" + b"<d>" * (xpath.BODY_DEPTH - 1) + b"</d>" * (xpath.BODY_DEPTH - 1) + b"</root>",
+    ],
+)
+def test_what_is_a_document(body: bytes) -> None:
+    assert outcome("XPATH '/root/a'", {}, body) == "T"
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("//[", r"unexpected '\[' operator"),
+        ("root/", "unexpected end of source"),
+        ("", "at least a token expected|empty|unexpected end"),
+        ("a b", "unexpected name 'b'"),
+        ("foo(1)", "unknown function 'foo'"),
+        ("a:b", "prefix 'a' is not declared"),
+        ("doc('file:///etc/passwd')", "unknown function 'doc'"),
+        ("document('file:///etc/passwd')", "unknown function 'document'"),
+        ("id('x')", "unknown function 'id'"),
+        ("//a[$x = 1]", "variables are not known here"),
+        ("(" * 51 + "1" + ")" * 51, "nested deeper than 50 levels"),
+        ("+".join("1" * 3000), "nested too deeply"),
+        ("9" * 5000, "XPATH"),
+    ],
+)
+def test_what_is_no_expression_is_refused_when_compiling(expression: str, reason: str) -> None:
+    with pytest.raises(InvalidSelector, match=reason) as caught:
+        compile_selector("a = 1 AND XPATH '" + expression.replace("'", "''") + "'")
+    assert caught.value.column == 17
+    assert "\n" not in str(caught.value)
+
+
+def test_an_endless_evaluation_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """18,000 elements, and a step for each within each within each."""
+    monkeypatch.setattr(xpath, "EVALUATION_TIME", 0.02)
+    body = b"<r>" + b"<a><b/></a>" * 9000 + b"</r>"
+    selector = compile_selector("XPATH '//*[//*[//zzz]]' OR n = 1")
+    assert selector.matches(Message({}, body)) is False
+    assert selector.matches(Message({"n": "1"}, body)) is True
