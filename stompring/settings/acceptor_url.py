@@ -1,0 +1,217 @@
+"""The URL of an ``<acceptor>``: where to listen, for what, and with which parameters.
+
+``tcp://127.0.0.1:61613?anycastPrefix=/queue/,queue/;multicastPrefix=/topic/`` listens for STOMP, and
+``http://127.0.0.1:8161`` for metrics, health checks and the management API. Parameters are separated by
+``;`` or ``&``, with blanks and new lines around them as you like, and may be percent-encoded; they are
+called what the fields of `StompAcceptor` are called, in camelCase.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from stompring.settings import units
+from stompring.settings.artemis_names import ACCEPTOR_PARAMETERS, PROTOCOLS, SCHEMES, not_supported
+from stompring.settings.model import FrameLimits, HttpAcceptor, StompAcceptor
+from stompring.settings.nearest import unknown
+from stompring.settings.units import Reader
+
+Acceptor = StompAcceptor | HttpAcceptor
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter: the field it sets, of `StompAcceptor` or of its `FrameLimits`, and how it is read."""
+
+    field: str
+    read: Reader
+    of_frames: bool = False
+
+
+def prefixes(text: str) -> tuple[str, ...]:
+    """The comma-separated prefixes of ``anycastPrefix`` and ``multicastPrefix``."""
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise ValueError("must be prefixes with a comma between each two, as /queue/,queue/")
+    if len(set(found)) < len(found):
+        raise ValueError("names a prefix twice")
+    return found
+
+
+def protocols(text: str) -> tuple[str, ...]:
+    """``protocols``: Artemis's list, in which STOMP must be. It sets nothing."""
+    listed = [part.strip().upper() for part in text.split(",")]
+    for protocol in listed:
+        if protocol not in PROTOCOLS:
+            raise ValueError(f"must be a list of {', '.join(sorted(PROTOCOLS))}")
+    if "STOMP" not in listed:
+        raise ValueError("must include STOMP, the one protocol spoken here")
+    return tuple(listed)
+
+
+_TIME = units.at_least(1, units.milliseconds)
+_ALLOWED = units.at_least(1, units.whole_number, "no limit")
+_FRAME_COUNT = units.at_least(1, units.whole_number)
+_FRAME_BYTES = units.at_least(1, units.byte_size)
+
+STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
+    {
+        "anycastPrefix": Parameter("anycast_prefix", prefixes),
+        "multicastPrefix": Parameter("multicast_prefix", prefixes),
+        "connectionTtl": Parameter("connection_ttl", _TIME),
+        "connectionTtlMin": Parameter("connection_ttl_min", _TIME),
+        "connectionTtlMax": Parameter("connection_ttl_max", _TIME),
+        "heartBeatToConnectionTtlModifier": Parameter(
+            "heart_beat_to_connection_ttl_modifier",
+            units.decimal(1, why="below 1 a client that beats on time would be cut off"),
+        ),
+        "handshake-timeout": Parameter("handshake_timeout", units.at_least(0, units.seconds)),
+        "connectionsAllowed": Parameter("connections_allowed", _ALLOWED),
+        "subscriptionsAllowed": Parameter("subscriptions_allowed", _ALLOWED),
+        "transactionsAllowed": Parameter("transactions_allowed", _ALLOWED),
+        "stompConsumerWindowSize": Parameter(
+            "stomp_consumer_window_size", units.at_least(0, units.byte_size, "no limit")
+        ),
+        "stompPrefetchCount": Parameter(
+            "stomp_prefetch_count",
+            units.at_least(1, units.whole_number, "no limit", "with 0 nothing would ever be delivered"),
+        ),
+        "disableStompServerHeader": Parameter("disable_stomp_server_header", units.boolean),
+        "maxBodyLength": Parameter("max_body_length", _FRAME_BYTES, of_frames=True),
+        "maxHeaders": Parameter("max_headers", _FRAME_COUNT, of_frames=True),
+        "maxHeaderLength": Parameter("max_header_length", _FRAME_BYTES, of_frames=True),
+    }
+)
+
+OLD_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "stompConsumerCredits": "stompConsumerWindowSize",
+        "protocol": "protocols",
+    }
+)
+"""Names of earlier Artemis versions, still taken."""
+
+
+def parse_acceptor(name: str, url: str) -> Acceptor:
+    """The acceptor that ``url`` describes.
+
+    Raises `ValueError` whose text is all that is wrong with it, a fault per line.
+    """
+    place, question, query = url.partition("?")
+    split, host, port = _place(place.strip())
+    if split.scheme == "tcp":
+        return _stomp_acceptor(name, host, port, query)
+    if query:
+        raise ValueError(f"an http acceptor takes no parameters; remove '{question}{query}'")
+    return HttpAcceptor(name, host, port)
+
+
+def _place(url: str) -> tuple[SplitResult, str, int]:
+    if re.search(r"\s", url):
+        raise ValueError("the URL must not contain blanks before its parameters")
+    split = _split(url)
+    if split.scheme not in ("tcp", "http"):
+        raise ValueError(_wrong_scheme(split.scheme, url))
+    if split.path not in ("", "/") or split.fragment or split.username is not None:
+        raise ValueError(f"the URL must be {split.scheme}://host:port?parameters, without path, user or '#'")
+    try:
+        port = split.port
+    except ValueError:
+        raise ValueError("the port must be a number from 0 to 65535") from None
+    if not split.hostname:
+        raise ValueError("the URL names no host: write 127.0.0.1, or 0.0.0.0 for every interface")
+    if port is None:
+        usual = 61613 if split.scheme == "tcp" else 8161
+        raise ValueError(f"the URL names no port, as {split.scheme}://{split.netloc.rstrip(':')}:{usual}")
+    return split, split.hostname, port
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        split = urlsplit(url)
+        if "[" in split.netloc:
+            ipaddress.IPv6Address(split.hostname or "")
+        return split
+    except ValueError as error:
+        raise ValueError(f"not a URL: {error}") from None
+
+
+def _wrong_scheme(scheme: str, url: str) -> str:
+    if scheme in SCHEMES:
+        return f"{scheme}:// ({SCHEMES[scheme]}) is not supported by this version; use tcp:// or http://"
+    return f"'{url}' is not a URL that starts with tcp:// (STOMP) or http:// (metrics, health, management)"
+
+
+def _stomp_acceptor(name: str, host: str, port: int, query: str) -> StompAcceptor:
+    fields: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+    faults: list[str] = []
+    seen: set[str] = set()
+    for key, text in _pairs(query, faults):
+        known = OLD_NAMES.get(key, key)
+        if known in seen:
+            faults.append(f"parameter '{key}' is given twice")
+        seen.add(known)
+        try:
+            parameter, value = _read_parameter(key, known, text)
+        except ValueError as error:
+            faults.append(str(error))
+            continue
+        if parameter is not None:
+            (limits if parameter.of_frames else fields)[parameter.field] = value
+    acceptor = StompAcceptor(name, host, port, **fields, limits=FrameLimits(**limits))
+    faults += _contradictions(acceptor)
+    if faults:
+        raise ValueError("\n".join(faults))
+    return acceptor
+
+
+def _pairs(query: str, faults: list[str]) -> Iterator[tuple[str, str]]:
+    for part in re.split("[;&]", query):
+        key, equals, text = part.partition("=")
+        if key and equals:
+            yield unquote(key.strip()), unquote(text).strip()
+        elif part.strip():
+            faults.append(f"'{part.strip()}' is not a parameter: write name=value")
+
+
+def _read_parameter(key: str, known: str, text: str) -> tuple[Parameter | None, object]:
+    parameter = STOMP_PARAMETERS.get(known)
+    if parameter is None and known != "protocols":
+        raise ValueError(_unknown_parameter(key))
+    try:
+        return parameter, parameter.read(text) if parameter else protocols(text)
+    except ValueError as error:
+        raise ValueError(f"parameter '{key}' is '{text}': {error}") from None
+
+
+def _unknown_parameter(key: str) -> str:
+    if key in ACCEPTOR_PARAMETERS:
+        return not_supported(f"parameter '{key}'", ACCEPTOR_PARAMETERS[key])
+    return unknown(f"unknown parameter '{key}'", key, (*STOMP_PARAMETERS, "protocols"))
+
+
+def _contradictions(acceptor: StompAcceptor) -> Iterator[str]:
+    least, most = acceptor.connection_ttl_min, acceptor.connection_ttl_max
+    if most is not None and least > most:
+        yield f"connectionTtlMin ({least}) is above connectionTtlMax ({most})"
+    for prefix in sorted(set(acceptor.anycast_prefix) & set(acceptor.multicast_prefix)):
+        yield f"'{prefix}' is both an anycastPrefix and a multicastPrefix"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a listener on ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

@@ -1,0 +1,178 @@
+"""From the checked document to the `BrokerConfiguration`; finds contradictions between elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import MappingProxyType
+
+from stompring.settings.acceptor_url import Acceptor, is_loopback, parse_acceptor
+from stompring.settings.document import Node, snake
+from stompring.settings.faults import Faults
+from stompring.settings.match import SettingsRepository, literal_name
+from stompring.settings.model import (
+    AddressConfiguration,
+    AddressSettingEntry,
+    BrokerConfiguration,
+    HttpAcceptor,
+    QueueConfiguration,
+    RoutingType,
+    StompAcceptor,
+    WildcardSyntax,
+)
+from stompring.settings.wildcard import Pattern
+
+USERS_FILE = "users.properties"
+"""The users file where none is named: beside broker.xml."""
+
+
+def assemble(core: Node, faults: Faults) -> BrokerConfiguration:
+    """The configuration that ``core`` describes. Contradictions are noted in ``faults``."""
+    plain = core.leaves()
+    wildcard = _wildcard(core.first("wildcard-addresses"), faults)
+    markers = plain.get("literal_match_markers")
+    settings = tuple(_address_settings(core.within("address-settings"), wildcard, markers, faults))
+    repository = SettingsRepository(settings, wildcard, markers)
+    secure = plain.get("security_enabled", BrokerConfiguration().security_enabled)
+    acceptors = list(_acceptors(core.within("acceptors"), secure, faults))
+    plain["users_file"] = _users_file(faults.file, plain.get("users_file"), secure)
+    return BrokerConfiguration(
+        **plain,
+        file=faults.file,
+        wildcard=wildcard,
+        stomp_acceptors=tuple(found for found in acceptors if isinstance(found, StompAcceptor)),
+        http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
+        address_settings=settings,
+        addresses=tuple(_addresses(core.within("addresses"), repository, faults)),
+    )
+
+
+def _users_file(file: str, said: str | None, secure: bool) -> str | None:
+    if said is None and not secure:
+        return None
+    return str(Path(file).parent / (said or USERS_FILE))
+
+
+def _wildcard(node: Node | None, faults: Faults) -> WildcardSyntax:
+    if node is None:
+        return WildcardSyntax()
+    syntax = WildcardSyntax(**node.leaves())
+    if len({syntax.delimiter, syntax.any_words, syntax.single_word}) < 3:
+        faults.add(node.line, "delimiter, any-words and single-word must be three different characters")
+    return syntax
+
+
+class _Once:
+    """Names that may be given once, with the line that gave them."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._lines: dict[str, int] = {}
+
+    def take(self, what: str, line: int) -> None:
+        """Note a fault where ``what`` was taken before."""
+        if what in self._lines:
+            self._faults.add(line, f"{what} is already given at line {self._lines[what]}")
+        self._lines.setdefault(what, line)
+
+
+def _acceptors(nodes: Iterable[Node], secure: bool, faults: Faults) -> Iterator[Acceptor]:
+    once = _Once(faults)
+    for node in nodes:
+        name, url = node.attributes.get("name"), node.value
+        if name is None or url is None:
+            continue
+        once.take(f"acceptor '{name}'", node.line)
+        try:
+            acceptor = parse_acceptor(name, url)
+        except ValueError as error:
+            for text in str(error).splitlines():
+                faults.add(node.line, f"acceptor '{name}': {text}")
+            continue
+        if acceptor.port:  # port 0 is any free one
+            once.take(f"a listener on {acceptor.host}:{acceptor.port}", node.line)
+        if not is_loopback(acceptor.host):
+            if isinstance(acceptor, HttpAcceptor):
+                faults.add(node.line, _exposed_management(acceptor))
+            elif not secure:
+                faults.add(node.line, _exposed(acceptor))
+        yield acceptor
+
+
+def _exposed_management(acceptor: HttpAcceptor) -> str:
+    return (
+        f"acceptor '{acceptor.name}' listens on {acceptor.host}, beyond this machine, but the management API of "
+        "this version knows no passwords; listen on 127.0.0.1 and put a proxy that does before it"
+    )
+
+
+def _exposed(acceptor: Acceptor) -> str:
+    return (
+        f"acceptor '{acceptor.name}' listens on {acceptor.host}, beyond this machine, with security switched "
+        "off: anybody could use it. To allow it set <security-enabled> to true and add users with "
+        "'stompring user add'; or listen on 127.0.0.1"
+    )
+
+
+def _address_settings(
+    nodes: Iterable[Node], wildcard: WildcardSyntax, markers: str | None, faults: Faults
+) -> Iterator[AddressSettingEntry]:
+    once = _Once(faults)
+    for node in nodes:
+        match = node.attributes.get("match")
+        if match is None:
+            continue
+        once.take(f"address-setting '{match}'", node.line)
+        if literal_name(match, markers) is None:
+            for word in Pattern(match, wildcard).half_wildcards():
+                faults.add(node.line, _half_wildcard(match, word, wildcard))
+        values = node.leaves()
+        least, most = values.get("min_expiry_delay", -1), values.get("max_expiry_delay", -1)
+        if -1 < most < least:
+            faults.add(node.line, f"min-expiry-delay ({least}) is above max-expiry-delay ({most})")
+        yield AddressSettingEntry(match, MappingProxyType(values), node.line)
+
+
+def _half_wildcard(match: str, word: str, wildcard: WildcardSyntax) -> str:
+    return (
+        f"match '{match}': '{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole "
+        f"words, which '{word}' is not; to name such an address literally use <literal-match-markers>"
+    )
+
+
+def _addresses(
+    nodes: Iterable[Node], repository: SettingsRepository, faults: Faults
+) -> Iterator[AddressConfiguration]:
+    once = _Once(faults)
+    for node in nodes:
+        name = node.attributes.get("name")
+        if name is None:
+            continue
+        once.take(f"address '{name}'", node.line)
+        queues: list[QueueConfiguration] = []
+        types: set[RoutingType] = set()
+        for routing_type in RoutingType:
+            holder = node.first(routing_type.lower())
+            if holder is not None:
+                types.add(routing_type)
+                queues += _queues(holder.children, name, routing_type, once, faults)
+        if not types:
+            types.add(repository.lookup(name).default_address_routing_type)
+        yield AddressConfiguration(name, frozenset(types), tuple(queues))
+
+
+def _queues(
+    nodes: Iterable[Node], address: str, routing_type: RoutingType, once: _Once, faults: Faults
+) -> Iterator[QueueConfiguration]:
+    for node in nodes:
+        values = {snake(key): value for key, value in node.attributes.items()}
+        inside = node.leaves()
+        if "user" in values and "user" in inside:
+            faults.add(node.line, "<queue> gives its user twice, as an attribute and as an element")
+        if "name" in values:
+            once.take(f"queue '{values['name']}'", node.line)
+            holder = node.first("filter")
+            condition = holder.attributes.get("string") if holder else None
+            yield QueueConfiguration(
+                **(values | inside), address=address, routing_type=routing_type, filter=condition
+            )

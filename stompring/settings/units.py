@@ -1,0 +1,213 @@
+"""The text of one value in broker.xml or in an acceptor's URL, read into Python.
+
+Every reader takes the text with the blanks around it removed, and raises ``ValueError`` whose message goes on
+from "… is 'text': ". `READERS` has one for each simple type of schema.xsd, under the type's own name.
+
+Byte notation is Artemis's (its ``ByteUtil.convertTextBytes``): a whole number, then ``K``, ``M`` or ``G`` in
+either case, each optionally followed by ``i``, ``b`` or both. All of them count in 1024s: ``10MB``, ``10M``
+and ``10MiB`` are the same 10485760 bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeVar
+
+from stompring.selector import compile_selector
+from stompring.settings.model import DeletionPolicy, FullPolicy, RingPolicy, RoutingType
+
+Reader = Callable[[str], object]
+Choice = TypeVar("Choice", bound=StrEnum)
+
+LARGEST = 2**63 - 1
+"""Artemis keeps sizes and times in a Java long; a larger number is a slip of the keyboard."""
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
+_BYTES = re.compile(r"([0-9]+)\s*(?:([kmg])i?)?b?", re.IGNORECASE | re.ASCII)
+_SCALE = MappingProxyType({"": 1, "k": 1024, "m": 1024**2, "g": 1024**3})
+
+
+def whole_number(text: str) -> int:
+    """A plain whole number that fits in 64 bits."""
+    if not _WHOLE.fullmatch(text):
+        raise ValueError("must be a whole number")
+    # Twenty characters are enough for any 64-bit number; int() of a megabyte of digits is not worth its time.
+    if len(text) > 20 or abs(number := int(text)) > LARGEST:
+        raise ValueError(f"must not exceed {LARGEST}")
+    return number
+
+
+def byte_size(text: str) -> int:
+    """A number of bytes in Artemis's notation; a negative number only as a plain one."""
+    match = _BYTES.fullmatch(text)
+    if match is None:
+        if _WHOLE.fullmatch(text):
+            return whole_number(text)
+        raise ValueError("must be a number of bytes, as 1048576, 100K, 10MB or 1GB")
+    size = whole_number(match[1]) * _SCALE[(match[2] or "").lower()]
+    if size > LARGEST:
+        raise ValueError(f"must not exceed {LARGEST} bytes")
+    return size
+
+
+def milliseconds(text: str) -> int:
+    """A plain number of milliseconds: Artemis knows no units of time."""
+    if not _WHOLE.fullmatch(text):
+        raise ValueError("must be a plain number of milliseconds, without a unit")
+    return whole_number(text)
+
+
+def seconds(text: str) -> int:
+    """A plain number of seconds (``handshake-timeout`` alone counts in them, as in Artemis)."""
+    if not _WHOLE.fullmatch(text):
+        raise ValueError("must be a plain number of seconds, without a unit")
+    return whole_number(text)
+
+
+def boolean(text: str) -> bool:
+    """``true`` or ``false`` in any case. Artemis takes anything else for false; a typing error must not."""
+    value = {"true": True, "false": False}.get(text.lower())
+    if value is None:
+        raise ValueError("must be true or false")
+    return value
+
+
+def at_least(least: int, read: Callable[[str], int], unset: str | None = None, why: str = "") -> Reader:
+    """A reader that takes ``least`` and more, and -1 where ``unset`` says what -1 stands for.
+
+    ``why`` ends the message, for a limit whose reason is not plain to see.
+    """
+    rule = f"must be at least {least}" if unset is None else f"must be -1 ({unset}) or at least {least}"
+
+    def reader(text: str) -> int:
+        number = read(text)
+        if number >= least or (number == -1 and unset is not None):
+            return number
+        raise ValueError(rule + (f"; {why}" if why else ""))
+
+    return reader
+
+
+def decimal(least: float, most: float = math.inf, why: str = "") -> Reader:
+    """A reader of a decimal number from ``least`` to ``most``, both included."""
+    rule = f"must be at least {least:g}" if most == math.inf else f"must be from {least:g} to {most:g}"
+
+    def reader(text: str) -> float:
+        # float() would take "nan", "1e3" and "1_0" as well.
+        number = float(text) if _DECIMAL.fullmatch(text) else math.nan
+        if math.isfinite(number) and least <= number <= most:
+            return number
+        raise ValueError(rule + (f"; {why}" if why else ""))
+
+    return reader
+
+
+def one_of(kind: type[Choice]) -> Callable[[str], Choice]:
+    """A reader of an enumeration's names in any case."""
+
+    def reader(text: str) -> Choice:
+        try:
+            return kind(text.upper())
+        except ValueError:
+            raise ValueError(f"must be one of {', '.join(kind)}") from None
+
+    return reader
+
+
+def words(text: str) -> str:
+    """Any text, also none."""
+    return text
+
+
+def name(text: str) -> str:
+    """A name or a path: not empty."""
+    if not text:
+        raise ValueError("must not be empty")
+    return text
+
+
+def optional_name(text: str) -> str | None:
+    """A name; empty takes back what a less specific entry set (``<expiry-address/>``)."""
+    return text or None
+
+
+def resource_name(text: str) -> str:
+    """The name of an address or a queue: not empty, no ``::``, which joins an address and its queue."""
+    if "::" in text:
+        raise ValueError("must not contain '::', which stands between an address and a queue")
+    return name(text)
+
+
+def selector(text: str) -> str:
+    """A queue's filter, which must be a selector. `InvalidSelector` is a ``ValueError`` and says what is wrong."""
+    compile_selector(name(text))
+    return text
+
+
+def character(text: str) -> str:
+    """One character (``<wildcard-addresses>``)."""
+    if len(text) != 1:
+        raise ValueError("must be exactly one character")
+    return text
+
+
+def markers(text: str) -> str:
+    """The opening and the closing mark of a literal match (``<literal-match-markers>``)."""
+    if len(text) != 2:
+        raise ValueError("must be exactly two characters, the mark before and the mark after, as ()")
+    return text
+
+
+def full_policy(text: str) -> FullPolicy:
+    """``address-full-policy``. PAGE waits for the store."""
+    policy = one_of(FullPolicy)(text)
+    if policy is FullPolicy.PAGE:
+        raise ValueError("PAGE needs persistence, which this version does not have; use BLOCK, DROP or FAIL")
+    return policy
+
+
+def persistence(text: str) -> bool:
+    """``persistence-enabled``. True waits for the store."""
+    if boolean(text):
+        raise ValueError("true needs the store, which this version does not have; set it to false")
+    return False
+
+
+NO_ROOM = "0 would let no message in; use -1 for no limit"
+NO_RING = "a ring of 0 would hold nothing; use -1 for no ring"
+
+READERS: Mapping[str, Reader] = MappingProxyType(
+    {
+        "text": words,
+        "name": name,
+        "optionalName": optional_name,
+        "resourceName": resource_name,
+        "url": name,
+        "filter": selector,
+        "boolean": boolean,
+        "persistence": persistence,
+        "byteLimit": at_least(1, byte_size, "no limit", NO_ROOM),
+        "messageLimit": at_least(1, whole_number, "no limit", NO_ROOM),
+        "ringSize": at_least(1, whole_number, "no ring", NO_RING),
+        "attempts": at_least(1, whole_number, "no limit", "the first delivery is an attempt"),
+        "count": at_least(0, whole_number),
+        "countOrNoLimit": at_least(0, whole_number, "no limit"),
+        "positiveCount": at_least(1, whole_number),
+        "milliseconds": at_least(0, milliseconds),
+        "millisecondsOrUnset": at_least(0, milliseconds, "not set"),
+        "positiveMillisecondsOrUnset": at_least(1, milliseconds, "not set"),
+        "multiplier": decimal(0),
+        "share": decimal(0, 1),
+        "fullPolicy": full_policy,
+        "ringPolicy": one_of(RingPolicy),
+        "deletionPolicy": one_of(DeletionPolicy),
+        "routingType": one_of(RoutingType),
+        "character": character,
+        "markers": markers,
+    }
+)

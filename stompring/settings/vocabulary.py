@@ -1,0 +1,87 @@
+"""schema.xsd as data: which elements and attributes there are, where, and how their texts are read.
+
+The schema is the one list of names. It is shipped with the package and can be trusted, so that the standard
+library's parser may read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from xml.etree import ElementTree
+
+_XS = "{http://www.w3.org/2001/XMLSchema}"
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeRule:
+    """An attribute: the simple type of its value, and whether it must be there."""
+
+    type: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ElementRule:
+    """What an element may hold. ``text`` is the simple type of its text, None where it holds none."""
+
+    text: str | None
+    repeated: bool
+    children: Mapping[str, ElementRule]
+    attributes: Mapping[str, AttributeRule]
+
+
+def schema_bytes() -> bytes:
+    """The shipped schema as it lies in the package."""
+    return files("stompring.settings").joinpath("schema.xsd").read_bytes()
+
+
+@cache
+def root_rules() -> Mapping[str, ElementRule]:
+    """The document's one element, ``configuration``, with all below it."""
+    schema = ElementTree.fromstring(schema_bytes())
+    types = {element.get("name", ""): element for element in schema.iter(f"{_XS}complexType")}
+    return _elements(schema.findall(f"{_XS}element"), types)
+
+
+def _elements(
+    elements: list[ElementTree.Element], types: dict[str, ElementTree.Element]
+) -> Mapping[str, ElementRule]:
+    return MappingProxyType({element.attrib["name"]: _rule(element, types) for element in elements})
+
+
+def _rule(element: ElementTree.Element, types: dict[str, ElementTree.Element]) -> ElementRule:
+    repeated = element.get("maxOccurs") == "unbounded"
+    shape = types.get(element.attrib["type"])
+    if shape is None:
+        return ElementRule(element.attrib["type"], repeated, MappingProxyType({}), MappingProxyType({}))
+    extension = shape.find(f"{_XS}simpleContent/{_XS}extension")
+    attributes = {
+        attribute.attrib["name"]: AttributeRule(attribute.attrib["type"], attribute.get("use") == "required")
+        for attribute in shape.iter(f"{_XS}attribute")
+    }
+    return ElementRule(
+        None if extension is None else extension.attrib["base"],
+        repeated,
+        _elements(list(shape.iter(f"{_XS}element")), types),
+        MappingProxyType(attributes),
+    )
+
+
+def all_elements(
+    rules: Mapping[str, ElementRule], parent: str = ""
+) -> Iterator[tuple[str, str, ElementRule]]:
+    """Every element below ``parent`` as (its parent, its name, its rule)."""
+    for name, rule in rules.items():
+        yield parent, name, rule
+        yield from all_elements(rule.children, name)
+
+
+@cache
+def homes(name: str) -> tuple[str, ...]:
+    """The elements in which ``name`` may stand, in order of the schema."""
+    found = (parent for parent, element, _ in all_elements(root_rules()) if element == name and parent)
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,202 @@
+"""The URLs of acceptors: hosts, ports, parameters, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from stompring.settings.acceptor_url import OLD_NAMES, STOMP_PARAMETERS, is_loopback, parse_acceptor
+from stompring.settings.artemis_names import ACCEPTOR_PARAMETERS
+from stompring.settings.model import FrameLimits, HttpAcceptor, StompAcceptor
+
+BASE = "tcp://127.0.0.1:61613"
+
+
+def stomp(query: str) -> StompAcceptor:
+    acceptor = parse_acceptor("x", f"{BASE}?{query}")
+    assert isinstance(acceptor, StompAcceptor)
+    return acceptor
+
+
+def faults(url: str) -> list[str]:
+    with pytest.raises(ValueError) as caught:
+        parse_acceptor("x", url)
+    return str(caught.value).splitlines()
+
+
+def test_without_parameters_the_defaults_hold() -> None:
+    assert parse_acceptor("x", BASE) == StompAcceptor("x", "127.0.0.1", 61613)
+    assert parse_acceptor("x", BASE + "?") == StompAcceptor("x", "127.0.0.1", 61613)
+    assert parse_acceptor("h", "http://127.0.0.1:8161/") == HttpAcceptor("h", "127.0.0.1", 8161)
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [
+        ("tcp://localhost:0", "localhost", 0),
+        ("tcp://[::1]:61613", "::1", 61613),
+        ("tcp://0.0.0.0:65535/", "0.0.0.0", 65535),
+        ("TCP://broker.example:1", "broker.example", 1),
+    ],
+)
+def test_hosts_and_ports(url: str, host: str, port: int) -> None:
+    acceptor = parse_acceptor("x", url)
+    assert (acceptor.host, acceptor.port) == (host, port)
+
+
+EVERY = {
+    "anycastPrefix": ("/queue/,queue/", ("/queue/", "queue/")),
+    "multicastPrefix": ("/topic/", ("/topic/",)),
+    "connectionTtl": ("5000", 5000),
+    "connectionTtlMin": ("2000", 2000),
+    "connectionTtlMax": ("9000", 9000),
+    "heartBeatToConnectionTtlModifier": ("1.5", 1.5),
+    "handshake-timeout": ("3", 3),
+    "connectionsAllowed": ("7", 7),
+    "subscriptionsAllowed": ("8", 8),
+    "transactionsAllowed": ("-1", -1),
+    "stompConsumerWindowSize": ("10K", 10240),
+    "stompPrefetchCount": ("50", 50),
+    "disableStompServerHeader": ("TRUE", True),
+    "maxBodyLength": ("1MB", 1048576),
+    "maxHeaders": ("10", 10),
+    "maxHeaderLength": ("8K", 8192),
+}
+
+
+@pytest.mark.parametrize("separator", [";", "&"])
+def test_every_parameter_sets_its_field(separator: str) -> None:
+    acceptor = stomp(separator.join(f"{name}={text}" for name, (text, _) in EVERY.items()))
+    for name, (_, value) in EVERY.items():
+        parameter = STOMP_PARAMETERS[name]
+        found = getattr(acceptor.limits if parameter.of_frames else acceptor, parameter.field)
+        assert found == value and type(found) is type(value), name
+
+
+def test_every_field_of_an_acceptor_has_its_parameter() -> None:
+    own = {field.name for field in fields(StompAcceptor)} - {"name", "host", "port", "limits"}
+    assert {p.field for p in STOMP_PARAMETERS.values() if not p.of_frames} == own
+    assert {p.field for p in STOMP_PARAMETERS.values() if p.of_frames} == {
+        field.name for field in fields(FrameLimits)
+    }
+    assert set(EVERY) == set(STOMP_PARAMETERS)
+    for name, parameter in STOMP_PARAMETERS.items():
+        words = parameter.field.split("_")
+        camel = words[0] + "".join(word.title() for word in words[1:])
+        assert name in (camel, parameter.field.replace("_", "-"))
+
+
+def test_values_may_be_percent_encoded() -> None:
+    assert stomp("anycastPrefix=%2Fqueue%2F%2Cq%3B").anycast_prefix == ("/queue/", "q;")
+
+
+def test_parameters_may_stand_on_lines_of_their_own() -> None:
+    assert stomp("\n  maxHeaders=10;\n\tanycastPrefix = /queue/, q/ ;\n") == stomp(
+        "maxHeaders=10;anycastPrefix=/queue/,q/"
+    )
+
+
+def test_protocols_must_include_stomp() -> None:
+    assert (
+        stomp("protocols=STOMP")
+        == stomp("protocols=core, stomp,AMQP")
+        == stomp("protocol=STOMP")
+        == stomp("")
+    )
+    assert faults(f"{BASE}?protocols=AMQP,CORE") == [
+        "parameter 'protocols' is 'AMQP,CORE': must include STOMP, the one protocol spoken here"
+    ]
+    assert "must be a list of" in faults(f"{BASE}?protocols=STOMP,SMTP")[0]
+
+
+def test_old_names_are_taken() -> None:
+    assert stomp("stompConsumerCredits=77").stomp_consumer_window_size == 77
+    assert set(OLD_NAMES.values()) <= {*STOMP_PARAMETERS, "protocols"}
+
+
+FAULTS = [
+    ("127.0.0.1:61613", "'127.0.0.1:61613' is not a URL that starts with tcp://"),
+    ("", "is not a URL"),
+    ("ws://127.0.0.1:61614/stomp", "ws:// (WebSocket) is not supported by this version"),
+    ("ssl://127.0.0.1:61612", "ssl:// (TLS) is not supported by this version"),
+    ("https://127.0.0.1:8161", "https:// (TLS) is not supported by this version"),
+    ("amqp://127.0.0.1:5672", "is not a URL that starts with tcp://"),
+    ("tcp://:61613", "names no host: write 127.0.0.1, or 0.0.0.0 for every interface"),
+    ("tcp://127.0.0.1", "names no port, as tcp://127.0.0.1:61613"),
+    ("http://localhost:", "names no port, as http://localhost:8161"),
+    ("tcp://127.0.0.1:65536", "the port must be a number from 0 to 65535"),
+    ("tcp://127.0.0.1:stomp", "the port must be a number from 0 to 65535"),
+    ("tcp://[::1:61613", "not a URL"),
+    ("tcp://[nonsense]:61613", "not a URL"),
+    ("tcp://user:secret@127.0.0.1:61613", "without path, user or '#'"),
+    ("tcp://127.0.0.1:61613/stomp", "without path, user or '#'"),
+    ("tcp://127.0.0.1 :61613", "must not contain blanks"),
+    ("http://127.0.0.1:8161?path=/x", "an http acceptor takes no parameters; remove '?path=/x'"),
+    (f"{BASE}?anycastPrefx=/queue/", "unknown parameter 'anycastPrefx'; did you mean 'anycastPrefix'?"),
+    (f"{BASE}?handshakeTimeout=3", "did you mean 'handshake-timeout'?"),
+    (
+        f"{BASE}?sslEnabled=true",
+        "known to Artemis, not supported by stompring: TLS is not supported by this version",
+    ),
+    (f"{BASE}?webSocketEncoderType=text", "WebSocket is not supported by this version"),
+    (
+        f"{BASE}?useEpoll=true",
+        "parameter 'useEpoll' is known to Artemis, not supported by stompring; remove it",
+    ),
+    (f"{BASE}?stompMinLargeMessageSize=1", "its limit is maxBodyLength"),
+    (f"{BASE}?connectionTtl", "'connectionTtl' is not a parameter: write name=value"),
+    (f"{BASE}?connectionTtl=0", "parameter 'connectionTtl' is '0': must be at least 1"),
+    (f"{BASE}?connectionTtl=1;connectionTtl=2", "parameter 'connectionTtl' is given twice"),
+    (f"{BASE}?stompConsumerCredits=1;stompConsumerWindowSize=2", "'stompConsumerWindowSize' is given twice"),
+    (f"{BASE}?connectionTtlMin=5;connectionTtlMax=4", "connectionTtlMin (5) is above connectionTtlMax (4)"),
+    (f"{BASE}?connectionTtlMax=999", "connectionTtlMin (1000) is above connectionTtlMax (999)"),
+    (f"{BASE}?heartBeatToConnectionTtlModifier=0.5", "a client that beats on time would be cut off"),
+    (
+        f"{BASE}?stompPrefetchCount=0",
+        "must be -1 (no limit) or at least 1; with 0 nothing would ever be delivered",
+    ),
+    (f"{BASE}?stompConsumerWindowSize=-2", "must be -1 (no limit) or at least 0"),
+    (f"{BASE}?maxBodyLength=10X", "must be a number of bytes"),
+    (f"{BASE}?maxHeaders=0", "must be at least 1"),
+    (f"{BASE}?disableStompServerHeader=yes", "must be true or false"),
+    (f"{BASE}?anycastPrefix=/queue/,,q/", "must be prefixes with a comma between each two"),
+    (f"{BASE}?anycastPrefix=", "must be prefixes with a comma between each two"),
+    (f"{BASE}?anycastPrefix=a/,a/", "names a prefix twice"),
+    (f"{BASE}?anycastPrefix=a/;multicastPrefix=b/,a/", "'a/' is both an anycastPrefix and a multicastPrefix"),
+]
+
+
+@pytest.mark.parametrize(("url", "expected"), FAULTS, ids=[row[0] for row in FAULTS])
+def test_faults(url: str, expected: str) -> None:
+    found = faults(url)
+    assert len(found) == 1
+    assert expected in found[0]
+
+
+def test_all_faults_of_a_url_are_told() -> None:
+    assert len(faults(f"{BASE}?connectionTtl=x;maxHeaders=0;nonsense=1;useNio=true")) == 4
+
+
+def test_no_parameter_is_both_known_and_not_supported() -> None:
+    assert not set(ACCEPTOR_PARAMETERS) & {*STOMP_PARAMETERS, *OLD_NAMES, "protocols"}
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.8.7", True),
+        ("::1", True),
+        ("localhost", True),
+        ("::ffff:127.0.0.1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.1.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("localhost.example.org", False),
+        ("128.0.0.1", False),
+    ],
+)
+def test_is_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

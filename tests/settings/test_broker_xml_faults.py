@@ -1,0 +1,250 @@
+"""What is wrong with a file: said with its line, the element, its parent and the nearest known name."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from lxml import etree
+
+from stompring.errors import ConfigurationError
+from stompring.settings.broker_xml import _hold_against_schema
+from stompring.settings.faults import Faults
+
+from .documents import QUIET, acceptor, faults, faults_of, queue, setting
+
+UNKNOWN = [
+    ("<nmae>x</nmae>", "unknown element <nmae> in <core>; did you mean 'name'?"),
+    ("<zzzzzz/>", "unknown element <zzzzzz> in <core>"),
+    (
+        "<default-ring-size>5</default-ring-size>",
+        "<default-ring-size> in <core>; it belongs in <address-setting>",
+    ),
+    ("<queue name='x'/>", "unknown element <queue> in <core>; it belongs in <anycast> or <multicast>"),
+    (
+        setting("default-ringsize", "5"),
+        "unknown element <default-ringsize> in <address-setting>; did you mean 'default-ring-size'?",
+    ),
+    (setting("Default-Ring-Size", "5"), "did you mean 'default-ring-size'?"),
+    (queue('ring-sise="5"'), "unknown attribute 'ring-sise' of <queue>; did you mean 'ring-size'?"),
+    (
+        queue('durable="true"'),
+        "unknown attribute 'durable' of <queue>; it is an element: <queue><durable>…</durable></queue>",
+    ),
+    (
+        queue("", "<ring-size>5</ring-size>"),
+        'unknown element <ring-size> in <queue>; it is an attribute: <queue ring-size="…">',
+    ),
+    (queue("", "<filter>x = 1</filter>"), "<filter> lacks its attribute 'string'"),
+    (queue("", "<wibble/>"), "unknown element <wibble> in <queue>"),
+    (
+        "<wildcard-addresses><x/></wildcard-addresses>",
+        "known here: any-words, delimiter, routing-enabled, single-word",
+    ),
+    (
+        "<acceptors><connector name='x'>tcp://a:1</connector></acceptors>",
+        "<connector> in <acceptors>; known here: acceptor",
+    ),
+    ("<name lang='en'>x</name>", "unknown attribute 'lang' of <name>"),
+    ("<name><b>x</b></name>", "unknown element <b> in <name>"),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), UNKNOWN, ids=[row[1] for row in UNKNOWN])
+def test_unknown_names(line: str, expected: str) -> None:
+    found = faults(QUIET, line)
+    assert found[0].startswith("4: ")
+    assert any(expected in fault for fault in found), found
+
+
+ARTEMIS = [
+    (
+        "<message-expiry-scan-period>1</message-expiry-scan-period>",
+        "expiry here is exact, by timer; remove the element",
+    ),
+    ("<journal-directory>x</journal-directory>", "it belongs to the store, which this version does not have"),
+    ("<queues><queue name='x'><address>x</address></queue></queues>", "write the queue into <addresses>"),
+    ("<security-settings/>", "roles are not supported by this version"),
+    (
+        "<ha-policy><replication/></ha-policy>",
+        "<ha-policy> in <core> is known to Artemis, not supported by stompring; remove it",
+    ),
+    (
+        "<wild-card-routing-enabled>true</wild-card-routing-enabled>",
+        "use <wildcard-addresses><routing-enabled>",
+    ),
+    (
+        setting("page-size-bytes", "10M"),
+        "<page-size-bytes> in <address-setting> is known to Artemis, not supported by stompring",
+    ),
+    (setting("auto-create-jms-queues", "true"), "use auto-create-queues and auto-create-addresses"),
+    (setting("slow-consumer-policy", "KILL"), "is known to Artemis, not supported by stompring; remove it"),
+    (
+        queue('last-value="true"'),
+        "attribute 'last-value' of <queue> is known to Artemis, not supported by stompring",
+    ),
+    (queue('group-buckets="3"'), "is known to Artemis, not supported by stompring; remove it"),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), ARTEMIS, ids=[row[1] for row in ARTEMIS])
+def test_names_that_only_artemis_knows(line: str, expected: str) -> None:
+    (found,) = faults(QUIET, line)
+    assert found.startswith("4: ") and "known to Artemis" in found and expected in found
+
+
+VALUES = [
+    (
+        setting("default-ring-size", "0"),
+        "<default-ring-size> is '0': must be -1 (no ring) or at least 1; a ring of 0",
+    ),
+    (setting("default-ring-size", "-5"), "<default-ring-size> is '-5'"),
+    (queue('ring-size="0"'), "ring-size of <queue> is '0'"),
+    (queue('ring-size="many"'), "must be a whole number"),
+    (queue("", "<filter string='a = '/>"), "string of <filter> is 'a =': "),
+    (queue("", "<filter string=''/>"), "string of <filter> is '': must not be empty"),
+    (queue('name2="q"'), "unknown attribute 'name2'"),
+    (setting("max-size-bytes", "10 XB"), "must be a number of bytes"),
+    (
+        setting("address-full-policy", "PAGE"),
+        "PAGE needs persistence, which this version does not have; use BLOCK, DROP or FAIL",
+    ),
+    (setting("redelivery-delay-multiplier", "-1"), "must be at least 0"),
+    (setting("redelivery-delay", "5s"), "must be a plain number of milliseconds"),
+    (setting("max-delivery-attempts", "0"), "must be -1 (no limit) or at least 1"),
+    (
+        "<persistence-enabled>true</persistence-enabled>",
+        "needs the store, which this version does not have; set it to false",
+    ),
+    ("<users-file/>", "<users-file> is '': must not be empty"),
+    ("<global-max-size>0</global-max-size>", "use -1 for no limit"),
+    ("<name>${broker.name}</name>", "${…} is not replaced here; write the value itself"),
+    ("<literal-match-markers>(</literal-match-markers>", "must be exactly two characters"),
+    ("<wildcard-addresses><delimiter>::</delimiter></wildcard-addresses>", "must be exactly one character"),
+    ("text <name>x</name>", "text 'text' in <core>, which holds elements and attributes only"),
+    ("<acceptors>tcp://127.0.0.1:61613</acceptors>", "text 'tcp://127.0.0.1:61613' in <acceptors>"),
+    (
+        "<acceptors><acceptor>tcp://127.0.0.1:1</acceptor></acceptors>",
+        "<acceptor> lacks its attribute 'name'",
+    ),
+    ("<acceptors><acceptor name='x'/></acceptors>", "<acceptor> is '': must not be empty"),
+    ("<addresses><address><anycast/></address></addresses>", "<address> lacks its attribute 'name'"),
+    (
+        "<address-settings><address-setting/></address-settings>",
+        "<address-setting> lacks its attribute 'match'",
+    ),
+    ("<addresses><address name=''/></addresses>", "name of <address> is '': must not be empty"),
+    ("<addresses><address name='a::b'/></addresses>", "must not contain '::'"),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), VALUES, ids=[row[1] for row in VALUES])
+def test_values(line: str, expected: str) -> None:
+    found = faults(QUIET, line)
+    assert found[0].startswith(("4: ", "2: "))
+    assert any(expected in fault for fault in found), found
+
+
+def test_an_element_given_twice() -> None:
+    assert faults("<name>x</name>", "<name>y</name>") == [
+        "4: <name> is given twice in <core>; the first is at line 3"
+    ]
+    assert faults("<name>x</name><name>x</name>") == [
+        "3: <name> is given twice in <core>; the first is at line 3"
+    ]
+    assert (
+        "given twice in <address>"
+        in faults('<addresses><address name="a"><anycast/><anycast/></address></addresses>')[0]
+    )
+
+
+def test_all_faults_are_told_in_order_of_their_lines() -> None:
+    found = faults(
+        QUIET,
+        "<nmae>x</nmae>",
+        acceptor("tcp://127.0.0.1:x"),
+        setting("default-ring-size", "0"),
+        queue('ring-size="0" last-value="true"'),
+        "<global-max-size>much</global-max-size>",
+    )
+    assert [fault.split(":")[0] for fault in found] == ["4", "5", "6", "7", "7", "8"]
+
+
+def test_a_fault_in_one_place_hides_none_in_another() -> None:
+    found = faults(
+        '<addresses><address name="a"><anycast>',
+        '<queue ring-size="0"/>',
+        '<queue name="x"/><queue name="x"/>',
+        "</anycast></address></addresses>",
+    )
+    assert found == [
+        "4: <queue> lacks its attribute 'name'",
+        "4: ring-size of <queue> is '0': must be -1 (no ring) or at least 1; a ring of 0 would hold nothing; "
+        "use -1 for no ring",
+        "5: queue 'x' is already given at line 5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", "1: not well-formed XML: "),
+        (b"<configuration><core></configuration>", "1: not well-formed XML: Opening and ending tag mismatch"),
+        (b"<configuration>\n<core>\n<name>&nbsp;</name></core>", "3: not well-formed XML: Entity 'nbsp'"),
+        (b"\x00\x01", "1: not well-formed XML"),
+        (b"<broker/>", "1: the document is <broker>; it must be <configuration> with <core> in it"),
+        (b"<core/>", "1: the document is <core>; it must be <configuration>"),
+        (b"<configuration/>", "1: <configuration> holds no <core>"),
+        (b"<configuration><jms/><core/></configuration>", "1: <jms> in <configuration> is known to Artemis"),
+        (b"<configuration><core/><core/></configuration>", "<core> is given twice"),
+        (b"<configuration xmlns='urn:jboss'><core/></configuration>", "of the unknown namespace 'urn:jboss'"),
+        (
+            b"<configuration><core><x:name xmlns:x='urn:x'>n</x:name></core></configuration>",
+            "<name> is of the unknown namespace 'urn:x'",
+        ),
+    ],
+)
+def test_documents_that_are_none(data: bytes, expected: str) -> None:
+    assert any(expected in fault for fault in faults_of(data)), faults_of(data)
+
+
+def test_deep_documents_are_refused() -> None:
+    assert "not well-formed XML" in faults_of(b"<a>" * 100_000)[0]
+
+
+BILLION = "<!DOCTYPE c [<!ENTITY a0 'lol'>" + "".join(
+    f"<!ENTITY a{n} '{f'&a{n - 1};' * 10}'>" for n in range(1, 12)
+)
+ATTACKS = {
+    "billion laughs": BILLION + "]><configuration><core><name>&a11;</name></core></configuration>",
+    "billion laughs in an attribute": BILLION
+    + "]><configuration><core><name x='&a11;'/></core></configuration>",
+    "external entity": "<!DOCTYPE c [<!ENTITY e SYSTEM 'file:///etc/passwd'>]>"
+    "<configuration><core><name>&e;</name></core></configuration>",
+    "external subset": "<!DOCTYPE c SYSTEM 'http://127.0.0.1:1/x.dtd'><configuration><core/></configuration>",
+    "parameter entity": "<!DOCTYPE c [<!ENTITY % p SYSTEM 'file:///etc/passwd'>%p;]><configuration><core/></configuration>",
+    "harmless entity": "<!DOCTYPE c [<!ENTITY e 'x'>]><configuration><core><name>&e;</name></core></configuration>",
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_entities_and_external_files_are_off(name: str) -> None:
+    before = time.process_time()
+    (found,) = faults_of(ATTACKS[name].encode())
+    assert "<!DOCTYPE …> is not allowed" in found or "entity" in found.lower()
+    assert "root:" not in found
+    assert time.process_time() - before < 10  # an expansion would take hours and all memory
+
+
+def test_xinclude_is_refused() -> None:
+    text = '<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="more.xml"/>'
+    assert faults(text) == ["3: XInclude is not supported; write everything into one file"]
+
+
+def test_the_schema_has_the_last_word() -> None:
+    """Whatever the reading would let pass is still refused, with its line."""
+    root = etree.fromstring(b"<configuration><core>\n<surprise/></core></configuration>")
+    found = Faults("f")
+    _hold_against_schema(root, found)
+    with pytest.raises(ConfigurationError, match="^f:2: against the schema: .*surprise"):
+        found.raise_if_any()

@@ -1,0 +1,114 @@
+"""The files of config/ are configurations, and say what their comments promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
+from stompring.settings.match import SettingsRepository
+from stompring.settings.model import BrokerConfiguration, FullPolicy, RingPolicy, RoutingType
+
+CONFIG = Path(__file__).parents[2] / "config"
+FILES = sorted(CONFIG.glob("*.xml"))
+
+
+def read(name: str) -> tuple[BrokerConfiguration, SettingsRepository]:
+    configuration = read_broker_xml(CONFIG / name)
+    return configuration, SettingsRepository(
+        configuration.address_settings, configuration.wildcard, configuration.literal_match_markers
+    )
+
+
+def test_there_is_one_for_each_feature() -> None:
+    assert {path.stem for path in FILES} >= {
+        "broker", "ring", "scheduled", "limits", "security", "dead-letter", "wildcards",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_listeners_and_prefixes_are_those_of_the_shipped_file(path: Path) -> None:
+    configuration, _ = read(path.name)
+    (stomp,) = configuration.stomp_acceptors
+    (http,) = configuration.http_acceptors
+    assert stomp.port == 61613 and (http.host, http.port) == ("127.0.0.1", 8161)
+    assert stomp.anycast_prefix == ("/queue/", "queue/")
+    assert stomp.multicast_prefix == ("/topic/", "topic/")
+    assert stomp.host == ("0.0.0.0" if configuration.security_enabled else "127.0.0.1")
+
+
+def test_the_shipped_file() -> None:
+    configuration, repository = read("broker.xml")
+    assert not configuration.security_enabled and not configuration.persistence_enabled
+    assert configuration.global_max_size == 512 * 1024**2
+    settings = repository.lookup("anything")
+    assert settings.default_address_routing_type == settings.default_queue_routing_type == RoutingType.ANYCAST
+    assert not settings.auto_delete_addresses and not settings.auto_delete_queues
+    assert (settings.dead_letter_address, settings.expiry_address) == ("DLQ", "ExpiryQueue")
+    assert settings.address_full_policy == FullPolicy.BLOCK
+    assert {address.name: address.routing_types for address in configuration.addresses} == {
+        "DLQ": {RoutingType.ANYCAST},
+        "ExpiryQueue": {RoutingType.ANYCAST},
+    }
+    assert [queue.name for address in configuration.addresses for queue in address.queues] == [
+        "DLQ",
+        "ExpiryQueue",
+    ]
+
+
+def test_what_is_commented_out_in_the_shipped_file_is_right() -> None:
+    text = (CONFIG / "broker.xml").read_text(encoding="utf-8")
+    opened = text.replace("<!--\n      <address-setting", "<address-setting").replace(
+        "</address-setting>\n      -->", "</address-setting>"
+    )
+    assert opened != text
+    configuration = parse_broker_xml(opened.encode(), "broker.xml")
+    assert SettingsRepository(configuration.address_settings).lookup("ring.a").default_ring_size == 100
+
+
+def test_every_element_of_the_shipped_file_is_explained() -> None:
+    """A comment stands before each element or before the first of its group of neighbours."""
+    core = etree.parse(CONFIG / "broker.xml").getroot()[0]
+    for element in core.iterchildren(etree.Element):
+        assert isinstance(element.getprevious(), etree._Comment), element.tag
+
+
+def test_ring() -> None:
+    configuration, repository = read("ring.xml")
+    queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
+    assert queues["last-readings"].ring_size == 1000
+    assert repository.lookup("prices.gold").default_ring_size == 1
+    assert repository.lookup("jobs").ring_policy == RingPolicy.DEAD_LETTER
+    assert repository.lookup("jobs").dead_letter_address == "overflow" in queues
+
+
+def test_limits() -> None:
+    configuration, repository = read("limits.xml")
+    assert configuration.stomp_acceptors[0].limits.max_header_length == 8192
+    assert repository.lookup("x").address_full_policy == FullPolicy.BLOCK
+    assert repository.lookup("news.a").address_full_policy == FullPolicy.DROP
+    assert repository.lookup("orders.a").address_full_policy == FullPolicy.FAIL
+
+
+def test_security() -> None:
+    configuration, _ = read("security.xml")
+    assert configuration.users_file == str(CONFIG / "users.properties")
+
+
+def test_dead_letters_and_schedules() -> None:
+    _, repository = read("dead-letter.xml")
+    assert repository.lookup("quotes").expiry_address is None
+    assert repository.lookup("orders.x").max_delivery_attempts == -1
+    assert repository.lookup("x").expiry_address == "Expired"
+    _, repository = read("scheduled.xml")
+    assert repository.lookup("reminders").redelivery_delay_multiplier == 2.0
+
+
+def test_wildcards() -> None:
+    _, repository = read("wildcards.xml")
+    assert repository.lookup("news/europe/sport").default_ring_size == 10
+    assert repository.lookup("news/europe/sport").max_delivery_attempts == 5
+    assert repository.lookup("news/europe").default_ring_size == 100
+    assert repository.lookup("news/#").default_ring_size == -1

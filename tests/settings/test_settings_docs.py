@@ -1,0 +1,197 @@
+"""docs/settings.md names everything that can be configured, with the default and the range that it has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompring.settings.acceptor_url import OLD_NAMES, STOMP_PARAMETERS
+from stompring.settings.broker_xml import parse_broker_xml
+from stompring.settings.model import (
+    AddressSettings,
+    BrokerConfiguration,
+    FrameLimits,
+    QueueConfiguration,
+    RoutingType,
+    StompAcceptor,
+    WildcardSyntax,
+)
+from stompring.settings.units import READERS
+from stompring.settings.vocabulary import ElementRule, all_elements, root_rules
+
+DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
+TEXT = DOCS.read_text(encoding="utf-8")
+RULES: dict[tuple[str, str], ElementRule] = {(p, name): rule for p, name, rule in all_elements(root_rules())}
+QUEUE = RULES["anycast", "queue"]
+
+Row = dict[str, str]
+
+
+def tables(heading: str) -> list[Row]:
+    """The rows of all tables under ``## heading``, each by its column's name."""
+    section = TEXT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows: list[Row] = []
+    columns: list[str] = []
+    for line in section.splitlines():
+        if not line.startswith("|"):
+            columns = []
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not columns:
+            columns = cells
+        elif not set(line) <= set("|-"):
+            rows.append(dict(zip(columns, cells, strict=True)))
+    return rows
+
+
+def by_name(heading: str, column: str) -> dict[str, Row]:
+    rows = [row for row in tables(heading) if column in row]
+    names = [row[column].strip("`") for row in rows]
+    assert len(set(names)) == len(names), "documented twice"
+    return dict(zip(names, rows, strict=True))
+
+
+def shown(value: object) -> str:
+    if value is None or value == ():
+        return "none"
+    if value == "":
+        return "empty"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+CORE = by_name("Elements of core", "element")
+WILDCARD = by_name("Elements of wildcard-addresses", "element")
+PARAMETERS = by_name("Acceptors", "parameter")
+SETTINGS = by_name("Elements of address-setting", "element")
+QUEUES = by_name("Addresses and queues", "name")
+
+
+def test_every_name_is_documented_and_nothing_else() -> None:
+    core = RULES["configuration", "core"].children
+    assert set(CORE) == {name for name, rule in core.items() if rule.text}
+    assert set(WILDCARD) == set(RULES["core", "wildcard-addresses"].children)
+    assert set(SETTINGS) == set(RULES["address-settings", "address-setting"].children)
+    assert set(PARAMETERS) == set(STOMP_PARAMETERS)
+    assert set(QUEUES) == {*QUEUE.attributes, *QUEUE.children}
+
+
+@pytest.mark.parametrize("name", sorted({*(name for _, name in RULES), *OLD_NAMES, *OLD_NAMES.values()}))
+def test_every_element_and_old_name_is_mentioned(name: str) -> None:
+    assert re.search(rf"[<`/]{re.escape(name)}[ >`/]", TEXT)
+
+
+@pytest.mark.parametrize(
+    ("documented", "model"),
+    [(CORE, BrokerConfiguration()), (WILDCARD, WildcardSyntax()), (SETTINGS, AddressSettings())],
+    ids=["core", "wildcard-addresses", "address-setting"],
+)
+def test_defaults_of_elements(documented: dict[str, Row], model: object) -> None:
+    for name, row in documented.items():
+        assert row["default"] == shown(getattr(model, name.replace("-", "_"))), name
+
+
+def test_defaults_of_parameters() -> None:
+    acceptor, limits = StompAcceptor("", "", 0), FrameLimits()
+    for name, row in PARAMETERS.items():
+        parameter = STOMP_PARAMETERS[name]
+        value = getattr(limits if parameter.of_frames else acceptor, parameter.field)
+        assert row["default"] == shown(value), name
+
+
+def test_defaults_of_queues() -> None:
+    queue = QueueConfiguration("", "", RoutingType.ANYCAST)
+    for name, row in QUEUES.items():
+        source = re.fullmatch(r"from `([a-z-]+)`", row["default"])
+        value = getattr(queue, name.replace("-", "_"))
+        if source:
+            assert value is None and source[1] in SETTINGS, name
+        else:
+            assert row["default"] == shown(value or None if name == "name" else value), name
+
+
+def test_places_of_what_a_queue_says() -> None:
+    for name, row in QUEUES.items():
+        assert ("attribute" in row["written as"].split(",")[0]) == (name in QUEUE.attributes), name
+        assert ("element" in row["written as"]) == (name in QUEUE.children), name
+    assert "required" in QUEUES["name"]["written as"]
+
+
+def readers() -> list[tuple[str, str, str, Callable[[str], Any]]]:
+    """What is documented as (name, takes, unit, its reader)."""
+    found = [(name, row, RULES["core", name].text) for name, row in CORE.items()]
+    found += [(name, row, RULES["wildcard-addresses", name].text) for name, row in WILDCARD.items()]
+    found += [(name, row, RULES["address-setting", name].text) for name, row in SETTINGS.items()]
+    for name, row in QUEUES.items():
+        kind = QUEUE.attributes[name].type if name in QUEUE.attributes else QUEUE.children[name].text
+        found.append((f"queue {name}", row, kind or QUEUE.children[name].attributes["string"].type))
+    rows = [(name, row["takes"], row["unit"], READERS[kind or ""]) for name, row, kind in found]
+    rows += [
+        (name, row["takes"], row["unit"], STOMP_PARAMETERS[name].read) for name, row in PARAMETERS.items()
+    ]
+    return rows
+
+
+def takes(read: Callable[[str], Any], text: str) -> bool:
+    try:
+        read(text)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("name", "range_", "unit", "read"), readers(), ids=[row[0] for row in readers()])
+def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str], Any]) -> None:
+    if number := re.fullmatch(r"(-1 or )?≥ (\d)", range_):
+        least = int(number[2])
+        below = {least - 1, -2} - ({-1} if number[1] else set())
+        assert takes(read, str(least)) and takes(read, "7") and not any(takes(read, str(n)) for n in below)
+        assert takes(read, "-1") == bool(number[1])
+        assert unit
+    elif range_ == "0 to 1":
+        assert takes(read, "0") and takes(read, "1") and not takes(read, "1.1") and not takes(read, "-0.1")
+    elif range_ in ("a text", "a name", "a selector"):
+        assert takes(read, "a") and not takes(read, "")
+    elif range_ in ("any text", "a name, or empty"):
+        assert takes(read, "a") and takes(read, "")
+    elif range_ in ("one character", "two characters"):
+        assert [length for length in range(5) if takes(read, "x" * length)] == [
+            1 if range_ == "one character" else 2
+        ]
+    elif range_ == "a comma list":
+        assert takes(read, "a,b") and not takes(read, "a,,b")
+    else:
+        known = range_.split(", ")
+        every = {
+            "true",
+            "false",
+            "BLOCK",
+            "DROP",
+            "FAIL",
+            "PAGE",
+            "OFF",
+            "FORCE",
+            "DISCARD",
+            "DEAD_LETTER",
+            "ANYCAST",
+            "MULTICAST",
+        }
+        assert {text for text in every if takes(read, text)} == set(known)
+    assert takes(read, "10K") == (unit == "bytes") or range_.startswith(("a ", "any"))
+
+
+def test_every_row_says_what_it_means_and_where_it_is_from() -> None:
+    for rows in (CORE, WILDCARD, PARAMETERS, SETTINGS, QUEUES):
+        for name, row in rows.items():
+            assert row["meaning"].endswith((".", "`.")), name
+            assert row["source"].split(",")[0] in ("Artemis", "stompring"), name
+
+
+def test_the_example_is_a_configuration() -> None:
+    (example,) = re.findall(r"```xml\n(.*?)```", TEXT, re.DOTALL)
+    text = example.replace("<wildcard-addresses>…</wildcard-addresses>", "").replace("…", "")
+    configuration = parse_broker_xml(text.encode(), "docs/settings.md")
+    assert configuration.addresses[0].queues[0].ring_size == 1000

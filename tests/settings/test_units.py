@@ -1,0 +1,148 @@
+"""Texts of values into Python: byte notation, ranges, enumerations."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.settings import units
+from stompring.settings.model import DeletionPolicy, FullPolicy, RingPolicy, RoutingType
+
+K = 1024
+
+BYTES = [
+    ("0", 0),
+    ("1048576", 1048576),
+    ("-1", -1),
+    ("+7", 7),
+    ("17b", 17),
+    ("17 B", 17),
+    ("100K", 100 * K),
+    ("100k", 100 * K),
+    ("100KB", 100 * K),
+    ("100kib", 100 * K),
+    ("100Ki", 100 * K),
+    ("10MB", 10 * K**2),
+    ("10M", 10 * K**2),
+    ("10MiB", 10 * K**2),
+    ("10 mb", 10 * K**2),
+    ("1GB", K**3),
+    ("1g", K**3),
+    ("3 GiB", 3 * K**3),
+    ("9223372036854775807", 2**63 - 1),
+    ("8388607G", 8388607 * K**3),
+]
+
+
+@pytest.mark.parametrize(("text", "size"), BYTES)
+def test_byte_notation_is_that_of_artemis(text: str, size: int) -> None:
+    assert units.byte_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "K", "10X", "10TB", "1.5MB", "-1K", "10 M B", "10MBs", "0x10", "1_000", "ten", "١٠", "10\u00a0K",
+        "9223372036854775808", "9999999999G", "9" * 100_000,
+    ],
+)  # fmt: skip
+def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must"):
+        units.byte_size(text)
+
+
+@given(
+    st.integers(0, 2**33 - 1),
+    st.sampled_from([("", 0), ("K", 1), ("M", 2), ("G", 3)]),
+    st.sampled_from(["", "b", "B"]),
+)
+def test_every_scale_counts_in_1024s(number: int, scale: tuple[str, int], ending: str) -> None:
+    letter, power = scale
+    assert units.byte_size(f"{number}{letter}{ending}") == number * 1024**power
+
+
+@given(st.integers(-(2**63) + 1, 2**63 - 1))
+def test_whole_numbers_come_back(number: int) -> None:
+    assert units.whole_number(str(number)) == number
+    assert units.milliseconds(str(number)) == number
+
+
+@given(st.text(max_size=12))
+def test_every_reader_reads_or_says_why_not(text: str) -> None:
+    for read in units.READERS.values():
+        try:
+            read(text.strip())
+        except ValueError as error:
+            assert str(error)
+
+
+@pytest.mark.parametrize("text", ["10s", "1m", "1.0", "", "PT1S"])
+def test_times_have_no_units(text: str) -> None:
+    with pytest.raises(ValueError, match="plain number of milliseconds"):
+        units.milliseconds(text)
+    with pytest.raises(ValueError, match="plain number of seconds"):
+        units.seconds(text)
+
+
+RANGES = [
+    ("byteLimit", ["-1", "1", "10MB"], ["0", "-2", "0K"], "use -1 for no limit"),
+    ("messageLimit", ["-1", "1"], ["0", "-2", "1K"], ""),
+    ("ringSize", ["-1", "1", "1000000"], ["0", "-5"], "a ring of 0 would hold nothing; use -1 for no ring"),
+    ("attempts", ["-1", "1"], ["0", "-2"], ""),
+    ("count", ["0", "5"], ["-1"], "must be at least 0"),
+    ("countOrNoLimit", ["-1", "0"], ["-2"], "must be -1 (no limit) or at least 0"),
+    ("positiveCount", ["1"], ["0", "-1"], "must be at least 1"),
+    ("milliseconds", ["0"], ["-1"], ""),
+    ("millisecondsOrUnset", ["-1", "0"], ["-2"], "must be -1 (not set) or at least 0"),
+    ("positiveMillisecondsOrUnset", ["-1", "1"], ["0", "-2"], ""),
+    (
+        "multiplier",
+        ["0", "1.0", "2.5", ".5", "3."],
+        ["-1", "nan", "inf", "1e3", "1_0", "", "x"],
+        "must be at least 0",
+    ),
+    ("share", ["0", "0.15", "1"], ["1.01", "-0.1"], "must be from 0 to 1"),
+    ("boolean", ["true", "FALSE", "True"], ["yes", "1", "", "treu"], "must be true or false"),
+    ("persistence", ["false"], ["true", "off"], ""),
+    ("fullPolicy", ["BLOCK", "drop", "Fail"], ["PAGE", "page", "NONE"], ""),
+    ("ringPolicy", ["discard", "DEAD_LETTER"], ["dead-letter"], "must be one of DISCARD, DEAD_LETTER"),
+    ("deletionPolicy", ["OFF", "force"], ["ON"], "must be one of OFF, FORCE"),
+    ("routingType", ["anycast", "MULTICAST"], ["queue"], "must be one of ANYCAST, MULTICAST"),
+    ("name", ["x", "a.b"], [""], ""),
+    ("resourceName", ["a", "a.b/c d"], ["", "a::b"], ""),
+    ("character", ["/"], ["", "//"], "must be exactly one character"),
+    ("markers", ["()"], ["", "(", "(()"], "must be exactly two characters"),
+]
+
+
+@pytest.mark.parametrize(("kind", "good", "bad", "why"), RANGES, ids=[row[0] for row in RANGES])
+def test_ranges(kind: str, good: list[str], bad: list[str], why: str) -> None:
+    read = units.READERS[kind]
+    for text in good:
+        read(text)
+    reasons = []
+    for text in bad:
+        with pytest.raises(ValueError) as caught:
+            read(text)
+        reasons.append(str(caught.value))
+    assert why in reasons[0]
+
+
+def test_values_have_the_type_of_the_model() -> None:
+    assert units.READERS["boolean"]("TRUE") is True
+    assert units.READERS["multiplier"]("2") == 2.0 and isinstance(units.READERS["multiplier"]("2"), float)
+    assert units.READERS["fullPolicy"]("block") is FullPolicy.BLOCK
+    assert units.READERS["ringPolicy"]("dead_letter") is RingPolicy.DEAD_LETTER
+    assert units.READERS["deletionPolicy"]("force") is DeletionPolicy.FORCE
+    assert units.READERS["routingType"]("anycast") is RoutingType.ANYCAST
+    assert units.READERS["optionalName"]("") is None
+
+
+def test_page_and_persistence_name_what_to_use() -> None:
+    with pytest.raises(ValueError, match="PAGE needs persistence.*use BLOCK, DROP or FAIL"):
+        units.full_policy("PAGE")
+    with pytest.raises(
+        ValueError, match="needs the store, which this version does not have; set it to false"
+    ):
+        units.persistence("true")

@@ -1,0 +1,168 @@
+"""The schema, the model and the readers say the same."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import fields
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+
+from stompring.settings.artemis_names import SECTIONS
+from stompring.settings.broker_xml import _plain
+from stompring.settings.model import (
+    AddressSettings,
+    BrokerConfiguration,
+    QueueConfiguration,
+    RoutingType,
+    WildcardSyntax,
+)
+from stompring.settings.units import READERS
+from stompring.settings.vocabulary import ElementRule, all_elements, homes, root_rules, schema_bytes
+
+XS = "{http://www.w3.org/2001/XMLSchema}"
+RULES: dict[tuple[str, str], ElementRule] = {(p, name): rule for p, name, rule in all_elements(root_rules())}
+
+
+def snakes(names: object) -> set[str]:
+    return {name.replace("-", "_") for name in names}  # type: ignore[attr-defined]
+
+
+def leaves(rule: ElementRule) -> set[str]:
+    return snakes(name for name, child in rule.children.items() if child.text and not child.attributes)
+
+
+def test_an_address_setting_has_an_element_for_every_field() -> None:
+    rule = RULES["address-settings", "address-setting"]
+    assert leaves(rule) == snakes(rule.children) == {field.name for field in fields(AddressSettings)}
+    assert set(rule.attributes) == {"match"}
+
+
+def test_a_queue_has_an_attribute_or_an_element_for_every_field_of_a_file() -> None:
+    made_by_the_broker = {"auto_created", "auto_delete", "temporary", "configured"}
+    by_place = {"address", "routing_type"}
+    for kind in RoutingType:
+        rule = RULES[kind.lower(), "queue"]
+        said = snakes([*rule.attributes, *rule.children])
+        assert said == {field.name for field in fields(QueueConfiguration)} - made_by_the_broker - by_place
+
+
+def test_core_has_an_element_for_every_field() -> None:
+    sections = {"wildcard", "stomp_acceptors", "http_acceptors", "address_settings", "addresses"}
+    rule = RULES["configuration", "core"]
+    assert leaves(rule) == {field.name for field in fields(BrokerConfiguration)} - sections - {"file"}
+    assert set(rule.children) - {name.replace("_", "-") for name in leaves(rule)} == {
+        "acceptors", "address-settings", "addresses", "wildcard-addresses",
+    }  # fmt: skip
+    assert leaves(RULES["core", "wildcard-addresses"]) == {field.name for field in fields(WildcardSyntax)}
+
+
+def test_types_of_values_are_those_of_the_fields() -> None:
+    """What the reader of an element makes of the default is the default again."""
+    for model, parent in [
+        (AddressSettings(), "address-setting"),
+        (BrokerConfiguration(), "core"),
+        (WildcardSyntax(), "wildcard-addresses"),
+    ]:
+        for name in [name for above, name in RULES if above == parent and RULES[above, name].text]:
+            default = getattr(model, name.replace("-", "_"))
+            if default is None:
+                continue
+            value = READERS[RULES[parent, name].text or ""](_plain(default, str(default)))
+            assert value == default and type(value) is type(default), name
+
+
+def test_every_simple_type_has_a_reader() -> None:
+    used = {rule.text for rule in RULES.values() if rule.text}
+    used |= {attribute.type for rule in RULES.values() for attribute in rule.attributes.values()}
+    assert used == set(READERS)
+
+
+def test_no_name_is_both_known_and_not_supported() -> None:
+    for section, names in SECTIONS.items():
+        rule = next(rule for (_, name), rule in RULES.items() if name == section)
+        assert not set(names) & {*rule.children, *rule.attributes}
+
+
+def test_homes() -> None:
+    assert homes("queue") == ("anycast", "multicast")
+    assert homes("default-ring-size") == ("address-setting",)
+    assert homes("configuration") == homes("nowhere") == ()
+
+
+@cache
+def probes() -> etree.XMLSchema:
+    """The schema with an element for each simple type, named as the type."""
+    schema = deepcopy(etree.fromstring(schema_bytes()))
+    for kind in READERS:
+        etree.SubElement(schema, f"{XS}element", {"name": f"probe-{kind}", "type": kind})
+    return etree.XMLSchema(schema)
+
+
+def schema_takes(kind: str, text: str) -> bool:
+    element = etree.Element(f"probe-{kind}")
+    element.text = text
+    return bool(probes().validate(etree.ElementTree(element)))
+
+
+def reader_takes(kind: str, text: str) -> bool:
+    try:
+        READERS[kind](text)
+    except ValueError:
+        return False
+    return True
+
+
+NUMBERS = [kind for kind in READERS if reader_takes(kind, "1") and not reader_takes(kind, "x")]
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+@given(number=st.integers(-3, 3) | st.integers(-(2**64), 2**64))
+def test_schema_and_readers_take_the_same_numbers(kind: str, number: int) -> None:
+    if kind != "byteLimit" or number < 2**63:  # to the schema a size is a text of digits, however many
+        assert reader_takes(kind, str(number)) == schema_takes(kind, str(number))
+
+
+TEXTS = [
+    "true",
+    "TRUE",
+    "false",
+    "10MB",
+    "5 kib",
+    "0.5",
+    ".5",
+    "3.",
+    "x",
+    "()",
+    "",
+    "drop",
+    "PAGE",
+    "Anycast",
+    "off",
+    "a.b",
+]
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_the_schema_takes_what_the_readers_took(kind: str) -> None:
+    for text in TEXTS:
+        if reader_takes(kind, text):
+            assert schema_takes(kind, _plain(READERS[kind](text), text)), text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("fullPolicy", "PAGE"),
+        ("boolean", "yes"),
+        ("ringSize", "0"),
+        ("byteLimit", "10X"),
+        ("markers", "("),
+        ("name", ""),
+    ],
+)
+def test_the_schema_refuses_values_too(kind: str, text: str) -> None:
+    assert not schema_takes(kind, text) and not reader_takes(kind, text)

@@ -1,0 +1,82 @@
+"""Patterns: which addresses they match, also against a plain model."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.settings.model import WildcardSyntax
+from stompring.settings.wildcard import Pattern, matches
+
+MATCHES = [
+    ("news.europe.#", ["news.europe", "news.europe.sport", "news.europe.sport.football"], ["news", "news.europeans"]),
+    ("news.*", ["news.europe"], ["news", "news.a.b"]),
+    ("a.b.#", ["a.b", "a.b.c", "a.b.c.d"], ["a.babc", "a", "b.a.b"]),
+    ("a.b.#.d", ["a.b.d", "a.b.c.d", "a.b.c.c.d", "a.b.d.d"], ["a.b", "a.b.c", "a.b.d.c"]),
+    ("#.b.#", ["b", "a.b", "b.c", "a.b.c", "a.a.b.c.c"], ["a", "a.c", "bb"]),
+    ("a.#.c.*", ["a.c.d", "a.b.c.d", "a.c.c.c"], ["a.c", "a.b.c", "a.c.d.e"]),
+    ("*.stock.#", ["nyse.stock", "nyse.stock.ibm"], ["stock", "nyse.europe.stock"]),
+    ("#", ["a", "a.b", ""], []),
+    ("*", ["a"], ["a.b"]),
+    ("#.#", ["a", "a.b.c"], []),
+    ("#.*", ["a", "a.b"], []),
+    ("#.a.#.a.#.b", ["a.a.b", "x.a.y.a.z.b", "a.a.a.b"], ["a.b", "a.a", "a.a.b.c"]),
+    ("a.b.c*", ["a.b.c*"], ["a.b.cd", "a.b.c"]),
+    ("#a.b.c", ["#a.b.c"], ["a.b.c", "x.a.b.c"]),
+    ("*a.b", ["*a.b"], ["xa.b", "a.b"]),
+    ("a[bc].d+", ["a[bc].d+"], ["ab.d", "ab.dd"]),
+    ("a.(x|y).$", ["a.(x|y).$"], ["a.x.$", "a.x."]),
+    ("a?c.*", ["a?c.d"], ["abc.d", "ac.d"]),
+    ("plain.name", ["plain.name"], ["plainXname", "plain.name.x", "plain"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pattern", "yes", "no"), MATCHES, ids=[row[0] for row in MATCHES])
+def test_matches(pattern: str, yes: list[str], no: list[str]) -> None:
+    assert [address for address in yes if not matches(pattern, address)] == []
+    assert [address for address in no if matches(pattern, address)] == []
+
+
+def test_another_syntax() -> None:
+    syntax = WildcardSyntax(delimiter="/", any_words=">", single_word="+")
+    assert matches("news/+/>", "news/europe", syntax)
+    assert matches("news/+/>", "news/europe/sport/1.0", syntax)
+    assert not matches("news/+/>", "news.europe", syntax)
+    assert not matches("news/#", "news/europe", syntax)
+
+
+def test_is_wildcard_only_with_a_whole_word() -> None:
+    assert Pattern("a.*").is_wildcard and Pattern("#.a").is_wildcard
+    assert not Pattern("a.b*").is_wildcard and not Pattern("a.b").is_wildcard
+    assert Pattern("a.b*.#c.*").half_wildcards() == ("b*", "#c")
+
+
+def test_many_any_words_do_not_explode() -> None:
+    # Backtracking into every "#" would take longer than the age of the universe.
+    pattern = ".".join(["#", "a"] * 20 + ["b"])
+    assert not matches(pattern, ".".join(["a"] * 2_000))
+
+
+def model(words: list[str], address: list[str]) -> bool:
+    """The rule as it is told, without thought of speed."""
+    if not words:
+        return not address
+    if words[0] == "#":
+        return any(model(words[1:], address[taken:]) for taken in range(len(address) + 1))
+    return bool(address) and words[0] in ("*", address[0]) and model(words[1:], address[1:])
+
+
+@given(
+    st.lists(st.sampled_from("ab*#"), min_size=1, max_size=6),
+    st.lists(st.sampled_from("ab"), min_size=1, max_size=7),
+)
+def test_matches_as_the_model_does(words: list[str], address: list[str]) -> None:
+    assert matches(".".join(words), ".".join(address)) == model(words, address)
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=5))
+def test_a_plain_address_matches_itself_alone(words: list[str]) -> None:
+    address = ".".join(words)
+    assert matches(address, address)
+    assert not matches(address, address + ".a")
