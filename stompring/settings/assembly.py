@@ -91,19 +91,9 @@ def _acceptors(nodes: Iterable[Node], secure: bool, faults: Faults) -> Iterator[
             continue
         if acceptor.port:  # port 0 is any free one
             once.take(f"a listener on {acceptor.host}:{acceptor.port}", node.line)
-        if not is_loopback(acceptor.host):
-            if isinstance(acceptor, HttpAcceptor):
-                faults.add(node.line, _exposed_management(acceptor))
-            elif not secure:
-                faults.add(node.line, _exposed(acceptor))
+        if not secure and not is_loopback(acceptor.host):
+            faults.add(node.line, _exposed(acceptor))
         yield acceptor
-
-
-def _exposed_management(acceptor: HttpAcceptor) -> str:
-    return (
-        f"acceptor '{acceptor.name}' listens on {acceptor.host}, beyond this machine, but the management API of "
-        "this version knows no passwords; listen on 127.0.0.1 and put a proxy that does before it"
-    )
 
 
 def _exposed(acceptor: Acceptor) -> str:
