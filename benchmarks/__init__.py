@@ -1,0 +1,1 @@
+"""A whole broker measured over its sockets (ours beside peers), and micro-benchmarks without a reactor."""

@@ -1,0 +1,1 @@
+"""Single parts of the broker, measured without a reactor."""

@@ -1,0 +1,193 @@
+"""What a queue costs for a message, without a reactor: ``python -m benchmarks.micro.queue``.
+
+Each case sends messages of 128 bytes through an address into its queue. Printed is the best of many rounds, in
+microseconds of processor time for a message, from `Address.route` to the last word about it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from twisted.internet.task import Clock
+
+from stompring.broker.broker import Broker
+from stompring.broker.consumer import Consumer
+from stompring.broker.message import Message, Traits
+from stompring.broker.queue import Queue
+from stompring.broker.reference import Reference
+from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType
+
+MESSAGES = 2_000
+ROUNDS = 50  # short ones, so that the best is one that nothing else on the machine disturbed
+BODY = b"x" * 128
+
+Run = Callable[[], None]
+"""One round of a case: what is timed."""
+
+
+class Auto(Consumer):
+    """Settles by taking."""
+
+    def take(self, message: Message) -> None:
+        self.queue.messages_acknowledged += 1
+
+    def take_reference(self, ref: Reference) -> None:
+        self.queue.settle(ref)
+
+
+class Acknowledging(Consumer):
+    """Keeps what it takes until `settle_all`."""
+
+    __slots__ = ("unsettled",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsettled: list[Reference] = []
+
+    def take(self, message: Message) -> None:
+        self.unsettled.append(self.queue.lend(message))
+
+    def take_reference(self, ref: Reference) -> None:
+        self.unsettled.append(ref)
+
+    def settle_all(self) -> None:
+        unsettled, self.unsettled = self.unsettled, []
+        for ref in unsettled:
+            self.queue.settle(ref)
+
+
+class Bench:
+    """A broker with one queue, or several on one multicast address."""
+
+    def __init__(self, queues: int = 1, ring_size: int = -1) -> None:
+        self.broker = Broker(BrokerConfiguration(), Clock())
+        kind = RoutingType.ANYCAST if queues == 1 else RoutingType.MULTICAST
+        self.queues: list[Queue] = [
+            self.broker.directory.create_queue(QueueConfiguration(f"q{n}", "a", kind, ring_size=ring_size))
+            for n in range(queues)
+        ]
+        self.queue = self.queues[0]
+        self.address = self.queue.address
+        self.traits = Traits(b"priority:4\npersistent:false\n", b"/queue/a")
+        self.far_off = self.broker.clock.now + 3_600_000
+
+    def send(self, expires: int = 0) -> None:
+        address, traits, number = self.address, self.traits, self.broker.next_message_number
+        route = address.route
+        for _ in range(MESSAGES):
+            route(Message(number(), address, traits, BODY, 0, expires))
+
+
+def direct_auto() -> Run:
+    bench = Bench()
+    bench.queue.add(Auto())
+    return bench.send
+
+
+def direct_acknowledged() -> Run:
+    bench = Bench()
+    consumer = Acknowledging()
+    bench.queue.add(consumer)
+
+    def run() -> None:
+        bench.send()
+        consumer.settle_all()
+
+    return run
+
+
+def ten_subscribers() -> Run:
+    bench = Bench(queues=10)
+    for queue in bench.queues:
+        queue.add(Auto())
+    return bench.send
+
+
+def hold_then_drain() -> Run:
+    bench = Bench()
+
+    def run() -> None:
+        bench.send()
+        consumer = Auto()
+        bench.queue.add(consumer)
+        bench.queue.remove(consumer, [])
+
+    return run
+
+
+def give_back() -> Run:
+    """Delivered and not settled: all come back, and are drained."""
+    bench = Bench()
+
+    def run() -> None:
+        first, second = Acknowledging(), Auto()
+        bench.queue.add(first)
+        bench.send()
+        bench.queue.remove(first, first.unsettled)
+        bench.queue.add(second)
+        bench.queue.remove(second, [])
+
+    return run
+
+
+def full_ring() -> Run:
+    """Every message evicts one."""
+    bench = Bench(ring_size=100)
+    bench.send()
+    return bench.send
+
+
+def expiring() -> Run:
+    """Held with an expiry that none reaches."""
+    bench = Bench()
+
+    def run() -> None:
+        bench.send(bench.far_off)
+        consumer = Auto()
+        bench.queue.add(consumer)
+        bench.queue.remove(consumer, [])
+
+    return run
+
+
+def selector_behind_backlog() -> Run:
+    """A selective consumer beside a backlog that it does not want."""
+    bench = Bench()
+    bench.send()
+    wanted = Traits(b"colour:red\n", b"/queue/a")
+    consumer = Auto(lambda message: message.traits is wanted, "red")
+    bench.queue.add(consumer)
+    bench.traits = wanted
+    return bench.send
+
+
+CASES: dict[str, Callable[[], Run]] = {
+    "make and route, auto ack, direct": direct_auto,
+    "the same, acknowledged later": direct_acknowledged,
+    "to 10 subscribers of a topic": ten_subscribers,
+    "held, then drained": hold_then_drain,
+    "delivered, given back, drained": give_back,
+    "into a full ring": full_ring,
+    "held with an expiry, then drained": expiring,
+    "to a selector behind a backlog": selector_behind_backlog,
+}
+
+
+def measure(run: Run) -> float:
+    """Microseconds for a message, the best of the rounds."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        begin = time.process_time()
+        run()
+        best = min(best, time.process_time() - begin)
+    return best / MESSAGES * 1e6
+
+
+def main() -> None:
+    for name, make in CASES.items():
+        print(f"{name:40} {measure(make()):7.2f} µs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""An address: where messages are sent to, and the queues bound to it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from stompring.settings.model import AddressSettings, FullPolicy, RoutingType
+
+from .memory import Room
+from .message import Message
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from .directory import Directory
+
+log = logging.getLogger(__name__)
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+
+
+class AnycastGroup:
+    """The anycast queues of one address: each message goes to one of them, in turns."""
+
+    __slots__ = ("owner", "queues")
+
+    def __init__(self, owner: Address, queues: list[Queue]) -> None:
+        self.owner = owner  # keeps the turn, as groups are made anew when queues come and go
+        self.queues = queues
+
+    def choose(self, message: Message) -> Queue | None:
+        """The next queue whose filter accepts the message."""
+        queues = self.queues
+        for _ in queues:
+            turn = self.owner.turn
+            self.owner.turn = turn + 1
+            queue = queues[turn % len(queues)]
+            if queue.accepts is None or queue.accepts(message):
+                return queue
+        return None
+
+
+class Address:
+    """One address. ``queues`` are its own; what it routes to also includes those of matching wildcard addresses."""
+
+    name: str
+
+    def __init__(
+        self,
+        name: str,
+        routing_types: frozenset[RoutingType],
+        settings: AddressSettings,
+        directory: Directory,
+    ) -> None:
+        self.name = name
+        self.routing_types = routing_types
+        self.directory = directory
+        self.memory = directory.memory
+        self.room = Room()
+        self.queues: dict[str, Queue] = {}
+        self.auto_created = False
+        self.configured = False
+        self.deleted = False
+        self.paused = False
+        self.used = False  # had a queue at some time
+        self.routed_messages = 0
+        self.unrouted_messages = 0
+        self.dropped_messages = 0
+        self.blocked_producers = 0
+        self.turn = 0  # of its anycast queues
+        self.stamp = (
+            0  # goes up with every change of its queues, so that what was planned before is planned anew
+        )
+        self._generation = -1  # of the directory when the bindings below were made
+        self._said_full = False
+        self._sole: Queue | None = None
+        self._anycast: list[AnycastGroup] = []
+        self._multicast: list[Queue] = []
+        self.apply(settings)
+
+    def apply(self, settings: AddressSettings) -> None:
+        """New settings are in force."""
+        self.settings = settings
+        self.changes_expiry = settings.no_expiry or (
+            max(settings.expiry_delay, settings.min_expiry_delay, settings.max_expiry_delay) >= 0
+        )
+        self.room.limit(settings.max_size_bytes, settings.max_size_messages)
+
+    # ---- memory
+
+    def occupy(self, size: int) -> None:
+        """A message sent here is now held by some queue."""
+        room, memory = self.room, self.memory
+        room.bytes += size
+        room.messages += 1
+        memory.bytes += size
+        memory.messages += 1
+        if room.limited:
+            room.review()
+        if memory.limited:
+            memory.review()
+
+    def release(self, size: int) -> None:
+        """A message sent here is held by no queue any more."""
+        room, memory = self.room, self.memory
+        room.bytes -= size
+        room.messages -= 1
+        memory.bytes -= size
+        memory.messages -= 1
+        if room.full:
+            room.review()
+        if memory.full:
+            memory.review()
+        if self._said_full and self.full is None:
+            self._said_full = False
+            log.info("Address %s has room again", self.name)
+
+    @property
+    def full(self) -> Room | None:
+        """What is full for the next message: the address, the broker, or nothing."""
+        if self.room.full:
+            return self.room
+        return self.memory if self.memory.full else None
+
+    def describe_full(self) -> str:
+        """Which limit stands in the way, for an ERROR frame or a log line."""
+        room, settings = self.room, self.settings
+        if not room.full:
+            return f"Address {self.name} is full: global-max-size {self.memory.max_bytes} bytes is used up"
+        if 0 <= room.max_bytes <= room.bytes:
+            return f"Address {self.name} is full: max-size-bytes {settings.max_size_bytes}"
+        return f"Address {self.name} is full: max-size-messages {settings.max_size_messages}"
+
+    @property
+    def policy(self) -> FullPolicy:
+        """What to do with a message while the address is full."""
+        return self.settings.address_full_policy
+
+    def block(self) -> None:
+        """A producer has to wait. Said once until the address has room again."""
+        self.blocked_producers += 1
+        self._say_full("producers wait")
+
+    def unblock(self) -> None:
+        """A producer goes on."""
+        self.blocked_producers -= 1
+
+    def drop(self) -> None:
+        """A message is thrown away. Said once until the address has room again."""
+        self.dropped_messages += 1
+        self._say_full("messages are dropped")
+
+    def _say_full(self, consequence: str) -> None:
+        if not self._said_full:
+            self._said_full = True
+            log.warning("%s: %s", self.describe_full(), consequence)
+
+    # ---- routing
+
+    def changed(self) -> None:
+        """Its queues, or what they accept, are no longer what the bindings were made from."""
+        self._generation = -1
+        self.stamp += 1
+        if self.directory.wildcards.is_wildcard(self.name):
+            self.directory.generation += 1
+
+    def rebind(self) -> None:
+        """Gather the queues that messages sent here reach."""
+        self._generation = self.directory.generation
+        sources = [self, *self.directory.wildcards_of(self)]
+        self._anycast, self._multicast = [], []
+        for source in sources:
+            queues = [queue for queue in source.queues.values() if queue.open]
+            anycast = [queue for queue in queues if queue.attributes.routing_type is ANYCAST]
+            if anycast:
+                self._anycast.append(AnycastGroup(source, anycast))
+            self._multicast += [queue for queue in queues if queue.attributes.routing_type is MULTICAST]
+        self._sole = None
+        if len(self._anycast) == 1 and not self._multicast and len(self._anycast[0].queues) == 1:
+            only = self._anycast[0].queues[0]
+            self._sole = only if only.accepts is None else None
+
+    def route(self, message: Message) -> int:
+        """Put a message into every queue it belongs to, and say into how many."""
+        if self._generation != self.directory.generation:
+            self.rebind()
+        wanted = message.traits.routing_type
+        sole = self._sole
+        if sole is not None and wanted is not MULTICAST:
+            self.routed_messages += 1
+            sole.put(message)
+            return 1
+        reached = 0
+        if wanted is not ANYCAST:
+            for queue in self._multicast:
+                if queue.accepts is None or queue.accepts(message):
+                    queue.put(message)
+                    reached += 1
+        if wanted is not MULTICAST:
+            for group in self._anycast:
+                chosen = group.choose(message)
+                if chosen is not None:
+                    chosen.put(message)
+                    reached += 1
+        return self.count_routed(reached)
+
+    def choose(self, message: Message) -> list[Queue]:
+        """The queues a message belongs to, for those who do not just put it there."""
+        if self._generation != self.directory.generation:
+            self.rebind()
+        wanted = message.traits.routing_type
+        chosen: list[Queue] = []
+        if wanted is not ANYCAST:
+            chosen += [queue for queue in self._multicast if queue.accepts is None or queue.accepts(message)]
+        if wanted is not MULTICAST:
+            picks = (group.choose(message) for group in self._anycast)
+            chosen += [queue for queue in picks if queue is not None]
+        return chosen
+
+    def count_routed(self, reached: int) -> int:
+        """Keep routedMessageCount and unRoutedMessageCount."""
+        if reached:
+            self.routed_messages += 1
+        else:
+            self.unrouted_messages += 1
+        return reached
+
+    @property
+    def message_count(self) -> int:
+        """The sum over its queues."""
+        return sum(queue.message_count for queue in self.queues.values())

@@ -1,0 +1,269 @@
+"""The broker: what its queues share, and what happens to messages that leave them otherwise than by a consumer."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+
+from stompring.errors import Refused
+from stompring.settings.match import SettingsRepository
+from stompring.settings.model import (
+    AddressSettings,
+    BrokerConfiguration,
+    QueueConfiguration,
+    RingPolicy,
+    RoutingType,
+)
+
+from .address import Address
+from .agenda import Agenda
+from .clock import Clock, Reactor
+from .directory import Directory
+from .disposal import Disposal
+from .memory import Room
+from .message import Message
+from .provision import Provision
+from .queue import Queue
+from .recurrence import Recurrence
+from .redelivery import lifetime, redelivery_delay
+from .reference import DELIVERING, SCHEDULED, Reference
+from .storage import NoStorage, Reason, Storage
+from .transfer import copy_for, repeated
+from .wildcards import WildcardAddresses
+
+log = logging.getLogger(__name__)
+
+
+class Broker:
+    """Addresses, queues, time and memory of one broker. One thread; nothing here waits or does I/O."""
+
+    def __init__(
+        self, configuration: BrokerConfiguration, reactor: Reactor, storage: Storage | None = None
+    ) -> None:
+        self.configuration = configuration
+        self.clock = Clock(reactor)
+        self.started_at = self.clock.now
+        self.storage: Storage = storage or NoStorage()
+        self.memory = Room(configuration.global_max_size)
+        settings = SettingsRepository(
+            configuration.address_settings, configuration.wildcard, configuration.literal_match_markers
+        )
+        self.directory = Directory(self, settings, WildcardAddresses(configuration.wildcard), self.memory)
+        self.provision = Provision(self, self.directory)
+        self.disposal = Disposal(self, self.directory)
+        self.schedule = Agenda(self.clock, _still_scheduled, self._fell_due)
+        self.expiry = Agenda(self.clock, _may_expire, self._expire)
+        self.random = random.Random().random
+        self._transfers: list[str] = []  # addresses that a copy is on its way to
+        self.next_message_number = count(1).__next__
+        self.next_queue_number = count(1).__next__
+
+    # ---- sending
+
+    def send(self, message: Message, due: int = 0, recurrence: Recurrence | None = None) -> None:
+        """Route a message that its address admitted; at ``due`` (epoch ms) when that is given."""
+        address = message.address
+        if due:
+            queues = address.choose(message)
+            for queue in queues:  # each counts its own repeats
+                queue.schedule(message, due, None if recurrence is None else replace(recurrence))
+            reached = address.count_routed(len(queues))
+        else:
+            reached = address.route(message)
+        if not reached:
+            self.unrouted(message)
+
+    def send_to_queue(
+        self, queue: Queue, message: Message, due: int = 0, recurrence: Recurrence | None = None
+    ) -> None:
+        """Put a message into one queue of its address (a fully qualified queue name)."""
+        accepted = queue.open and (queue.accepts is None or queue.accepts(message))
+        message.address.count_routed(int(accepted))
+        if not accepted:
+            self.unrouted(message)
+        elif due:
+            queue.schedule(message, due, recurrence)
+        else:
+            queue.put(message)
+
+    def unrouted(self, message: Message) -> None:
+        """No queue wanted a message: gone, unless send-to-dla-on-no-route."""
+        address, settings = message.address, message.address.settings
+        if settings.send_to_dla_on_no_route and settings.dead_letter_address != address.name:
+            self._transfer(message, address.name, settings, settings.dead_letter_address)
+
+    # ---- leaving
+
+    def exhausted(self, ref: Reference) -> bool:
+        """After a failed attempt: move the message to the dead-letter address if it was the last one allowed.
+
+        In a queue of the dead-letter address itself messages stay, whatever the number of attempts.
+        """
+        settings = ref.queue.address.settings
+        limit = settings.max_delivery_attempts
+        if (
+            limit < 0
+            or ref.attempts < max(limit, 1)
+            or settings.dead_letter_address == ref.queue.address.name
+        ):
+            return False
+        queue = ref.queue
+        queue.take_out(ref)
+        queue.messages_killed += 1
+        if not self._transfer(ref.message, queue.name, settings, settings.dead_letter_address):
+            log.warning(
+                "message %d of queue %s is dropped after %d failed deliveries: %s",
+                ref.message.number,
+                queue.name,
+                ref.attempts,
+                "no dead-letter-address"
+                if settings.dead_letter_address is None
+                else "no queue at its address",
+            )
+        queue.drop(ref, Reason.KILLED)
+        return True
+
+    def expired(self, ref: Reference) -> None:
+        """A message has left its queue because its time is over."""
+        settings = ref.queue.address.settings
+        if settings.expiry_address != ref.queue.address.name:
+            self._transfer(ref.message, ref.queue.name, settings, settings.expiry_address, expired=True)
+        ref.queue.drop(ref, Reason.EXPIRED)
+        self.consider_deleting(ref.queue)
+
+    def replaced(self, ref: Reference) -> None:
+        """A message has left its queue because a ring was full."""
+        settings = ref.queue.address.settings
+        if ref.queue.attributes.ring_policy is RingPolicy.DEAD_LETTER:
+            if settings.dead_letter_address != ref.queue.address.name:
+                self._transfer(ref.message, ref.queue.name, settings, settings.dead_letter_address)
+        ref.queue.drop(ref, Reason.REPLACED)
+
+    def _transfer(
+        self,
+        message: Message,
+        queue: str,
+        settings: AddressSettings,
+        target: str | None,
+        *,
+        expired: bool = False,
+    ) -> bool:
+        """Send a copy of a message to a dead-letter or expiry address; False where no queue took it."""
+        if target is None:
+            return False
+        origin = message.address.name
+        if expired and settings.auto_create_expiry_resources:
+            self._create_resource(
+                target, origin, f"{settings.expiry_queue_prefix}{origin}{settings.expiry_queue_suffix}"
+            )
+        if not expired and settings.auto_create_dead_letter_resources:
+            self._create_resource(
+                target,
+                origin,
+                f"{settings.dead_letter_queue_prefix}{origin}{settings.dead_letter_queue_suffix}",
+            )
+        address = self.directory.addresses.get(target)
+        if address is None or target in self._transfers:
+            return False  # rings that give up their messages to each other would do so for ever
+        now = self.clock.now
+        expires = lifetime(address.settings, now, 0)
+        copy = copy_for(message, queue, address, self.next_message_number(), now, expires, expired=expired)
+        self._transfers.append(target)
+        try:
+            return address.route(copy) > 0
+        finally:
+            self._transfers.pop()
+
+    def _create_resource(self, target: str, origin: str, queue: str) -> None:
+        """auto-create-dead-letter-resources and its like for expiry: one queue for each address of origin."""
+        if queue in self.directory.queues:
+            return
+        literal = origin.replace("'", "''")
+        try:
+            self.directory.create_queue(
+                QueueConfiguration(
+                    name=queue,
+                    address=target,
+                    routing_type=RoutingType.MULTICAST,
+                    filter=f"_AMQ_ORIG_ADDRESS = '{literal}'",
+                    auto_created=True,
+                )
+            )
+        except Refused as reason:
+            log.warning("cannot create %s for messages of %s: %s", queue, origin, reason)
+
+    def redelivery_delay(self, ref: Reference) -> int:
+        """Milliseconds until a message that came back may be delivered again."""
+        return redelivery_delay(ref.queue.address.settings, ref.attempts, self.random)
+
+    def consider_deleting(self, queue: Queue) -> None:
+        """A queue lost its last consumer or a message: auto-delete."""
+        self.disposal.consider(queue)
+
+    def consider_deleting_address(self, address: Address) -> None:
+        """An address lost a queue: auto-delete."""
+        self.disposal.consider_address(address)
+
+    # ---- time
+
+    def watch_expiry(self, ref: Reference) -> None:
+        """Expire a held message when its time comes."""
+        if not ref.watched:
+            ref.watched = True
+            self.expiry.enter(ref, ref.message.expires)
+
+    def _expire(self, refs: Iterable[Reference]) -> None:
+        for ref in refs:
+            ref.watched = False
+            ref.queue.expire(ref)
+
+    def _fell_due(self, refs: Iterable[Reference]) -> None:
+        """Scheduled messages come due, in order; those that recur send a copy of themselves ahead."""
+        by_queue: dict[Queue, list[Reference]] = {}
+        for ref in refs:
+            by_queue.setdefault(ref.queue, []).append(ref)
+        for queue, due in by_queue.items():
+            queue.fell_due([ready for ref in due for ready in self.recur(ref)])
+
+    def recur(self, ref: Reference) -> list[Reference]:
+        """What a scheduled message delivers now; a recurring one stays scheduled and delivers a copy of itself."""
+        recurrence, queue, now = ref.recurrence, ref.queue, self.clock.now
+        if recurrence is None:
+            return [ref]
+        series = recurrence.series if recurrence.cron is not None else None
+        following = recurrence.advance(ref.due, now)
+        queue.scheduled.pop(ref.message.number, None)
+        if following is None and series is None:
+            ref.recurrence = None
+            return [ref]
+        copy = repeated(ref, self.next_message_number(), now)
+        if following is None:
+            queue.drop(ref, Reason.ACKNOWLEDGED)
+        else:
+            queue.postpone(ref, following)
+        if series is not None:
+            queue.schedule(copy, now + max(0, recurrence.delay), series)
+            return []
+        return [queue.schedule(copy, now)]
+
+    def stop(self) -> None:
+        """No timer is left, and all is safe."""
+        self.schedule.stop()
+        self.expiry.stop()
+        self.disposal.stop()
+        self.storage.close()
+
+
+def _still_scheduled(ref: Reference, due: int) -> bool:
+    return ref.state == SCHEDULED and ref.due == due
+
+
+def _may_expire(ref: Reference, due: int) -> bool:
+    """A message in delivery is its consumer's; it is watched again when it comes back."""
+    if ref.state == DELIVERING:
+        ref.watched = False
+        return False
+    return ref.watched

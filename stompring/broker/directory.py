@@ -1,0 +1,189 @@
+"""Every address and queue there is, by name; how they are made, changed and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from stompring.errors import NotFound, Refused
+from stompring.settings.match import SettingsRepository
+from stompring.settings.model import QueueConfiguration, RoutingType
+
+from .address import Address
+from .attributes import QueueAttributes
+from .memory import Room
+from .non_destructive import NonDestructiveQueue
+from .queue import Queue
+from .wildcards import WildcardAddresses
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+
+class Directory:
+    """Addresses by name, queues by name (a queue's name is unique in the whole broker)."""
+
+    def __init__(
+        self, broker: Broker, settings: SettingsRepository, wildcards: WildcardAddresses, memory: Room
+    ) -> None:
+        self.broker = broker
+        self.settings = settings
+        self.wildcards = wildcards
+        self.memory = memory
+        self.addresses: dict[str, Address] = {}
+        self.queues: dict[str, Queue] = {}
+        self.generation = (
+            0  # goes up when the queues of a wildcard address change: all bindings are then stale
+        )
+
+    # ---- addresses
+
+    def address(self, name: str) -> Address:
+        """The address of that name. Raises `NotFound`."""
+        address = self.addresses.get(name)
+        if address is None:
+            raise NotFound(f"Address {name} does not exist")
+        return address
+
+    def create_address(
+        self,
+        name: str,
+        routing_types: frozenset[RoutingType],
+        *,
+        auto_created: bool = False,
+        configured: bool = False,
+    ) -> Address:
+        """Make an address. Raises `Refused` when it exists or its name cannot be."""
+        check_name("an address", name)
+        if name in self.addresses:
+            raise Refused(f"Address {name} exists already")
+        address = Address(name, routing_types, self.settings.lookup(name), self)
+        address.auto_created, address.configured = auto_created, configured
+        self.addresses[name] = address
+        if self.wildcards.is_wildcard(name):
+            self.wildcards.add(name)
+        self.broker.storage.bind_address(address)
+        return address
+
+    def update_address(self, address: Address, routing_types: frozenset[RoutingType]) -> None:
+        """Change routing types. Raises `Refused` when queues of a type that goes away are bound."""
+        for queue in address.queues.values():
+            if queue.attributes.routing_type not in routing_types:
+                raise Refused(
+                    f"Address {address.name} has the {queue.attributes.routing_type} queue {queue.name}"
+                )
+        address.routing_types = routing_types
+        self.broker.storage.bind_address(address)
+
+    def delete_address(self, name: str, *, force: bool = False) -> None:
+        """Delete an address; with ``force`` its queues and their consumers too. Raises `NotFound`, `Refused`."""
+        address = self.address(name)
+        if address.queues and not force:
+            raise Refused(f"Address {name} still has queues: {', '.join(sorted(address.queues)[:5])}")
+        for queue in list(address.queues.values()):
+            self.delete_queue(queue.name, force=True)
+        if self.addresses.pop(name, None) is None:
+            return  # its last queue took it along
+        address.deleted = True
+        address.changed()
+        if self.wildcards.is_wildcard(name):
+            self.wildcards.remove(name)
+        self.broker.storage.unbind_address(address)
+
+    def wildcards_of(self, address: Address) -> list[Address]:
+        """The wildcard addresses whose queues also get what is sent to this one."""
+        names = self.wildcards.matching(address.name) - {address.name}
+        return [self.addresses[name] for name in sorted(names)]
+
+    # ---- queues
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name. Raises `NotFound`."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise NotFound(f"Queue {name} does not exist")
+        return queue
+
+    def create_queue(self, configuration: QueueConfiguration) -> Queue:
+        """Make a queue, and its address when that is missing. Raises `Refused`."""
+        check_name("a queue", configuration.name)
+        name, routing_type = configuration.name, configuration.routing_type
+        if name in self.queues:
+            raise Refused(f"Queue {name} exists already on address {self.queues[name].address.name}")
+        settings = self.settings.lookup(configuration.address)
+        if (
+            settings.auto_delete_created_queues
+            and not configuration.auto_created
+            and not configuration.configured
+        ):
+            configuration = replace(configuration, auto_delete=True)
+        attributes = QueueAttributes.of(configuration, settings)
+        address = self.addresses.get(configuration.address)
+        if address is None:
+            address = self.create_address(
+                configuration.address,
+                frozenset({routing_type}),
+                auto_created=configuration.auto_created,
+                configured=configuration.configured,
+            )
+        elif routing_type not in address.routing_types:
+            self.update_address(address, address.routing_types | {routing_type})
+        kind = NonDestructiveQueue if attributes.non_destructive else Queue
+        queue = kind(name, address, attributes, self.broker)
+        address.queues[name] = self.queues[name] = queue
+        address.used = True
+        address.changed()
+        if address.paused:
+            queue.pause()
+        self.broker.storage.bind(queue)
+        return queue
+
+    def update_queue(self, queue: Queue, changes: Mapping[str, Any]) -> None:
+        """Change attributes of a live queue, all or none. Raises `Refused`."""
+        fixed = {"routing_type", "durable", "non_destructive", "temporary"}
+        attributes = queue.attributes.changed(changes)
+        for name in sorted(fixed & set(changes)):
+            if getattr(attributes, name) != getattr(queue.attributes, name):
+                raise Refused(f"{name.replace('_', '-')} of queue {queue.name} cannot change while it exists")
+        if 0 <= attributes.max_consumers < len(queue.consumers):
+            raise Refused(
+                f"max-consumers {attributes.max_consumers} is less than the {len(queue.consumers)} consumers "
+                f"that queue {queue.name} has"
+            )
+        queue.attributes = attributes
+        queue.ring_size = attributes.ring_size
+        queue.review_filter()
+        queue.address.changed()
+        queue.reconsider()
+        self.broker.storage.bind(queue)
+
+    def delete_queue(self, name: str, *, force: bool = False) -> None:
+        """Delete a queue and its messages. Raises `NotFound`, or `Refused` while it has consumers."""
+        queue = self.queue(name)
+        if queue.consumers and not force:
+            raise Refused(f"Queue {name} has {len(queue.consumers)} consumers")
+        del self.queues[name]
+        del queue.address.queues[name]
+        queue.address.changed()
+        queue.close(f"Queue {name} was deleted")
+        self.broker.storage.unbind(queue)
+        self.broker.consider_deleting_address(queue.address)
+
+
+def check_name(kind: str, name: str) -> None:
+    """Names are any text that can be written on one line. Raises `Refused`."""
+    if not name or name != name.strip():
+        raise Refused(
+            f"{name!r} cannot be the name of {kind}: it is empty or begins or ends with blanks", status=400
+        )
+    if "::" in name or any(ord(character) < 32 or ord(character) == 127 for character in name):
+        raise Refused(
+            f"{name!r} cannot be the name of {kind}: it holds '::' or a control character", status=400
+        )
+    if len(name.encode("utf-8", "replace")) > MAX_NAME:
+        raise Refused(f"the name of {kind} is longer than {MAX_NAME} bytes", status=400)
+
+
+#: Longest name of an address or queue, in UTF-8 bytes: leaves room for the directory names that stores make of it.
+MAX_NAME = 2048

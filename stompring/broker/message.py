@@ -1,0 +1,172 @@
+"""A message as every queue shares it: its wire bytes, made once, and what the broker must know of it.
+
+The *tail* is the end of a MESSAGE frame in STOMP 1.2 form: message number, headers, blank line, body, NUL. A
+subscription puts its own few headers before it, the last of which is ``message-id:QUEUE-`` without a line end, so
+that the tail's number completes it. One tail serves all receivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from stompring.settings.model import RoutingType
+from stompring.stomp.encode import escape, recode, unescape
+
+if TYPE_CHECKING:
+    from .address import Address
+
+#: What a message costs beyond its frame: the Python objects that hold it in one queue. Measured with 128-byte
+#: bodies (see docs/performance.md), so that ``max-size-bytes`` and ``global-max-size`` speak of real memory.
+MESSAGE_OVERHEAD = 400
+
+#: As a number: looking for one byte by its value is several times as fast as by a bytes object.
+BACKSLASH, CR = 92, 13
+
+
+class Traits:
+    """What all messages sent with the same header block have in common. Made once per distinct block."""
+
+    __slots__ = (
+        "block",
+        "destination",
+        "durable",
+        "escaped",
+        "group",
+        "group_sequence",
+        "lifetime_end",
+        "origin",
+        "priority",
+        "routing_type",
+        "user",
+    )
+
+    def __init__(
+        self,
+        block: bytes,
+        destination: bytes = b"",
+        routing_type: RoutingType | None = None,
+        priority: int = 4,
+        durable: bool = False,
+        expires: int = 0,
+        group: bytes | None = None,
+        group_sequence: int = 0,
+        origin: object = None,
+        user: str | None = None,
+    ) -> None:
+        self.block = block  # header lines "name:value\n", 1.2 escapes, without number and timestamp
+        self.destination = destination  # as the sender wrote it
+        self.routing_type = routing_type
+        self.priority = priority
+        self.durable = durable
+        self.lifetime_end = expires  # epoch ms asked for by the sender; 0 = none
+        self.group = group
+        self.group_sequence = group_sequence
+        self.origin = origin  # who sent it, for no-local: the client-id, or the connection
+        self.user = user
+        self.escaped = BACKSLASH in block
+
+
+class Message:
+    """One message. Immutable but for ``holders``: the number of queues that still hold it."""
+
+    __slots__ = ("address", "body_at", "expires", "holders", "number", "size", "tail", "timestamp", "traits")
+
+    def __init__(
+        self, number: int, address: Address, traits: Traits, body: bytes, timestamp: int, expires: int = 0
+    ) -> None:
+        self.number = number
+        self.address = address
+        self.traits = traits
+        self.timestamp = timestamp
+        self.expires = expires
+        self.holders = 0
+        head = b"%d\ncontent-length:%d\ntimestamp:%d\nexpires:%d\n%b\n" % (
+            number,
+            len(body),
+            timestamp,
+            expires,
+            traits.block,
+        )
+        self.body_at = len(head)
+        self.tail = tail = b"%b%b\0\n" % (head, body)
+        self.size = len(tail) + MESSAGE_OVERHEAD
+
+    @property
+    def body(self) -> bytes:
+        """The body as it was sent."""
+        return self.tail[self.body_at : -2]
+
+    def tail_for(self, version: bytes) -> bytes:
+        """The tail in the header form of another version of STOMP."""
+        if not self.traits.escaped:
+            return self.tail
+        at = self.body_at - 1
+        return recode(self.tail[:at], version) + self.tail[at:]
+
+    def header(self, name: bytes) -> bytes | None:
+        """The decoded value of a header of the tail, ``None`` when it is not there."""
+        tail, stop = self.tail, self.body_at
+        line = b"\n%b:" % (escape(name) if _SPECIAL.intersection(name) else name)
+        at = tail.find(line, 0, stop)
+        if at < 0:
+            return None
+        at += len(line)
+        value = tail[at : tail.find(b"\n", at, stop)]
+        return unescape(value, b"1.2") if BACKSLASH in value else value
+
+    def headers(self) -> dict[str, str]:
+        """All headers of the tail, decoded, for management."""
+        lines = self.tail[: self.body_at - 1].split(b"\n")[1:-1]
+        pairs = (line.partition(b":") for line in lines)
+        return {_text(unescape(name, b"1.2")): _text(unescape(value, b"1.2")) for name, _, value in pairs}
+
+    # What selectors see (selector.Properties).
+
+    def get_property(self, name: str) -> str | int | float | bool | None:
+        """A property by name: system ones (``AMQ…``, ``JMS…``) first, then the headers as sent."""
+        system = SYSTEM_PROPERTIES.get(name)
+        if system is not None:
+            return system(self)
+        value = self.header(name.encode())
+        return None if value is None else value.decode("utf-8", "replace")
+
+    def get_body(self) -> bytes:
+        """The body, for XPATH selectors."""
+        return self.body
+
+
+_SPECIAL = frozenset(b"\\\n\r:")
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _header(name: bytes) -> Callable[[Message], str | None]:
+    def read(message: Message) -> str | None:
+        value = message.header(name)
+        return None if value is None else _text(value)
+
+    return read
+
+
+#: Names that are not headers (Artemis filter expressions), and JMS's names for what STOMP calls otherwise.
+SYSTEM_PROPERTIES: dict[str, Callable[[Message], str | int | None]] = {
+    "AMQPriority": lambda m: m.traits.priority,
+    "AMQTimestamp": lambda m: m.timestamp,
+    "AMQDurable": lambda m: "DURABLE" if m.traits.durable else "NON_DURABLE",
+    "AMQExpiration": lambda m: m.expires,
+    "AMQSize": lambda m: len(m.tail),
+    "AMQAddress": lambda m: m.address.name,
+    "AMQGroupID": lambda m: None if m.traits.group is None else _text(m.traits.group),
+    "AMQUserID": lambda m: m.traits.user,
+    "JMSPriority": lambda m: m.traits.priority,
+    "JMSTimestamp": lambda m: m.timestamp,
+    "JMSExpiration": lambda m: m.expires,
+    "JMSDeliveryMode": lambda m: "PERSISTENT" if m.traits.durable else "NON_PERSISTENT",
+    "JMSMessageID": lambda m: str(m.number),
+    "JMSCorrelationID": _header(b"correlation-id"),
+    "JMSType": _header(b"type"),
+    "JMSReplyTo": _header(b"reply-to"),
+}

@@ -1,0 +1,64 @@
+"""Queues whose messages stay when they are acknowledged (Artemis, non-destructive queues).
+
+Every consumer walks over all messages once, in its own list. Messages leave by expiry, by a ring, or by management.
+A message in delivery stays pending, so it counts once in messageCount however many consumers have it.
+"""
+
+from __future__ import annotations
+
+from .consumer import Consumer
+from .message import Message
+from .pending import Pending
+from .queue import Queue
+from .reference import PENDING, Reference
+
+
+class NonDestructiveQueue(Queue):
+    """A queue that is read, not emptied."""
+
+    def settle(self, ref: Reference) -> None:
+        """A consumer is done with a message; the queue keeps it."""
+        self.delivering -= 1
+        self.messages_acknowledged += 1
+
+    def give_back(
+        self,
+        refs: list[Reference],
+        consumer: Consumer | None = None,
+        *,
+        failed: bool = False,
+        delayed: bool = False,
+    ) -> None:
+        """A refused message is offered to the same consumer again; one who leaves gives nothing back."""
+        self.delivering -= len(refs)
+        for ref in refs:
+            if ref.state != PENDING:
+                continue
+            if failed:
+                ref.attempts += 1
+                if self.broker.exhausted(ref):
+                    continue
+            if consumer is not None and consumer.source is not None and not self.deleted:
+                consumer.source.restore(ref)
+        self.dispatch()
+
+    def hand_over(self, ref: Reference, consumer: Consumer) -> None:
+        """Deliver a message, which stays where it is."""
+        self.delivering += 1
+        ref.deliveries = 1  # per consumer it is the first time
+        consumer.take_reference(ref)
+
+    @property
+    def message_count(self) -> int:
+        """Pending and scheduled; what is in delivery is pending too."""
+        return self.count + len(self.scheduled)
+
+    def _source_for(self, consumer: Consumer) -> Pending:
+        consumer.matches_key = consumer
+        target = self._open_target(consumer, consumer.matches or _everything)
+        target.consumers = 1
+        return target.pending
+
+
+def _everything(message: Message) -> bool:
+    return True

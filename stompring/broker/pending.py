@@ -1,0 +1,93 @@
+"""References in the order of delivery: highest priority first, oldest first within it.
+
+Lists are lazy: a reference that was settled or delivered through another list stays where it is until it reaches
+the head (or until more than half of the list is such leftovers), and is skipped by its state. So nothing is ever
+searched for in the middle, and a message that comes back often just has to change its state.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+
+from .reference import PENDING, Reference
+
+LEVELS = 10  # JMS priorities 0 to 9
+
+
+class Pending:
+    """Ten deques, one a priority, made when first used."""
+
+    __slots__ = ("levels", "mask", "size")
+
+    def __init__(self) -> None:
+        self.levels: list[deque[Reference] | None] = [None] * LEVELS
+        self.mask = 0  # bit n: level n may hold something
+        self.size = 0  # references in all levels, leftovers included
+
+    def append(self, ref: Reference) -> None:
+        """Add at the tail of its level."""
+        priority = ref.message.traits.priority
+        level = self.levels[priority]
+        if level is None:
+            level = self.levels[priority] = deque()
+        level.append(ref)
+        self.mask |= 1 << priority
+        self.size += 1
+
+    def head(self) -> Reference | None:
+        """The next to be delivered, left in place. Leftovers before it are dropped for good."""
+        while self.mask:
+            top = self.mask.bit_length() - 1
+            level = self.levels[top]
+            while level:
+                ref = level[0]
+                if ref.state == PENDING:
+                    return ref
+                level.popleft()
+                self.size -= 1
+            self.mask &= ~(1 << top)
+        return None
+
+    def pop_head(self, ref: Reference) -> None:
+        """Take off what `head` has just returned."""
+        level = self.levels[ref.message.traits.priority]
+        assert level is not None and level[0] is ref
+        level.popleft()
+        self.size -= 1
+
+    def restore(self, ref: Reference) -> None:
+        """Put a reference where its sequence says; nothing happens when it is still there."""
+        priority = ref.message.traits.priority
+        level = self.levels[priority]
+        if level is None:
+            level = self.levels[priority] = deque()
+        self.mask |= 1 << priority
+        if not level or ref.sequence < level[0].sequence:
+            level.appendleft(ref)
+        else:
+            # deque's index and insert walk blocks of 64 in C: cheap near the ends, where messages come back
+            at = 0 if level[0] is ref else bisect_left(level, ref)
+            if at < len(level) and level[at] is ref:
+                return
+            level.insert(at, ref)
+        self.size += 1
+
+    def sweep(self, live: int) -> None:
+        """Drop leftovers when they are more than half. ``live`` is the most that can be pending in here."""
+        if self.size <= 2 * live + 64:
+            return
+        self.size = 0
+        for priority, level in enumerate(self.levels):
+            if level:
+                self.levels[priority] = kept = deque(ref for ref in level if ref.state == PENDING)
+                self.size += len(kept)
+
+    def __iter__(self) -> Iterator[Reference]:
+        """Everything pending, in the order of delivery."""
+        for level in reversed(self.levels):
+            if level:
+                for ref in level:
+                    if ref.state == PENDING:
+                        yield ref

@@ -1,0 +1,128 @@
+"""Addresses and queues made because somebody sends or subscribes (auto-create).
+
+The type of an address is what the client said (header or prefix), else what the address has, else
+``default-address-routing-type``. A client that says nothing never changes an address (Artemis turns an anycast
+address into a mixed one there); one that does say may add a type where ``auto-create-addresses`` is on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompring.errors import NotFound, Refused
+from stompring.settings.model import QueueConfiguration, RoutingType
+
+from .address import Address
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .directory import Directory
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+
+
+class Provision:
+    """Finds what a destination names, and makes what may be made."""
+
+    def __init__(self, broker: Broker, directory: Directory) -> None:
+        self._broker = broker
+        self._directory = directory
+
+    def type_for(self, name: str, asked: RoutingType | None) -> RoutingType:
+        """The routing type a SEND or SUBSCRIBE means. An untyped one on a mixed address means its queue."""
+        if asked is not None:
+            return asked
+        address = self._directory.addresses.get(name)
+        if address is not None and address.routing_types:
+            return ANYCAST if ANYCAST in address.routing_types else MULTICAST
+        return self._directory.settings.lookup(name).default_address_routing_type
+
+    def address_for_send(self, name: str, asked: RoutingType | None) -> Address:
+        """The address to send to, with its anycast queue. Raises `Refused` where it may not be made."""
+        routing_type = self.type_for(name, asked)
+        address = self._address(name, routing_type)
+        if routing_type is ANYCAST and not any(
+            queue.attributes.routing_type is ANYCAST for queue in address.queues.values()
+        ):
+            if not self._directory.wildcards.is_wildcard(name) and address.settings.auto_create_queues:
+                self._create_queue(address, name, ANYCAST)
+        return address
+
+    def queue_for(self, address_name: str, queue_name: str, asked: RoutingType | None) -> Queue:
+        """The queue that ``address::queue`` names. Raises `Refused`, `NotFound`."""
+        queue = self._directory.queues.get(queue_name)
+        if queue is not None:
+            if address_name and queue.address.name != address_name:
+                raise Refused(
+                    f"Queue {queue_name} is bound to address {queue.address.name}, not to {address_name}"
+                )
+            if asked is not None and asked is not queue.attributes.routing_type:
+                raise Refused(f"Queue {queue_name} is {queue.attributes.routing_type}, not {asked}")
+            return queue
+        if not address_name:
+            raise NotFound(f"Queue {queue_name} does not exist")
+        routing_type = self.type_for(address_name, asked)
+        address = self._address(address_name, routing_type)
+        if not address.settings.auto_create_queues:
+            raise NotFound(
+                f"Queue {queue_name} does not exist, and auto-create-queues is off for {address_name}"
+            )
+        return self._create_queue(address, queue_name, routing_type)
+
+    def queue_to_consume(self, name: str) -> Queue:
+        """The anycast queue that a subscriber to address ``name`` reads."""
+        address = self._address(name, ANYCAST)
+        own = [queue for queue in address.queues.values() if queue.attributes.routing_type is ANYCAST]
+        for queue in own:
+            if queue.name == name:
+                return queue
+        if own:
+            return min(own, key=lambda queue: len(queue.consumers))
+        if not address.settings.auto_create_queues:
+            raise NotFound(f"Queue {name} does not exist, and auto-create-queues is off for it")
+        return self._create_queue(address, name, ANYCAST)
+
+    def subscription_queue(self, configuration: QueueConfiguration) -> Queue:
+        """The queue of a multicast subscription: made for it, or the durable one that waits for its subscriber."""
+        self._address(configuration.address, MULTICAST)
+        queue = self._directory.queues.get(configuration.name)
+        if queue is None:
+            return self._directory.create_queue(configuration)
+        if queue.address.name != configuration.address or queue.attributes.routing_type is not MULTICAST:
+            raise Refused(
+                f"Durable subscription {configuration.name} exists on address {queue.address.name}, "
+                f"not on {configuration.address}"
+            )
+        if queue.attributes.filter != configuration.filter:
+            if queue.consumers:
+                raise Refused(f"Durable subscription {configuration.name} is in use with another selector")
+            self._directory.update_queue(queue, {"filter": configuration.filter})
+        return queue
+
+    def _address(self, name: str, routing_type: RoutingType) -> Address:
+        address = self._directory.addresses.get(name)
+        if address is None:
+            settings = self._directory.settings.lookup(name)
+            if not settings.auto_create_addresses:
+                raise NotFound(f"Destination {name} does not exist, and auto-create-addresses is off for it")
+            return self._directory.create_address(name, frozenset({routing_type}), auto_created=True)
+        if routing_type not in address.routing_types:
+            if not address.settings.auto_create_addresses:
+                have = " and ".join(sorted(address.routing_types)) or "no routing type"
+                raise Refused(
+                    f"Not allowed to specify {routing_type} semantics on address {name}, which has {have}"
+                )
+            self._directory.update_address(address, address.routing_types | {routing_type})
+        return address
+
+    def _create_queue(self, address: Address, name: str, routing_type: RoutingType) -> Queue:
+        return self._directory.create_queue(
+            QueueConfiguration(
+                name=name,
+                address=address.name,
+                routing_type=routing_type,
+                auto_created=True,
+                auto_delete=address.settings.auto_delete_queues,
+            )
+        )

@@ -1,0 +1,337 @@
+"""A queue: messages in order, how they arrive, leave and come back. Who takes them is the business of `Turns`.
+
+A message that arrives while nothing is pending goes straight to the consumer whose turn it is (`Queue.put`);
+everything else passes through the lists of `Turns`.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from .consumer import Consumer, Matches
+from .message import Message
+from .pending import Pending
+from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Reference
+from .storage import Reason
+from .turns import Turns
+
+if TYPE_CHECKING:
+    from .address import Address
+    from .attributes import QueueAttributes
+    from .broker import Broker
+    from .recurrence import Recurrence
+
+
+class Queue(Turns):
+    """One queue of an address. Counters are plain integers, named as in management."""
+
+    def __init__(self, name: str, address: Address, attributes: QueueAttributes, broker: Broker) -> None:
+        self.name = name
+        self.address = address
+        self.attributes = attributes
+        self.broker = broker
+        super().__init__()
+        self.number = broker.next_queue_number()
+        self.id_prefix = b"%d-" % self.number  # of the message ids that its consumers see
+        self.durable = attributes.durable
+        self.ring_size = attributes.ring_size
+        self.no_local: object = None  # whose messages a multicast subscription does not want
+        self.accepts: Matches | None = None  # filter and no-local; the address asks it
+        self.review_filter()
+        self.deleted = False
+
+        self.scheduled: dict[int, Reference] = {}  # by message number
+        self._next_sequence = 1
+        self._lowest_sequence = 0
+
+        self.messages_added = 0
+        self.messages_acknowledged = 0
+        self.messages_expired = 0
+        self.messages_killed = 0
+        self.messages_replaced = 0
+        self.persistent_size = 0  # bytes of the messages held
+
+    # ---- arriving
+
+    def put(self, message: Message) -> None:
+        """A message that the address routed here."""
+        self.messages_added += 1
+        ready = self.ready
+        matching = None
+        if (
+            ready
+            and self.simple
+            and message.traits.group is None
+            and not (message.expires and message.expires <= self.broker.clock.now)
+        ):
+            consumer: Consumer | None = None
+            if self.targets:
+                matching = self.matching(message)
+                consumer = self.taker_of(message, matching)
+            elif not self.count:
+                consumer = ready[0]
+                if len(ready) > 1:
+                    ready.rotate(-1)
+            if consumer is not None:
+                consumer.take(message)
+                return
+        self.hold(message, matching)
+
+    def hold(self, message: Message, matching: list[Pending] | None = None) -> None:
+        """Keep a message until somebody takes it; a ring that is full gives up its head."""
+        ref = self._reference(message, PENDING)
+        self.enlist(ref, matching=matching)
+        if self.ready:
+            self.dispatch()
+        if 0 <= self.ring_size < self.count:
+            self.evict_head()
+        if message.expires and ref.state == PENDING:
+            self.broker.watch_expiry(ref)
+
+    def lend(self, message: Message) -> Reference:
+        """A message goes to a consumer as it arrives, and must be settled."""
+        ref = self._reference(message, DELIVERING)
+        ref.deliveries = 1
+        self.delivering += 1
+        return ref
+
+    def schedule(self, message: Message, due: int, recurrence: Recurrence | None = None) -> Reference:
+        """A message to be delivered at ``due`` (epoch ms), and again as ``recurrence`` says."""
+        self.messages_added += 1
+        ref = self._reference(message, SCHEDULED, due)
+        ref.recurrence = recurrence
+        self.postpone(ref, due)
+        if message.expires:
+            self.broker.watch_expiry(ref)
+        return ref
+
+    def postpone(self, ref: Reference, due: int) -> None:
+        """Wait for ``due`` with a message that is in no list now."""
+        ref.state = SCHEDULED
+        ref.due = due
+        self.scheduled[ref.message.number] = ref
+        self.broker.schedule.enter(ref, due)
+
+    def fell_due(self, refs: list[Reference]) -> None:
+        """Scheduled messages go to the head, in the order they fell due; each is lost itself to a full ring."""
+        first_sequence = self._lowest_sequence - len(refs)
+        self._lowest_sequence = first_sequence
+        for place, ref in enumerate(refs):
+            self.scheduled.pop(ref.message.number, None)
+            if not ref.deliveries:  # one that waited for its redelivery keeps its old place
+                ref.sequence = first_sequence + place
+            if 0 <= self.ring_size <= self.count:
+                self.replace(ref)
+            else:
+                ref.state = PENDING
+                self.enlist(ref, at_tail=False)
+                self.dispatch()
+
+    def _reference(self, message: Message, state: int, due: int = 0) -> Reference:
+        if not message.holders:
+            message.address.occupy(message.size)
+        message.holders += 1
+        self.persistent_size += message.size
+        sequence = self._next_sequence
+        self._next_sequence = sequence + 1
+        ref = Reference(message, self, sequence, state)
+        if message.traits.durable and self.durable:
+            ref.due = due
+            self.broker.storage.append(ref)
+        return ref
+
+    # ---- leaving
+
+    def settle(self, ref: Reference) -> None:
+        """A consumer has acknowledged a message."""
+        self.delivering -= 1
+        self.messages_acknowledged += 1
+        self.drop(ref, Reason.ACKNOWLEDGED)
+
+    def drop(self, ref: Reference, reason: Reason) -> None:
+        """Let go of a reference for good; the counts of the state it was in are the caller's."""
+        ref.state = GONE
+        message = ref.message
+        self.persistent_size -= message.size
+        message.holders -= 1
+        if not message.holders:
+            message.address.release(message.size)
+        if ref.watched:
+            ref.watched = False
+            self.broker.expiry.forget()
+        if message.traits.durable and self.durable:
+            self.broker.storage.settle(ref, reason)
+
+    def take_out(self, ref: Reference) -> None:
+        """Adjust the counts for a reference that is about to be dropped or moved."""
+        was, ref.state = ref.state, GONE
+        if was == PENDING:
+            self.count -= 1
+            self.sweep()
+        elif was == SCHEDULED:
+            self.scheduled.pop(ref.message.number, None)
+            self.broker.schedule.forget()
+        elif was == DELIVERING:
+            self.delivering -= 1
+
+    def evict_head(self) -> None:
+        """A full ring gives up the next message that would have been delivered."""
+        ref = self.first()
+        if ref is not None:
+            self.take_out(ref)
+            self.replace(ref)
+
+    def replace(self, ref: Reference) -> None:
+        """The ring has no place for a message (Artemis: reason REPLACED)."""
+        ref.state = GONE
+        self.messages_replaced += 1
+        self.broker.replaced(ref)
+
+    def expire(self, ref: Reference) -> None:
+        """A message has outlived its time."""
+        self.take_out(ref)
+        self.messages_expired += 1
+        self.broker.expired(ref)
+
+    def kill(self, ref: Reference) -> None:
+        """A message is removed by other hands than a consumer's."""
+        self.take_out(ref)
+        self.messages_killed += 1
+        self.drop(ref, Reason.KILLED)
+
+    # ---- coming back
+
+    def give_back(
+        self,
+        refs: list[Reference],
+        consumer: Consumer | None = None,
+        *,
+        failed: bool = False,
+        delayed: bool = False,
+    ) -> None:
+        """Take back unsettled messages, each to its old place.
+
+        ``failed`` counts an attempt against max-delivery-attempts, ``delayed`` applies the redelivery-delay;
+        ``consumer`` refused them and is asked last. The latest come first, so that a ring keeps the newest.
+        """
+        for ref in sorted(refs, key=attrgetter("order"), reverse=True):
+            ref.avoid = consumer
+            if self.deleted:
+                self.kill(ref)
+                continue
+            if failed:
+                ref.attempts += 1
+                if self.broker.exhausted(ref):
+                    continue
+            self._come_back(ref, delayed)
+        self.dispatch()
+        if not self.consumers:
+            self.broker.consider_deleting(self)
+
+    def _come_back(self, ref: Reference, delayed: bool) -> None:
+        message, now = ref.message, self.broker.clock.now
+        if message.expires and message.expires <= now:
+            self.expire(ref)
+            return
+        if self.attributes.purge_on_no_consumers and not self.consumers:
+            self.kill(ref)
+            return
+        self.take_out(ref)
+        if 0 <= self.ring_size <= self.count:
+            self.replace(ref)
+            return
+        delay = self.broker.redelivery_delay(ref) if delayed else 0
+        if delay > 0:
+            self.postpone(ref, now + delay)
+        else:
+            ref.state = PENDING
+            self.enlist(ref, at_tail=False)
+        if message.expires:
+            self.broker.watch_expiry(ref)
+        if message.traits.durable and self.durable:
+            self.broker.storage.returned(ref)
+
+    # ---- consumers
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer comes. Raises `Refused` beyond max-consumers."""
+        consumer.queue = self
+        self.join(consumer)
+        if self.attributes.purge_on_no_consumers:
+            self.address.changed()
+
+    def remove(self, consumer: Consumer, unsettled: list[Reference], *, failed: bool = False) -> None:
+        """A consumer goes; what it has not settled comes back at once, marked as redelivered."""
+        self.leave(consumer)
+        if not self.consumers and self.attributes.purge_on_no_consumers:
+            self.address.changed()
+            self.purge()
+        self.give_back(unsettled, failed=failed)
+
+    # ---- the whole queue
+
+    @property
+    def message_count(self) -> int:
+        """Pending, scheduled and in delivery (Artemis: messageCount)."""
+        return self.count + len(self.scheduled) + self.delivering
+
+    @property
+    def scheduled_count(self) -> int:
+        """Waiting for their time (Artemis: scheduledCount)."""
+        return len(self.scheduled)
+
+    @property
+    def open(self) -> bool:
+        """Whether messages are routed here: enabled, and with consumers where purge-on-no-consumers wants them."""
+        attributes = self.attributes
+        return attributes.enabled and (not attributes.purge_on_no_consumers or bool(self.consumers))
+
+    def review_filter(self) -> None:
+        """Put filter and no-local together."""
+        matches, origin = self.attributes.accepts, self.no_local
+        self.accepts = matches if origin is None else not_from(origin, matches)
+
+    def purge(self) -> int:
+        """Kill everything that is pending or scheduled; returns how many."""
+        doomed = [*self.everything_pending(), *self.scheduled.values()]
+        for ref in doomed:
+            self.kill(ref)
+        return len(doomed)
+
+    def trim(self) -> int:
+        """Enforce a lowered ring-size now; returns how many were replaced."""
+        trimmed = 0
+        while 0 <= self.ring_size < self.count:
+            self.evict_head()
+            trimmed += 1
+        return trimmed
+
+    def pause(self) -> None:
+        """Stop dispatch; messages still enter, and a ring still evicts."""
+        self.paused = True
+        self.review()
+
+    def resume(self) -> None:
+        """Undo `pause`."""
+        self.paused = False
+        self.review()
+        self.dispatch()
+
+    def close(self, reason: str) -> None:
+        """The queue is deleted: consumers are told, messages are killed."""
+        self.deleted = True
+        self.cancel_dispatch_timer()
+        self.purge()  # first, so that nobody is given anything while the others are told
+        for consumer in list(self.consumers):
+            if consumer in self.consumers:  # one who is told may take others along
+                consumer.cancelled(reason)
+
+
+def not_from(origin: object, matches: Matches | None) -> Matches:
+    """A filter that also turns away what ``origin`` sent (no-local)."""
+
+    def accepts(message: Message) -> bool:
+        return message.traits.origin != origin and (matches is None or matches(message))
+
+    return accepts

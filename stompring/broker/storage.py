@@ -1,0 +1,111 @@
+"""The seam to the store. The broker tells it facts about durable messages; in memory nobody listens.
+
+A store keeps *messages* (once, with the queues that hold them), *facts* about them (settled and why, delivery
+attempts, due times) and *bindings* (addresses and queues that must survive). Facts of one transaction stand between
+`begin` and `commit`. Nothing here waits: `when_synced` calls back once all that was said before is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from .address import Address
+    from .broker import Broker
+    from .queue import Queue
+    from .reference import Reference
+
+
+class Reason(IntEnum):
+    """Why a queue no longer holds a message. The name of the counter that goes up."""
+
+    ACKNOWLEDGED = 0
+    EXPIRED = 1
+    KILLED = 2
+    REPLACED = 3
+
+
+class Storage(Protocol):
+    """What the broker needs of a store."""
+
+    def append(self, ref: Reference) -> None:
+        """A durable message entered a durable queue; a scheduled one carries its due time.
+
+        A message that enters several queues comes once for each, one after the other.
+        """
+
+    def settle(self, ref: Reference, reason: Reason) -> None:
+        """A queue gave up its reference; the message goes when the last one does."""
+
+    def returned(self, ref: Reference) -> None:
+        """A delivery came back: its counts, and its due time when it is delayed, are new."""
+
+    def bind(self, queue: Queue) -> None:
+        """A durable queue was made, or its attributes changed."""
+
+    def unbind(self, queue: Queue) -> None:
+        """A durable queue was deleted."""
+
+    def bind_address(self, address: Address) -> None:
+        """An address was made, or its routing types changed."""
+
+    def unbind_address(self, address: Address) -> None:
+        """An address was deleted."""
+
+    def begin(self) -> None:
+        """What follows, up to `commit`, takes effect as one."""
+
+    def commit(self) -> None:
+        """End of what `begin` opened."""
+
+    def when_synced(self, call: Callable[[], None]) -> None:
+        """Call once everything told so far would survive a crash."""
+
+    def recover(self, broker: Broker) -> None:
+        """Rebuild what was kept, before the first connection."""
+
+    def close(self) -> None:
+        """Everything told so far is safe when this returns."""
+
+
+class NoStorage:
+    """Keeps nothing: everything told is as safe at once as it will ever be."""
+
+    def append(self, ref: Reference) -> None:
+        """Memory is all there is."""
+
+    def settle(self, ref: Reference, reason: Reason) -> None:
+        """Nothing was kept."""
+
+    def returned(self, ref: Reference) -> None:
+        """Counts live in the reference."""
+
+    def bind(self, queue: Queue) -> None:
+        """Queues live as long as the process."""
+
+    def unbind(self, queue: Queue) -> None:
+        """Nothing was kept."""
+
+    def bind_address(self, address: Address) -> None:
+        """Addresses live as long as the process."""
+
+    def unbind_address(self, address: Address) -> None:
+        """Nothing was kept."""
+
+    def begin(self) -> None:
+        """A process that dies takes all of it along, so all is atomic."""
+
+    def commit(self) -> None:
+        """See `begin`."""
+
+    def when_synced(self, call: Callable[[], None]) -> None:
+        """At once."""
+        call()
+
+    def recover(self, broker: Broker) -> None:
+        """Nothing was kept."""
+
+    def close(self) -> None:
+        """Nothing to sync."""

@@ -1,0 +1,85 @@
+"""What a client put between BEGIN and COMMIT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .reference import Reference
+
+if TYPE_CHECKING:
+    from .address import Address
+    from .broker import Broker
+    from .consumer import Consumer
+
+Step = Callable[[], object]
+
+
+class Transaction:
+    """Sends, acknowledgements and refusals, in order, none of which has happened yet.
+
+    Acknowledged messages stay in delivery until `commit`. After `rollback` they are back in their queues, as is
+    everything when the connection is lost.
+    """
+
+    __slots__ = ("_addresses", "_broker", "_steps", "bytes", "returns")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._steps: list[Step] = []
+        self.returns: list[Reference] = []  # what comes back if this is rolled back
+        self._addresses: list[Callable[[], Address]] = []
+        self.bytes = 0
+
+    def send(self, size: int, address: Callable[[], Address], step: Step) -> None:
+        """``step`` sends a message of ``size`` bytes to what ``address`` names at the time of the commit."""
+        self.bytes += size
+        self._addresses.append(address)
+        self._steps.append(step)
+
+    def prepare(self) -> set[Address]:
+        """The addresses that `commit` will send to. Raises `Refused` where one cannot be sent to any more."""
+        return {address() for address in self._addresses}
+
+    def acknowledge(self, refs: list[Reference]) -> None:
+        """These were taken care of."""
+        self.returns += refs
+        self._steps.append(lambda: settle(refs))
+
+    def refuse(self, refs: list[Reference], consumer: Consumer) -> None:
+        """These could not be dealt with."""
+        self.returns += refs
+        self._steps.append(lambda: give_back(refs, consumer, failed=True, delayed=True))
+
+    def commit(self) -> None:
+        """Do it all, as one fact for the store."""
+        self._broker.storage.begin()
+        try:
+            for step in self._steps:
+                step()
+        finally:
+            self._broker.storage.commit()
+        returns, self.returns = self.returns, []
+        self._steps, self._addresses = [], []
+        for queue in {ref.queue for ref in returns if not ref.queue.consumers}:
+            self._broker.consider_deleting(queue)  # its consumer left before the commit
+
+    def rollback(self) -> None:
+        """Do nothing of it; what was acknowledged comes back and counts as a failed attempt."""
+        returns, self.returns, self._steps = self.returns, [], []
+        give_back(returns, None, failed=True, delayed=True)
+
+
+def settle(refs: list[Reference]) -> None:
+    """Acknowledge references of any queues."""
+    for ref in refs:
+        ref.queue.settle(ref)
+
+
+def give_back(refs: list[Reference], consumer: Consumer | None, *, failed: bool, delayed: bool) -> None:
+    """Hand references of any queues back to them."""
+    queues = {ref.queue.number: ref.queue for ref in refs}
+    for number, queue in queues.items():
+        queue.give_back(
+            [ref for ref in refs if ref.queue.number == number], consumer, failed=failed, delayed=delayed
+        )

@@ -1,0 +1,74 @@
+"""Copies of messages on other addresses: dead letters, expired messages, moves by management."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompring.stomp.encode import escape, header_line
+
+from .message import Message, Traits
+
+if TYPE_CHECKING:
+    from .address import Address
+    from .reference import Reference
+
+#: Headers that tell where a copy came from (Artemis); an earlier copy's are replaced.
+ORIGIN_HEADERS = (
+    b"_AMQ_ORIG_ADDRESS",
+    b"_AMQ_ORIG_QUEUE",
+    b"_AMQ_ORIG_MESSAGE_ID",
+    b"_AMQ_ORIG_ROUTING_TYPE",
+    b"_AMQ_ACTUAL_EXPIRY",
+)
+ANYCAST_ORIGIN, MULTICAST_ORIGIN = b"1", b"0"
+
+
+def without_headers(block: bytes, names: tuple[bytes, ...]) -> bytes:
+    """A header block without the lines of some headers."""
+    if not any(name in block for name in names):
+        return block
+    unwanted = {escape(name) for name in names}
+    return b"".join(
+        line for line in block.splitlines(keepends=True) if line.partition(b":")[0] not in unwanted
+    )
+
+
+def copy_for(
+    message: Message,
+    queue: str,
+    target: Address,
+    number: int,
+    now: int,
+    expires: int,
+    *,
+    expired: bool = False,
+) -> Message:
+    """The copy of a message of ``queue`` for another address. It has no routing type, and the expiry given here."""
+    traits = message.traits
+    origin = [
+        (b"_AMQ_ORIG_ADDRESS", message.address.name.encode()),
+        (b"_AMQ_ORIG_QUEUE", queue.encode()),
+        (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number),
+    ]
+    if traits.routing_type is not None:
+        anycast = traits.routing_type == "ANYCAST"
+        origin.append((b"_AMQ_ORIG_ROUTING_TYPE", ANYCAST_ORIGIN if anycast else MULTICAST_ORIGIN))
+    if expired:
+        origin.append((b"_AMQ_ACTUAL_EXPIRY", b"%d" % message.expires))
+    block = without_headers(traits.block, (*ORIGIN_HEADERS, b"destination-type"))
+    copied = Traits(
+        block + b"".join(header_line(name, value) for name, value in origin),
+        destination=target.name.encode(),
+        priority=traits.priority,
+        durable=traits.durable,
+        group=traits.group,
+        group_sequence=traits.group_sequence,
+        user=traits.user,
+    )
+    return Message(number, target, copied, message.body, now, expires)
+
+
+def repeated(ref: Reference, number: int, now: int) -> Message:
+    """The next message of a recurring one: the same but for its number and time."""
+    message = ref.message
+    return Message(number, message.address, message.traits, message.body, now, message.expires)

@@ -1,0 +1,147 @@
+"""Where messages go: round robin, fan-out, mixed addresses, filters, wildcards; and full addresses."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.broker.queue import Queue
+from stompring.settings.model import FullPolicy
+
+from .world import ANYCAST, MULTICAST, World, bodies, join
+
+
+def added(*queues: Queue) -> list[int]:
+    return [queue.messages_added for queue in queues]
+
+
+def test_anycast_queues_take_turns() -> None:
+    world = World()
+    queues = [world.queue(f"q{n}", "a") for n in range(3)]
+    for _ in range(6):
+        world.send("a")
+    assert added(*queues) == [2, 2, 2]
+
+
+def test_multicast_reaches_all() -> None:
+    world = World()
+    queues = [world.queue(f"q{n}", "a", MULTICAST) for n in range(3)]
+    world.send("a")
+    assert added(*queues) == [1, 1, 1]
+    assert (world.broker.memory.messages, world.address("a").routed_messages) == (1, 1)
+    for queue in queues:
+        assert world.broker.memory.messages == 1
+        queue.purge()
+    assert world.broker.memory.messages == 0
+
+
+@pytest.mark.parametrize(
+    ("routing_type", "expected"), [(None, [1, 0, 1, 1]), (ANYCAST, [1, 0, 0, 0]), (MULTICAST, [0, 0, 1, 1])]
+)
+def test_mixed_address(routing_type: object, expected: list[int]) -> None:
+    world = World()
+    queues = [world.queue(f"a{n}", "a") for n in range(2)]
+    queues += [world.queue(f"m{n}", "a", MULTICAST) for n in range(2)]
+    world.send("a", routing_type=routing_type)
+    assert added(*queues) == expected
+
+
+def test_filters_are_asked_in_turn() -> None:
+    world = World()
+    red = world.queue("red", "a", filter="colour = 'red'")
+    blue = world.queue("blue", "a", filter="colour = 'blue'")
+    for colour in ("red", "red", "blue", "green"):
+        world.send("a", headers={"colour": colour})
+    assert added(red, blue) == [2, 1]
+    assert world.address("a").unrouted_messages == 1
+
+
+def test_queues_that_are_disabled_get_nothing() -> None:
+    world = World()
+    queue = world.queue()
+    world.send()
+    world.directory.update_queue(queue, {"enabled": False})
+    world.send()
+    assert queue.messages_added == 1
+    world.directory.update_queue(queue, {"enabled": True})
+    world.send()
+    assert queue.messages_added == 2
+
+
+def test_a_filter_that_changes_counts_for_what_comes() -> None:
+    world = World()
+    queue = world.queue()
+    world.send(body=b"1")
+    world.directory.update_queue(queue, {"filter": "a = '1'"})
+    world.send(body=b"2")
+    world.send(body=b"3", headers={"a": "1"})
+    assert bodies(queue) == [b"1", b"3"]
+
+
+def test_wildcard_queues_get_what_matches_once() -> None:
+    world = World()
+    exact = world.queue("exact", "news.europe", MULTICAST)
+    world.send("news.europe")
+    star = world.queue("star", "news.*", MULTICAST)
+    both = world.queue("both", "#.europe.#", MULTICAST)
+    world.send("news.europe")
+    world.send("news.europe.sport")
+    assert added(exact, star, both) == [2, 1, 2]
+    world.directory.delete_queue("star")
+    world.send("news.europe")
+    assert added(exact, star, both) == [3, 1, 3]
+
+
+def test_wildcard_size_is_counted_where_it_was_sent() -> None:
+    world = World()
+    queue = world.queue("all", "#", MULTICAST)
+    for name in ("a", "b"):
+        world.send(name)
+    assert [world.address(name).room.messages for name in ("a", "b", "#")] == [1, 1, 0]
+    taker = join(queue)
+    for ref in reversed(list(taker.unsettled)):
+        taker.ack(ref)
+    assert [world.address(name).room.bytes for name in ("a", "b", "#")] == [0, 0, 0]
+
+
+def test_scheduled_messages_are_routed_when_sent() -> None:
+    world = World()
+    queues = [world.queue(f"q{n}", "a") for n in range(2)]
+    for _ in range(4):
+        world.send("a", due=world.now + 500)
+    assert [queue.scheduled_count for queue in queues] == [2, 2]
+
+
+def test_full_is_told_and_ends() -> None:
+    world = World({"q": {"max_size_messages": 2, "address_full_policy": FullPolicy.FAIL}})
+    queue = world.queue()
+    address = queue.address
+    world.send()
+    assert address.full is None
+    world.send()
+    assert address.full is address.room
+    assert address.describe_full() == "Address q is full: max-size-messages 2"
+    join(queue, 1).ack()
+    assert address.full is None
+
+
+def test_a_new_limit_holds_at_once() -> None:
+    world = World()
+    queue = world.queue()
+    for _ in range(3):
+        world.send()
+    address = queue.address
+    from dataclasses import replace
+
+    address.apply(replace(address.settings, max_size_messages=2))
+    assert address.full is address.room
+    address.apply(replace(address.settings, max_size_messages=-1, max_size_bytes=10_000_000))
+    assert address.full is None
+
+
+def test_the_whole_broker_may_be_full() -> None:
+    world = World(global_max_size=1)
+    world.queue("a")
+    queue = world.queue("b")
+    world.send("a")
+    assert queue.address.full is world.broker.memory
+    assert "global-max-size 1" in queue.address.describe_full()

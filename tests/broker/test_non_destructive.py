@@ -1,0 +1,107 @@
+"""Queues that are read, not emptied."""
+
+from __future__ import annotations
+
+from .world import World, bodies, header_is, join
+
+
+def test_every_consumer_sees_everything_once() -> None:
+    world = World()
+    queue = world.queue(non_destructive=True)
+    for number in range(3):
+        world.send(body=b"%d" % number)
+    one = join(queue, auto=True)
+    two = join(queue)
+    world.send(body=b"3")
+    assert one.bodies == two.bodies == [b"0", b"1", b"2", b"3"]
+    assert (queue.message_count, queue.delivering) == (4, 4)
+    two.ack()
+    assert (queue.message_count, queue.delivering, queue.messages_acknowledged) == (4, 0, 8)
+    assert bodies(queue) == [b"0", b"1", b"2", b"3"]
+
+
+def test_ring() -> None:  # RQ-7
+    world = World()
+    queue = world.queue(non_destructive=True, ring_size=1)
+    world.send(body=b"0")
+    for number in range(1, 20):
+        world.send(body=b"%d" % number)
+        assert (queue.message_count, queue.messages_replaced) == (1, number)
+        taker = join(queue)
+        assert taker.bodies == [b"%d" % number]
+        taker.ack()
+        taker.close()
+        assert queue.message_count == 1
+
+
+def test_ring_and_consumer_close() -> None:  # RQ-8
+    world = World()
+    queue = world.queue(non_destructive=True, ring_size=1)
+    world.send()
+    taker = join(queue)
+    assert queue.delivering == 1
+    taker.close()
+    assert (queue.delivering, queue.message_count) == (0, 1)
+
+
+def test_an_evicted_message_in_delivery_leaves_the_counts_right() -> None:
+    world = World()
+    queue = world.queue(non_destructive=True, ring_size=1)
+    taker = join(queue)
+    world.send(body=b"0")
+    world.send(body=b"1")
+    assert (queue.count, queue.delivering, queue.messages_replaced) == (1, 2, 1)
+    taker.ack()
+    assert (queue.count, queue.delivering, queue.message_count) == (1, 0, 1)
+    queue.purge()
+    assert (queue.count, queue.persistent_size, world.broker.memory.bytes) == (0, 0, 0)
+
+
+def test_expiry_removes() -> None:
+    world = World()
+    queue = world.queue(non_destructive=True)
+    world.send(expires=world.now + 500)
+    taker = join(queue)
+    world.pass_time(500)
+    assert (queue.message_count, queue.messages_expired, queue.delivering) == (0, 1, 1)
+    taker.close()
+    assert (queue.delivering, world.broker.memory.messages) == (0, 0)
+
+
+def test_selectors() -> None:
+    world = World()
+    queue = world.queue(non_destructive=True)
+    for colour in ("red", "blue", "red"):
+        world.send(body=colour.encode(), headers={"colour": colour})
+    assert join(queue, matches=header_is(b"colour", b"red")).bodies == [b"red", b"red"]
+
+
+def test_a_refused_message_is_offered_again_and_ends_as_dead_letter() -> None:
+    world = World({"q": {"max_delivery_attempts": 2, "dead_letter_address": "DLQ"}})
+    dead = world.queue("DLQ")
+    queue = world.queue(non_destructive=True)
+    world.send()
+    taker = join(queue, 1)
+    taker.nack()
+    assert len(taker.got) == 2
+    taker.nack()
+    assert (queue.message_count, queue.messages_killed, dead.count) == (0, 1, 1)
+
+
+def test_groups_do_not_keep_a_message_from_other_readers() -> None:
+    world = World()
+    queue = world.queue(non_destructive=True)
+    one, two = join(queue, 1), join(queue)
+    for number in range(3):
+        world.send(body=b"%d" % number, group=b"g")
+    one.ack()
+    one.ack()
+    assert one.bodies == two.bodies == [b"0", b"1", b"2"]
+
+
+def test_one_who_leaves_forgets_its_list() -> None:
+    world = World()
+    queue = world.queue(non_destructive=True)
+    for _ in range(3):
+        join(queue).close()
+    assert not queue.targets and not queue.ready

@@ -1,0 +1,112 @@
+"""The lazy lists of a queue."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.broker.message import Message, Traits
+from stompring.broker.pending import Pending
+from stompring.broker.reference import DELIVERING, GONE, PENDING, Reference
+
+from .world import World
+
+ADDRESS = World().address("a")
+
+
+def reference(sequence: int, priority: int = 4) -> Reference:
+    message = Message(sequence, ADDRESS, Traits(b"", priority=priority), b"", 0)
+    return Reference(message, cast(Any, None), sequence, PENDING)
+
+
+def sequences(pending: Pending) -> list[int]:
+    return [ref.sequence for ref in pending]
+
+
+def filled(*sequences: int) -> tuple[Pending, dict[int, Reference]]:
+    pending, refs = Pending(), {}
+    for sequence in sequences:
+        refs[sequence] = reference(sequence)
+        pending.append(refs[sequence])
+    return pending, refs
+
+
+def test_highest_priority_first_then_oldest() -> None:
+    pending = Pending()
+    for sequence, priority in enumerate([4, 9, 0, 9, 4]):
+        pending.append(reference(sequence, priority))
+    assert sequences(pending) == [1, 3, 0, 4, 2]
+    head = pending.head()
+    assert head is not None and head.sequence == 1
+
+
+def test_head_skips_what_has_moved_on_and_forgets_it() -> None:
+    pending, refs = filled(1, 2, 3)
+    refs[1].state, refs[2].state = GONE, DELIVERING
+    assert pending.head() is refs[3]
+    assert pending.size == 1
+    refs[3].state = GONE
+    assert pending.head() is None
+    assert pending.size == 0
+
+
+def test_restore_finds_the_old_place() -> None:
+    pending, refs = filled(1, 2, 3, 4)
+    for sequence in (1, 2, 3):
+        pending.head()
+        pending.pop_head(refs[sequence])
+    for sequence in (3, 1, 2):
+        pending.restore(refs[sequence])
+    assert sequences(pending) == [1, 2, 3, 4]
+
+
+def test_restore_of_what_is_still_listed_does_nothing() -> None:
+    pending, refs = filled(1, 2, 3)
+    for ref in refs.values():
+        pending.restore(ref)
+    assert sequences(pending) == [1, 2, 3]
+    assert pending.size == 3
+
+
+def test_restore_after_a_level_became_empty() -> None:
+    pending, refs = filled(1)
+    pending.head()
+    pending.pop_head(refs[1])
+    assert pending.head() is None
+    pending.restore(refs[1])
+    assert pending.head() is refs[1]
+
+
+def test_sweep_keeps_what_is_pending_and_forgets_the_rest() -> None:
+    pending, refs = filled(*range(1000))
+    for sequence in range(0, 1000, 2):
+        refs[sequence].state = GONE
+    pending.sweep(500)
+    assert pending.size == 1000, "not more than half are leftovers yet"
+    for sequence in range(1, 1000, 4):
+        refs[sequence].state = GONE
+    pending.sweep(250)
+    assert pending.size == 250
+    assert sequences(pending) == list(range(3, 1000, 4))
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=80))
+def test_any_order_of_leaving_and_coming_back(moves: list[tuple[int, bool]]) -> None:
+    pending, refs = filled(*range(31))
+    here = set(refs)
+    for sequence, comes in moves:
+        ref = refs[sequence]
+        if comes and sequence not in here:
+            ref.state = PENDING
+            pending.restore(ref)
+            here.add(sequence)
+        elif not comes and sequence in here:
+            ref.state = DELIVERING
+            if pending.head() is not None and sequence % 2:
+                pending.sweep(len(here))
+            here.discard(sequence)
+        assert sequences(pending) == sorted(here)
+        head = pending.head()
+        assert (None if head is None else head.sequence) == (min(here) if here else None)

@@ -1,0 +1,221 @@
+"""Auto-creation and auto-deletion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stompring.errors import NotFound, Refused
+from stompring.settings.model import QueueConfiguration, RoutingType
+
+from .world import ANYCAST, MULTICAST, World, join
+
+
+@pytest.mark.parametrize(
+    ("have", "asked", "default", "found"),
+    [
+        (None, None, MULTICAST, MULTICAST),
+        (None, None, ANYCAST, ANYCAST),
+        (None, ANYCAST, MULTICAST, ANYCAST),
+        (ANYCAST, None, MULTICAST, ANYCAST),
+        (MULTICAST, None, ANYCAST, MULTICAST),
+        (ANYCAST, MULTICAST, ANYCAST, MULTICAST),
+    ],
+)
+def test_the_type_of_a_send(
+    have: RoutingType | None, asked: RoutingType | None, default: RoutingType, found: RoutingType
+) -> None:
+    world = World({"#": {"default_address_routing_type": default}})
+    if have is not None:
+        world.directory.create_address("a", frozenset({have}))
+    assert world.broker.provision.type_for("a", asked) is found
+
+
+def test_an_untyped_send_never_changes_an_address() -> None:
+    world = World()  # whose default type is MULTICAST
+    world.queue("a")
+    address = world.broker.provision.address_for_send("a", None)
+    assert address.routing_types == {ANYCAST}
+
+
+def test_anycast_send_makes_address_and_queue() -> None:
+    world = World()
+    address = world.broker.provision.address_for_send("a", ANYCAST)
+    queue = world.directory.queue("a")
+    assert address.auto_created and queue.attributes.auto_created and queue.attributes.durable
+    world.broker.provision.address_for_send("a", ANYCAST)
+    assert len(address.queues) == 1
+
+
+def test_multicast_send_makes_no_queue() -> None:
+    world = World()
+    world.broker.provision.address_for_send("a", MULTICAST)
+    assert not world.directory.queues
+
+
+def test_sending_the_other_type_adds_it() -> None:
+    world = World()
+    queue = world.queue("a")
+    address = world.broker.provision.address_for_send("a", MULTICAST)
+    assert address.routing_types == {ANYCAST, MULTICAST}
+    world.send("a", routing_type=MULTICAST)
+    assert queue.count == 0
+
+
+def test_nothing_is_made_where_it_may_not_be() -> None:
+    world = World({"#": {"auto_create_addresses": False, "auto_create_queues": False}})
+    provision = world.broker.provision
+    with pytest.raises(NotFound, match="Destination a does not exist, and auto-create-addresses is off"):
+        provision.address_for_send("a", ANYCAST)
+    world.directory.create_address("a", frozenset({ANYCAST}))
+    with pytest.raises(
+        Refused, match="Not allowed to specify MULTICAST semantics on address a, which has ANYCAST"
+    ):
+        provision.address_for_send("a", MULTICAST)
+    with pytest.raises(NotFound, match="auto-create-queues is off"):
+        provision.queue_to_consume("a")
+    with pytest.raises(NotFound, match="auto-create-queues is off"):
+        provision.queue_for("a", "q", None)
+    provision.address_for_send("a", ANYCAST)
+    assert not world.directory.queues
+
+
+def test_full_names() -> None:
+    world = World()
+    provision = world.broker.provision
+    queue = world.queue("q", "a")
+    assert provision.queue_for("a", "q", None) is queue
+    assert provision.queue_for("", "q", None) is queue
+    for address, name, asked, words in (
+        ("b", "q", None, "is bound to address a, not to b"),
+        ("a", "q", MULTICAST, "Queue q is ANYCAST, not MULTICAST"),
+        ("", "p", None, "Queue p does not exist"),
+    ):
+        with pytest.raises(Refused, match=words):
+            provision.queue_for(address, name, asked)
+    made = provision.queue_for("new", "mine", MULTICAST)
+    assert (made.address.name, made.attributes.routing_type) == ("new", MULTICAST)
+
+
+def test_a_consumer_reads_the_queue_of_the_same_name_or_the_least_read() -> None:
+    world = World()
+    one, two = world.queue("one", "a"), world.queue("two", "a")
+    join(one)
+    assert world.broker.provision.queue_to_consume("a") is two
+    own = world.queue("a", "a")
+    assert world.broker.provision.queue_to_consume("a") is own
+
+
+def durable(**more: Any) -> QueueConfiguration:
+    return QueueConfiguration("client.sub", "topic", MULTICAST, auto_created=True, **more)
+
+
+def test_a_durable_subscription_is_found_again() -> None:
+    world = World()
+    provision = world.broker.provision
+    queue = provision.subscription_queue(durable())
+    assert provision.subscription_queue(durable()) is queue
+    assert provision.subscription_queue(durable(filter="a = '1'")) is queue
+    assert queue.attributes.filter == "a = '1'"
+    join(queue)
+    with pytest.raises(Refused, match="in use with another selector"):
+        provision.subscription_queue(durable())
+    world.queue("client.sub2", "q")
+    with pytest.raises(Refused, match="exists on address q, not on topic"):
+        provision.subscription_queue(QueueConfiguration("client.sub2", "topic", MULTICAST))
+
+
+def made(world: World, name: str = "a") -> Any:
+    world.broker.provision.address_for_send(name, ANYCAST)
+    return world.directory.queue(name)
+
+
+def test_a_queue_goes_with_its_last_consumer_and_takes_its_address_along() -> None:
+    world = World()
+    queue = made(world)
+    one, two = join(queue), join(queue)
+    one.close()
+    assert not queue.deleted
+    two.close()
+    assert queue.deleted and "a" not in world.directory.addresses
+
+
+def test_a_queue_that_was_never_used_stays() -> None:
+    world = World()
+    queue = made(world)
+    world.send("a", expires=world.now + 125)
+    world.pass_time(1000)
+    assert queue.message_count == 0 and not queue.deleted
+
+
+def test_or_goes_where_the_usage_check_is_skipped() -> None:
+    world = World({"#": {"auto_delete_queues_skip_usage_check": True}})
+    queue = made(world)
+    world.send("a", expires=world.now + 125)
+    world.pass_time(1000)
+    assert queue.deleted
+
+
+@pytest.mark.parametrize(
+    ("limit", "left", "deleted"), [(0, 1, False), (1, 1, True), (1, 2, False), (-1, 9, True)]
+)
+def test_messages_that_are_left(limit: int, left: int, deleted: bool) -> None:
+    world = World({"#": {"auto_delete_queues_message_count": limit}})
+    queue = made(world)
+    join(queue, 0)
+    for _ in range(left):
+        world.send("a")
+    queue.consumers[0].close()
+    assert queue.deleted is deleted
+
+
+def test_a_queue_with_messages_goes_when_they_have_expired() -> None:
+    world = World()
+    queue = made(world)
+    taker = join(queue, 0)
+    world.send("a", expires=world.now + 500)
+    taker.close()
+    assert not queue.deleted
+    world.pass_time(500)
+    assert queue.deleted
+
+
+def test_delays_count_from_the_last_consumer() -> None:
+    world = World({"#": {"auto_delete_queues_delay": 1000, "auto_delete_addresses_delay": 500}})
+    queue = made(world)
+    join(queue).close()
+    world.pass_time(750)
+    join(queue).close()
+    world.pass_time(875)
+    assert not queue.deleted, "the delay began anew"
+    world.pass_time(125)
+    assert queue.deleted and "a" in world.directory.addresses
+    world.pass_time(500)
+    assert "a" not in world.directory.addresses
+    assert not world.clock.calls
+
+
+def test_a_consumer_that_comes_within_the_delay_keeps_the_queue() -> None:
+    world = World({"#": {"auto_delete_queues_delay": 1000}})
+    queue = made(world)
+    join(queue).close()
+    join(queue)
+    world.pass_time(5000)
+    assert not queue.deleted
+
+
+@pytest.mark.parametrize("setting", ["auto_delete_queues", "auto_delete_addresses"])
+def test_switched_off(setting: str) -> None:
+    world = World({"#": {setting: False}})
+    queue = made(world)
+    join(queue).close()
+    assert queue.deleted is (setting != "auto_delete_queues")
+    assert "a" in world.directory.addresses
+
+
+def test_what_was_configured_stays() -> None:
+    world = World()
+    queue = world.queue()
+    join(queue).close()
+    assert not queue.deleted

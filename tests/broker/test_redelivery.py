@@ -1,0 +1,79 @@
+"""Redelivery delays and lifetimes, as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.broker.redelivery import lifetime, redelivery_delay
+from stompring.settings.model import AddressSettings
+
+NOW = 1_000_000
+
+
+def half() -> float:
+    return 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "delays"),
+    [
+        ({}, [0, 0, 0]),
+        ({"redelivery_delay": 5000}, [5000, 5000, 5000]),
+        (
+            {"redelivery_delay": 5000, "redelivery_delay_multiplier": 2.0, "max_redelivery_delay": 15000},
+            [5000, 10000, 15000, 15000],
+        ),
+        ({"redelivery_delay": 10, "redelivery_delay_multiplier": 3.0}, [10, 30, 90, 100, 100]),
+        ({"redelivery_delay": 100, "redelivery_delay_multiplier": 0.5}, [100, 50, 25, 12]),
+        ({"redelivery_delay": 5000, "max_redelivery_delay": 1000}, [1000, 1000]),
+        ({"redelivery_delay_multiplier": 2.0, "max_redelivery_delay": 9}, [0, 0]),
+    ],
+)
+def test_delays(settings: dict[str, Any], delays: list[int]) -> None:
+    found = [redelivery_delay(AddressSettings(**settings), n + 1, half) for n in range(len(delays))]
+    assert found == delays
+
+
+def test_thousands_of_attempts_do_not_overflow() -> None:
+    settings = AddressSettings(redelivery_delay=1000, redelivery_delay_multiplier=10.0)
+    assert redelivery_delay(settings, 100_000, half) == 10_000
+
+
+@given(st.floats(0, 1), st.integers(1, 10), st.floats(0, 1))
+def test_collision_avoidance_stays_within_its_factor(random: float, attempts: int, factor: float) -> None:
+    settings = AddressSettings(
+        redelivery_delay=1000,
+        redelivery_delay_multiplier=2.0,
+        max_redelivery_delay=8000,
+        redelivery_collision_avoidance_factor=factor,
+    )
+    plain = min(8000, 1000 * 2 ** (attempts - 1))
+    delay = redelivery_delay(settings, attempts, lambda: random)
+    assert plain * (1 - factor) - 1 <= delay <= min(8000, plain * (1 + factor))
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked", "expires"),
+    [
+        ({}, 0, 0),
+        ({}, NOW + 5, NOW + 5),
+        ({"no_expiry": True, "expiry_delay": 10}, NOW + 5, 0),
+        ({"expiry_delay": 10}, 0, NOW + 10),
+        ({"expiry_delay": 0}, 0, NOW),
+        ({"expiry_delay": 10}, NOW + 5, NOW + 5),
+        ({"expiry_delay": 10, "min_expiry_delay": 20, "max_expiry_delay": 30}, 0, NOW + 10),
+        ({"min_expiry_delay": 20}, 0, NOW + 20),
+        ({"max_expiry_delay": 30}, 0, NOW + 30),
+        ({"min_expiry_delay": 20, "max_expiry_delay": 30}, 0, NOW + 30),
+        ({"min_expiry_delay": 20, "max_expiry_delay": 30}, NOW + 10, NOW + 20),
+        ({"min_expiry_delay": 20, "max_expiry_delay": 30}, NOW + 25, NOW + 25),
+        ({"min_expiry_delay": 20, "max_expiry_delay": 30}, NOW + 99, NOW + 30),
+        ({"min_expiry_delay": 20}, NOW - 500, NOW + 20),
+    ],
+)
+def test_lifetimes(settings: dict[str, Any], asked: int, expires: int) -> None:
+    assert lifetime(AddressSettings(**settings), NOW, asked) == expires

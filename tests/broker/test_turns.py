@@ -1,0 +1,329 @@
+"""Whose turn it is: credit, selectors, exclusive queues, groups, waiting for consumers."""
+
+from __future__ import annotations
+
+from .world import Taker, World, assert_nothing_held, header_is, join
+
+
+def red(body: bytes, world: World) -> None:
+    world.send(body=body, headers={"colour": "red"})
+
+
+def blue(body: bytes, world: World) -> None:
+    world.send(body=body, headers={"colour": "blue"})
+
+
+def grouped(world: World, group: bytes, body: bytes, *, ends: bool = False, colour: str = "red") -> None:
+    world.send(body=body, group=group, group_sequence=-1 if ends else 0, headers={"colour": colour})
+
+
+RED, BLUE = header_is(b"colour", b"red"), header_is(b"colour", b"blue")
+
+
+def test_two_consumers_alternate() -> None:
+    world = World()
+    queue = world.queue()
+    one, two = join(queue), join(queue)
+    for number in range(6):
+        world.send(body=b"%d" % number)
+    assert (one.bodies, two.bodies) == ([b"0", b"2", b"4"], [b"1", b"3", b"5"])
+
+
+def test_a_backlog_is_shared_out_in_turns() -> None:
+    world = World()
+    queue = world.queue()
+    for number in range(6):
+        world.send(body=b"%d" % number)
+    queue.pause()
+    one, two = join(queue), join(queue)
+    queue.resume()
+    assert (len(one.got), len(two.got)) == (3, 3)
+
+
+def test_a_stuck_consumer_keeps_no_more_than_its_credit() -> None:
+    world = World()
+    queue = world.queue()
+    stuck, live = join(queue, 2), join(queue, auto=True)
+    for number in range(100):
+        world.send(body=b"%d" % number)
+    assert (len(stuck.got), len(live.got), queue.count) == (2, 98, 0)
+
+
+def test_a_consumer_without_credit_gets_its_message_when_it_has_some() -> None:
+    world = World()
+    queue = world.queue()
+    taker = join(queue, 0)
+    world.send(body=b"1")
+    assert taker.got == []
+    taker.give_credit()
+    assert taker.bodies == [b"1"]
+
+
+def test_selective_consumers_find_their_messages_behind_others() -> None:
+    world = World()
+    queue = world.queue()
+    for number in range(100):
+        blue(b"%d" % number, world)
+    red(b"here", world)
+    taker = join(queue, matches=RED)
+    assert taker.bodies == [b"here"]
+    assert queue.count == 100
+    red(b"and here", world)
+    assert taker.bodies == [b"here", b"and here"]
+
+
+def test_what_a_selector_refuses_is_left_for_others() -> None:
+    world = World()
+    queue = world.queue()
+    selective, plain = join(queue, matches=RED), join(queue)
+    for _ in range(3):
+        red(b"r", world)
+        blue(b"b", world)
+    assert set(selective.bodies) == {b"r"}
+    assert len(selective.got) + len(plain.got) == 6
+
+
+def test_equal_selectors_share_one_list() -> None:
+    world = World()
+    queue = world.queue()
+    one, two = join(queue, 1, matches=RED, key="red"), join(queue, 1, matches=RED, key="red")
+    for number in range(3):
+        red(b"%d" % number, world)
+    assert len(queue.targets) == 1
+    one.close()
+    assert two.bodies == [b"1"] and len(queue.targets) == 1
+    two.ack()
+    assert two.bodies == [b"1", b"0"], "what came back is before what was not out yet"
+    two.close()
+    assert not queue.targets
+    assert queue.count == 2
+
+
+def test_exclusive_gives_all_to_the_first_who_came() -> None:
+    world = World()
+    queue = world.queue(exclusive=True)
+    first, second = join(queue, 2), join(queue)
+    for number in range(4):
+        world.send(body=b"%d" % number)
+    assert (first.bodies, second.bodies) == ([b"0", b"1"], [])
+    first.ack()
+    assert (first.bodies, second.bodies) == ([b"0", b"1", b"2", b"3"], [])
+    first.close()
+    assert second.bodies == [b"2", b"3"], "what came back comes first"
+
+
+def test_exclusive_keeps_the_order_when_the_first_leaves() -> None:
+    world = World()
+    queue = world.queue(exclusive=True)
+    first, second = join(queue, 1), join(queue)
+    for number in range(3):
+        world.send(body=b"%d" % number)
+    first.close()
+    assert second.bodies == [b"0", b"1", b"2"]
+
+
+def test_exclusive_switched_on_while_there_are_consumers() -> None:
+    world = World()
+    queue = world.queue()
+    one, two = join(queue), join(queue, 1)
+    grouped(world, b"g", b"0")
+    grouped(world, b"h", b"1")
+    grouped(world, b"h", b"2")  # set aside for the second, who has no credit
+    world.directory.update_queue(queue, {"exclusive": True})
+    assert one.bodies == [b"0", b"2"] and two.bodies == [b"1"]
+    world.directory.update_queue(queue, {"exclusive": False})
+    two.give_credit(1)
+    for _ in range(2):
+        world.send()
+    assert len(two.got) == 2
+
+
+def test_consumers_before_dispatch() -> None:
+    world = World()
+    queue = world.queue(consumers_before_dispatch=2)
+    world.send()
+    one = join(queue)
+    world.send()
+    assert one.got == []
+    two = join(queue)
+    assert len(one.got) + len(two.got) == 2
+    one.close()
+    world.send()
+    assert two.unsettled and queue.count == 0, "once begun it goes on"
+    two.close()
+    three = join(queue)
+    assert three.got == [], "and waits again after the last has left"
+
+
+def test_delay_before_dispatch() -> None:
+    world = World()
+    queue = world.queue(consumers_before_dispatch=3, delay_before_dispatch=1000)
+    world.send()
+    world.pass_time(5000)
+    taker = join(queue)
+    world.pass_time(875)
+    assert taker.got == []
+    world.pass_time(125)
+    assert len(taker.got) == 1
+
+
+def test_delay_before_dispatch_ends_with_the_last_consumer() -> None:
+    world = World()
+    queue = world.queue(consumers_before_dispatch=3, delay_before_dispatch=1000)
+    join(queue).close()
+    assert not world.clock.calls
+    world.send()
+    taker = join(queue)
+    world.pass_time(1000)
+    assert len(taker.got) == 1
+
+
+def test_less_consumers_before_dispatch_lets_them_go() -> None:
+    world = World()
+    queue = world.queue(consumers_before_dispatch=3)
+    taker = join(queue)
+    world.send()
+    world.directory.update_queue(queue, {"consumers_before_dispatch": 1})
+    assert len(taker.got) == 1
+
+
+def test_a_group_stays_with_one_consumer() -> None:
+    world = World()
+    queue = world.queue()
+    one, two = join(queue), join(queue)
+    for number in range(4):
+        grouped(world, b"a", b"a%d" % number)
+        grouped(world, b"b", b"b%d" % number)
+    assert one.bodies == [b"a0", b"a1", b"a2", b"a3"]
+    assert two.bodies == [b"b0", b"b1", b"b2", b"b3"]
+
+
+def test_a_group_whose_consumer_rests_keeps_nobody_waiting() -> None:
+    world = World()
+    queue = world.queue()
+    one, two = join(queue, 1), join(queue)
+    grouped(world, b"a", b"a0")
+    grouped(world, b"a", b"a1")
+    world.send(body=b"plain")
+    assert (one.bodies, two.bodies, queue.count) == ([b"a0"], [b"plain"], 1)
+    one.ack()
+    assert one.bodies == [b"a0", b"a1"]
+
+
+def test_a_group_is_free_when_its_consumer_leaves_and_keeps_its_order() -> None:
+    world = World()
+    queue = world.queue()
+    one, two = join(queue, 1), join(queue)
+    for number in range(3):
+        grouped(world, b"a", b"a%d" % number)
+    one.close()
+    assert two.bodies == [b"a0", b"a1", b"a2"]
+
+
+def test_a_group_ends_with_sequence_minus_one() -> None:
+    world = World()
+    queue = world.queue()
+    one, two = join(queue, 1), join(queue)
+    grouped(world, b"a", b"a0", ends=True)
+    grouped(world, b"a", b"b0")
+    assert (one.bodies, two.bodies) == ([b"a0"], [b"b0"])
+
+
+def test_what_was_set_aside_is_free_when_its_group_ends() -> None:
+    world = World()
+    queue = world.queue()
+    one, two = join(queue, 1), join(queue)
+    grouped(world, b"a", b"a0")
+    grouped(world, b"a", b"a1", ends=True)
+    grouped(world, b"a", b"a2")
+    assert (one.bodies, two.bodies) == ([b"a0"], [])
+    one.ack()
+    assert (one.bodies, two.bodies) == ([b"a0", b"a1"], [b"a2"])
+
+
+def test_an_owner_gets_nothing_that_its_selector_refuses() -> None:
+    world = World()
+    queue = world.queue()
+    reader = join(queue, matches=RED)
+    plain = join(queue, 0)
+    grouped(world, b"a", b"0")
+    plain.give_credit(5)
+    grouped(world, b"a", b"1", colour="blue")
+    grouped(world, b"a", b"2")
+    assert (reader.bodies, plain.bodies) == ([b"0", b"2"], [b"1"])
+
+
+def test_what_was_set_aside_is_found_by_selectors_when_its_owner_leaves() -> None:
+    world = World()
+    queue = world.queue()
+    owner = join(queue, 1)
+    grouped(world, b"a", b"0")
+    selective = join(queue, matches=RED)
+    grouped(world, b"a", b"1")  # taken off the selector's list, and set aside for the owner
+    assert (owner.bodies, selective.bodies) == ([b"0"], [])
+    owner.close()
+    assert selective.bodies == [b"0", b"1"]
+
+
+def test_a_ring_counts_what_was_set_aside_for_a_group() -> None:
+    world = World()
+    queue = world.queue(ring_size=2)
+    join(queue, 1)
+    idle = join(queue, 1)
+    grouped(world, b"a", b"a0")
+    for number in range(1, 5):
+        grouped(world, b"a", b"a%d" % number)
+    assert (queue.count, queue.messages_replaced, idle.got) == (2, 2, [])
+
+
+def test_a_refused_message_of_a_group_comes_back_to_its_owner() -> None:
+    world = World({"q": {"redelivery_delay": 500}})
+    queue = world.queue()
+    owner, other = join(queue, 1), join(queue)
+    grouped(world, b"a", b"0")
+    owner.nack()
+    world.pass_time(500)
+    assert (owner.deliveries, other.got) == ([1, 2], [])
+
+
+def test_priorities_hold_for_what_was_set_aside() -> None:
+    world = World()
+    queue = world.queue()
+    owner, other = join(queue, 1), join(queue)
+    grouped(world, b"a", b"first")
+    grouped(world, b"a", b"low")
+    world.send(body=b"high", group=b"a", priority=9, headers={"colour": "red"})
+    owner.ack()
+    assert owner.bodies == [b"first", b"high"]
+    assert other.got == []
+
+
+def test_a_paused_queue_gives_nothing() -> None:
+    world = World()
+    queue = world.queue()
+    taker = join(queue)
+    queue.pause()
+    world.send()
+    assert taker.got == []
+    queue.resume()
+    assert len(taker.got) == 1
+    taker.ack()
+    assert_nothing_held(world)
+
+
+def test_a_consumer_that_answers_at_once() -> None:
+    """An ACK from within the delivery leads back into the queue."""
+
+    class Hasty(Taker):
+        def take_reference(self, ref) -> None:  # type: ignore[no-untyped-def]
+            super().take_reference(ref)
+            self.ack()
+
+    world = World()
+    queue = world.queue()
+    for number in range(50):
+        world.send(body=b"%d" % number)
+    taker = Hasty(1)
+    queue.add(taker)
+    assert taker.bodies == [b"%d" % number for number in range(50)]
+    assert_nothing_held(world)

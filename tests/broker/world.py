@@ -1,0 +1,214 @@
+"""A broker on a clock that tests turn by hand, and consumers that only keep what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from twisted.internet.task import Clock
+
+from stompring.broker.address import Address
+from stompring.broker.broker import Broker
+from stompring.broker.consumer import Consumer, Matches
+from stompring.broker.message import Message, Traits
+from stompring.broker.queue import Queue
+from stompring.broker.recurrence import Recurrence
+from stompring.broker.reference import Reference
+from stompring.broker.storage import Storage
+from stompring.settings.model import (
+    AddressSettingEntry,
+    BrokerConfiguration,
+    QueueConfiguration,
+    RoutingType,
+)
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+
+#: Seconds since the epoch at which every world begins. Durations in tests are multiples of 125 ms, which binary
+#: fractions hold exactly, so that nothing falls due a millisecond late.
+BEGIN = 1_700_000_000
+
+
+class World:
+    """A broker, its clock, and short words for what tests do to it."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        storage: Storage | None = None,
+        **configuration: Any,
+    ) -> None:
+        self.clock = Clock()
+        self.clock.advance(BEGIN)
+        entries = tuple(AddressSettingEntry(match, values) for match, values in (settings or {}).items())
+        self.broker = Broker(
+            BrokerConfiguration(address_settings=entries, **configuration), self.clock, storage
+        )
+        self.directory = self.broker.directory
+
+    @property
+    def now(self) -> int:
+        return self.broker.clock.refresh()
+
+    def queue(
+        self, name: str = "q", address: str | None = None, routing_type: RoutingType = ANYCAST, **more: Any
+    ) -> Queue:
+        return self.directory.create_queue(QueueConfiguration(name, address or name, routing_type, **more))
+
+    def address(self, name: str) -> Address:
+        """The address of that name, made where it is missing."""
+        if name not in self.directory.addresses:
+            self.directory.create_address(name, frozenset({ANYCAST, MULTICAST}))
+        return self.directory.addresses[name]
+
+    def message(self, address: str = "q", body: bytes = b"", **traits: Any) -> Message:
+        now = self.now
+        expires = traits.pop("expires", 0)
+        headers: dict[str, str] = traits.pop("headers", {})
+        block = "".join(f"{name}:{value}\n" for name, value in headers.items()).encode()
+        number = self.broker.next_message_number()
+        made = Traits(block, traits.pop("destination", address.encode()), **traits)
+        return Message(number, self.address(address), made, body, now, expires)
+
+    def send(
+        self,
+        address: str = "q",
+        body: bytes = b"",
+        *,
+        due: int = 0,
+        recurrence: Recurrence | None = None,
+        **traits: Any,
+    ) -> Message:
+        message = self.message(address, body, **traits)
+        self.broker.send(message, due, recurrence)
+        return message
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Let time go by; everything happens at its own time."""
+        until = self.clock.seconds() + milliseconds / 1000
+        self.clock.advance(0)
+        while self.clock.calls and self.clock.calls[0].getTime() <= until:
+            self.clock.advance(max(0.0, self.clock.calls[0].getTime() - self.clock.seconds()))
+        self.clock.advance(until - self.clock.seconds())
+        self.broker.clock.refresh()
+
+
+class Taker(Consumer):
+    """A consumer with credit for ``credit`` messages (None: any number) that notes what comes."""
+
+    def __init__(
+        self,
+        credit: int | None = None,
+        *,
+        auto: bool = False,
+        matches: Matches | None = None,
+        key: object = None,
+        log: list[tuple[Taker, int]] | None = None,
+    ) -> None:
+        super().__init__(matches, key if key is not None else matches)
+        self.credit = credit
+        self.auto = auto
+        self.unsettled: list[Reference] = []
+        self.got: list[Message] = []
+        self.deliveries: list[int] = []  # of each of `got`, how often it had gone out by then
+        self.log = log if log is not None else []
+        self.cancel_reason: str | None = None
+        self.willing = credit is None or credit > 0
+
+    def take(self, message: Message) -> None:
+        if self.auto:
+            self.queue.messages_acknowledged += 1
+            self._note(message, 1)
+        else:
+            ref = self.queue.lend(message)
+            self.unsettled.append(ref)
+            self._note(message, ref.deliveries)
+
+    def take_reference(self, ref: Reference) -> None:
+        if not self.auto:
+            self.unsettled.append(ref)
+        self._note(ref.message, ref.deliveries)
+        if self.auto:
+            self.queue.settle(ref)
+
+    def _note(self, message: Message, deliveries: int) -> None:
+        self.got.append(message)
+        self.deliveries.append(deliveries)
+        self.log.append((self, message.number))
+        if self.credit is not None:
+            self.credit -= 1
+            if self.credit <= 0:
+                self.queue.rest(self)
+
+    def cancelled(self, reason: str) -> None:
+        self.cancel_reason = reason
+        unsettled, self.unsettled = self.unsettled, []
+        self.queue.remove(self, unsettled)
+
+    # ---- what a client would do
+
+    def give_credit(self, credit: int = 1) -> None:
+        if self.credit is not None:
+            self.credit += credit
+            if self.credit <= 0:
+                return
+        self.queue.wake(self)
+
+    def release(self, refs: Iterable[Reference] | None = None) -> list[Reference]:
+        released = list(self.unsettled if refs is None else refs)
+        for ref in released:
+            self.unsettled.remove(ref)
+            if self.credit is not None:
+                self.credit += 1
+        return released
+
+    def ack(self, *refs: Reference) -> None:
+        for ref in self.release(refs or None):
+            self.queue.settle(ref)
+        self.give_credit(0)
+
+    def nack(self, *refs: Reference) -> None:
+        self.queue.give_back(self.release(refs or None), self, failed=True, delayed=True)
+        self.give_credit(0)
+
+    def close(self, *, failed: bool = False) -> None:
+        unsettled, self.unsettled = self.unsettled, []
+        self.queue.remove(self, unsettled, failed=failed)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [message.body for message in self.got]
+
+
+def join(queue: Queue, credit: int | None = None, **more: Any) -> Taker:
+    """A new consumer of ``queue``."""
+    taker = Taker(credit, **more)
+    queue.add(taker)
+    return taker
+
+
+def bodies(queue: Queue) -> list[bytes]:
+    """What is pending, in the order of delivery."""
+    return [ref.message.body for ref in queue.everything_pending()]
+
+
+def header_is(name: bytes, value: bytes) -> Callable[[Message], bool]:
+    def matches(message: Message) -> bool:
+        return message.header(name) == value
+
+    return matches
+
+
+def assert_nothing_held(world: World, *queues: Queue) -> None:
+    """Every count of what is held is back at zero."""
+    for queue in queues or world.directory.queues.values():
+        held = {
+            "pending": queue.count,
+            "delivering": queue.delivering,
+            "scheduled": len(queue.scheduled),
+            "persistent_size": queue.persistent_size,
+        }
+        assert not any(held.values()), (queue.name, held)
+    for address in world.directory.addresses.values():
+        assert (address.room.bytes, address.room.messages) == (0, 0), address.name
+    assert (world.broker.memory.bytes, world.broker.memory.messages) == (0, 0)

@@ -1,0 +1,22 @@
+"""How long the property tests run: the same examples each time in CI, as many new ones as one asks for by hand."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+#: Set to run that many new random examples of each property instead of the fixed ones.
+EXAMPLES = int(os.environ.get("STOMPRING_EXAMPLES", "0"))
+
+
+def examples(fixed: int, steps: int = 40) -> settings:
+    """Settings for a test that runs ``fixed`` examples in CI."""
+    return settings(
+        max_examples=EXAMPLES or fixed,
+        stateful_step_count=steps,
+        derandomize=not EXAMPLES,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
