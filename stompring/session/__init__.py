@@ -1,0 +1,1 @@
+"""One client's conversation, sans-IO: frames in, broker calls, frames out."""

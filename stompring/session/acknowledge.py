@@ -1,0 +1,76 @@
+"""ACK and NACK (STOMP 1.2, "ACK", "NACK")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompring.broker.transaction import give_back
+from stompring.errors import ProtocolError, Refused
+from stompring.stomp.frame import Head
+
+from .subscription import AcknowledgedSubscription
+from .text import shortened, text_of
+from .transact import transaction_of
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: The commands that settle messages.
+SETTLING = (b"ACK", b"NACK")
+
+
+def on_ACK(session: Session, head: Head, body: bytes) -> None:
+    """Settle one message, or in ``client`` mode all up to it."""
+    headers = head.headers
+    key = headers.get(b"id") or headers.get(b"message-id") or _missing(session, head)
+    subscription = _owner(session, head, key)
+    if b"transaction" in headers:
+        transaction = transaction_of(session, head)
+        transaction.acknowledge(subscription.release(key))
+    else:
+        subscription.settle(key)
+    if b"receipt" in headers:
+        session.receipt(head, durable=True)
+    if not subscription.ready:
+        subscription.go_on()
+
+
+def on_NACK(session: Session, head: Head, body: bytes) -> None:
+    """Put messages back: another consumer first, after the redelivery-delay, in the end the dead letters."""
+    headers = head.headers
+    key = headers.get(b"id") or headers.get(b"message-id") or _missing(session, head)
+    subscription = _owner(session, head, key)
+    if b"transaction" in headers:
+        transaction = transaction_of(session, head)
+        transaction.refuse(subscription.release(key), subscription)
+    else:
+        give_back(subscription.release(key), subscription, failed=True, delayed=True)
+    if b"receipt" in headers:
+        session.receipt(head, durable=True)
+    subscription.go_on()
+
+
+def _missing(session: Session, head: Head) -> bytes:
+    wanted = "id" if session.version == b"1.2" else "message-id"
+    raise ProtocolError(f"{text_of(head.command)} needs the header {wanted}")
+
+
+def _owner(session: Session, head: Head, key: bytes) -> AcknowledgedSubscription:
+    """Whose delivery ``key`` names: ``id`` (1.2), else ``message-id``; in 1.1 ``subscription`` must agree."""
+    for subscription in session.by_queue.get(key[: key.find(b"-")], ()):
+        if key in subscription.unsettled:
+            if session.version == b"1.1":
+                _check_name(head, key, subscription)
+            return subscription
+    raise Refused(
+        f"{text_of(head.command)}: no message with id '{shortened(key)}' waits to be acknowledged on this connection"
+    )
+
+
+def _check_name(head: Head, key: bytes, subscription: AcknowledgedSubscription) -> None:
+    named = head.headers.get(b"subscription")
+    if named is not None and named != subscription.terms.id:
+        raise Refused(
+            f"{text_of(head.command)} of message {shortened(key)}: subscription id '{shortened(named)}' does not "
+            f"match '{shortened(subscription.terms.id)}'"
+        )

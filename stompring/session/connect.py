@@ -1,0 +1,123 @@
+"""CONNECT and STOMP: the version both sides speak, and who the client says it is (STOMP 1.2, "Connecting")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from stompring import __version__
+from stompring.errors import ProtocolError, Refused
+from stompring.stomp.frame import Head
+
+from .heartbeat import agree
+from .text import shortened, text_of
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: The versions spoken, the best first.
+VERSIONS = (b"1.2", b"1.1", b"1.0")
+
+#: Clients look for "ActiveMQ" in it to know which extensions they may use.
+SERVER = f"stompring/{__version__} (ActiveMQ Artemis compatible)".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who connected. ``user`` is None for an anonymous client."""
+
+    user: str | None = None
+
+
+class Authenticator(Protocol):
+    """Checks a login. The answer may come later; until then the session reads nothing."""
+
+    def authenticate(
+        self, login: str | None, passcode: str | None, answer: Callable[[Login | None, str], None]
+    ) -> None:
+        """Call ``answer`` with a login, or with None and the reason for the refusal."""
+
+
+class Anonymous:
+    """Lets everybody in (security-enabled false)."""
+
+    def authenticate(
+        self, login: str | None, passcode: str | None, answer: Callable[[Login | None, str], None]
+    ) -> None:
+        """At once."""
+        answer(Login(login), "")
+
+
+class UnsupportedVersion(ProtocolError):
+    """None of the client's versions is spoken here."""
+
+
+def negotiate(head: Head) -> bytes:
+    """The best common version; 1.0 where the client names none. Blanks around the numbers are ignored."""
+    asked = head.headers.get(b"accept-version")
+    if asked is None:
+        return b"1.0"
+    offered = {part.strip() for part in asked.split(b",")}
+    for version in VERSIONS:
+        if version in offered:
+            return version
+    raise UnsupportedVersion(
+        f"Stomp versions not supported: {shortened(asked)}. Supported protocol versions are 1.0, 1.1 and 1.2"
+    )
+
+
+def on_CONNECT(session: Session, head: Head, body: bytes) -> None:
+    """CONNECT or STOMP: agree on a version and a pace, check who it is."""
+    headers = head.headers
+    version = negotiate(head)
+    waited = answered = False
+
+    def answer(login: Login | None, reason: str) -> None:
+        nonlocal answered
+        answered = True
+        if session.closed:
+            return
+        session.awaiting_login = False
+        if login is None:
+            session.fail(Refused(reason), head)
+            return
+        try:
+            _welcome(session, head, version, login)
+        except ProtocolError as error:
+            session.fail(error, head)
+            return
+        if waited:  # what came in the meantime is still to be done
+            session.go_on()
+
+    session.authenticator.authenticate(
+        text_of(headers.get(b"login")), text_of(headers.get(b"passcode")), answer
+    )
+    if not answered:
+        waited = True
+        session.await_login()
+
+
+def _welcome(session: Session, head: Head, version: bytes, login: Login) -> None:
+    headers = head.headers
+    override = session.broker.configuration.connection_ttl_override
+    pace = agree(text_of(headers.get(b"heart-beat")), session.acceptor, override)
+    session.login = login
+    session.client_id = text_of(headers.get(b"client-id"))
+    session.speak(version)
+    answer = [(b"version", version)] if b"accept-version" in headers else []
+    answer.append((b"session", session.number.encode()))
+    answer.append((b"heart-beat", b"%d,%d" % (pace.send, pace.expect)))
+    if not session.acceptor.disable_stomp_server_header:
+        answer.append((b"server", SERVER))
+    if b"request-id" in headers:
+        answer.append((b"response-id", headers[b"request-id"]))
+    session.send(b"CONNECTED", answer)
+    session.receipt(head)
+    session.heartbeat.start(pace)
+
+
+def on_DISCONNECT(session: Session, head: Head, body: bytes) -> None:
+    """The client says good-bye; its receipt is the last frame it gets."""
+    session.receipt(head)
+    session.close(failed=False)

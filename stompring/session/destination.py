@@ -1,0 +1,80 @@
+"""What a ``destination`` header names: prefixes, fully qualified queue names, temporary queues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stompring.errors import Refused
+from stompring.settings.model import RoutingType, StompAcceptor
+
+TEMPORARY = "/temp-queue/"
+REMOTE_TEMPORARY = "/remote-temp-queue/"
+TEMPORARY_QUEUE = "temp-queue."
+SEPARATOR = "::"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """An address, or with ``queue`` one queue of it. ``routing_type`` is None where the client did not say."""
+
+    address: str
+    queue: str | None = None
+    routing_type: RoutingType | None = None
+    temporary: bool = False
+
+
+class Destinations:
+    """Reads destinations with the prefixes of one acceptor."""
+
+    def __init__(self, acceptor: StompAcceptor) -> None:
+        prefixes = [(prefix, RoutingType.ANYCAST) for prefix in acceptor.anycast_prefix]
+        prefixes += [(prefix, RoutingType.MULTICAST) for prefix in acceptor.multicast_prefix]
+        # the longest first: `/queue/vip/` must win over `/queue/`
+        self._prefixes = sorted(prefixes, key=lambda pair: -len(pair[0]))
+
+    def parse(self, text: str, asked: str | None, session: str) -> Destination:
+        """Read a destination; ``asked`` is the type header, which wins over a prefix. Raises `Refused`."""
+        if text.startswith(TEMPORARY):
+            return _temporary(f"{TEMPORARY_QUEUE}{session}.{_rest(text, TEMPORARY)}")
+        if text.startswith(REMOTE_TEMPORARY):
+            return _temporary(f"{TEMPORARY_QUEUE}{_rest(text, REMOTE_TEMPORARY)}")
+        routing_type = None
+        name = text
+        for prefix, kind in self._prefixes:
+            if text.startswith(prefix):
+                name, routing_type = text[len(prefix) :], kind
+                break
+        if asked is not None:
+            routing_type = routing_type_of(asked)
+        address, qualified, queue = name.partition(SEPARATOR)
+        if qualified and (not queue or SEPARATOR in queue):
+            raise Refused(f"Destination '{text}' names no queue after '{SEPARATOR}'")
+        if not address and not qualified:
+            raise Refused(f"Destination '{text}' names no address")
+        return Destination(address, queue if qualified else None, routing_type)
+
+
+def routing_type_of(text: str) -> RoutingType:
+    """ANYCAST or MULTICAST, spelled exactly so. Raises `Refused`."""
+    try:
+        return RoutingType(text)
+    except ValueError:
+        raise Refused(f"A routing type is ANYCAST or MULTICAST, not '{text}'") from None
+
+
+def remote_form(text: str, session: str) -> str:
+    """The destination by which other connections reach a temporary queue of this one; others are left alone."""
+    if text.startswith(TEMPORARY):
+        return f"{REMOTE_TEMPORARY}{session}.{_rest(text, TEMPORARY)}"
+    return text
+
+
+def _rest(text: str, prefix: str) -> str:
+    rest = text[len(prefix) :]
+    if not rest:
+        raise Refused(f"Destination '{text}' names no temporary queue")
+    return rest
+
+
+def _temporary(name: str) -> Destination:
+    return Destination(name, name, RoutingType.ANYCAST, temporary=True)

@@ -1,0 +1,117 @@
+"""What waits to be written to a client: gathered during one read of any socket, then written in one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from stompring.broker.clock import Clock
+
+#: Bytes that may be on their way to a client's socket before its subscriptions rest. Large enough that a fast
+#: client never waits, small enough that ten thousand stuck ones do not fill the memory with copies.
+ROOM = 1024 * 1024
+
+
+class Wire(Protocol):
+    """The connection as a session sees it. The server gives it one."""
+
+    @property
+    def peer(self) -> str:
+        """Where the client is, for messages and logs."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; the outbox is told by `Outbox.pause` and `Outbox.resume` when the socket is slow."""
+
+    def close(self) -> None:
+        """Send what was written, then close."""
+
+    def pause_reading(self) -> None:
+        """Read no more from the client."""
+
+    def resume_reading(self) -> None:
+        """Undo `pause_reading`."""
+
+
+class Outgoing:
+    """The outboxes that have something to write."""
+
+    __slots__ = ("_soon_asked", "clock", "dirty", "within_read")
+
+    def __init__(self, clock: Clock) -> None:
+        self.dirty: list[Outbox] = []
+        self.within_read = False  # whoever reads flushes at the end
+        self.clock = clock
+        self._soon_asked = False
+
+    def add(self, outbox: Outbox) -> None:
+        """``outbox`` has its first part."""
+        self.dirty.append(outbox)
+        if not self.within_read and not self._soon_asked:
+            self._soon_asked = True
+            self.clock.soon(self.flush)
+
+    def flush(self) -> None:
+        """One write for each connection."""
+        self._soon_asked = False
+        while self.dirty:
+            dirty, self.dirty = self.dirty, []
+            for outbox in dirty:
+                outbox.flush()
+
+
+class Outbox:
+    """The parts of frames for one client, and how much room there is for more."""
+
+    __slots__ = ("dirty", "last_write", "outgoing", "parts", "paused", "room", "on_full", "on_room", "wire")
+
+    def __init__(
+        self, wire: Wire, outgoing: Outgoing, on_full: Callable[[], None], on_room: Callable[[], None]
+    ) -> None:
+        self.wire = wire
+        self.outgoing = outgoing
+        self.on_full = on_full
+        self.on_room = on_room
+        self.parts: list[bytes] = []
+        self.dirty = False
+        self.paused = False  # the socket takes no more for now
+        self.room = ROOM  # falls with every part; kept by the senders of parts
+        self.last_write = outgoing.clock.now  # epoch ms, for the heart-beat
+
+    def send(self, frame: bytes) -> None:
+        """Add a whole frame."""
+        self.parts.append(frame)
+        self.room -= len(frame)
+        if not self.dirty:
+            self.mark()
+
+    def mark(self) -> None:
+        """There is something to write."""
+        self.dirty = True
+        self.outgoing.add(self)
+
+    def flush(self) -> None:
+        """Write everything gathered."""
+        self.dirty = False
+        parts = self.parts
+        if parts:
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.clear()
+            self.last_write = self.outgoing.clock.now
+            self.wire.write(data)
+            if not self.paused and self.room < ROOM:
+                full = self.room <= 0
+                self.room = ROOM
+                if full:
+                    self.on_room()
+
+    def pause(self) -> None:
+        """The socket is slow: what is written from now on uses up the room."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """The socket has taken everything."""
+        self.paused = False
+        full = self.room <= 0
+        self.room = ROOM
+        if full:
+            self.on_room()

@@ -1,0 +1,192 @@
+"""What a SEND's header block means, worked out once and kept with it (`SendPlan`).
+
+Producers whose headers repeat find their plan with the block. For the others planning itself must be quick: what a
+destination names is remembered by the session (`Route`), and headers with a meaning are looked at only where there
+are any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from stompring.broker.address import Address
+from stompring.broker.message import BACKSLASH, CR, Traits
+from stompring.broker.queue import Queue
+from stompring.errors import ProtocolError
+from stompring.settings.model import RoutingType
+from stompring.stomp.encode import header_line
+from stompring.stomp.frame import Head
+
+from .destination import TEMPORARY, remote_form
+from .scheduling import LATEST, SCHEDULING, Timing, number
+from .subscribe import expect_replies
+from .temporary import temporary_queue
+from .text import text_of
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: Headers by which a message is more than its body and the user's headers.
+MEANINGFUL = SCHEDULING | {
+    b"_AMQ_GROUP_ID",
+    b"_AMQ_GROUP_SEQUENCE",
+    b"JMSXGroupID",
+    b"JMSXGroupSeq",
+    b"expires",
+    b"persistent",
+    b"priority",
+    b"reply-to",
+}
+
+#: Headers of SEND that end here, and headers of MESSAGE that only the broker sets: not passed on.
+NOT_PASSED_ON = SCHEDULING | {
+    b"_AMQ_ROUTING_TYPE",
+    b"ack",
+    b"browser",
+    b"content-length",
+    b"destination",
+    b"expires",
+    b"message-id",
+    b"persistent",
+    b"priority",
+    b"receipt",
+    b"redelivered",
+    b"selector",
+    b"subscription",
+    b"timestamp",
+    b"transaction",
+}
+
+#: Destinations that a session remembers. A client that writes to more of them has each looked up again.
+ROUTES = 1000
+
+
+class Route:
+    """Where a destination leads. ``stamp`` tells whether the address is still as it was."""
+
+    __slots__ = ("address", "queue", "routing_type", "stamp")
+
+    def __init__(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> None:
+        self.address = address
+        self.queue = queue
+        self.routing_type = routing_type
+        self.stamp = address.stamp
+
+
+class SendPlan:
+    """Where messages with one header block go and what they carry. ``simple`` plans need nothing beyond routing."""
+
+    __slots__ = ("address", "queue", "simple", "stamp", "timing", "traits")
+
+    def __init__(self, route: Route, traits: Traits, timing: Timing | None, simple: bool) -> None:
+        self.address = route.address
+        self.queue = route.queue
+        self.stamp = route.stamp
+        self.traits = traits
+        self.timing = timing
+        self.simple = simple and timing is None and route.queue is None
+
+
+def plan_send(session: Session, head: Head) -> SendPlan:
+    """Read a SEND's headers. Raises `ProtocolError` or `Refused`, naming the header."""
+    headers = head.headers
+    destination = headers.get(b"destination")
+    if destination is None:
+        raise ProtocolError("SEND needs a destination header")
+    key = (destination, headers.get(b"destination-type"), headers.get(b"_AMQ_ROUTING_TYPE"))
+    route = session.routes.get(key)
+    if route is None or route.stamp != route.address.stamp:
+        if len(session.routes) >= ROUTES:
+            session.routes.clear()
+        route = session.routes[key] = _route(session, destination, _asked_type(headers))
+    origin = session.origin
+    user = session.login.user
+    simple = b"receipt" not in headers and b"transaction" not in headers
+    if MEANINGFUL.isdisjoint(headers):
+        block = PLAIN + user_block(headers)
+        return SendPlan(
+            route, Traits(block, destination, route.routing_type, origin=origin, user=user), None, simple
+        )
+    traits = _traits(session, headers, destination, route, origin, user)
+    return SendPlan(route, traits, None if SCHEDULING.isdisjoint(headers) else Timing(headers), simple)
+
+
+def _route(session: Session, destination: bytes, asked: str | None) -> Route:
+    target = session.parse_destination(destination, asked)
+    provision = session.broker.provision
+    if target.temporary:
+        queue = temporary_queue(session, target)
+    elif target.queue is not None:
+        queue = provision.queue_for(target.address, target.queue, target.routing_type)
+    else:
+        return Route(
+            provision.address_for_send(target.address, target.routing_type), None, target.routing_type
+        )
+    return Route(queue.address, queue, target.routing_type)
+
+
+def _traits(
+    session: Session,
+    headers: dict[bytes, bytes],
+    destination: bytes,
+    route: Route,
+    origin: str,
+    user: str | None,
+) -> Traits:
+    priority = number(headers, b"priority", 0, 9, default=4)
+    durable = headers.get(b"persistent", b"").lower() == b"true"
+    reply_to = headers.get(b"reply-to", b"")
+    if reply_to.startswith(TEMPORARY.encode()):
+        expect_replies(session, reply_to)
+        headers = headers | {b"reply-to": remote_form(text_of(reply_to), session.number).encode()}
+    standard = b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false")
+    return Traits(
+        standard + user_block(headers),
+        destination,
+        route.routing_type,
+        priority,
+        durable,
+        number(headers, b"expires", 0, LATEST),
+        headers.get(b"JMSXGroupID") or headers.get(b"_AMQ_GROUP_ID") or None,
+        _group_sequence(headers),
+        origin,
+        user,
+    )
+
+
+PLAIN = b"priority:4\npersistent:false\n"
+
+
+def user_block(headers: Mapping[bytes, bytes]) -> bytes:
+    """The header lines that every receiver gets, as sent but for the escapes of STOMP 1.2."""
+    kept = [item for item in headers.items() if item[0] not in NOT_PASSED_ON]
+    if not kept:
+        return b""
+    block = b"".join([b"%b:%b\n" % item for item in kept])
+    # one colon and one line feed a line, no CR and no backslash: there was nothing to escape
+    lines = len(kept)
+    if (
+        block.count(b":") == lines
+        and block.count(b"\n") == lines
+        and BACKSLASH not in block
+        and CR not in block
+    ):
+        return block
+    return b"".join([header_line(name, value) for name, value in kept])
+
+
+def _asked_type(headers: Mapping[bytes, bytes]) -> str | None:
+    asked = headers.get(b"destination-type")
+    if asked is not None:
+        return text_of(asked)
+    native = headers.get(b"_AMQ_ROUTING_TYPE")
+    if native is None:
+        return None
+    return {b"0": RoutingType.MULTICAST.value, b"1": RoutingType.ANYCAST.value}.get(native, text_of(native))
+
+
+def _group_sequence(headers: Mapping[bytes, bytes]) -> int:
+    """Only -1 means something: the group ends with this message."""
+    value = headers.get(b"JMSXGroupSeq") or headers.get(b"_AMQ_GROUP_SEQUENCE") or b"0"
+    return -1 if value.strip() == b"-1" else 0

@@ -1,0 +1,357 @@
+"""One client's conversation: frames come in, the broker is called, frames go out. No I/O of its own.
+
+What each command does stands in a file of its own (`connect`, `send`, `subscribe`, `acknowledge`, `transact`); the
+session holds what they share. Errors end here: a `ProtocolError` or `Refused` becomes an ERROR frame that says why,
+and the connection closes, as STOMP 1.2 asks for ("ERROR"). Anything else is a bug of ours: logged with its traceback,
+the client told so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import partial
+
+from stompring.broker.address import Address
+from stompring.broker.broker import Broker
+from stompring.broker.memory import Room
+from stompring.broker.queue import Queue
+from stompring.broker.reference import Reference
+from stompring.broker.transaction import Transaction
+from stompring.errors import ProtocolError, Refused
+from stompring.settings.model import StompAcceptor
+from stompring.stomp.encode import encode_frame
+from stompring.stomp.frame import Head
+from stompring.stomp.parser import Parser
+
+from .acknowledge import SETTLING
+from .blocked import Blocked
+from .connect import Authenticator, Login, UnsupportedVersion
+from .destination import Destination, Destinations
+from .heartbeat import Heartbeat
+from .outbox import Outbox, Outgoing, Wire
+from .send_plan import Route
+from .subscription import AcknowledgedSubscription, Subscription
+from .text import text_of
+from .verbs import VERBS, first_verb
+
+log = logging.getLogger(__name__)
+
+
+def _nothing() -> None:
+    """What a closed connection does when its socket is full or free."""
+
+
+Frame = tuple[Head, bytes]
+
+
+class Session:
+    """A connection from its first byte to its last."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        acceptor: StompAcceptor,
+        destinations: Destinations,
+        authenticator: Authenticator,
+        wire: Wire,
+        outgoing: Outgoing,
+        number: str,
+    ) -> None:
+        limits = acceptor.limits
+        self.broker = broker
+        self.acceptor = acceptor
+        self.number = number
+        self.connected_at = broker.clock.now
+        self.version = b"1.0"
+        self.connected = False
+        self.closed = False
+        self.login = Login()
+        self.client_id: str | None = None
+        self.subscriptions: dict[bytes, Subscription] = {}
+        self.by_queue: dict[
+            bytes, list[AcknowledgedSubscription]
+        ] = {}  # by the part of a message id before "-"
+        self.transactions: dict[bytes, Transaction] = {}
+        self.messages_in = 0
+        self.blocked = False
+        self._destinations = destinations
+        self.authenticator = authenticator
+        self._wire = wire
+        self._parser = Parser(limits.max_body_length, limits.max_headers, limits.max_header_length)
+        self._held: list[Frame] = []  # came in while something must be waited for
+        self.awaiting_login = False
+        self._blocked_by: Address | None = None
+        self._room: Room | None = None  # where it is our turn to send again
+        self.temporary_queues: list[str] = []
+        self.routes: dict[tuple[bytes | None, ...], Route] = {}  # what destinations of SEND lead to
+        self.next_message_number = broker.next_message_number
+        self.outbox = Outbox(wire, outgoing, self._socket_full, self._socket_free)
+        self.heartbeat = Heartbeat(broker.clock, self.outbox, self._beat, self._silent)
+
+    # ---- bytes in
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the client. Everything they ask for has happened, or is held back, when this returns."""
+        self.heartbeat.last_read = self.broker.clock.now
+        if self.closed:
+            return
+        frames = self._parser.feed(data)
+        if self.blocked:
+            self._held += frames
+            return
+        was_connected = self.connected
+        self._take(frames)
+        if self.connected and not was_connected and not self.closed:
+            # the parser keeps what follows CONNECT until the version is known
+            self.receive(b"")
+            return
+        error = self._parser.error
+        if error is not None and not self._held and not self.closed:
+            self.fail(error, None)
+
+    def _take(self, frames: list[Frame]) -> None:
+        head = None
+        verbs = VERBS
+        taken = 0
+        try:
+            for head, body in frames:
+                verb = verbs.get(head.command)
+                if verb is None or not self.connected:
+                    verb = first_verb(head, self.connected)
+                verb(self, head, body)
+                taken += 1
+                if self.closed or self.awaiting_login:
+                    break
+        except Blocked as wait:
+            self._wait_for(wait.address, wait.room)
+        except (ProtocolError, Refused) as error:
+            self.fail(error, head)
+        except Exception:
+            log.exception("session %s: %s failed", self.number, head.command if head else b"")
+            self.fail(Refused("Internal error; the broker's log tells more"), head)
+        if taken < len(frames) and not self.closed:
+            self._held = frames[taken:] + self._held
+            if self.blocked:
+                self._let_settlements_pass()
+
+    # ---- waiting
+
+    def _wait_for(self, address: Address, room: Room) -> None:
+        """BLOCK: read no more until there is room."""
+        self.blocked = self.heartbeat.suspended = True
+        self._blocked_by = address
+        address.block()
+        self._wire.pause_reading()
+        room.waiting.append(partial(self._room_in, room))
+
+    def _room_in(self, room: Room) -> None:
+        self._room = room
+        self.broker.clock.soon(self.go_on)
+
+    def _unblock(self) -> None:
+        if self._blocked_by is not None:
+            self._blocked_by.unblock()
+            self._blocked_by = None
+        self.blocked = self.heartbeat.suspended = False
+
+    def _let_settlements_pass(self) -> None:
+        """ACKs that came with a blocked SEND still count: they may be what makes room."""
+        passing = [f for f in self._held if f[0].command in SETTLING and b"transaction" not in f[0].headers]
+        self._held = [f for f in self._held if f[0].command not in SETTLING or b"transaction" in f[0].headers]
+        if passing:
+            self._take(passing)
+
+    def go_on(self) -> None:
+        """There may be room again, or the login was checked: take up what is held, then read on."""
+        room, self._room = self._room, None
+        try:
+            if not self.closed:
+                self._unblock()
+                held, self._held = self._held, []
+                self.broker.clock.refresh()
+                self._take(held)
+                if not self.blocked and not self.closed:
+                    self.receive(b"")
+                if not self.blocked and not self.closed:
+                    self._wire.resume_reading()
+        finally:
+            if room is not None:
+                room.woken()
+
+    def await_login(self) -> None:
+        """The login is being checked: nothing is read until `go_on`, as the version is not yet spoken."""
+        self.awaiting_login = True
+        self._wire.pause_reading()
+
+    def speak(self, version: bytes) -> None:
+        """CONNECT has settled the version."""
+        self.version = version
+        self.connected = True
+        self._parser.negotiated(version)
+
+    # ---- bytes out
+
+    def send(self, command: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes = b"") -> None:
+        """Send a frame."""
+        self.outbox.send(encode_frame(command, headers, body, self.version))
+
+    def receipt(self, head: Head, durable: bool = False) -> None:
+        """Answer a ``receipt`` header; once it is safe on disk where that was asked for."""
+        receipt = head.headers.get(b"receipt")
+        if receipt is None:
+            return
+        if durable:
+            self.broker.storage.when_synced(lambda: self.send(b"RECEIPT", [(b"receipt-id", receipt)]))
+        else:
+            self.send(b"RECEIPT", [(b"receipt-id", receipt)])
+
+    def refuse(self, error: Exception) -> None:
+        """End the conversation with an ERROR that answers no frame."""
+        self.fail(error, None)
+
+    def fail(self, error: Exception, head: Head | None) -> None:
+        text = " ".join(str(error).split())
+        headers = [(b"message", text.encode()), (b"content-type", b"text/plain")]
+        receipt = head.headers.get(b"receipt") if head is not None else getattr(error, "receipt", None)
+        if receipt is not None:
+            headers.append((b"receipt-id", receipt))
+        if isinstance(error, UnsupportedVersion):
+            headers.append((b"version", b"1.0,1.1,1.2"))
+        log.info("session %s (%s): %s", self.number, self._wire.peer, text)
+        self.send(b"ERROR", headers, text.encode() + b"\n")
+        self.close(failed=True)
+
+    def _beat(self) -> None:
+        self.outbox.send(b"\n")
+
+    def _silent(self, ttl: int) -> None:
+        self.fail(
+            Refused(
+                f"Did not receive data from {self._wire.peer} within the {ttl}ms connection TTL. "
+                "The connection will now be closed."
+            ),
+            None,
+        )
+
+    def _socket_full(self) -> None:
+        for subscription in self.subscriptions.values():
+            subscription.room_gone()
+
+    def _socket_free(self) -> None:
+        for subscription in list(self.subscriptions.values()):
+            subscription.room_again()
+
+    # ---- the end
+
+    def close(self, *, failed: bool) -> None:
+        """Close the connection after what was written, and give everything back."""
+        if not self.closed:
+            self.outbox.flush()
+            self._wire.close()
+            self.lost(failed=failed)
+
+    def lost(self, *, failed: bool = True) -> None:
+        """The connection is gone. What it had not settled or committed comes back, marked as redelivered."""
+        if self.closed:
+            return
+        self.closed = True
+        self._parser.discard()
+        self._held.clear()
+        self._unblock()
+        self.heartbeat.stop()
+        self._give_all_back(failed)
+        for name in self.temporary_queues:
+            if name in self.broker.directory.queues:
+                self.broker.directory.delete_queue(name, force=True)
+        self._untie()
+
+    def peer_gone(self) -> None:
+        """The client has closed its side while it was not read: what it sent still counts, it receives no more."""
+        if not self.closed and self.subscriptions:
+            log.info("session %s (%s): closed by the client while blocked", self.number, self._wire.peer)
+            open_transactions, self.transactions = self.transactions, {}
+            self._give_all_back(failed=True)
+            self.transactions = open_transactions
+
+    def _give_all_back(self, failed: bool) -> None:
+        subscriptions = list(self.subscriptions.values())
+        unsettled: defaultdict[Queue, list[Reference]] = defaultdict(list)
+        for subscription in subscriptions:
+            subscription.room_gone()  # none of them gets what the others give back
+            unsettled[subscription.queue] += subscription.take_unsettled()
+        for transaction in self.transactions.values():
+            for ref in transaction.returns:
+                unsettled[ref.queue].append(ref)
+        self.subscriptions.clear()
+        self.by_queue.clear()
+        self.transactions.clear()
+        for subscription in subscriptions:
+            # all at once, before what is pending goes to the next consumer: the order is kept
+            subscription.detach(unsettled.pop(subscription.queue, []), failed=failed)
+        for queue, refs in unsettled.items():
+            queue.give_back(refs, None, failed=failed)
+
+    def _untie(self) -> None:
+        """Break the cycles of this object, so that it is freed by its count and not by the garbage collector."""
+        self.outbox.on_full = self.outbox.on_room = _nothing
+        self.heartbeat.untie()
+        self.routes.clear()
+
+    # ---- subscriptions
+
+    def register(self, subscription: Subscription) -> None:
+        """A subscription has begun."""
+        self.subscriptions[subscription.terms.id] = subscription
+        if isinstance(subscription, AcknowledgedSubscription):
+            self.by_queue.setdefault(subscription.queue.id_prefix[:-1], []).append(subscription)
+
+    def forget(self, subscription: Subscription) -> None:
+        """A subscription has ended."""
+        self.subscriptions.pop(subscription.terms.id, None)
+        if isinstance(subscription, AcknowledgedSubscription):
+            prefix = subscription.queue.id_prefix[:-1]
+            rest = [other for other in self.by_queue.get(prefix, ()) if other is not subscription]
+            if rest:
+                self.by_queue[prefix] = rest
+            else:
+                self.by_queue.pop(prefix, None)
+
+    def cancelled(self, subscription: Subscription, reason: str) -> None:
+        """A queue was deleted under its subscriber, who is told by an ERROR."""
+        subscription.detach(subscription.take_unsettled(), failed=False)
+        self.forget(subscription)
+        if not self.closed:
+            self.refuse(Refused(f"Subscription {text_of(subscription.terms.id)} ended: {reason}"))
+
+    # ---- destinations
+
+    @property
+    def origin(self) -> str:
+        """Whose messages these are, for no-local: a durable subscriber's after a reconnect too."""
+        return self.number if self.client_id is None else self.client_id
+
+    def parse_destination(self, destination: bytes, asked: str | None) -> Destination:
+        """Read a destination header with the prefixes of the acceptor."""
+        try:
+            text = destination.decode()
+        except UnicodeDecodeError:
+            raise ProtocolError(f"destination {destination[:100]!r} is not UTF-8") from None
+        return self._destinations.parse(text, asked, self.number)
+
+    def describe(self) -> dict[str, object]:
+        """For management."""
+        return {
+            "connectionID": self.number,
+            "remoteAddress": self._wire.peer,
+            "user": self.login.user,
+            "clientID": self.client_id,
+            "protocol": f"STOMP {text_of(self.version)}" if self.connected else "STOMP",
+            "acceptor": self.acceptor.name,
+            "creationTime": self.connected_at,
+            "blocked": self.blocked,
+            "messagesSent": self.messages_in,
+            "transactionCount": len(self.transactions),
+            "subscriptions": [subscription.describe() for subscription in self.subscriptions.values()],
+        }

@@ -1,0 +1,279 @@
+"""SUBSCRIBE and UNSUBSCRIBE: from headers to a consumer on the right queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from stompring.broker.consumer import Matches
+from stompring.broker.queue import Queue, not_from
+from stompring.errors import NotFound, ProtocolError, Refused
+from stompring.selector import InvalidSelector, Selector, compile_selector
+from stompring.settings.model import QueueConfiguration, RoutingType
+from stompring.stomp.frame import Head
+
+from .destination import Destination
+from .subscription import (
+    UNLIMITED,
+    AcknowledgedSubscription,
+    AutoSubscription,
+    BrowserSubscription,
+    CumulativeSubscription,
+    Subscription,
+    Terms,
+)
+from .temporary import temporary_queue
+from .text import shortened, text_of
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: The names a durable subscription goes by, the first found counts.
+DURABLE_NAMES = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
+
+KINDS: dict[str, type[Subscription]] = {
+    "auto": AutoSubscription,
+    "client": CumulativeSubscription,
+    "client-individual": AcknowledgedSubscription,
+}
+
+
+def on_SUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
+    """Begin a subscription. Messages flow once the receipt was sent."""
+    subscription = subscribe(session, head)
+    session.receipt(head)
+    subscription.room_again()
+
+
+def subscribe(session: Session, head: Head) -> Subscription:
+    """Begin a subscription that is not yet given messages. Raises `ProtocolError`, `Refused`."""
+    headers = head.headers
+    destination = headers.get(b"destination")
+    if destination is None:
+        raise ProtocolError("SUBSCRIBE needs a destination header")
+    if 0 <= session.acceptor.subscriptions_allowed <= len(session.subscriptions):
+        raise Refused(
+            f"More than {session.acceptor.subscriptions_allowed} subscriptions on one connection (subscriptionsAllowed)"
+        )
+    identity = _identity(session, headers, destination)
+    selector = _selector(headers)
+    asked = text_of(headers.get(b"subscription-type")) or text_of(headers.get(b"destination-type"))
+    target = session.parse_destination(destination, asked)
+    stand_in = session.subscriptions.get(destination)
+    if target.temporary and stand_in is not None and stand_in.terms.id == destination:
+        end(session, stand_in)  # the one that was made for replies
+    wildcard = session.broker.directory.wildcards.is_wildcard(target.address)
+    terms = _terms(session, headers, identity, destination, wildcard, selector)
+    return _attach(session, terms, target, headers, selector)
+
+
+def _attach(
+    session: Session,
+    terms: Terms,
+    target: Destination,
+    headers: dict[bytes, bytes],
+    selector: Selector | None,
+) -> Subscription:
+    origin = _no_local(session, headers)
+    queue, own_filter = _queue_for(session, terms, target, selector, origin)
+    matches: Matches | None = None
+    key: object = None
+    if not own_filter and (selector is not None or origin is not None):
+        matches = selector.matches if selector is not None else None
+        matches = matches if origin is None else not_from(origin, matches)
+        key = (terms.selector, origin)
+    kind = BrowserSubscription if terms.browser else KINDS[terms.ack]
+    subscription = kind(terms, session.outbox, session.cancelled, matches, key)
+    try:
+        subscription.attach(queue)
+    except Refused:
+        session.broker.consider_deleting(queue)
+        raise
+    session.register(subscription)
+    return subscription
+
+
+def _queue_for(
+    session: Session, terms: Terms, target: Destination, selector: Selector | None, origin: str | None
+) -> tuple[Queue, bool]:
+    """The queue to read, and whether the selector is the queue's own filter."""
+    provision = session.broker.provision
+    if target.temporary:
+        return temporary_queue(session, target), False
+    if target.queue is not None:
+        return provision.queue_for(target.address, target.queue, target.routing_type), False
+    routing_type = provision.type_for(target.address, target.routing_type)
+    if routing_type is RoutingType.ANYCAST:
+        return provision.queue_to_consume(target.address), False
+    if terms.browser:
+        raise Refused(
+            f"browser:true needs a queue, and {target.address} is a MULTICAST address: name one of its queues, as "
+            f"{target.address}::QUEUE"
+        )
+    durable = terms.durable_name
+    name = str(uuid4()) if durable is None else f"{session.client_id}.{durable}"
+    queue = provision.subscription_queue(
+        QueueConfiguration(
+            name=name,
+            address=target.address,
+            routing_type=RoutingType.MULTICAST,
+            durable=durable is not None,
+            filter=None if selector is None else selector.text,
+            user=session.login.user,
+            auto_created=True,
+            auto_delete=durable is None,
+            temporary=durable is None,
+        )
+    )
+    if queue.no_local != origin:
+        queue.no_local = origin
+        queue.review_filter()
+        queue.address.changed()
+    return queue, True
+
+
+def _identity(session: Session, headers: dict[bytes, bytes], destination: bytes) -> bytes:
+    identity = headers.get(b"id")
+    if identity is None:
+        if session.version != b"1.0":
+            raise ProtocolError("SUBSCRIBE needs the header id since STOMP 1.1")
+        identity = b"subscription/" + destination
+    if identity in session.subscriptions and identity != destination:
+        raise Refused(
+            f"There already is a subscription for id '{shortened(identity)}'. Either use unique subscription ids or "
+            "do not create multiple subscriptions for the same destination"
+        )
+    return identity
+
+
+def _terms(
+    session: Session,
+    headers: dict[bytes, bytes],
+    identity: bytes,
+    destination: bytes,
+    wildcard: bool,
+    selector: Selector | None,
+) -> Terms:
+    ack = text_of(headers.get(b"ack")) or "auto"
+    if ack not in KINDS:
+        raise ProtocolError(f"ack must be auto, client or client-individual, not '{ack[:100]}'")
+    durable = next((text_of(headers.get(name)) for name in DURABLE_NAMES if headers.get(name)), None)
+    if durable is not None and session.client_id is None:
+        raise Refused(f"Durable subscription '{durable}' needs a client-id on CONNECT")
+    window_bytes, window_messages = _windows(session, headers, ack)
+    return Terms(
+        id=identity,
+        destination=destination,
+        wildcard=wildcard,
+        version=session.version,
+        ack=ack,
+        window_bytes=window_bytes,
+        window_messages=window_messages,
+        durable_name=durable,
+        browser=headers.get(b"browser", b"").lower() == b"true",
+        selector=None if selector is None else selector.text,
+    )
+
+
+def _windows(session: Session, headers: dict[bytes, bytes], ack: str) -> tuple[int, int]:
+    """Credit in bytes (consumer-window-size, as in Artemis) and in messages (prefetch-count and its synonyms).
+
+    A client that asks for a number of messages is not held back by the acceptor's window in bytes.
+    """
+    acceptor = session.acceptor
+    messages = _window(headers, (b"prefetch-count", b"activemq.prefetchSize"), 1)
+    size = _window(headers, (b"consumer-window-size",), 0)
+    if size is None:
+        size = acceptor.stomp_consumer_window_size if messages is None and ack != "auto" else -1
+    if messages is None:
+        messages = acceptor.stomp_prefetch_count if ack != "auto" else -1
+    if size == 0:  # one message at a time
+        size, messages = -1, 1
+    return size if size > 0 else UNLIMITED, messages if messages > 0 else UNLIMITED
+
+
+def _window(headers: dict[bytes, bytes], names: tuple[bytes, ...], least: int) -> int | None:
+    for name in names:
+        value = headers.get(name)
+        if value is not None:
+            text = value.strip()
+            if text == b"-1":
+                return -1
+            if not text.isdigit() or len(text) > 18 or int(text) < least:
+                raise Refused(
+                    f"{text_of(name)} must be -1 or a whole number from {least} on, not '{shortened(value)}'"
+                )
+            return int(text)
+    return None
+
+
+def _selector(headers: dict[bytes, bytes]) -> Selector | None:
+    text = headers.get(b"selector")
+    if text is None:
+        return None
+    try:
+        return compile_selector(text_of(text))
+    except InvalidSelector as fault:
+        raise Refused(f"Invalid selector '{shortened(text)}': {fault}", status=400) from None
+
+
+def _no_local(session: Session, headers: dict[bytes, bytes]) -> str | None:
+    for name in (b"no-local", b"activemq.noLocal"):
+        if headers.get(name, b"").lower() == b"true":
+            return session.origin
+    return None
+
+
+def expect_replies(session: Session, reply_to: bytes) -> None:
+    """A SEND names a temporary queue in reply-to: replies come without a SUBSCRIBE, as in RabbitMQ.
+
+    Where the client did subscribe, or does so later, that subscription takes the place of this one.
+    """
+    if any(subscription.terms.destination == reply_to for subscription in session.subscriptions.values()):
+        return
+    target = session.parse_destination(reply_to, None)
+    terms = Terms(id=reply_to, destination=reply_to, wildcard=False, version=session.version)
+    _attach(session, terms, target, {}, None).room_again()
+
+
+def on_UNSUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
+    """End a subscription by id, by durable name, or (1.0) by destination; what it had not settled goes back."""
+    _unsubscribe(session, head)
+    session.receipt(head)
+
+
+def _unsubscribe(session: Session, head: Head) -> None:
+    headers = head.headers
+    durable = next((text_of(headers.get(name)) for name in DURABLE_NAMES if headers.get(name)), None)
+    identity = headers.get(b"id")
+    if identity is None and b"destination" in headers and session.version == b"1.0":
+        identity = b"subscription/" + headers[b"destination"]
+    subscription = session.subscriptions.get(identity) if identity is not None else None
+    if subscription is None and durable is not None:
+        matching = [s for s in session.subscriptions.values() if s.terms.durable_name == durable]
+        subscription = matching[0] if matching else None
+    if subscription is not None:
+        end(session, subscription)
+    if durable is not None:
+        _delete_durable(session, durable)
+    elif identity is None:
+        wanted = "id or destination" if session.version == b"1.0" else "id"
+        raise ProtocolError(f"UNSUBSCRIBE needs the header {wanted}")
+    elif subscription is None:
+        raise NotFound(f"Cannot unsubscribe as no subscription exists for id '{shortened(identity)}'")
+
+
+def end(session: Session, subscription: Subscription) -> None:
+    """Leave the queue; what was not settled goes back."""
+    session.forget(subscription)
+    subscription.detach(subscription.take_unsettled(), failed=False)
+
+
+def _delete_durable(session: Session, durable: str) -> None:
+    if session.client_id is None:
+        raise Refused(f"Durable subscription '{durable}' needs a client-id on CONNECT")
+    name = f"{session.client_id}.{durable}"
+    queue = session.broker.directory.queue(name)
+    if queue.consumers:
+        raise Refused(f"Durable subscription {name} is in use by another consumer")
+    session.broker.directory.delete_queue(name)

@@ -1,0 +1,293 @@
+"""Subscriptions: consumers that write MESSAGE frames, one class for each way of acknowledging.
+
+Before a message's shared tail a subscription puts its *lead*: the headers that are its own. The lead ends in
+``message-id:QUEUE-`` and the tail begins with the message's number, so that nothing is formatted per delivery in
+``auto`` mode. Message ids therefore name the message in its queue and stay the same when it comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from stompring.broker.consumer import Consumer, Matches
+from stompring.broker.message import Message
+from stompring.broker.queue import Queue
+from stompring.broker.reference import PENDING, Reference
+from stompring.stomp.encode import header_line
+
+from .outbox import Outbox
+
+UNLIMITED = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a SUBSCRIBE frame asked for, as far as delivery is concerned."""
+
+    id: bytes
+    destination: bytes  # as the subscriber wrote it
+    wildcard: bool
+    version: bytes
+    ack: str = "auto"
+    window_bytes: int = UNLIMITED
+    window_messages: int = UNLIMITED
+    durable_name: str | None = None
+    browser: bool = False
+    selector: str | None = None
+
+
+class Subscription(Consumer):
+    """What all kinds share: the lead, the outbox, and credit as far as the socket goes."""
+
+    __slots__ = ("_any_version", "_on_cancel", "lead", "lead_again", "outbox", "terms")
+
+    def __init__(
+        self,
+        terms: Terms,
+        outbox: Outbox,
+        on_cancel: Callable[[Subscription, str], None],
+        matches: Matches | None = None,
+        matches_key: object = None,
+    ) -> None:
+        super().__init__(matches, matches_key)
+        self.terms = terms
+        self.outbox = outbox
+        self._any_version = terms.version == b"1.2"
+        self._on_cancel = on_cancel
+        self.lead = self.lead_again = b""
+
+    def attach(self, queue: Queue) -> None:
+        """Join the queue. Raises `Refused` when it takes no more consumers."""
+        terms = self.terms
+        opening = b"MESSAGE\n" + header_line(b"subscription", terms.id, terms.version)
+        if not terms.wildcard:
+            opening += header_line(b"destination", terms.destination, terms.version)
+        self.lead = self._complete(opening + b"redelivered:false\n", queue)
+        self.lead_again = self._complete(opening + b"redelivered:true\n", queue)
+        self.willing = False  # until `room_again`, after the receipt
+        queue.add(self)
+
+    def _complete(self, lead: bytes, queue: Queue) -> bytes:
+        return b"%bmessage-id:%b" % (lead, queue.id_prefix)
+
+    def write(self, message: Message, lead: bytes) -> None:
+        """Put a MESSAGE frame into the outbox; for a wildcard the sender's destination is added to the lead."""
+        outbox = self.outbox
+        traits = message.traits
+        if self.terms.wildcard:
+            lead = (
+                b"MESSAGE\n" + header_line(b"destination", traits.destination, self.terms.version) + lead[8:]
+            )
+        tail = (
+            message.tail if self._any_version or not traits.escaped else message.tail_for(self.terms.version)
+        )
+        outbox.parts += (lead, tail)
+        outbox.room -= len(tail)
+        if not outbox.dirty:
+            outbox.mark()
+        if outbox.room <= 0:
+            outbox.on_full()
+
+    def room_again(self) -> None:
+        """The socket has room: take messages if there is credit."""
+        if self.outbox.room > 0:
+            self.queue.wake(self)
+
+    def room_gone(self) -> None:
+        """The socket is full: take no more messages."""
+        self.queue.rest(self)
+
+    def detach(self, returns: list[Reference], *, failed: bool) -> None:
+        """Leave the queue and give ``returns`` back; ``failed`` tells that the connection was lost, not closed."""
+        self.queue.remove(self, returns, failed=failed)
+
+    def take_unsettled(self) -> list[Reference]:
+        """What was delivered and not settled, in order; it is the caller's from now on."""
+        return []
+
+    @property
+    def unsettled_count(self) -> int:
+        """How many messages wait for this client's word."""
+        return 0
+
+    def cancelled(self, reason: str) -> None:
+        """The queue was deleted."""
+        self._on_cancel(self, reason)
+
+    def describe(self) -> dict[str, object]:
+        """For management."""
+        return {
+            "subscription": self.terms.id.decode("utf-8", "replace"),
+            "queue": self.queue.name,
+            "destination": self.terms.destination.decode("utf-8", "replace"),
+            "ack": self.terms.ack,
+            "filter": self.terms.selector,
+            "deliveringCount": self.unsettled_count,
+        }
+
+
+class AutoSubscription(Subscription):
+    """``ack:auto``: a message is settled by being written."""
+
+    __slots__ = ()
+
+    def take(self, message: Message) -> None:
+        """See `Consumer.take`."""
+        self.queue.messages_acknowledged += 1
+        self.write(message, self.lead)
+
+    def take_reference(self, ref: Reference) -> None:
+        """See `Consumer.take_reference`."""
+        self.write(ref.message, self.lead if ref.deliveries < 2 else self.lead_again)
+        self.queue.settle(ref)
+
+
+class AcknowledgedSubscription(Subscription):
+    """``ack:client-individual``: a message is settled by its own ACK or NACK, and takes credit until then.
+
+    Credit is soft as in Artemis: a message goes out while there is any, so the last one may exceed the window.
+    """
+
+    __slots__ = ("credit_bytes", "credit_messages", "unsettled")
+
+    def __init__(
+        self,
+        terms: Terms,
+        outbox: Outbox,
+        on_cancel: Callable[[Subscription, str], None],
+        matches: Matches | None = None,
+        matches_key: object = None,
+    ) -> None:
+        super().__init__(terms, outbox, on_cancel, matches, matches_key)
+        self.unsettled: dict[bytes, Reference] = {}  # by message id, in the order of delivery
+        self.credit_bytes = terms.window_bytes
+        self.credit_messages = terms.window_messages
+
+    def _complete(self, lead: bytes, queue: Queue) -> bytes:
+        # 1.2 clients acknowledge by the `ack` header, the others by message-id: both are the same text here
+        return lead if self.terms.version == b"1.2" else super()._complete(lead, queue)
+
+    def take(self, message: Message) -> None:
+        """See `Consumer.take`."""
+        self._deliver(self.queue.lend(message), message, self.lead)
+
+    def take_reference(self, ref: Reference) -> None:
+        """See `Consumer.take_reference`."""
+        self._deliver(ref, ref.message, self.lead if ref.deliveries < 2 else self.lead_again)
+
+    def _deliver(self, ref: Reference, message: Message, lead: bytes) -> None:
+        prefix = self.queue.id_prefix
+        key = b"%b%d" % (prefix, message.number)
+        self.unsettled[key] = ref
+        if self._any_version:
+            lead = b"%back:%b\nmessage-id:%b" % (lead, key, prefix)
+        self.credit_bytes -= len(message.tail)
+        self.credit_messages -= 1
+        if self.credit_bytes <= 0 or self.credit_messages <= 0:
+            self.queue.rest(self)
+        self.write(message, lead)
+
+    def settle(self, key: bytes) -> None:
+        """An ACK of ``key``, which is unsettled."""
+        ref = self.unsettled.pop(key)
+        self.credit_bytes += len(ref.message.tail)
+        self.credit_messages += 1
+        ref.queue.settle(ref)
+
+    def release(self, key: bytes) -> list[Reference]:
+        """The references that an ACK or NACK of ``key`` (unsettled) speaks of; their credit is free again."""
+        ref = self.unsettled.pop(key)
+        self.credit_bytes += len(ref.message.tail)
+        self.credit_messages += 1
+        return [ref]
+
+    def go_on(self) -> None:
+        """Credit came back: take more messages."""
+        if not self.ready and self.credit_bytes > 0 and self.credit_messages > 0 and self.outbox.room > 0:
+            self.queue.wake(self)
+
+    def room_again(self) -> None:
+        """See `Subscription.room_again`."""
+        self.go_on()
+
+    def take_unsettled(self) -> list[Reference]:
+        """See `Subscription.take_unsettled`."""
+        unsettled = list(self.unsettled.values())
+        self.unsettled.clear()
+        return unsettled
+
+    @property
+    def unsettled_count(self) -> int:
+        """See `Subscription.unsettled_count`."""
+        return len(self.unsettled)
+
+    def unsettled_references(self) -> Iterable[Reference]:
+        """See `Consumer.unsettled_references`."""
+        return self.unsettled.values()
+
+
+class CumulativeSubscription(AcknowledgedSubscription):
+    """``ack:client``: an ACK or NACK speaks of its message and of all delivered before it."""
+
+    __slots__ = ()
+
+    def settle(self, key: bytes) -> None:
+        """See `AcknowledgedSubscription.settle`."""
+        for ref in self.release(key):
+            ref.queue.settle(ref)
+
+    def release(self, key: bytes) -> list[Reference]:
+        """See `AcknowledgedSubscription.release`."""
+        unsettled = self.unsettled
+        keys = []
+        for earlier in unsettled:
+            keys.append(earlier)
+            if earlier == key:
+                break
+        released = [unsettled.pop(earlier) for earlier in keys]
+        self.credit_bytes += sum(len(ref.message.tail) for ref in released)
+        self.credit_messages += len(released)
+        return released
+
+
+class BrowserSubscription(Subscription):
+    """``browser:true``: what is pending now is shown and stays, then a frame with ``browser:end`` (ActiveMQ Classic).
+
+    It is no consumer of the queue: nothing is delivered in the sense of the counters, and nothing is ever settled.
+    """
+
+    __slots__ = ("_remaining",)
+
+    def attach(self, queue: Queue) -> None:
+        """Note what is to be shown; `room_again` begins."""
+        self.queue = queue
+        self.lead = b"MESSAGE\n" + header_line(b"subscription", self.terms.id, self.terms.version)
+        self.lead += header_line(b"destination", self.terms.destination, self.terms.version)
+        self.lead += b"redelivered:false\n"
+        self._remaining = iter(list(queue.everything_pending()))
+
+    def room_again(self) -> None:
+        """Show more, as long as the socket takes it."""
+        matches, lead = self.matches, self._complete(self.lead, self.queue)
+        while self.outbox.room > 0:
+            ref = next(self._remaining, None)
+            if ref is None:
+                self._remaining = iter(())
+                self._end()
+                return
+            if ref.state == PENDING and (matches is None or matches(ref.message)):
+                self.write(ref.message, lead)
+
+    def _end(self) -> None:
+        if self.lead:
+            self.outbox.send(self.lead + b"message-id:end\nbrowser:end\ncontent-length:0\n\n\0\n")
+            self.lead = b""
+
+    def room_gone(self) -> None:
+        """It goes on by itself when there is room."""
+
+    def detach(self, returns: list[Reference], *, failed: bool) -> None:
+        """Show no more."""
+        self._remaining = iter(())
+        self.lead = b""

@@ -1,0 +1,71 @@
+"""BEGIN, COMMIT and ABORT (STOMP 1.2, "BEGIN", "COMMIT", "ABORT")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompring.broker.transaction import Transaction
+from stompring.errors import NotFound, ProtocolError, Refused
+from stompring.settings.model import FullPolicy
+from stompring.stomp.frame import Head
+
+from .blocked import Blocked
+from .text import shortened, text_of
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+def on_BEGIN(session: Session, head: Head, body: bytes) -> None:
+    """Open a transaction."""
+    name = _name(head)
+    allowed = session.acceptor.transactions_allowed
+    if name in session.transactions:
+        raise Refused(f"Transaction already started: {shortened(name)}")
+    if 0 <= allowed <= len(session.transactions):
+        raise Refused(f"More than {allowed} open transactions on one connection (transactionsAllowed)")
+    session.transactions[name] = Transaction(session.broker)
+    session.receipt(head)
+
+
+def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
+    """Everything in the transaction happens now, or nothing of it. `Blocked` while an address has no room."""
+    transaction = transaction_of(session, head)
+    frees = {ref.message.address for ref in transaction.returns}
+    for address in transaction.prepare():
+        full = address.full
+        # one that makes room itself must not wait for room
+        makes_room = address in frees or (full is session.broker.memory and frees)
+        if full is not None and address.policy is FullPolicy.BLOCK and not makes_room:
+            raise Blocked(address, full)
+        if full is not None and address.policy is FullPolicy.FAIL:
+            raise Refused(f"Transaction {shortened(_name(head))} is not committed: {address.describe_full()}")
+    del session.transactions[_name(head)]
+    transaction.commit()
+    session.receipt(head, durable=True)
+
+
+def on_ABORT(session: Session, head: Head, body: bytes) -> None:
+    """Nothing in the transaction happens; what it had acknowledged is delivered again."""
+    transaction = transaction_of(session, head)
+    del session.transactions[_name(head)]
+    transaction.rollback()
+    session.receipt(head)
+
+
+def transaction_of(session: Session, head: Head) -> Transaction:
+    """The open transaction that a frame names. Raises `NotFound`."""
+    name = _name(head)
+    transaction = session.transactions.get(name)
+    if transaction is None:
+        raise NotFound(
+            f"{text_of(head.command)}: no transaction '{shortened(name)}' was begun on this connection"
+        )
+    return transaction
+
+
+def _name(head: Head) -> bytes:
+    name = head.headers.get(b"transaction")
+    if name is None:
+        raise ProtocolError(f"{text_of(head.command)} needs the header transaction")
+    return name
