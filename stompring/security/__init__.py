@@ -1,0 +1,1 @@
+"""Who may do what: so far, who is who."""

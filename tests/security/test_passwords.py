@@ -1,0 +1,65 @@
+"""Password hashes and what a password may be."""
+
+from __future__ import annotations
+
+import argon2
+import pytest
+from argon2.exceptions import VerifyMismatchError
+
+from stompring.security.passwords import HASHER, check_password, is_argon2, unmatchable
+
+from .hashers import QUICK, QUICK_BUT_OTHER
+
+
+def test_new_hashes_are_as_strong_as_rfc_9106_asks() -> None:
+    assert argon2.extract_parameters(HASHER.hash("x")) == argon2.profiles.RFC_9106_LOW_MEMORY
+
+
+@pytest.mark.parametrize("password", ["x", "pass word", " blanks ", "schlüssel", "a=b#c:d", "x" * 10_000])
+def test_passwords_that_may_be(password: str) -> None:
+    check_password(password)
+
+
+@pytest.mark.parametrize(
+    ("password", "reason"),
+    [
+        ("", "cannot be empty"),
+        ("two\nlines", "a line end or a NUL"),
+        ("two\rlines", "a line end or a NUL"),
+        ("nul\0", "a line end or a NUL"),
+        ("half a \ud800 pair", "valid UTF-8"),
+    ],
+)
+def test_passwords_that_may_not(password: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        check_password(password)
+
+
+@pytest.mark.parametrize("type_", list(argon2.Type))
+def test_all_kinds_of_argon2_are_recognised(type_: argon2.Type) -> None:
+    assert is_argon2(argon2.PasswordHasher(1, 8, 1, type=type_).hash("x"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "secret",
+        "$2b$12$GhvMmNVjRW29ulnudl.LbuAnUtN/LRfe1JsBm1Xu6LE3059z5Tr8m",
+        "$argon2id$",
+        "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ",
+        "$argon2id$v=19$m=many,t=3,p=4$c29tZXNhbHQ$c29tZXNhbHQ",
+        "$argon2id$v=19$m=65536,t=3,p=4$!!!!$c29tZXNhbHQ",
+        "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$ä",
+    ],
+)
+def test_what_is_no_argon2_hash(text: str) -> None:
+    assert not is_argon2(text)
+
+
+@pytest.mark.parametrize("hasher", [QUICK, QUICK_BUT_OTHER, HASHER])
+def test_an_unmatchable_hash_costs_the_same_and_matches_nothing(hasher: argon2.PasswordHasher) -> None:
+    fake = unmatchable(hasher)
+    assert argon2.extract_parameters(fake) == argon2.extract_parameters(hasher.hash("x"))
+    with pytest.raises(VerifyMismatchError):  # and not InvalidHashError, which would come too soon
+        hasher.verify(fake, "")
