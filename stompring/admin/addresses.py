@@ -1,0 +1,120 @@
+"""``/api/v1/addresses``: look at addresses, make, change and delete them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import quote
+
+from stompring.broker import contents
+from stompring.broker.address import Address
+from stompring.errors import Refused
+from stompring.settings.model import RoutingType
+
+from .answer import NO_CONTENT, Answer, Steps, json_answer
+from .counters import ADDRESS, readers
+from .inputs import Reader, choices, flag, read_fields, required
+from .listing import LISTING, Fields, paged, view
+from .routes import Call, Route
+from .slices import STEP
+
+FIELDS: Fields[Address] = {
+    "name": lambda a: a.name,
+    "routingTypes": lambda a: sorted(a.routing_types),
+    "queueCount": lambda a: len(a.queues),
+    "messageCount": lambda a: a.message_count,
+    **readers(ADDRESS),
+    "paused": lambda a: a.paused,
+    "autoCreated": lambda a: a.auto_created,
+    "configured": lambda a: a.configured,
+}
+
+CHANGEABLE: dict[str, tuple[str, Reader]] = {
+    "routingTypes": ("routing_types", choices(RoutingType)),
+    "paused": ("paused", flag),
+}
+
+
+def address_of(call: Call) -> Address:
+    """The address that the path names. Raises `NotFound`."""
+    return call.served.broker.directory.address(call.names["name"])
+
+
+def detailed(address: Address) -> dict[str, Any]:
+    """All fields, the names of the address's queues, and the address-settings in force for it."""
+    settings = {camel(name): value for name, value in asdict(address.settings).items()}
+    return {**view(address, FIELDS), "queues": list(address.queues), "settings": settings}
+
+
+def camel(name: str) -> str:
+    """``max_size_bytes`` as JSON has it: ``maxSizeBytes``."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def list_addresses(call: Call) -> Steps:
+    """The addresses there are, in the order they were made."""
+    return paged(call.query, list(call.served.broker.directory.addresses.values()), FIELDS, "name")
+
+
+def show(call: Call) -> Answer:
+    """Everything about one address."""
+    return json_answer(detailed(address_of(call)))
+
+
+def create(call: Call) -> Answer:
+    """Make an address without queues."""
+    directory = call.served.broker.directory
+    name = required(call.body, "name")
+    given = read_fields(call.body, CHANGEABLE)
+    default = frozenset({directory.settings.lookup(name).default_address_routing_type})
+    address = directory.create_address(name, given.get("routing_types", default))
+    set_paused(address, given.get("paused", False))
+    return json_answer(detailed(address), 201, {"Location": f"/api/v1/addresses/{quote(name, safe='')}"})
+
+
+def change(call: Call) -> Answer:
+    """Change routing types, pause or resume."""
+    address = address_of(call)
+    given = read_fields(call.body, CHANGEABLE)
+    if "routing_types" in given:
+        call.served.broker.directory.update_address(address, given["routing_types"])
+    set_paused(address, given.get("paused", address.paused))
+    return json_answer(detailed(address))
+
+
+def set_paused(address: Address, paused: bool) -> None:
+    """Pause or resume all queues of an address; queues made while it is paused begin paused."""
+    if paused == address.paused:
+        return
+    address.paused = paused
+    for queue in list(address.queues.values()):
+        if paused:
+            queue.pause()
+        else:
+            queue.resume()
+
+
+def delete(call: Call) -> Steps:
+    """Delete an address; with ``force`` also its queues, their messages and consumers."""
+    directory, address = call.served.broker.directory, address_of(call)
+    if address.queues and not call.query.flag("force"):
+        few = ", ".join(sorted(address.queues)[:5])
+        raise Refused(f"Address {address.name} still has queues ({few}); force=true deletes them too")
+    for queue in list(address.queues.values()):
+        for place, _ in enumerate(contents.purge(queue)):
+            if place % STEP == STEP - 1:
+                yield
+    if directory.addresses.get(address.name) is address:
+        directory.delete_address(address.name, force=True)
+    return NO_CONTENT
+
+
+WHOLE, ONE = "/api/v1/addresses", "/api/v1/addresses/{name}"
+ROUTES = (
+    Route("GET", WHOLE, list_addresses, parameters=LISTING | FIELDS.keys()),
+    Route("POST", WHOLE, create, fields=frozenset({"name", *CHANGEABLE})),
+    Route("GET", ONE, show),
+    Route("PATCH", ONE, change, fields=frozenset(CHANGEABLE)),
+    Route("DELETE", ONE, delete, parameters=frozenset({"force"})),
+)

@@ -1,0 +1,67 @@
+"""``/api/v1/connections``: who is connected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stompring.errors import NotFound, Refused
+from stompring.session.session import Session
+
+from .answer import NO_CONTENT, Answer, Steps, json_answer
+from .listing import LISTING, Fields, paged, view
+from .routes import Call, Route
+from .slices import STEP
+
+#: Of what a session says of itself, what lists show; one connection alone also shows its subscriptions.
+FIELDS: Fields[dict[str, Any]] = {
+    "connectionID": lambda c: c["connectionID"],
+    "remoteAddress": lambda c: c["remoteAddress"],
+    "user": lambda c: c["user"],
+    "clientID": lambda c: c["clientID"],
+    "protocol": lambda c: c["protocol"],
+    "acceptor": lambda c: c["acceptor"],
+    "creationTime": lambda c: c["creationTime"],
+    "blocked": lambda c: c["blocked"],
+    "messagesSent": lambda c: c["messagesSent"],
+    "transactionCount": lambda c: c["transactionCount"],
+    "subscriptionCount": lambda c: len(c["subscriptions"]),
+}
+
+
+def session_of(call: Call) -> Session:
+    """The session that the path names. Raises `NotFound`."""
+    number = call.names["id"]
+    session = call.served.connections.open.get(number)
+    if session is None:
+        raise NotFound(f"Connection {number} does not exist")
+    return session
+
+
+def list_connections(call: Call) -> Steps:
+    """The open connections, the oldest first."""
+    described = []
+    for place, session in enumerate(call.served.connections):
+        described.append(session.describe())
+        if place % STEP == STEP - 1:
+            yield
+    return (yield from paged(call.query, described, FIELDS, "connectionID"))
+
+
+def show(call: Call) -> Answer:
+    """Everything about one connection, its subscriptions too."""
+    description = session_of(call).describe()
+    return json_answer({**view(description, FIELDS), "subscriptions": description["subscriptions"]})
+
+
+def close(call: Call) -> Answer:
+    """Close a connection: the client gets an ERROR, and what it has not settled comes back."""
+    session_of(call).refuse(Refused("Connection closed by management"))
+    return NO_CONTENT
+
+
+WHOLE, ONE = "/api/v1/connections", "/api/v1/connections/{id}"
+ROUTES = (
+    Route("GET", WHOLE, list_connections, parameters=LISTING | FIELDS.keys()),
+    Route("GET", ONE, show),
+    Route("DELETE", ONE, close),
+)

@@ -1,0 +1,248 @@
+"""Every counter of queues, addresses and the broker, with its name in JSON and in Prometheus.
+
+All are read when they are asked for, from integers that the broker keeps anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from stompring.broker.address import Address
+from stompring.broker.queue import Queue
+
+from .served import Served
+
+Thing = TypeVar("Thing")
+
+GAUGE, COUNTER = "gauge", "counter"
+
+
+@dataclass(frozen=True, slots=True)
+class Counter(Generic[Thing]):
+    """One number of a thing. ``read`` gives it as JSON shows it; Prometheus gets ``scale`` times as much."""
+
+    json: str
+    metric: str
+    kind: str
+    help: str
+    read: Callable[[Thing], Any]
+    scale: float = 1
+
+
+def oldest_message_age(queue: Queue) -> int | None:
+    """Milliseconds since the next message to be delivered was sent; ``None`` when nothing is pending."""
+    if not queue.count:
+        return None
+    head = queue.first()
+    return None if head is None else max(0, queue.broker.clock.now - head.message.timestamp)
+
+
+def memory_percentage(served: Served) -> float:
+    """How much of global-max-size is used, 0 where there is no limit."""
+    memory = served.broker.memory
+    return round(100 * memory.bytes / memory.max_bytes, 2) if memory.max_bytes > 0 else 0.0
+
+
+QUEUE: tuple[Counter[Queue], ...] = (
+    Counter(
+        "messageCount",
+        "stompring_queue_message_count",
+        GAUGE,
+        "Messages in the queue: pending, scheduled and in delivery.",
+        lambda q: q.message_count,
+    ),
+    Counter(
+        "deliveringCount",
+        "stompring_queue_delivering_count",
+        GAUGE,
+        "Messages given to a consumer and not settled yet.",
+        lambda q: q.delivering,
+    ),
+    Counter(
+        "scheduledCount",
+        "stompring_queue_scheduled_count",
+        GAUGE,
+        "Messages that wait for their time.",
+        lambda q: len(q.scheduled),
+    ),
+    Counter(
+        "consumerCount",
+        "stompring_queue_consumer_count",
+        GAUGE,
+        "Consumers of the queue.",
+        lambda q: len(q.consumers),
+    ),
+    Counter(
+        "ringSize",
+        "stompring_queue_ring_size",
+        GAUGE,
+        "Pending messages that the queue keeps at most; -1 when it is not a ring.",
+        lambda q: q.ring_size,
+    ),
+    Counter(
+        "messagesAdded",
+        "stompring_queue_messages_added_total",
+        COUNTER,
+        "Messages that entered the queue.",
+        lambda q: q.messages_added,
+    ),
+    Counter(
+        "messagesAcknowledged",
+        "stompring_queue_messages_acknowledged_total",
+        COUNTER,
+        "Messages acknowledged by consumers, or removed one by one by management.",
+        lambda q: q.messages_acknowledged,
+    ),
+    Counter(
+        "messagesExpired",
+        "stompring_queue_messages_expired_total",
+        COUNTER,
+        "Messages whose time was over.",
+        lambda q: q.messages_expired,
+    ),
+    Counter(
+        "messagesKilled",
+        "stompring_queue_messages_killed_total",
+        COUNTER,
+        "Messages given up after too many deliveries, purged, or deleted with the queue.",
+        lambda q: q.messages_killed,
+    ),
+    Counter(
+        "messagesReplaced",
+        "stompring_queue_messages_replaced_total",
+        COUNTER,
+        "Messages that a full ring gave up.",
+        lambda q: q.messages_replaced,
+    ),
+    Counter(
+        "persistentSize",
+        "stompring_queue_persistent_size_bytes",
+        GAUGE,
+        "Memory of the messages in the queue; one in several queues counts in each.",
+        lambda q: q.persistent_size,
+    ),
+    # nothing is paged in a broker that keeps messages in memory: 0 is the truth
+    Counter("pagedCount", "stompring_queue_paged_count", GAUGE, "Messages in pages on disk.", lambda q: 0),
+    Counter(
+        "oldestMessageAge",
+        "stompring_queue_oldest_message_age_seconds",
+        GAUGE,
+        "Time since the next message to be delivered was sent; 0 when nothing is pending.",
+        oldest_message_age,
+        scale=0.001,
+    ),
+)
+
+ADDRESS: tuple[Counter[Address], ...] = (
+    Counter(
+        "addressSize",
+        "stompring_address_size_bytes",
+        GAUGE,
+        "Memory of the messages sent to the address that some queue still holds.",
+        lambda a: a.room.bytes,
+    ),
+    Counter("numberOfPages", "stompring_address_pages", GAUGE, "Page files on disk.", lambda a: 0),
+    Counter(
+        "paging",
+        "stompring_address_paging",
+        GAUGE,
+        "1 while new messages go to disk because memory is full.",
+        lambda a: False,
+    ),
+    Counter(
+        "blockedProducers",
+        "stompring_address_blocked_producers",
+        GAUGE,
+        "Connections that are not read because the address is full.",
+        lambda a: a.blocked_producers,
+    ),
+    Counter(
+        "limitPercent",
+        "stompring_address_limit_percent",
+        GAUGE,
+        "How far max-size-bytes or max-size-messages is used, the nearer of them; 0 without a limit.",
+        lambda a: a.room.percent,
+    ),
+    Counter(
+        "routedMessageCount",
+        "stompring_address_routed_messages_total",
+        COUNTER,
+        "Messages sent to the address that entered a queue.",
+        lambda a: a.routed_messages,
+    ),
+    Counter(
+        "unRoutedMessageCount",
+        "stompring_address_unrouted_messages_total",
+        COUNTER,
+        "Messages sent to the address that no queue took.",
+        lambda a: a.unrouted_messages,
+    ),
+    Counter(
+        "droppedMessageCount",
+        "stompring_address_dropped_messages_total",
+        COUNTER,
+        "Messages thrown away because the address was full (address-full-policy DROP).",
+        lambda a: a.dropped_messages,
+    ),
+)
+
+BROKER: tuple[Counter[Served], ...] = (
+    Counter(
+        "uptime",
+        "stompring_uptime_seconds",
+        GAUGE,
+        "Time since the broker started.",
+        lambda s: s.broker.clock.now - s.broker.started_at,
+        scale=0.001,
+    ),
+    Counter(
+        "connectionCount",
+        "stompring_connections",
+        GAUGE,
+        "STOMP connections that are open.",
+        lambda s: len(s.connections),
+    ),
+    Counter(
+        "totalConnectionCount",
+        "stompring_connections_total",
+        COUNTER,
+        "STOMP connections opened since the start.",
+        lambda s: s.connections.total,
+    ),
+    Counter(
+        "addressCount",
+        "stompring_addresses",
+        GAUGE,
+        "Addresses.",
+        lambda s: len(s.broker.directory.addresses),
+    ),
+    Counter("queueCount", "stompring_queues", GAUGE, "Queues.", lambda s: len(s.broker.directory.queues)),
+    Counter(
+        "heldMessageCount",
+        "stompring_messages",
+        GAUGE,
+        "Messages held; one in several queues counts once.",
+        lambda s: s.broker.memory.messages,
+    ),
+    Counter(
+        "addressMemoryUsage",
+        "stompring_address_memory_usage_bytes",
+        GAUGE,
+        "Memory of all messages held; one in several queues counts once.",
+        lambda s: s.broker.memory.bytes,
+    ),
+    Counter(
+        "globalMaxSize",
+        "stompring_address_memory_limit_bytes",
+        GAUGE,
+        "Memory that all messages together may take (global-max-size); -1 without a limit.",
+        lambda s: s.broker.memory.max_bytes,
+    ),
+)
+
+
+def readers(counters: tuple[Counter[Thing], ...]) -> dict[str, Callable[[Thing], Any]]:
+    """The counters as fields of a JSON object."""
+    return {counter.json: counter.read for counter in counters}

@@ -1,0 +1,165 @@
+"""One request and its answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator
+from types import GeneratorType
+from typing import Any
+
+from twisted.internet.task import Cooperator
+from twisted.python.failure import Failure
+from twisted.web.server import Request
+
+from stompring.errors import Refused
+
+from .access import check_host, check_login, check_origin
+from .answer import Answer, Problem, problem_answer
+from .body import LimitedBody, check_content_type, read_object
+from .query import Query
+from .routes import Call, Route, Routes
+from .served import Served
+from .slices import Slices
+
+log = logging.getLogger(__name__)
+
+SAFE = ("GET", "HEAD")
+
+
+class Exchange:
+    """Takes a request through its checks to its route, and writes the answer. Errors end here."""
+
+    def __init__(self, request: Request, served: Served, routes: Routes, cooperator: Cooperator) -> None:
+        self._request = request
+        self._served = served
+        self._routes = routes
+        self._cooperator = cooperator
+        self._method = request.method.decode("latin-1")
+        self._instance = request.uri.decode("latin-1")  # as it was sent: percent-encoded ASCII
+        self._gone = False
+        self._work: Slices | None = None
+        request.notifyFinish().addErrback(self._client_gone)
+
+    def begin(self) -> None:
+        """Answer now, or when the login is checked."""
+        try:
+            route, names = self._find()
+            login = None if route.public else check_login(self._served, self._header("authorization"))
+        except Refused as refused:
+            self._write(problem_answer(refused, self._instance))
+            return
+        if login is None:
+            self._answer(route, names)
+        else:
+            login.addCallbacks(lambda _: self._answer(route, names), self._login_failed)
+
+    def _header(self, name: str) -> str | None:
+        value = self._request.requestHeaders.getRawHeaders(name.encode())
+        return None if value is None else value[0].decode("utf-8", "replace")
+
+    def _find(self) -> tuple[Route, dict[str, str]]:
+        request = self._request
+        check_host(self._header("host"), self._listens_on())
+        check_origin(self._header("origin"), self._header("host"))
+        assert request.postpath is not None
+        try:
+            segments = [segment.decode() for segment in request.postpath]
+        except UnicodeDecodeError:
+            raise Problem(400, "The path is not UTF-8") from None
+        return self._routes.find(self._method, segments)
+
+    def _listens_on(self) -> str:
+        here = self._request.getHost()
+        bound = getattr(here, "port", None)
+        configured = (host for _, host, port in self._served.listening if port == bound)
+        return next(configured, getattr(here, "host", ""))
+
+    # ---- the route's part
+
+    def _answer(self, route: Route, names: dict[str, str]) -> None:
+        if self._gone:
+            return
+        self._served.broker.clock.refresh()
+        try:
+            call = self._call(names)
+            route.check(call)
+            outcome = route.answer(call)
+        except Exception as fault:
+            self._write(self._fault(fault))
+            return
+        if isinstance(outcome, GeneratorType):
+            # no producer: what changes something goes on to its end, whether or not its client waits
+            self._work = Slices(self._after(outcome), self._cooperator)
+        else:
+            assert isinstance(outcome, Answer)
+            self._write(outcome)
+
+    def _call(self, names: dict[str, str]) -> Call:
+        request = self._request
+        _, _, query = request.uri.partition(b"?")
+        body: dict[str, Any] = {}
+        if self._method not in SAFE:
+            content = request.content
+            assert isinstance(content, LimitedBody)
+            check_content_type(self._header("content-type"), content)
+            body = read_object(content.getvalue())
+        return Call(self._served, names, Query(query.decode("latin-1")), body, self._header("accept") or "")
+
+    def _after(self, steps: Generator[None, None, Answer]) -> Iterator[None]:
+        try:
+            answer = yield from steps
+        except Exception as fault:
+            answer = self._fault(fault)
+        self._write(answer)
+
+    def _fault(self, fault: Exception) -> Answer:
+        if not isinstance(fault, Refused):
+            log.error("%s %s failed", self._method, self._instance, exc_info=fault)
+            fault = Refused("Internal error; the broker's log tells more", status=500)
+        return problem_answer(fault, self._instance)
+
+    def _login_failed(self, failure: Failure) -> None:
+        if isinstance(failure.value, Exception):
+            self._write(self._fault(failure.value))
+
+    # ---- the answer
+
+    def _write(self, answer: Answer) -> None:
+        if self._gone:
+            return
+        request = self._request
+        request.setResponseCode(answer.status)
+        if answer.content_type is not None:
+            request.setHeader("Content-Type", answer.content_type)
+        for name, value in answer.headers.items():
+            request.setHeader(name, value)
+        if isinstance(answer.body, bytes):
+            if answer.status != 204:
+                request.setHeader("Content-Length", str(len(answer.body)))
+            request.write(answer.body)
+            request.finish()
+        elif self._method == "HEAD":
+            request.write(b"")
+            request.finish()
+        else:
+            self._work = Slices(self._pieces(answer.body), self._cooperator)
+            request.registerProducer(self._work, True)
+
+    def _pieces(self, pieces: Iterator[bytes]) -> Iterator[None]:
+        try:
+            for piece in pieces:
+                if piece:
+                    self._request.write(piece)
+                yield
+        except Exception:
+            # half an answer must not look like a whole one: without its last chunk the client knows
+            log.exception("%s %s failed in the middle of its answer", self._method, self._instance)
+            self._request.loseConnection()
+            return
+        self._request.unregisterProducer()
+        self._request.finish()
+
+    def _client_gone(self, _: Failure) -> None:
+        self._gone = True
+        if self._work is not None and self._method in SAFE:
+            self._work.stopProducing()

@@ -1,0 +1,101 @@
+"""``GET /metrics``. What each metric means is in docs/metrics.md."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator
+
+import twisted
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+import stompring
+from stompring.broker.address import Address
+from stompring.broker.queue import Queue
+
+from .answer import Answer
+from .counters import ADDRESS, BROKER, GAUGE, QUEUE, Counter
+from .exposition import escaped, families
+from .routes import Call, Route
+from .served import Served
+
+OPENMETRICS = "application/openmetrics-text"
+NAMES = "name[]"
+
+
+class BrokerCollector(Collector):
+    """The broker's own numbers, for prometheus_client."""
+
+    def __init__(self, served: Served, openmetrics: bool) -> None:
+        self._served = served
+        self._openmetrics = openmetrics
+
+    def collect(self) -> Iterable[Metric]:
+        """See Collector."""
+        build = {
+            "version": stompring.__version__,
+            "python": platform.python_version(),
+            "twisted": twisted.__version__,
+        }
+        yield InfoMetricFamily("stompring_build", "What is running.", value=build)
+        taken = {counter.metric for counter in BROKER}
+        for counter in BROKER:
+            value = counter.read(self._served) * counter.scale
+            if counter.kind == GAUGE:
+                yield GaugeMetricFamily(counter.metric, counter.help, value=value)
+            elif self._openmetrics and counter.metric.removesuffix("_total") in taken:
+                # OpenMetrics would give the counter's family the name that a gauge has (stompring_connections)
+                yield _untyped(counter, value)
+            else:
+                yield CounterMetricFamily(counter.metric, counter.help, value=value)
+
+
+def _untyped(counter: Counter[Served], value: float) -> Metric:
+    metric = Metric(counter.metric, counter.help, "unknown")
+    metric.add_sample(counter.metric, {}, value)
+    return metric
+
+
+def scrape(call: Call) -> Answer:
+    """All metrics, or with ``name[]`` those of the families named, as prometheus_client has it."""
+    encode, content_type = choose_encoder(call.accept)
+    openmetrics = content_type.startswith(OPENMETRICS)
+    return Answer(_pieces(call, encode, openmetrics), content_type=content_type)
+
+
+def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool) -> Iterator[bytes]:
+    wanted = frozenset(call.query.all(NAMES))
+    registry = CollectorRegistry(auto_describe=bool(wanted))  # names are only needed to choose by
+    ProcessCollector(registry=registry)
+    GCCollector(registry=registry)
+    registry.register(BrokerCollector(call.served, openmetrics))
+    source = registry.restricted_registry(wanted) if wanted else registry
+    yield encode(source).removesuffix(b"# EOF\n")
+    directory = call.served.broker.directory
+    addresses = [address for address in directory.addresses.values() if address.settings.enable_metrics]
+    yield from families(_chosen(ADDRESS, wanted), addresses, address_labels, openmetrics)
+    yield b""
+    queues = [queue for queue in directory.queues.values() if queue.address.settings.enable_metrics]
+    yield from families(_chosen(QUEUE, wanted), queues, queue_labels, openmetrics)
+    if openmetrics:
+        yield b"# EOF\n"
+
+
+def _chosen(counters: tuple[Counter, ...], wanted: frozenset[str]) -> list[Counter]:  # type: ignore[type-arg]
+    return [counter for counter in counters if not wanted or counter.metric in wanted]
+
+
+def address_labels(address: Address) -> str:
+    """The labels of an address meter, ready to be written."""
+    return f'{{address="{escaped(address.name)}"}}'
+
+
+def queue_labels(queue: Queue) -> str:
+    """The labels of a queue meter, ready to be written."""
+    address, name = escaped(queue.address.name), escaped(queue.name)
+    return f'{{address="{address}",queue="{name}",routing_type="{queue.attributes.routing_type}"}}'
+
+
+ROUTES = (Route("GET", "/metrics", scrape, parameters=frozenset({NAMES})),)

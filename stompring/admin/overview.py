@@ -1,0 +1,47 @@
+"""``/api/v1/broker`` and ``/api/v1/reload``: the broker as a whole."""
+
+from __future__ import annotations
+
+import stompring
+from stompring.errors import Refused
+
+from .answer import Answer, json_answer
+from .counters import BROKER, memory_percentage, readers
+from .health import open_listeners
+from .listing import Fields, view
+from .routes import Call, Route
+from .served import Served
+
+FIELDS: Fields[Served] = {
+    "name": lambda s: s.configuration.name,
+    "version": lambda s: stompring.__version__,
+    "started": lambda s: s.broker.started_at,
+    **readers(BROKER),
+    "addressMemoryUsagePercentage": memory_percentage,
+    "listeners": open_listeners,
+    "stopping": lambda s: s.stopping,
+    "configurationFile": lambda s: s.configuration.file,
+    "securityEnabled": lambda s: s.users is not None,
+    "persistenceEnabled": lambda s: s.configuration.persistence_enabled,
+}
+
+
+def show(call: Call) -> Answer:
+    """Everything about the broker."""
+    return json_answer(view(call.served, FIELDS))
+
+
+def reload(call: Call) -> Answer:
+    """Read broker.xml again, as SIGHUP does. A broken file is refused with its fault, and changes nothing."""
+    if call.served.configuration.file is None:
+        raise Refused("The broker was not configured from a file")
+    fault = call.served.reload()
+    if fault is not None:
+        raise Refused(fault)
+    return json_answer({"configurationFile": call.served.configuration.file})
+
+
+ROUTES = (
+    Route("GET", "/api/v1/broker", show),
+    Route("POST", "/api/v1/reload", reload),
+)

@@ -1,0 +1,120 @@
+"""``/api/v1/queues``: look at queues, make, change and delete them."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from stompring.broker import contents
+from stompring.broker.directory import Directory
+from stompring.broker.queue import Queue
+from stompring.errors import Refused
+from stompring.settings.model import QueueConfiguration, RoutingType
+
+from .answer import NO_CONTENT, Answer, Steps, json_answer
+from .inputs import flag, read_fields, required, selector, text
+from .listing import LISTING, paged
+from .queue_fields import ATTRIBUTES, FIELDS, detailed
+from .routes import Call, Route
+from .slices import STEP
+
+
+def queue_of(call: Call) -> Queue:
+    """The queue that the path names. Raises `NotFound`."""
+    return call.served.broker.directory.queue(call.names["name"])
+
+
+def list_queues(call: Call) -> Steps:
+    """The queues there are, in the order they were made."""
+    return paged(call.query, list(call.served.broker.directory.queues.values()), FIELDS, "name")
+
+
+def show(call: Call) -> Answer:
+    """Everything about one queue."""
+    return json_answer(detailed(queue_of(call)))
+
+
+def create(call: Call) -> Answer:
+    """Make a queue, and its address where that is missing. What is not said comes from the address-settings."""
+    directory, body = call.served.broker.directory, call.body
+    name = required(body, "name")
+    address = text("address", body["address"]) if "address" in body else name
+    attributes = read_fields(body, ATTRIBUTES)
+    paused = flag("paused", body.get("paused", False))
+    attributes.setdefault("routing_type", default_type(directory, address))
+    queue = directory.create_queue(QueueConfiguration(name=name, address=address, **attributes))
+    if paused:
+        queue.pause()
+    return json_answer(detailed(queue), 201, {"Location": f"/api/v1/queues/{quote(name, safe='')}"})
+
+
+def default_type(directory: Directory, name: str) -> RoutingType:
+    """The routing type of a new queue that says none: the only one that its address has, or default-queue-…."""
+    address = directory.addresses.get(name)
+    if address is not None and len(address.routing_types) == 1:
+        return next(iter(address.routing_types))
+    return directory.settings.lookup(name).default_queue_routing_type
+
+
+def change(call: Call) -> Answer:
+    """Change attributes of a queue: all that are given, or none."""
+    queue, body = queue_of(call), call.body
+    changes = read_fields(body, ATTRIBUTES)
+    paused = flag("paused", body.get("paused", queue.paused))
+    call.served.broker.directory.update_queue(queue, changes)
+    if paused != queue.paused:
+        if paused:
+            queue.pause()
+        else:
+            queue.resume()
+    return json_answer(detailed(queue))
+
+
+def delete(call: Call) -> Steps:
+    """Delete a queue with its messages; with ``force`` also while it has consumers."""
+    directory, queue = call.served.broker.directory, queue_of(call)
+    if queue.consumers and not call.query.flag("force"):
+        raise Refused(
+            f"Queue {queue.name} has {len(queue.consumers)} consumers; force=true deletes it all the same"
+        )
+    # decided: what follows is purged in slices so that deleting a full queue stops nobody else
+    for place, _ in enumerate(contents.purge(queue)):
+        if place % STEP == STEP - 1:
+            yield
+    if directory.queues.get(queue.name) is queue:
+        directory.delete_queue(queue.name, force=True)
+    return NO_CONTENT
+
+
+def purge(call: Call) -> Steps:
+    """Kill what is pending or scheduled, or what of it a selector matches."""
+    queue = queue_of(call)
+    removed = 0
+    for place, killed in enumerate(contents.purge(queue, selector(call.body, "filter"))):
+        removed += killed
+        if place % STEP == STEP - 1:
+            yield
+    if removed and not queue.consumers:
+        queue.broker.consider_deleting(queue)
+    return json_answer({"removed": removed})
+
+
+def trim(call: Call) -> Steps:
+    """Make a ring that was lowered give up what is too many, now."""
+    replaced = 0
+    for one in contents.trim(queue_of(call)):
+        replaced += one
+        if replaced % STEP == 0:
+            yield
+    return json_answer({"replaced": replaced})
+
+
+WHOLE, ONE = "/api/v1/queues", "/api/v1/queues/{name}"
+ROUTES = (
+    Route("GET", WHOLE, list_queues, parameters=LISTING | FIELDS.keys()),
+    Route("POST", WHOLE, create, fields=frozenset({"name", "address", "paused", *ATTRIBUTES})),
+    Route("GET", ONE, show),
+    Route("PATCH", ONE, change, fields=frozenset({"paused", *ATTRIBUTES})),
+    Route("DELETE", ONE, delete, parameters=frozenset({"force"})),
+    Route("POST", f"{ONE}/purge", purge, fields=frozenset({"filter"})),
+    Route("POST", f"{ONE}/trim", trim),
+)

@@ -1,0 +1,56 @@
+"""Long work in slices, between which the reactor serves everybody else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from twisted.internet.task import Cooperator, TaskFinished
+
+#: Seconds that management and metrics may take of the reactor at a time. Latency of messages waits for it.
+SLICE = 0.005
+
+#: Items of a list that are dealt with between two looks at the clock: a millisecond's work or less.
+STEP = 50
+
+
+def make_cooperator(reactor: Any) -> Cooperator:
+    """One for the whole site, so that many requests together take no longer a slice than one."""
+
+    def time_is_up() -> Callable[[], bool]:
+        end = time.perf_counter() + SLICE
+        return lambda: time.perf_counter() >= end
+
+    return Cooperator(time_is_up, lambda call: reactor.callLater(0, call))
+
+
+class Slices:
+    """Runs an iterator to its end. As a push producer it rests while the client is slow."""
+
+    def __init__(self, work: Iterator[None], cooperator: Cooperator) -> None:
+        self._task = cooperator.cooperate(work)
+        self._paused = False
+
+    def pauseProducing(self) -> None:
+        """See IPushProducer."""
+        self._change(self._task.pause, to=True)
+
+    def resumeProducing(self) -> None:
+        """See IPushProducer."""
+        self._change(self._task.resume, to=False)
+
+    def stopProducing(self) -> None:
+        """See IProducer: the client has gone."""
+        try:
+            self._task.stop()
+        except TaskFinished:
+            pass
+
+    def _change(self, act: Callable[[], object], *, to: bool) -> None:
+        if self._paused is not to:
+            self._paused = to
+            try:
+                act()
+            except TaskFinished:
+                pass

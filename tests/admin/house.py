@@ -1,0 +1,246 @@
+"""A whole broker service in memory: its HTTP and STOMP listeners, a clock turned by hand, no socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from http.client import HTTPResponse
+from io import BytesIO
+from typing import Any
+from urllib.parse import quote
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.interfaces import IProtocol
+from twisted.internet.testing import MemoryReactorClock, StringTransport
+
+from stompring.admin.site import admin_site
+from stompring.broker.queue import Queue
+from stompring.server.factory import StompFactory
+from stompring.server.service import BrokerService
+from stompring.settings.model import (
+    AddressSettingEntry,
+    BrokerConfiguration,
+    HttpAcceptor,
+    QueueConfiguration,
+    RoutingType,
+    StompAcceptor,
+)
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+STOMP_PORT, HTTP_PORT = 61613, 8161
+
+#: Seconds since the epoch at which the clock begins.
+BEGIN = 1_700_000_000
+
+
+class Threads:
+    """A thread pool that does everything at once."""
+
+    def callInThreadWithCallback(
+        self, done: Callable[[bool, object], None], work: Callable[..., object], *a: object
+    ) -> None:
+        """See IThreadPool."""
+        done(True, work(*a))
+
+
+class TestReactor(MemoryReactorClock):
+    """Listeners and time in memory."""
+
+    __test__ = False
+
+    def getThreadPool(self) -> Threads:
+        """See IReactorThreads."""
+        return Threads()
+
+    def callFromThread(self, call: Callable[..., object], *arguments: object) -> None:
+        """See IReactorThreads."""
+        call(*arguments)
+
+
+class Wire(StringTransport):
+    """A transport with the parts of TCP that the listeners ask for."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(
+            hostAddress=IPv4Address("TCP", "127.0.0.1", port),
+            peerAddress=IPv4Address("TCP", "127.0.0.1", 50_000),
+        )
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        """See ITCPTransport."""
+
+    def setTcpKeepAlive(self, enabled: bool) -> None:
+        """See ITCPTransport."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer that came back over HTTP."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+class _Received:
+    """What http.client wants of a socket."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def makefile(self, mode: str) -> BytesIO:
+        return BytesIO(self._data)
+
+
+class House:
+    """The service, and words for what tests ask of it."""
+
+    def __init__(self, settings: Mapping[str, Mapping[str, Any]] | None = None, **configuration: Any) -> None:
+        self.reactor = TestReactor()
+        self.reactor.advance(BEGIN)
+        base = BrokerConfiguration(
+            security_enabled=False,
+            stomp_acceptors=(StompAcceptor("stomp", "127.0.0.1", STOMP_PORT, anycast_prefix=("/queue/",)),),
+            http_acceptors=(HttpAcceptor("http", "127.0.0.1", HTTP_PORT),),
+            address_settings=tuple(
+                AddressSettingEntry(match, values) for match, values in (settings or {}).items()
+            ),
+        )
+        self.service = BrokerService(replace(base, **configuration), self.reactor)
+        self.broker = self.service.broker
+        authenticator = self.service.authenticator()
+        self._stomp = StompFactory(
+            self.broker,
+            base.stomp_acceptors[0],
+            authenticator,
+            self.service.connections,
+            self.service.outgoing,
+            self.reactor,
+        )
+        self._http = admin_site(self.service)
+        for name, port, factory in (("stomp", STOMP_PORT, self._stomp), ("http", HTTP_PORT, self._http)):
+            self.service.ports.append(self.reactor.listenTCP(port, factory, interface="127.0.0.1"))
+            self.service.listening.append((name, "127.0.0.1", port))
+        self.directory = self.broker.directory
+
+    def queue(
+        self, name: str = "q", address: str | None = None, routing_type: RoutingType = ANYCAST, **more: Any
+    ) -> Queue:
+        return self.directory.create_queue(QueueConfiguration(name, address or name, routing_type, **more))
+
+    # ---- HTTP
+
+    def channel(self) -> tuple[IProtocol, Wire]:
+        """A new connection to the HTTP listener."""
+        wire, channel = Wire(HTTP_PORT), self._http.buildProtocol(None)
+        channel.makeConnection(wire)
+        return channel, wire
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        raw: bytes | None = None,
+        headers: Mapping[str, str | None] | None = None,
+    ) -> Reply:
+        """The answer to a request; ``body`` goes as JSON, ``raw`` as it is; a header of ``None`` is left out."""
+        content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
+        sent: dict[str, str | None] = {"Host": "localhost", "Connection": "close"}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        if content:
+            sent["Content-Length"] = str(len(content))
+        sent |= headers or {}
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in sent.items() if value is not None),
+        ]
+        channel, wire = self.channel()
+        channel.dataReceived("\r\n".join([*lines, "", ""]).encode() + content)
+        for _ in range(100_000):
+            if wire.disconnecting:
+                return self.parse(wire.value(), method)
+            self.reactor.advance(0)
+        raise AssertionError(f"no whole answer to {method} {path}: {wire.value()[:2000]!r}")
+
+    @staticmethod
+    def parse(data: bytes, method: str = "GET") -> Reply:
+        """One whole answer; what follows it is a fault."""
+        response = HTTPResponse(_Received(data), method=method)  # type: ignore[arg-type]
+        response.begin()
+        body = response.read()
+        assert response.fp is None or response.fp.read() == b"", "bytes after the end of the answer"
+        return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+
+    def get(self, path: str, **more: Any) -> Any:
+        """The JSON of a successful GET."""
+        reply = self.ask("GET", path, **more)
+        assert reply.status == 200, (reply.status, reply.body)
+        return reply.json
+
+    def refused(
+        self, status: int, method: str, path: str, body: object = None, **more: Any
+    ) -> dict[str, Any]:
+        """The problem document of a request that is refused so."""
+        reply = self.ask(method, path, body, **more)
+        assert reply.status == status, (reply.status, reply.body)
+        assert reply.headers["content-type"] == "application/problem+json"
+        problem: dict[str, Any] = reply.json
+        assert problem["status"] == status
+        assert problem["instance"] == path
+        return problem
+
+    # ---- STOMP
+
+    def stomp(self, **headers: str) -> Stomp:
+        """A connected client."""
+        protocol, wire = self._stomp.buildProtocol(None), Wire(STOMP_PORT)
+        protocol.makeConnection(wire)
+        client = Stomp(self.reactor, protocol, wire)
+        client.send("CONNECT", **{"accept-version": "1.2", "host": "/", **headers})
+        return client
+
+
+class Stomp:
+    """A STOMP client in memory."""
+
+    def __init__(self, reactor: TestReactor, protocol: Any, wire: Wire) -> None:
+        self.reactor = reactor
+        self.protocol = protocol
+        self.wire = wire
+
+    @property
+    def session(self) -> Any:
+        return self.protocol.session
+
+    def send(self, command: str, body: bytes = b"", **headers: str) -> None:
+        """Send a frame; ``_`` in the name of a header is ``-``."""
+        named = {
+            name.replace("_", "-") if "AMQ" not in name else name: value for name, value in headers.items()
+        }
+        if body:
+            named["content-length"] = str(len(body))
+        lines = "".join(f"{name}:{value}\n" for name, value in named.items())
+        self.protocol.dataReceived(f"{command}\n{lines}\n".encode() + body + b"\0")
+        self.reactor.advance(0)
+
+    @property
+    def received(self) -> bytes:
+        """Everything that came so far."""
+        return self.wire.value()
+
+
+def path(*segments: str) -> str:
+    """A path of the API with its names encoded."""
+    return "/api/v1/" + "/".join(quote(segment, safe="") for segment in segments)

@@ -1,0 +1,153 @@
+"""Pages of other sites, names that are not ours, and logins."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from stompring.admin.access import check_host, check_origin
+from stompring.errors import Refused
+
+from ..security.hashers import QUICK
+from .house import House
+
+EVERY_METHOD = [
+    ("GET", "/api/v1/queues"),
+    ("GET", "/metrics"),
+    ("GET", "/health/live"),
+    ("POST", "/api/v1/queues/q/purge"),
+    ("DELETE", "/api/v1/queues/q"),
+]
+
+
+@pytest.mark.parametrize(
+    ("host", "listens_on", "answered"),
+    [
+        ("localhost", "127.0.0.1", True),
+        ("localhost:8161", "127.0.0.1", True),
+        ("LOCALHOST:9999", "127.0.0.1", True),  # a tunnel has a port of its own
+        ("stompring.localhost:8161", "127.0.0.1", True),
+        ("127.0.0.1:8161", "localhost", True),
+        ("127.8.9.1", "127.0.0.1", True),
+        ("[::1]:8161", "::1", True),
+        (None, "127.0.0.1", True),  # HTTP/1.0; browsers always send it
+        ("evil.example", "127.0.0.1", False),
+        ("evil.example:8161", "::1", False),
+        ("localhost.evil.example", "localhost", False),
+        ("127.0.0.1.evil.example", "127.0.0.1", False),
+        ("evil-localhost", "127.0.0.1", False),
+        ("10.0.0.1:8161", "127.0.0.1", False),
+        ("[::1", "127.0.0.1", False),
+        ("broker.example:8161", "0.0.0.0", True),
+        ("broker.example", "10.0.0.1", True),
+    ],
+)
+def test_host(host: str | None, listens_on: str, answered: bool) -> None:
+    if answered:
+        check_host(host, listens_on)
+    else:
+        with pytest.raises(Refused) as refused:
+            check_host(host, listens_on)
+        assert refused.value.status == 403
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "answered"),
+    [
+        (None, "localhost:8161", True),
+        ("http://localhost:8161", "localhost:8161", True),
+        ("https://broker.example", "broker.example", True),  # behind a TLS proxy
+        ("http://LOCALHOST:8161", "localhost:8161", True),
+        ("http://localhost:3000", "localhost:8161", False),
+        ("http://evil.example", "localhost:8161", False),
+        ("null", "localhost:8161", False),
+        ("null", "", False),
+        ("", "", False),
+        ("http://[::1", "localhost:8161", False),
+    ],
+)
+def test_origin(origin: str | None, host: str, answered: bool) -> None:
+    if answered:
+        check_origin(origin, host)
+    else:
+        with pytest.raises(Refused) as refused:
+            check_origin(origin, host)
+        assert refused.value.status == 403
+
+
+@pytest.mark.parametrize(("method", "path"), EVERY_METHOD)
+def test_a_foreign_page_gets_nothing_and_changes_nothing(method: str, path: str) -> None:
+    house = House()
+    house.queue()
+    house.stomp().send("SEND", b"x", destination="/queue/q")
+    house.refused(403, method, path, headers={"Origin": "http://evil.example"})
+    house.refused(403, method, path, headers={"Host": "evil.example"})
+    assert house.directory.queue("q").message_count == 1
+
+
+def test_an_own_page_is_answered() -> None:
+    house = House()
+    house.queue()
+    reply = house.ask("POST", "/api/v1/queues/q/purge", headers={"Origin": "http://localhost"})
+    assert reply.status == 200
+
+
+@pytest.mark.parametrize(
+    "form", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain"]
+)
+def test_no_form_can_change_anything(form: str) -> None:
+    house = House()
+    house.queue()
+    house.refused(415, "POST", "/api/v1/queues/q/purge", headers={"Content-Type": form})
+    made = house.ask("POST", "/api/v1/queues", raw=b'{"name":"made"}', headers={"Content-Type": form})
+    assert made.status in (400, 415)  # twisted.web itself refuses what is no multipart
+    assert "made" not in house.directory.queues
+
+
+# ---- security on
+
+
+def secure_house(tmp_path: Path) -> House:
+    users = tmp_path / "users.properties"
+    users.write_text(f"anna={QUICK.hash('sécret:1')}\n", encoding="utf-8")
+    return House(security_enabled=True, users_file=str(users))
+
+
+def basic(credentials: str) -> dict[str, str | None]:
+    return {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
+
+
+def test_a_user_of_the_broker_is_let_in(tmp_path: Path) -> None:
+    house = secure_house(tmp_path)
+    assert house.get("/api/v1/broker", headers=basic("anna:sécret:1"))["securityEnabled"] is True
+    assert house.ask("GET", "/metrics", headers=basic("anna:sécret:1")).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        basic("anna:wrong"),
+        basic("nobody:sécret:1"),
+        basic("anna"),
+        {"Authorization": "Basic !!!"},
+        {"Authorization": "Basic"},
+        {"Authorization": "Basic /w=="},
+        {"Authorization": "Bearer " + base64.b64encode(b"anna:s").decode()},
+    ],
+)
+def test_others_are_not(tmp_path: Path, headers: dict[str, str | None]) -> None:
+    house = secure_house(tmp_path)
+    house.queue()
+    for method, path in (("GET", "/api/v1/queues"), ("GET", "/metrics"), ("DELETE", "/api/v1/queues/q")):
+        house.refused(401, method, path, headers=headers)
+    reply = house.ask("GET", "/metrics", headers=headers)
+    assert reply.headers["www-authenticate"] == 'Basic realm="stompring", charset="UTF-8"'
+    assert "q" in house.directory.queues
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
+def test_health_needs_no_login(tmp_path: Path, path: str) -> None:
+    assert secure_house(tmp_path).ask("GET", path).status == 200

@@ -1,0 +1,127 @@
+"""``/api/v1/addresses``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stompring.settings.model import AddressSettings
+
+from .house import ANYCAST, MULTICAST, House, path
+
+ONE = path("addresses", "a")
+
+
+@pytest.fixture
+def house() -> House:
+    return House({"full": {"max_size_messages": 2}})
+
+
+def test_make_and_look(house: House) -> None:
+    reply = house.ask("POST", "/api/v1/addresses", {"name": "a", "routingTypes": ["MULTICAST", "ANYCAST"]})
+    assert (reply.status, reply.headers["location"]) == (201, "/api/v1/addresses/a")
+    shown = house.get(ONE)
+    assert shown == reply.json
+    assert shown["routingTypes"] == ["ANYCAST", "MULTICAST"]
+    assert (shown["queues"], shown["queueCount"], shown["messageCount"]) == ([], 0, 0)
+    assert (shown["paging"], shown["numberOfPages"], shown["limitPercent"]) == (False, 0, 0)
+
+
+def test_a_new_address_has_the_default_type(house: House) -> None:
+    assert house.ask("POST", "/api/v1/addresses", {"name": "a"}).json["routingTypes"] == ["MULTICAST"]
+
+
+def test_numbers(house: House) -> None:
+    house.queue("full")
+    house.queue("copy", "full", MULTICAST)
+    client = house.stomp()
+    for _ in range(3):
+        client.send("SEND", b"x", destination="full", destination_type="ANYCAST")
+    shown = house.get(path("addresses", "full"))
+    assert (shown["messageCount"], shown["routedMessageCount"], shown["blockedProducers"]) == (2, 2, 1)
+    assert shown["limitPercent"] == 100
+    assert shown["addressSize"] == house.broker.memory.bytes
+    assert shown["queues"] == ["full", "copy"]
+
+
+def test_settings_in_force_are_shown(house: House) -> None:
+    house.directory.create_address("full", frozenset({ANYCAST}))
+    settings = house.get(path("addresses", "full"))["settings"]
+    assert len(settings) == len(AddressSettings.__dataclass_fields__)
+    assert (settings["maxSizeMessages"], settings["addressFullPolicy"]) == (2, "BLOCK")
+    assert settings["deadLetterAddress"] is None
+
+
+def test_lists(house: House) -> None:
+    for name, kinds in (("b", {ANYCAST}), ("a", {MULTICAST}), ("ab", {ANYCAST, MULTICAST})):
+        house.directory.create_address(name, frozenset(kinds))
+
+    def names(query: str) -> list[str]:
+        return [address["name"] for address in house.get(f"/api/v1/addresses?{query}")["data"]]
+
+    assert names("") == ["b", "a", "ab"]
+    assert names("sort=name") == ["a", "ab", "b"]
+    assert names("routingTypes=ANYCAST") == ["b", "ab"]
+    assert names("search=A&sort=-name") == ["ab", "a"]
+    assert names("sort=routingTypes") == ["b", "ab", "a"]
+
+
+def test_routing_types_change(house: House) -> None:
+    house.queue("q", "a", ANYCAST)
+    assert house.ask("PATCH", ONE, {"routingTypes": ["ANYCAST", "MULTICAST"]}).status == 200
+    problem = house.refused(409, "PATCH", ONE, {"routingTypes": ["MULTICAST"], "paused": True})
+    assert "queue q" in problem["detail"]
+    shown = house.get(ONE)
+    assert (shown["routingTypes"], shown["paused"]) == (["ANYCAST", "MULTICAST"], False)
+
+
+def test_pause_holds_for_its_queues_and_new_ones(house: House) -> None:
+    house.queue("q1", "a")
+    assert house.ask("PATCH", ONE, {"paused": True}).json["paused"] is True
+    house.queue("q2", "a")
+    assert [house.get(path("queues", name))["paused"] for name in ("q1", "q2")] == [True, True]
+    assert house.ask("PATCH", ONE, {"paused": False}).json["paused"] is False
+    assert [house.get(path("queues", name))["paused"] for name in ("q1", "q2")] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "name"),
+        ({"name": "a", "routingTypes": []}, "routingTypes"),
+        ({"name": "a", "routingTypes": "ANYCAST"}, "routingTypes"),
+        ({"name": "a", "routingTypes": ["BOTH"]}, "routingTypes"),
+        ({"name": "a", "routingTypes": [["ANYCAST"]]}, "routingTypes"),
+        ({"name": "a", "paused": 0}, "paused"),
+        ({"name": "a", "queues": []}, "queues"),
+    ],
+)
+def test_a_field_that_cannot_be(house: House, body: dict[str, Any], field: str) -> None:
+    assert house.refused(400, "POST", "/api/v1/addresses", body)["field"] == field
+    assert not house.directory.addresses
+
+
+def test_an_address_that_exists(house: House) -> None:
+    house.queue("q", "a")
+    house.refused(409, "POST", "/api/v1/addresses", {"name": "a"})
+
+
+def test_delete(house: House) -> None:
+    house.queue("q", "a")
+    client = house.stomp()
+    client.send("SEND", b"x", destination="a", destination_type="ANYCAST")
+    client.send("SUBSCRIBE", destination="a::q", id="1", ack="client")
+    problem = house.refused(409, "DELETE", ONE)
+    assert "q" in problem["detail"] and "force=true" in problem["detail"]
+    assert house.ask("DELETE", f"{ONE}?force=true").status == 204
+    house.refused(404, "GET", ONE)
+    house.refused(404, "GET", path("queues", "q"))
+    assert b"ERROR" in client.received
+    assert house.broker.memory.bytes == 0
+
+
+def test_delete_an_empty_one(house: House) -> None:
+    house.directory.create_address("a", frozenset({ANYCAST}))
+    assert house.ask("DELETE", ONE).status == 204
+    house.refused(404, "DELETE", ONE)

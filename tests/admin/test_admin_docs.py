@@ -1,0 +1,143 @@
+"""docs/metrics.md and docs/http-api.md name every metric, route, field and parameter there is, and no others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompring.admin import addresses, connections, inputs, listing, overview, queue_fields
+from stompring.admin.counters import ADDRESS, BROKER, QUEUE, Counter
+from stompring.admin.message_view import message_view
+from stompring.admin.site import admin_routes
+
+from .house import House
+from .test_openapi import ALL, Operation
+
+DOCS = Path(__file__).parents[2] / "docs"
+METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
+API = (DOCS / "http-api.md").read_text(encoding="utf-8")
+
+
+def section(text: str, heading: str) -> str:
+    return text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all tables, without their headings."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    ruled = [place for place, line in enumerate(lines) if set(line) <= set("|-")]
+    headings = {place for rule in ruled for place in (rule, rule - 1)}
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for place, line in enumerate(lines)
+        if place not in headings
+    ]
+
+
+def first_cells(text: str) -> list[str]:
+    return [row[0].strip("`") for row in rows(text)]
+
+
+# ---- metrics
+
+
+@pytest.mark.parametrize(
+    ("heading", "counters"), [("Queues", QUEUE), ("Addresses", ADDRESS), ("Broker", BROKER)]
+)
+def test_counters(heading: str, counters: tuple[Counter[Any], ...]) -> None:
+    documented = [tuple(cell.strip("`") for cell in row) for row in rows(section(METRICS, heading))]
+    assert documented == [(counter.json, counter.metric, counter.kind, counter.help) for counter in counters]
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text"])
+def test_every_metric_that_is_served_is_documented_and_the_other_way_round(accept: str) -> None:
+    house = House()
+    house.queue()
+    text = house.ask("GET", "/metrics", headers={"Accept": accept}).text
+    served = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
+    served = {
+        name for name in served if not name.endswith("_created")
+    }  # OpenMetrics's own companions of counters
+    documented = set(re.findall(r"`((?:stompring|process|python)_\w+)`", METRICS))
+    assert served == documented - {"stompring_disk_usage_ratio"}
+    assert "There is no `stompring_disk_usage_ratio`" in METRICS
+
+
+# ---- the API
+
+
+def test_routes() -> None:
+    documented = re.findall(r"^\| `([A-Z]+) (/\S+)` \|", API, re.MULTILINE)
+    assert len(set(documented)) == len(documented)
+    assert set(documented) == {(route.method, route.path) for route in admin_routes().all}
+
+
+@pytest.mark.parametrize("operation", ALL, ids=lambda operation: operation.identifier)
+def test_a_route_is_documented_with_its_answers(operation: Operation) -> None:
+    everywhere = {"400", "401", "403", "413", "415"}
+    answers = ", ".join(status for status in operation.described["responses"] if status not in everywhere)
+    assert f"| `{operation.method} {operation.path}` | {operation.described['summary']} | {answers} |" in API
+
+
+def test_every_status_is_documented() -> None:
+    documented = {row[0] for row in rows(section(API, "Rules for every request")) if row[0].isdigit()}
+    described = {
+        status for operation in ALL for status in operation.described["responses"] if status >= "400"
+    }
+    assert documented == described | {"405", "500"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "fields", "counters"),
+    [
+        ("Queues", queue_fields.FIELDS, QUEUE),
+        ("Addresses", addresses.FIELDS, ADDRESS),
+        ("Connections", connections.FIELDS, ()),
+        ("The broker", overview.FIELDS, BROKER),
+    ],
+)
+def test_fields(heading: str, fields: dict[str, Any], counters: tuple[Counter[Any], ...]) -> None:
+    documented = [name for name in first_cells(section(API, heading)) if " /" not in name]
+    consumer = ["subscription", "queue", "destination", "ack", "filter", "deliveringCount"]
+    expected = [name for name in fields if name not in {counter.json for counter in counters}]
+    assert documented == expected + (consumer if heading == "Queues" else [])
+    if counters:
+        assert "The counters of `docs/metrics.md`, and:" in section(API, heading)
+
+
+def test_fields_of_messages() -> None:
+    house = House()
+    queue = house.queue()
+    house.stomp().send("SEND", b"x", destination="/queue/q")
+    (ref,) = queue.everything_pending()
+    assert first_cells(section(API, "Messages")) == list(message_view(ref))
+
+
+def test_fields_of_bodies() -> None:
+    queues = re.search(r"\*\*Fields of POST and PATCH\*\*:(.+?)\.\s", section(API, "Queues"), re.DOTALL)
+    assert queues is not None
+    assert set(re.findall(r"`(\w+)`", queues[1])) == {"name", "address", "paused", *queue_fields.ATTRIBUTES}
+    of_addresses = re.search(
+        r"\*\*Fields of POST and PATCH\*\*:(.+?)\.\s", section(API, "Addresses"), re.DOTALL
+    )
+    assert of_addresses is not None
+    assert set(re.findall(r"`(\w+)`", of_addresses[1])) == {"name", *addresses.CHANGEABLE}
+
+
+def test_parameters() -> None:
+    lists = {row[0].strip("`") for row in rows(section(API, "Rules for every request"))}
+    assert listing.LISTING <= lists
+    shown = {*queue_fields.FIELDS, *addresses.FIELDS, *connections.FIELDS}  # "any field"
+    others = {name for route in admin_routes().all for name in route.parameters - listing.LISTING - shown}
+    assert others == {"filter", "bodyLimit", "force", "name[]"} - shown
+    for parameter in others - {"name[]"}:
+        assert f"`{parameter}`" in API or f"`?{parameter}=" in API, parameter
+    assert "`?name[]=`" in METRICS
+
+
+def test_what_the_rules_say_is_what_the_code_has() -> None:
+    assert f"{listing.SIZE}, at most {listing.MOST}" in API
+    assert inputs.message_number("7-12", 7) == inputs.message_number("12", 7) == 12

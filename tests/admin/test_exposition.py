@@ -1,0 +1,94 @@
+"""Our lines are written as prometheus_client writes its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from stompring.admin.counters import ADDRESS, BROKER, COUNTER, GAUGE, QUEUE, Counter
+from stompring.admin.exposition import PIECE, escaped, families
+
+COUNTERS: list[Counter[int]] = [
+    Counter("ups", "x_ups_total", COUNTER, "How often it went up.", lambda thing: thing),
+    Counter("now", "x_now", GAUGE, "How much there is.", lambda thing: thing * 2),
+]
+
+
+def labels(thing: int) -> str:
+    return f'{{a="{escaped(chr(thing))}"}}'
+
+
+class Same(Collector):
+    """The same samples, for prometheus_client to write."""
+
+    def __init__(self, things: list[int]) -> None:
+        self.things = things
+
+    def collect(self) -> Any:
+        up = CounterMetricFamily("x_ups_total", "How often it went up.", labels=["a"])
+        now = GaugeMetricFamily("x_now", "How much there is.", labels=["a"])
+        for thing in self.things:
+            up.add_metric([chr(thing)], thing)
+            now.add_metric([chr(thing)], thing * 2)
+        return [up, now]
+
+
+@pytest.mark.parametrize("openmetrics", [False, True])
+@pytest.mark.parametrize("count", [1, 30, 90])
+def test_as_the_library_writes_it(openmetrics: bool, count: int) -> None:
+    things = list(range(32, 32 + count))  # quotes and backslashes among them
+    registry = CollectorRegistry()
+    registry.register(Same(things))
+    theirs = (
+        (generate_openmetrics if openmetrics else generate_latest)(registry).decode().removesuffix("# EOF\n")
+    )
+    ours = b"".join(families(COUNTERS, things, labels, openmetrics)).decode()
+    # the library writes whole numbers as floats
+    assert ours == theirs.replace(".0\n", "\n")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_label_is_read_back(value: str) -> None:
+    (family,) = text_string_to_metric_families(f'# TYPE x gauge\nx{{a="{escaped(value)}"}} 1\n')
+    assert family.samples[0].labels == {"a": value}
+
+
+def test_pieces_are_no_longer_than_said() -> None:
+    pieces = list(families(COUNTERS, range(65, 65 + 2 * PIECE + 1), labels, False))
+    assert max(piece.count(b"\n") for piece in pieces) == PIECE
+    assert pieces.count(b"") > 1, "reading has pauses"
+
+
+def test_nothing_is_read_for_nothing() -> None:
+    def fail(_: int) -> str:
+        raise AssertionError("read")
+
+    assert list(families([], [1], fail, False)) == []
+
+
+def test_a_scaled_number_has_milliseconds_and_nothing_is_zero() -> None:
+    age: Counter[int | None] = Counter(
+        "age", "x_age_seconds", GAUGE, "Age.", lambda thing: thing, scale=0.001
+    )
+    text = b"".join(families([age], [1234, None, 0], lambda thing: f'{{a="{thing}"}}', False)).decode()
+    assert 'x_age_seconds{a="1234"} 1.234\n' in text
+    assert 'x_age_seconds{a="None"} 0.000\n' in text
+
+
+def test_each_name_is_used_once() -> None:
+    for spelling in ("json", "metric"):
+        for counters in (QUEUE, ADDRESS, BROKER):
+            names = [getattr(counter, spelling) for counter in counters]
+            assert len(set(names)) == len(names)
+    assert all(
+        counter.metric.endswith("_total") is (counter.kind == COUNTER)
+        for counter in (*QUEUE, *ADDRESS, *BROKER)
+    )

@@ -1,0 +1,337 @@
+"""What a scrape says, read back by prometheus_client's own parsers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as read_text
+
+from stompring.admin.counters import ADDRESS, BROKER, QUEUE
+from stompring.settings.match import SettingsRepository
+from stompring.settings.model import AddressSettingEntry, FullPolicy, RingPolicy
+
+from .house import ANYCAST, MULTICAST, House
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+#: The promise to users: docs/architecture.md.
+PROMISED = {
+    "stompring_queue_message_count": "gauge",
+    "stompring_queue_delivering_count": "gauge",
+    "stompring_queue_scheduled_count": "gauge",
+    "stompring_queue_consumer_count": "gauge",
+    "stompring_queue_ring_size": "gauge",
+    "stompring_queue_messages_added_total": "counter",
+    "stompring_queue_messages_acknowledged_total": "counter",
+    "stompring_queue_messages_expired_total": "counter",
+    "stompring_queue_messages_killed_total": "counter",
+    "stompring_queue_messages_replaced_total": "counter",
+    "stompring_queue_persistent_size_bytes": "gauge",
+    "stompring_queue_paged_count": "gauge",
+    "stompring_queue_oldest_message_age_seconds": "gauge",
+    "stompring_address_size_bytes": "gauge",
+    "stompring_address_pages": "gauge",
+    "stompring_address_paging": "gauge",
+    "stompring_address_blocked_producers": "gauge",
+    "stompring_address_limit_percent": "gauge",
+    "stompring_address_routed_messages_total": "counter",
+    "stompring_address_unrouted_messages_total": "counter",
+    "stompring_address_dropped_messages_total": "counter",
+    "stompring_connections": "gauge",
+    "stompring_connections_total": "counter",
+    "stompring_address_memory_usage_bytes": "gauge",
+}
+
+#: Names that can be written but are hard to write down.
+AWKWARD = [
+    'say "hi"',
+    "back\\slash",
+    "ends\\",
+    "a/b::".rstrip(":"),
+    "ünï.✓.名",
+    "{a=b},c d",
+    "\u2028two\u0085lines",
+    "#",
+]
+
+
+def scrape(house: House, openmetrics: bool = False, query: str = "") -> str:
+    reply = house.ask("GET", f"/metrics{query}", headers={"Accept": OPENMETRICS} if openmetrics else {})
+    assert reply.status == 200
+    return reply.text
+
+
+def samples(text: str, openmetrics: bool = False) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    for family in (read_openmetrics if openmetrics else read_text)(text):
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in found, key
+            found[key] = sample.value
+    return found
+
+
+def of_queue(text: str, address: str, queue: str, routing_type: str = "ANYCAST") -> dict[str, float]:
+    labels = frozenset({("address", address), ("queue", queue), ("routing_type", routing_type)})
+    return {name: value for (name, have), value in samples(text).items() if have == labels}
+
+
+def of_address(text: str, address: str) -> dict[str, float]:
+    return {name: value for (name, have), value in samples(text).items() if have == {("address", address)}}
+
+
+def types(text: str) -> dict[str, str]:
+    lines = [line.split() for line in text.splitlines() if line.startswith("# TYPE ")]
+    assert len({line[2] for line in lines}) == len(lines), "a family comes twice"
+    return {line[2]: line[3] for line in lines}
+
+
+def test_every_promised_name_is_there_with_its_type() -> None:
+    house = House()
+    house.queue()
+    found = types(scrape(house))
+    assert {name: found.get(name) for name in PROMISED} == PROMISED
+    assert {counter.metric for counter in (*QUEUE, *ADDRESS, *BROKER)} >= PROMISED.keys()
+
+
+def test_every_family_has_help() -> None:
+    house = House()
+    house.queue()
+    text = scrape(house)
+    helped = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP ")}
+    assert helped == types(text).keys()
+
+
+def test_what_is_not_known_yet_is_left_out() -> None:
+    assert "disk_usage" not in scrape(House())
+
+
+def test_the_numbers_of_a_queue() -> None:
+    house = House()
+    house.queue("jobs", "work", ring_size=3, ring_policy=RingPolicy.DISCARD)
+    client = house.stomp()
+    for _ in range(5):
+        client.send("SEND", b"x", destination="work", destination_type="ANYCAST")
+    client.send("SEND", b"x", destination="work", destination_type="ANYCAST", AMQ_SCHEDULED_DELAY="60000")
+    house.reactor.advance(2.5)
+    client.send("SUBSCRIBE", id="1", destination="work::jobs", ack="client-individual", prefetch_count="1")
+    house.reactor.advance(1)
+    found = of_queue(scrape(house), "work", "jobs")
+    size = found.pop("stompring_queue_persistent_size_bytes")
+    assert size == house.directory.queue("jobs").persistent_size > 0
+    assert found == {
+        "stompring_queue_message_count": 4,
+        "stompring_queue_delivering_count": 1,
+        "stompring_queue_scheduled_count": 1,
+        "stompring_queue_consumer_count": 1,
+        "stompring_queue_ring_size": 3,
+        "stompring_queue_messages_added_total": 6,
+        "stompring_queue_messages_acknowledged_total": 0,
+        "stompring_queue_messages_expired_total": 0,
+        "stompring_queue_messages_killed_total": 0,
+        "stompring_queue_messages_replaced_total": 2,
+        "stompring_queue_paged_count": 0,
+        "stompring_queue_oldest_message_age_seconds": 3.5,
+    }
+
+
+def test_the_numbers_of_an_address() -> None:
+    house = House({"full": {"max_size_messages": 4, "address_full_policy": FullPolicy.DROP}})
+    house.queue("full")
+    client = house.stomp()
+    for _ in range(6):
+        client.send("SEND", b"x", destination="/queue/full")
+    client.send("SEND", b"x", destination="nobody", destination_type="MULTICAST")
+    text = scrape(house)
+    full = of_address(text, "full")
+    assert full.pop("stompring_address_size_bytes") == house.directory.address("full").room.bytes > 0
+    assert full == {
+        "stompring_address_pages": 0,
+        "stompring_address_paging": 0,
+        "stompring_address_blocked_producers": 0,
+        "stompring_address_limit_percent": 100,
+        "stompring_address_routed_messages_total": 4,
+        "stompring_address_unrouted_messages_total": 0,
+        "stompring_address_dropped_messages_total": 2,
+    }
+    assert of_address(text, "nobody")["stompring_address_unrouted_messages_total"] == 1
+
+
+def test_the_numbers_of_the_broker() -> None:
+    house = House(global_max_size=10_000)
+    house.queue("one")
+    house.queue("two", "one")
+    house.stomp().protocol.connectionLost()
+    house.stomp().send("SEND", b"x", destination="/queue/one")
+    house.reactor.advance(7)
+    house.stomp()
+    found = {name: value for (name, labels), value in samples(scrape(house)).items() if not labels}
+    assert found["stompring_connections"] == 2
+    assert found["stompring_connections_total"] == 3
+    assert found["stompring_addresses"] == 1
+    assert found["stompring_queues"] == 2
+    assert found["stompring_messages"] == 1
+    assert found["stompring_address_memory_usage_bytes"] == house.broker.memory.bytes > 0
+    assert found["stompring_address_memory_limit_bytes"] == 10_000
+    assert found["stompring_uptime_seconds"] == 7
+    assert found["process_resident_memory_bytes"] > 1_000_000
+
+
+def test_the_build_is_named() -> None:
+    import stompring
+
+    info = [dict(labels) for (name, labels) in samples(scrape(House())) if name == "stompring_build_info"]
+    assert [labels["version"] for labels in info] == [stompring.__version__]
+
+
+@pytest.mark.parametrize("openmetrics", [False, True])
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_names_come_back_as_they_are(name: str, openmetrics: bool) -> None:
+    house = House()
+    house.queue(f"q {name}", f"a {name}", MULTICAST)
+    found = samples(scrape(house, openmetrics), openmetrics)
+    labels = {("address", f"a {name}"), ("queue", f"q {name}"), ("routing_type", "MULTICAST")}
+    assert found[("stompring_queue_ring_size", frozenset(labels))] == -1
+    assert found[("stompring_address_pages", frozenset({("address", f"a {name}")}))] == 0
+
+
+def test_a_name_that_is_no_unicode_breaks_nothing() -> None:
+    house = House()
+    house.queue("half \ud800 a pair")
+    assert 'queue="half ? a pair"' in scrape(house)
+
+
+def test_openmetrics_is_given_to_those_who_ask_for_it() -> None:
+    house = House()
+    house.queue()
+    plain, asked = (
+        house.ask("GET", "/metrics", headers={"Accept": accept}) for accept in ("text/plain", OPENMETRICS)
+    )
+    assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert asked.headers["content-type"].startswith("application/openmetrics-text")
+    assert asked.text.endswith("# EOF\n") and asked.text.count("# EOF") == 1
+    assert "# EOF" not in plain.text
+    found = samples(asked.text, openmetrics=True)
+    assert found[("stompring_connections_total", frozenset())] == 0
+    assert {name for name, _ in found} >= PROMISED.keys()
+
+
+def test_families_stay_together() -> None:
+    house = House()
+    for number in range(1200):  # more than one piece
+        house.queue(f"q{number}")
+    names = [
+        line.partition("{")[0] for line in scrape(house).splitlines() if line.startswith("stompring_queue_")
+    ]
+    changes = [name for before, name in zip([None, *names], names, strict=False) if name != before]
+    assert len(changes) == len(set(changes)) == len(QUEUE)
+    assert len(names) == 1200 * len(QUEUE)
+
+
+def test_enable_metrics_false_hides_an_address_and_its_queues() -> None:
+    house = House({"quiet.#": {"enable_metrics": False}})
+    house.queue("q", "quiet.one")
+    house.queue("loud")
+    text = scrape(house)
+    assert "quiet.one" not in text
+    assert of_queue(text, "loud", "loud") and of_address(text, "loud")
+
+
+def test_a_scrape_of_some_families_only() -> None:
+    house = House()
+    house.queue()
+    text = scrape(house, query="?name%5B%5D=stompring_queue_ring_size&name[]=stompring_connections")
+    assert set(types(text)) == {"stompring_queue_ring_size", "stompring_connections"}
+
+
+def test_unknown_parameters_are_refused() -> None:
+    assert House().refused(400, "GET", "/metrics?nmae=x")["parameter"] == "nmae"
+
+
+def test_head_costs_no_scrape() -> None:
+    house = House()
+    reply = house.ask("HEAD", "/metrics")
+    assert reply.status == 200 and reply.body == b""
+    assert reply.headers["content-type"].startswith("text/plain")
+
+
+def read_in_pieces(house: House, between: Any) -> str:
+    """A scrape during which ``between`` is called after each call of the reactor."""
+    channel, wire = house.channel()
+    channel.dataReceived(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    calls = 0
+    while not wire.disconnecting:
+        # one call of the reactor at a time: what it has scheduled by now
+        for call in [call for call in house.reactor.calls if call.getTime() <= house.reactor.seconds()]:
+            house.reactor.calls.remove(call)
+            call.called = 1
+            call.func(*call.args, **call.kw)
+        between(calls)
+        calls += 1
+        assert calls < 10_000
+    assert calls > 3
+    return House.parse(wire.value()).text
+
+
+@pytest.mark.parametrize("openmetrics", [False, True])
+def test_queues_that_come_and_go_between_slices(monkeypatch: pytest.MonkeyPatch, openmetrics: bool) -> None:
+    monkeypatch.setattr("stompring.admin.slices.SLICE", 0)  # every step is a slice of its own
+    house = House()
+    for number in range(300):
+        house.queue(f"old{number}")
+
+    def change(call: int) -> None:
+        names = [name for name in house.directory.queues if name.startswith("old")]
+        for name in names[:20]:
+            house.directory.delete_queue(name)
+        house.queue(f"new{call}")
+
+    found = samples(read_in_pieces(house, change))
+    rows: dict[str, set[str]] = {}
+    for name, labels in found:
+        if name.startswith("stompring_queue_"):
+            rows.setdefault(name, set()).add(dict(labels)["queue"])
+    assert len({frozenset(queues) for queues in rows.values()}) == 1, "all families show the same queues"
+    assert len(rows) == len(QUEUE)
+
+
+def test_numbers_of_one_queue_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stompring.admin.slices.SLICE", 0)
+    house = House()
+    for number in range(200):
+        house.queue(f"q{number}")
+    client = house.stomp()
+
+    def send(call: int) -> None:
+        client.protocol.dataReceived(f"SEND\ndestination:/queue/q{call % 200}\n\nx\0".encode())
+
+    text = read_in_pieces(house, send)
+    for number in range(200):
+        found = of_queue_quick(text, f"q{number}")
+        assert found["stompring_queue_message_count"] == found["stompring_queue_messages_added_total"]
+
+
+def of_queue_quick(text: str, queue: str) -> dict[str, float]:
+    lines = [line for line in text.splitlines() if f'queue="{queue}"' in line]
+    return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+def test_settings_are_read_at_each_scrape() -> None:
+    house = House()
+    house.queue("q")
+    assert of_queue(scrape(house), "q", "q")
+    entry = AddressSettingEntry("q", {"enable_metrics": False})
+    house.directory.address("q").apply(SettingsRepository([entry]).lookup("q"))
+    assert not of_queue(scrape(house), "q", "q")
+
+
+def test_labels_of_a_queue_of_either_type() -> None:
+    house = House()
+    for kind in (ANYCAST, MULTICAST):
+        house.queue(f"q.{kind}", "both", kind)
+    text = scrape(house)
+    assert of_queue(text, "both", "q.ANYCAST", "ANYCAST") and of_queue(
+        text, "both", "q.MULTICAST", "MULTICAST"
+    )

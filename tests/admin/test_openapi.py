@@ -1,0 +1,334 @@
+"""The OpenAPI document and the server say the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+from stompring.admin.routes import Route
+from stompring.admin.site import admin_routes
+
+from ..broker_document import broker_xml
+from .house import House, Reply, Stomp
+
+DOCUMENT = json.loads(files("stompring.admin").joinpath("openapi.json").read_text(encoding="utf-8"))
+ROUTES = {(route.method, route.path): route for route in admin_routes().all}
+
+
+def resolved(node: Any) -> Any:
+    """What a ``$ref`` refers to."""
+    while "$ref" in node:
+        target: Any = DOCUMENT
+        for part in node["$ref"].removeprefix("#/").split("/"):
+            target = target[part]
+        node = target
+    return node
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path, as the document describes it."""
+
+    method: str
+    path: str
+    described: Any
+    shared: list[Any]
+
+    @property
+    def route(self) -> Route:
+        return ROUTES[(self.method, self.path)]
+
+    @property
+    def identifier(self) -> str:
+        return str(self.described["operationId"])
+
+    @property
+    def parameters(self) -> list[Any]:
+        return [resolved(node) for node in (*self.shared, *self.described.get("parameters", []))]
+
+    @property
+    def body(self) -> Any:
+        body = self.described.get("requestBody")
+        return None if body is None else resolved(body["content"]["application/json"]["schema"])
+
+    def response(self, status: int) -> Any:
+        assert str(status) in self.described["responses"], f"{self.identifier} is not said to answer {status}"
+        return resolved(self.described["responses"][str(status)])
+
+    def check(self, reply: Reply) -> None:
+        """An answer is one of those described, and looks as described."""
+        described = self.response(reply.status)
+        for name in described.get("headers", {}):
+            assert name.lower() in reply.headers
+        if "content" not in described:
+            assert reply.body == b"" and "content-type" not in reply.headers
+            return
+        media_type = reply.headers["content-type"].partition(";")[0]
+        schema = described["content"][media_type]["schema"]
+        if "json" not in media_type:
+            assert schema == {"type": "string"} and reply.text
+            return
+        where = {"$id": "urn:doc", **DOCUMENT}
+        validator = Draft202012Validator({"$ref": "urn:doc#/x-asked"}, registry=registry_with(where, schema))
+        faults = [f"{fault.json_path}: {fault.message}" for fault in validator.iter_errors(reply.json)]
+        assert not faults, faults
+
+
+def registry_with(document: Any, schema: Any) -> Registry[Any]:
+    contents = {**document, "x-asked": schema}
+    return Registry().with_resource(
+        "urn:doc", Resource.from_contents(contents, default_specification=DRAFT202012)
+    )
+
+
+def operations() -> Iterator[Operation]:
+    for path, item in DOCUMENT["paths"].items():
+        for method, described in item.items():
+            if method != "parameters":
+                yield Operation(method.upper(), path, described, item.get("parameters", []))
+
+
+ALL = list(operations())
+BY_ID = {operation.identifier: operation for operation in ALL}
+
+
+def label(operation: Operation) -> str:
+    return operation.identifier
+
+
+# ---- the document in itself
+
+
+def test_it_is_served_as_it_is() -> None:
+    reply = House().ask("GET", "/api/v1/openapi.json")
+    assert reply.json == DOCUMENT
+    assert DOCUMENT["openapi"].startswith("3.1.")
+
+
+def test_all_references_lead_somewhere_and_all_parts_are_used() -> None:
+    used = set()
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if isinstance(node.get("$ref"), str):
+                used.add(node["$ref"])
+                resolved(node)
+            for value in node.values():
+                walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                walk(value)
+
+    walk(DOCUMENT)
+    for kind in ("parameters", "responses", "schemas"):
+        for name in DOCUMENT["components"][kind]:
+            assert f"#/components/{kind}/{name}" in used, name
+
+
+@pytest.mark.parametrize("name", DOCUMENT["components"]["schemas"])
+def test_schemas_are_schemas(name: str) -> None:
+    Draft202012Validator.check_schema(DOCUMENT["components"]["schemas"][name])
+
+
+def test_operations_have_names_of_their_own() -> None:
+    assert len(BY_ID) == len(ALL)
+
+
+# ---- the document and the routes
+
+
+def test_every_route_is_described_and_nothing_else() -> None:
+    assert {(operation.method, operation.path) for operation in ALL} == ROUTES.keys()
+
+
+@pytest.mark.parametrize("operation", ALL, ids=label)
+def test_parameters(operation: Operation) -> None:
+    described = set()
+    for parameter in operation.parameters:
+        if parameter["in"] == "query" and parameter["schema"].get("type") == "object":
+            described |= parameter["schema"]["properties"].keys()
+        elif parameter["in"] == "query":
+            described.add(parameter["name"])
+    assert described == operation.route.parameters
+    in_path = {parameter["name"] for parameter in operation.parameters if parameter["in"] == "path"}
+    assert in_path == {part[1:-1] for part in operation.path.split("/") if part.startswith("{")}
+
+
+@pytest.mark.parametrize("operation", ALL, ids=label)
+def test_fields_of_bodies(operation: Operation) -> None:
+    assert set(operation.body["properties"] if operation.body else ()) == operation.route.fields
+
+
+@pytest.mark.parametrize("operation", ALL, ids=label)
+def test_who_may(operation: Operation) -> None:
+    assert (operation.described.get("security") == []) is operation.route.public
+    assert ("401" in operation.described["responses"]) is not operation.route.public
+
+
+# ---- answers
+
+
+class Scene:
+    """A broker in which every operation has something to do."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        file = tmp_path / "broker.xml"
+        file.write_text(broker_xml(), encoding="utf-8")
+        self.house = House(file=str(file), global_max_size=1_000_000)
+        self.house.queue("q", "a", filter="colour <> 'x'", user="anna", ring_size=50)
+        self.house.queue("free")
+        self.client: Stomp = self.house.stomp(**{"client-id": "c"})
+        for number in range(4):
+            self.client.send("SEND", b"\xff" if number else b"x", destination="/queue/a", colour="red")
+        delay = {"AMQ_SCHEDULED_DELAY": "60000", "AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": "3"}
+        self.client.send("SEND", b"later", destination="/queue/a", colour="red", **delay)
+        subscribe = {
+            "id": "1",
+            "ack": "client-individual",
+            "prefetch-count": "1",
+            "selector": "colour = 'red'",
+        }
+        self.client.send("SUBSCRIBE", destination="a::q", **subscribe)
+
+    def path(self, operation: Operation) -> str:
+        """The operation's path with names of things that are there."""
+        queue = "free" if operation.identifier == "deleteQueue" else "q"
+        name = (
+            {"addresses": "a", "queues": queue}.get(operation.path.split("/")[3], "")
+            if "{" in operation.path
+            else ""
+        )
+        kind = "scheduled" if "scheduled" in operation.path else "messages"
+        identifier = self.client.session.number
+        if name:
+            page = self.house.get(f"/api/v1/queues/q/{kind}")
+            identifier = page["data"][0]["messageID"]
+        force = "?force=true" if operation.identifier == "deleteAddress" else ""
+        return operation.path.replace("{name}", name).replace("{id}", identifier) + force
+
+
+BODIES: dict[str, Any] = {
+    "createQueue": {"name": "new", "address": "a", "ringSize": 5},
+    "changeQueue": {"ringSize": 1, "paused": False},
+    "purgeQueue": {"filter": "colour = 'red'"},
+    "createAddress": {"name": "new", "routingTypes": ["ANYCAST"]},
+    "changeAddress": {"paused": True},
+}
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+@pytest.mark.parametrize("operation", ALL, ids=label)
+def test_success(scene: Scene, operation: Operation) -> None:
+    reply = scene.house.ask(operation.method, scene.path(operation), BODIES.get(operation.identifier))
+    assert reply.status in (200, 201, 204), reply.body
+    operation.check(reply)
+
+
+@pytest.mark.parametrize("operation", [operation for operation in ALL if "{" in operation.path], ids=label)
+def test_what_is_not_there(scene: Scene, operation: Operation) -> None:
+    path = operation.path.replace("{name}", "none").replace("{id}", "none")
+    reply = scene.house.ask(operation.method, path, BODIES.get(operation.identifier))
+    assert reply.status == 404
+    operation.check(reply)
+
+
+@pytest.mark.parametrize("operation", ALL, ids=label)
+def test_unknown_parameters_and_fields(scene: Scene, operation: Operation) -> None:
+    path = scene.path(operation).partition("?")[0]
+    reply = scene.house.ask(operation.method, f"{path}?colour=red")
+    assert (reply.status, reply.json["parameter"]) == (400, "colour")
+    operation.check(reply)
+    if operation.method != "GET":
+        reply = scene.house.ask(operation.method, path, {"colour": "red"})
+        assert (reply.status, reply.json["field"]) == (400, "colour")
+        operation.check(reply)
+
+
+@pytest.mark.parametrize(
+    "operation", [operation for operation in ALL if operation.method != "GET"], ids=label
+)
+def test_bodies_that_are_not_taken(scene: Scene, operation: Operation) -> None:
+    path = scene.path(operation)
+    for status, raw, content_type in (
+        (415, b"a=b", "text/plain"),
+        (413, b" " * 2_000_000, "application/json"),
+    ):
+        reply = scene.house.ask(operation.method, path, raw=raw, headers={"Content-Type": content_type})
+        assert reply.status == status
+        operation.check(reply)
+
+
+@pytest.mark.parametrize("operation", ALL, ids=label)
+def test_a_page_of_another_site(scene: Scene, operation: Operation) -> None:
+    reply = scene.house.ask(
+        operation.method, scene.path(operation), headers={"Origin": "http://evil.example"}
+    )
+    assert reply.status == 403
+    operation.check(reply)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "path", "body"),
+    [
+        ("createQueue", "/api/v1/queues", {"name": "q"}),
+        ("changeQueue", "/api/v1/queues/q", {"durable": False}),
+        ("deleteQueue", "/api/v1/queues/q", None),
+        ("removeMessage", None, None),
+        ("createAddress", "/api/v1/addresses", {"name": "a"}),
+        ("changeAddress", "/api/v1/addresses/a", {"routingTypes": ["MULTICAST"]}),
+        ("deleteAddress", "/api/v1/addresses/a", None),
+        ("reload", "/api/v1/reload", None),
+    ],
+)
+def test_conflicts(scene: Scene, identifier: str, path: str | None, body: Any) -> None:
+    operation = BY_ID[identifier]
+    if identifier == "reload":
+        Path(str(scene.house.service.configuration.file)).write_text(
+            "<configuration><core><oops/></core></configuration>"
+        )
+    if path is None:
+        messages = scene.house.get("/api/v1/queues/q/messages")["data"]
+        delivering = next(message for message in messages if message["state"] == "delivering")
+        path = f"/api/v1/queues/q/messages/{delivering['messageID']}"
+    reply = scene.house.ask(operation.method, path, body)
+    assert reply.status == 409, reply.body
+    operation.check(reply)
+
+
+def test_every_conflict_described_is_tested() -> None:
+    described = {operation.identifier for operation in ALL if "409" in operation.described["responses"]}
+    (mark,) = test_conflicts.pytestmark  # type: ignore[attr-defined]
+    assert described == {case[0] for case in mark.args[1]}
+
+
+def test_not_ready(scene: Scene) -> None:
+    scene.house.service.stopping = True
+    reply = scene.house.ask("GET", "/health/ready")
+    assert reply.status == 503
+    BY_ID["ready"].check(reply)
+
+
+def test_openmetrics(scene: Scene) -> None:
+    BY_ID["metrics"].check(
+        scene.house.ask("GET", "/metrics", headers={"Accept": "application/openmetrics-text"})
+    )
+
+
+def test_every_list_shows_something(scene: Scene) -> None:
+    """So that `test_success` has looked at items too."""
+    for operation in ALL:
+        if operation.identifier.startswith("list"):
+            assert scene.house.get(scene.path(operation))["count"] > 0

@@ -1,0 +1,105 @@
+"""``/health/…``, ``/api/v1/broker`` and ``/api/v1/reload``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import stompring
+
+from ..broker_document import anycast, broker_xml
+from .house import BEGIN, HTTP_PORT, STOMP_PORT, House
+
+
+def test_live() -> None:
+    assert House().get("/health/live") == {"status": "UP"}
+
+
+LISTENERS = [
+    {"acceptor": "stomp", "host": "127.0.0.1", "port": STOMP_PORT},
+    {"acceptor": "http", "host": "127.0.0.1", "port": HTTP_PORT},
+]
+
+
+def test_ready() -> None:
+    expected = {"status": "UP", "stopping": False, "listeners": LISTENERS, "missingListeners": []}
+    assert House().get("/health/ready") == expected
+
+
+def test_not_ready_while_a_listener_is_missing() -> None:
+    house = House()
+    house.service.ports.pop(0)
+    reply = house.ask("GET", "/health/ready")
+    assert reply.status == 503
+    assert reply.json["status"] == "DOWN"
+    assert reply.json["missingListeners"] == ["stomp"]
+    assert house.ask("GET", "/health/live").status == 200
+
+
+def test_not_ready_once_the_broker_stops() -> None:
+    house = House()
+    house.service.stopping = True
+    reply = house.ask("GET", "/health/ready")
+    assert (reply.status, reply.json["stopping"]) == (503, True)
+
+
+def test_the_broker() -> None:
+    house = House(name="mine", global_max_size=1000)
+    house.queue()
+    house.stomp().send("SEND", b"x" * 50, destination="/queue/q")
+    house.reactor.advance(3)
+    used = house.broker.memory.bytes
+    assert house.get("/api/v1/broker") == {
+        "name": "mine",
+        "version": stompring.__version__,
+        "started": BEGIN * 1000,
+        "uptime": 3000,
+        "connectionCount": 1,
+        "totalConnectionCount": 1,
+        "addressCount": 1,
+        "queueCount": 1,
+        "heldMessageCount": 1,
+        "addressMemoryUsage": used,
+        "globalMaxSize": 1000,
+        "addressMemoryUsagePercentage": round(used / 10, 2),
+        "listeners": LISTENERS,
+        "stopping": False,
+        "configurationFile": None,
+        "securityEnabled": False,
+        "persistenceEnabled": False,
+    }
+
+
+def test_no_limit_is_no_percentage() -> None:
+    assert House().get("/api/v1/broker")["addressMemoryUsagePercentage"] == 0
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "broker.xml"
+    file.write_text(broker_xml(), encoding="utf-8")
+    return file
+
+
+def test_reload(file: Path) -> None:
+    house = House(file=str(file))
+    file.write_text(broker_xml(addresses=anycast("added", 'ring-size="4"')), encoding="utf-8")
+    assert house.ask("POST", "/api/v1/reload").json == {"configurationFile": str(file)}
+    assert house.get("/api/v1/queues/added")["ringSize"] == 4
+    assert house.get("/api/v1/queues/added")["configured"] is True
+
+
+def test_a_file_with_a_fault_changes_nothing(file: Path) -> None:
+    house = House(file=str(file))
+    before = house.service.configuration
+    file.write_text(broker_xml(addresses=anycast("added", 'ring-siez="4"')), encoding="utf-8")
+    problem = house.refused(409, "POST", "/api/v1/reload")
+    assert "ring-siez" in problem["detail"] and f"{file}:" in problem["detail"]
+    assert house.service.configuration is before
+    assert "added" not in house.directory.queues
+
+
+def test_without_a_file_there_is_nothing_to_reload() -> None:
+    house = House()
+    house.refused(409, "POST", "/api/v1/reload")

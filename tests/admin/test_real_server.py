@@ -1,0 +1,121 @@
+"""The HTTP side of a broker process, over real sockets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ..broker_process import PATIENCE, BrokerProcess
+from ..conftest import Connect, StartBroker
+from ..management import Answered, Management
+
+
+def test_it_is_ready_and_alive(management: Management, broker: BrokerProcess) -> None:
+    assert json.loads(management.text("/health/live")) == {"status": "UP"}
+    ready = json.loads(management.text("/health/ready"))
+    assert {listener["acceptor"]: listener["port"] for listener in ready["listeners"]} == broker.ports
+
+
+def test_a_queue_from_its_making_to_its_end(management: Management, connect: Connect, name: str) -> None:
+    name = f"{name}/ü::".rstrip(":")
+    management.ask("POST", "/queues", {"name": name, "routingType": "ANYCAST", "ringSize": 3})
+    client = connect()
+    for number in range(5):
+        client.send("SEND", {"destination": f"/queue/{name}", "receipt": str(number)}, str(number).encode())
+        client.expect("RECEIPT")
+    management.expect(name, messageCount=3, messagesReplaced=2, messagesAdded=5)
+    assert [message["body"] for message in management.messages(name)] == ["2", "3", "4"]
+    management.update(name, ringSize=1)
+    assert management.ask("POST", f"/queues/{quoted(name)}/trim") == {"replaced": 2}
+    management.expect(name, messageCount=1)
+    management.ask("DELETE", f"/queues/{quoted(name)}")
+    management.gone(name)
+
+
+def quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def test_errors_are_problem_documents(management: Management) -> None:
+    with pytest.raises(Answered) as answered:
+        management.ask("POST", "/queues", {"name": "x", "ringSize": 0})
+    assert (answered.value.status, answered.value.content_type) == (400, "application/problem+json")
+    assert answered.value.problem["field"] == "ringSize"
+
+
+def test_connections_are_seen_and_closed(management: Management, connect: Connect, name: str) -> None:
+    client = connect(client_id=name)
+    (found,) = management.ask("GET", "/connections", clientID=name)["data"]
+    assert found["protocol"] == "STOMP 1.2"
+    management.ask("DELETE", f"/connections/{found['connectionID']}")
+    assert client.expect("ERROR")["message"] == "Connection closed by management"
+
+
+def test_a_keep_alive_connection_is_used_again(broker: BrokerProcess) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
+    for method, path in (
+        ("GET", "/metrics"),
+        ("HEAD", "/metrics"),
+        ("GET", "/nothing"),
+        ("GET", "/api/v1/broker"),
+    ) * 2:
+        connection.request(method, path)
+        response = connection.getresponse()
+        response.read()
+        assert response.getheader("Server") == "stompring"
+    connection.close()
+
+
+def test_a_body_that_is_too_long_is_answered(broker: BrokerProcess) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
+    connection.request("POST", "/api/v1/queues", b" " * 3_000_000, {"Content-Type": "application/json"})
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_a_client_that_goes_away_in_the_middle(broker: BrokerProcess, management: Management) -> None:
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", broker.http_port), PATIENCE) as client:
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            client.recv(1)
+    assert json.loads(management.text("/health/live")) == {"status": "UP"}
+
+
+@pytest.mark.broker()
+def test_many_queues_are_scraped_and_listed(broker: BrokerProcess, management: Management) -> None:
+    def make(number: int) -> None:
+        management.ask("POST", "/queues", {"name": f"many.{number}", "routingType": "ANYCAST"})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(make, range(400)))
+        texts = list(pool.map(lambda _: management.text("/metrics"), range(4)))
+    for text in texts:
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        found = {sample.labels["queue"] for sample in families["stompring_queue_ring_size"].samples}
+        assert {f"many.{number}" for number in range(400)} <= found
+    page = management.ask("GET", "/queues", search="many.", sort="-name", size=3)
+    assert page["count"] == 400 and [queue["name"] for queue in page["data"]] == [
+        "many.99",
+        "many.98",
+        "many.97",
+    ]
+
+
+def test_a_reload_by_http(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    management = Management(broker.http_port)
+    good = broker.config.read_text(encoding="utf-8")
+    broker.config.write_text(good.replace("</core>", "<oops/></core>"), encoding="utf-8")
+    with pytest.raises(Answered) as answered:
+        management.ask("POST", "/reload")
+    assert answered.value.status == 409 and "oops" in answered.value.problem["detail"]
+    broker.config.write_text(good, encoding="utf-8")
+    assert os.fspath(management.ask("POST", "/reload")["configurationFile"]) == os.fspath(broker.config)
+    assert json.loads(management.text("/health/ready"))["status"] == "UP"

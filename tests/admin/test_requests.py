@@ -1,0 +1,274 @@
+"""What every request has in common: paths, methods, queries, bodies, and the shape of errors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from stompring.admin.answer import Problem
+from stompring.admin.body import BODY_LIMIT
+from stompring.admin.query import Query
+from stompring.admin.site import PATIENCE, admin_routes
+
+from .house import House, path
+
+NAMES = [
+    "a/b",
+    "ünïcode ✓",
+    "per%cent",
+    "que?stion",
+    "sp ace",
+    "dot.dot",
+    "..",
+    "#",
+    "+",
+    "a&b=c",
+    "%2F",
+    "[x]",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_name_can_be_written_in_a_path(name: str) -> None:
+    house = House()
+    house.queue(name)
+    assert house.get(path("queues", name))["name"] == name
+    assert house.get(path("addresses", name))["name"] == name
+    assert house.get(path("queues", name, "messages"))["count"] == 0
+    assert house.ask("DELETE", path("queues", name)).status == 204
+    assert name not in house.directory.queues
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/", "/api", "/api/v1", "/api/v1/", "/api/v1/queue", "/api/v1/queues/", "/api/v1/queues//messages",
+        "/api/v1/queues/none", "/api/v1/queues/none/nothing", "/api/v2/queues", "/metrics/", "/health", "//",
+        "/api/v1/addresses/none", "/api/v1/connections/none", "/api/v1/queues/a/b",
+    ],
+)  # fmt: skip
+def test_nothing_there(path: str) -> None:
+    problem = House().refused(404, "GET", path)
+    assert problem["title"] == "Not Found" and problem["type"] == "about:blank" and problem["detail"]
+
+
+def test_a_path_that_is_no_text() -> None:
+    House().refused(400, "GET", "/api/v1/queues/%ff")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/metrics", "GET, HEAD"),
+        ("PUT", "/api/v1/queues", "GET, HEAD, POST"),
+        ("POST", "/api/v1/queues/x", "DELETE, GET, HEAD, PATCH"),
+        ("GET", "/api/v1/queues/x/purge", "POST"),
+        ("HEAD", "/api/v1/queues/x/purge", "POST"),
+        ("OPTIONS", "/api/v1/broker", "GET, HEAD"),
+        ("DELETE", "/health/live", "GET, HEAD"),
+        ("BREW", "/api/v1/queues", "GET, HEAD, POST"),
+    ],
+)
+def test_a_method_that_is_not_possible(method: str, path: str, allowed: str) -> None:
+    reply = House().ask(method, path)
+    assert (reply.status, reply.headers["allow"]) == (405, allowed)
+
+
+def get_paths() -> list[str]:
+    return sorted(route.path.replace("{name}", "q") for route in admin_routes().all if route.method == "GET")
+
+
+@pytest.mark.parametrize("path", [path for path in get_paths() if "{" not in path])
+def test_head_says_what_get_would(path: str) -> None:
+    house = House()
+    house.queue()
+    got, head = house.ask("GET", path), house.ask("HEAD", path)
+    assert head.body == b"" and head.status == got.status == 200
+    differ = {"transfer-encoding", "date"}
+    assert head.headers.keys() - differ == got.headers.keys() - differ
+    assert head.headers.get("content-length") == got.headers.get("content-length")
+
+
+def test_the_server_does_not_say_what_it_is_made_of() -> None:
+    for place in ("/health/live", "/nothing", "/metrics"):
+        reply = House().ask("GET", place)
+        assert reply.headers["server"] == "stompring"
+        assert reply.headers["cache-control"] == "no-store"
+        assert b"wisted" not in reply.body.replace(b"twisted=", b"")
+
+
+def test_a_fault_of_ours_is_logged_and_told_without_its_inside(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House()
+    house.queue()
+
+    def fail(_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    for place, ask in (
+        ("stompring.admin.queues.detailed", "/api/v1/queues/q"),
+        ("stompring.broker.contents.pending_snapshot", "/api/v1/queues/q/messages"),
+    ):
+        monkeypatch.setattr(place, fail)
+        assert "secret" not in json.dumps(house.refused(500, "GET", ask))
+        assert "ZeroDivisionError: secret" in caplog.text
+        caplog.clear()
+
+
+# ---- queries
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ("pgae=1", "pgae"),
+        ("page=0", "page"),
+        ("page=-1", "page"),
+        ("page=x", "page"),
+        ("page=", "page"),
+        ("page=1&page=2", "page"),
+        ("size=0", "size"),
+        ("size=1001", "size"),
+        ("size=1.5", "size"),
+        ("size=99999999999999999999", "size"),
+        ("size=%D9%A3", "size"),  # an Arabic three
+        ("sort=colour", "sort"),
+        ("sort=-", "sort"),
+    ],
+)
+def test_a_query_that_cannot_be(query: str, parameter: str) -> None:
+    assert House().refused(400, "GET", f"/api/v1/queues?{query}")["parameter"] == parameter
+
+
+def test_a_misspelt_parameter_is_told_the_right_one() -> None:
+    assert (
+        "did you mean 'routingType'" in House().refused(400, "GET", "/api/v1/queues?routingtype=x")["detail"]
+    )
+
+
+def test_force_is_true_or_false() -> None:
+    house = House()
+    house.queue()
+    client = house.stomp()
+    client.send("SUBSCRIBE", destination="/queue/q", id="1")
+    assert house.refused(400, "DELETE", "/api/v1/queues/q?force=yes")["parameter"] == "force"
+    house.refused(409, "DELETE", "/api/v1/queues/q?force=false")
+
+
+@pytest.mark.parametrize("query", ["name=%ff", "&".join(f"a{n}=1" for n in range(200))])
+def test_a_query_that_cannot_be_read(query: str) -> None:
+    with pytest.raises(Problem) as refused:
+        Query(query)
+    assert refused.value.status == 400
+
+
+# ---- bodies
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (b'{"name": }', "line 1 column 10"),
+        (b'{"name": "x",\n "x"}', "line 2 column 5"),
+        (b'{"name": "\xff"}', "byte 10"),
+        (b"[]", "object"),
+        (b'"x"', "object"),
+        (b'{"name":"x","name":"y"}', "twice"),
+        (b'{"name":"x","ringSize":NaN}', "NaN"),
+        (b'{"name":"x","ringSize":' + b"9" * 5000 + b"}", "usable"),
+        (b"[" * 100_000, "usable"),
+        (b'{"nmae":"x"}', "did you mean 'name'"),
+    ],
+)
+def test_a_body_that_cannot_be(raw: bytes, says: str) -> None:
+    house = House()
+    problem = house.refused(
+        400, "POST", "/api/v1/queues", raw=raw, headers={"Content-Type": "application/json"}
+    )
+    assert says in problem["detail"]
+    assert not house.directory.queues
+
+
+def test_broken_json_is_told_with_its_position() -> None:
+    headers = {"Content-Type": "application/json"}
+    problem = House().refused(400, "POST", "/api/v1/queues", raw=b'{\n"name"}', headers=headers)
+    assert (problem["line"], problem["column"]) == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "status"),
+    [
+        ("application/json", 201),
+        ("application/json; charset=utf-8", 201),
+        ('Application/JSON; charset="UTF-8"', 201),
+        ("application/json; charset=latin-1", 415),
+        ("application/xml", 415),
+        ("text/json", 415),
+        ("", 415),
+        (None, 415),
+    ],
+)
+def test_the_type_of_a_body(content_type: str | None, status: int) -> None:
+    reply = House().ask("POST", "/api/v1/queues", raw=b'{"name":"x"}', headers={"Content-Type": content_type})
+    assert reply.status == status
+
+
+def test_a_body_is_refused_where_it_means_nothing() -> None:
+    house = House()
+    house.queue()
+    assert house.refused(400, "POST", "/api/v1/queues/q/trim", {"filter": "x"})["field"] == "filter"
+    assert house.ask("POST", "/api/v1/queues/q/trim", {}).status == 200
+
+
+def padded(length: int) -> bytes:
+    body = b'{"name":"x"}'
+    return body + b" " * (length - len(body))
+
+
+@pytest.mark.parametrize(
+    ("length", "status"), [(BODY_LIMIT, 201), (BODY_LIMIT + 1, 413), (5 * BODY_LIMIT, 413)]
+)
+def test_the_length_of_a_body(length: int, status: int) -> None:
+    house = House()
+    reply = house.ask(
+        "POST", "/api/v1/queues", raw=padded(length), headers={"Content-Type": "application/json"}
+    )
+    assert reply.status == status
+    assert ("x" in house.directory.queues) is (status == 201)
+
+
+def send_chunks(house: House, chunk: bytes, times: int) -> Any:
+    channel, wire = house.channel()
+    head = "POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    channel.dataReceived(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
+    for _ in range(times):
+        if wire.disconnecting:
+            return wire
+        channel.dataReceived(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+    channel.dataReceived(b"0\r\n\r\n")
+    return wire
+
+
+def test_a_body_in_chunks_has_the_same_limit() -> None:
+    house = House()
+    assert House.parse(send_chunks(house, b'{"name":"x"}', 1).value()).status == 201
+    assert House.parse(send_chunks(house, b" " * 65536, 20).value()).status == 413
+
+
+def test_a_body_without_end_is_cut_off() -> None:
+    wire = send_chunks(House(), b" " * 65536, 2 * PATIENCE // 65536)
+    assert wire.disconnecting
+    assert wire.value() == b""
+
+
+def test_several_requests_on_one_connection() -> None:
+    house = House()
+    house.queue()
+    channel, wire = house.channel()
+    channel.dataReceived(b"GET /api/v1/queues HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
+    house.reactor.advance(0)
+    assert wire.value().count(b"HTTP/1.1 200 OK") == 3
+    assert wire.value().count(b'"count":1') == 3
