@@ -1,0 +1,1 @@
+"""Where Twisted lives: sockets, signals, threads, and the composition of the whole."""

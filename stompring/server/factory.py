@@ -1,0 +1,89 @@
+"""Makes sessions for an acceptor and knows which are open."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import Factory
+
+from stompring.broker.broker import Broker
+from stompring.errors import Refused
+from stompring.session.connect import Authenticator
+from stompring.session.destination import Destinations
+from stompring.session.outbox import Outgoing
+from stompring.session.session import Session
+from stompring.settings.model import StompAcceptor
+
+from .protocol import StompProtocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Connections:
+    """The sessions of all acceptors, for management and metrics."""
+
+    def __init__(self, epoch: int) -> None:
+        self._numbers = count(1)
+        self._epoch = f"{epoch:x}"
+        self.open: dict[str, Session] = {}
+        self.total = 0
+
+    def next_number(self) -> str:
+        """A session id that no earlier run of the broker used."""
+        self.total += 1
+        return f"{self._epoch}-{next(self._numbers)}"
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self.open.values()))
+
+
+class StompFactory(Factory):
+    """One STOMP acceptor."""
+
+    noisy = False
+
+    def __init__(
+        self,
+        broker: Broker,
+        acceptor: StompAcceptor,
+        authenticator: Authenticator,
+        connections: Connections,
+        outgoing: Outgoing,
+        reactor: Any,
+    ) -> None:
+        self.broker = broker
+        self.acceptor = acceptor
+        self.authenticator = authenticator
+        self.connections = connections
+        self.outgoing = outgoing
+        self.reactor = reactor
+        self._destinations = Destinations(acceptor)
+        self._open = 0
+
+    def buildProtocol(self, addr: IAddress | None) -> StompProtocol:
+        """See IProtocolFactory."""
+        return StompProtocol(self)
+
+    def new_session(self, wire: StompProtocol) -> Session:
+        """A client has connected. Beyond connectionsAllowed it is told so and closed."""
+        number = self.connections.next_number()
+        session = Session(
+            self.broker, self.acceptor, self._destinations, self.authenticator, wire, self.outgoing, number
+        )
+        self._open += 1
+        self.connections.open[number] = session
+        allowed = self.acceptor.connections_allowed
+        if 0 <= allowed < self._open:
+            session.refuse(Refused(f"More than {allowed} connections to acceptor {self.acceptor.name}"))
+        return session
+
+    def forget(self, session: Session) -> None:
+        """A connection is gone."""
+        self._open -= 1
+        self.connections.open.pop(session.number, None)

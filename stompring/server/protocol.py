@@ -1,0 +1,164 @@
+"""The shell around a session: bytes from a transport in, bytes to it out, and nothing else."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IDelayedCall, IPushProducer
+from twisted.internet.protocol import Protocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from stompring.errors import Refused
+from stompring.session.session import Session
+
+if TYPE_CHECKING:
+    from .factory import StompFactory
+
+#: Seconds that a client has to take its last frames after the broker said good-bye.
+LINGER = 5.0
+
+#: Seconds between looks at a connection that is not read, and the state of one that is alive (Linux, TCP_INFO).
+WATCH = 1.0
+ESTABLISHED = 1
+
+
+@implementer(IPushProducer)
+class StompProtocol(Protocol):
+    """One client's connection. As a push producer it learns when the socket is slow; as a `Wire` it writes."""
+
+    def __init__(self, factory: StompFactory) -> None:
+        self._factory = factory
+        self._clock = factory.broker.clock
+        self._outgoing = factory.outgoing
+        self._timer: IDelayedCall | None = None
+        self._watching: IDelayedCall | None = None
+        self._closing = False
+        self.session: Session | None = None
+
+    @property
+    def peer(self) -> str:
+        """The client's host and port."""
+        assert self.transport is not None
+        address = self.transport.getPeer()
+        if isinstance(address, (IPv4Address, IPv6Address)):
+            return f"{address.host}:{address.port}"
+        return str(address)
+
+    # ---- what Twisted calls
+
+    def connectionMade(self) -> None:
+        """See IProtocol."""
+        transport = self.transport
+        assert transport is not None
+        transport.setTcpNoDelay(True)  # type: ignore[attr-defined]
+        transport.setTcpKeepAlive(True)  # type: ignore[attr-defined]
+        transport.registerProducer(self, True)  # type: ignore[attr-defined]
+        self._clock.refresh()
+        self.session = self._factory.new_session(self)
+        timeout = self._factory.acceptor.handshake_timeout
+        if timeout > 0:
+            self._timer = self._factory.reactor.callLater(timeout, self._too_late)
+
+    def dataReceived(self, data: bytes) -> None:
+        """See IProtocol."""
+        outgoing = self._outgoing
+        self._clock.refresh()
+        outgoing.within_read = True
+        try:
+            assert self.session is not None
+            self.session.receive(data)
+        finally:
+            outgoing.within_read = False
+            outgoing.flush()
+
+    def connectionLost(self, reason: Failure = ConnectionDone()) -> None:  # type: ignore[assignment] # noqa: B008
+        """See IProtocol."""
+        self._cancel_timer()
+        self._stop_watching()
+        self._clock.refresh()
+        session, self.session = self.session, None
+        if session is not None:
+            session.lost()
+            self._factory.forget(session)
+
+    def pauseProducing(self) -> None:
+        """The socket is slow."""
+        if self.session is not None:
+            self.session.outbox.pause()
+
+    def resumeProducing(self) -> None:
+        """The socket has taken everything."""
+        if self.session is not None:
+            self._clock.refresh()
+            self.session.outbox.resume()
+
+    def stopProducing(self) -> None:
+        """The connection is about to be lost; `connectionLost` says so."""
+
+    def _too_late(self) -> None:
+        self._timer = None
+        if self.session is not None and not self.session.connected:
+            seconds = self._factory.acceptor.handshake_timeout
+            self.session.refuse(Refused(f"No CONNECT within {seconds} s (handshake-timeout)"))
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    # ---- Wire
+
+    def write(self, data: bytes) -> None:
+        """See `Wire`."""
+        assert self.transport is not None
+        self.transport.write(data)
+
+    def close(self) -> None:
+        """See `Wire`."""
+        transport = self.transport
+        if transport is None or self._closing:
+            return
+        self._closing = True
+        self._cancel_timer()
+        # Twisted keeps a connection open as long as a producer is registered
+        transport.unregisterProducer()  # type: ignore[attr-defined]
+        self._timer = self._factory.reactor.callLater(LINGER, transport.abortConnection)  # type: ignore[attr-defined]
+        transport.loseConnection()
+
+    def pause_reading(self) -> None:
+        """See `Wire`."""
+        if not self._closing and self.transport is not None:
+            self.transport.pauseProducing()  # type: ignore[attr-defined]
+            self._watch()
+
+    def _watch(self) -> None:
+        """A socket that is not read does not tell that its client is gone: ask, now and then."""
+        self._stop_watching()
+        self._watching = self._factory.reactor.callLater(WATCH, self._look)
+
+    def _look(self) -> None:
+        self._watching = None
+        handle = getattr(self.transport, "getHandle", None)
+        if self.session is None or handle is None or not hasattr(socket, "TCP_INFO"):
+            return
+        state = handle().getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        if state == ESTABLISHED:
+            self._watch()
+        else:
+            self._clock.refresh()
+            self.session.peer_gone()
+
+    def _stop_watching(self) -> None:
+        if self._watching is not None and self._watching.active():
+            self._watching.cancel()
+        self._watching = None
+
+    def resume_reading(self) -> None:
+        """See `Wire`."""
+        self._stop_watching()
+        if not self._closing and self.transport is not None:
+            self.transport.resumeProducing()  # type: ignore[attr-defined]

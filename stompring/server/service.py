@@ -1,0 +1,187 @@
+"""The composition of the whole, and the process around it: signals, start, reload, stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from twisted.application.service import MultiService
+from twisted.cred.portal import Portal
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort
+
+from stompring.admin.site import admin_site
+from stompring.broker.broker import Broker
+from stompring.errors import ConfigurationError, Refused
+from stompring.security.users import Users
+from stompring.selector import compile_selector
+from stompring.session.connect import Anonymous, Authenticator
+from stompring.session.outbox import Outgoing
+from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.model import BrokerConfiguration
+
+from .authenticate import Logins, Realm, UsersFileChecker
+from .factory import Connections, StompFactory
+from .garbage import Garbage
+from .logs import begin_logging
+from .port import EagerEndpoint
+from .reload import apply
+
+log = logging.getLogger(__name__)
+
+#: Connections that may wait to be accepted: bursts of thousands of clients come after a network fault.
+BACKLOG = 4096
+
+
+class BrokerService(MultiService):
+    """A broker with its listeners. `startListening` tells where it listens; `stopService` says good-bye to all."""
+
+    def __init__(self, configuration: BrokerConfiguration, reactor: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.configuration = configuration
+        self.reactor = reactor
+        self.broker = Broker(configuration, reactor)
+        self.connections = Connections(self.broker.clock.now)
+        self.outgoing = Outgoing(self.broker.clock)
+        self.garbage = Garbage(self.broker)
+        self.users: Users | None = None
+        self.ports: list[IListeningPort] = []
+        self.listening: list[tuple[str, str, int]] = []  # acceptor, host, port
+        self.stopping = False
+        apply(self.broker, configuration)
+        self.broker.storage.recover(self.broker)
+
+    def authenticator(self) -> Authenticator:
+        """Who checks logins. Raises `ConfigurationError` for a users file that cannot be read."""
+        if not self.configuration.security_enabled:
+            return Anonymous()
+        assert self.configuration.users_file is not None
+        self.users = Users(self.configuration.users_file)
+        return Logins(Portal(Realm(), [UsersFileChecker(self.users, self.reactor)]))
+
+    @inlineCallbacks
+    def start_listening(self) -> Any:
+        """Open every acceptor. Fails with CannotListenError."""
+        # the grammar is read with the first selector: now, and not while clients wait
+        compile_selector("TRUE = TRUE")
+        authenticator = self.authenticator()
+        for acceptor in self.configuration.stomp_acceptors:
+            factory = StompFactory(
+                self.broker, acceptor, authenticator, self.connections, self.outgoing, self.reactor
+            )
+            yield self._listen(acceptor.name, "STOMP", acceptor.host, acceptor.port, factory)
+        for http in self.configuration.http_acceptors:
+            yield self._listen(http.name, "HTTP", http.host, http.port, admin_site(self))
+
+    @inlineCallbacks
+    def _listen(self, name: str, kind: str, host: str, port: int, factory: Any) -> Any:
+        endpoint = EagerEndpoint(self.reactor, port, BACKLOG, host)
+        listening = yield endpoint.listen(factory)
+        self.ports.append(listening)
+        bound = listening.getHost().port
+        self.listening.append((name, host, bound))
+        shown = f"[{host}]" if ":" in host else host
+        log.info("%s listens on %s:%d (acceptor %s)", kind, shown, bound, name)
+
+    def reload(self) -> str | None:
+        """Read the configuration file again. A broken one changes nothing, and what is wrong with it is returned."""
+        file = self.configuration.file
+        assert file is not None
+        try:
+            new = read_broker_xml(file)
+            if self.users is not None:
+                self.users.refresh()
+            apply(self.broker, new)
+        except (ConfigurationError, Refused) as fault:
+            log.error("the configuration is not reloaded, the old one stays in force: %s", fault)
+            return str(fault)
+        self.configuration = new
+        log.info("configuration reloaded from %s", file)
+        return None
+
+    def stop_listening(self) -> Deferred[Any]:
+        """Close the listeners, then say good-bye to every client and give their messages back."""
+        self.stopping = True
+        self.garbage.stop()
+        closing = [port.stopListening() for port in self.ports]
+        self.ports = []
+        for session in self.connections:
+            session.refuse(Refused("The broker is shutting down"))
+        self.outgoing.flush()
+        self.broker.stop()
+        return gatherResults([d for d in closing if d is not None], consumeErrors=True)
+
+
+def run(
+    config_path: str,
+    data_dir: str | None = None,
+    log_level: str = "info",
+    log_format: str = "text",
+    reactor: Any = installed_reactor,
+) -> int:
+    """Run a broker until it is told to stop; returns the exit code. Raises `ConfigurationError`."""
+    configuration = read_broker_xml(config_path)
+    begin_logging(log_level, log_format)
+    if data_dir is not None:
+        log.info("--data %s is not used: this version keeps messages in memory", data_dir)
+    service = BrokerService(configuration, reactor)
+    outcome = {"code": 0}
+
+    def failed(failure: Any) -> None:
+        outcome["code"] = 1
+        if failure.check(CannotListenError):
+            fault = failure.value
+            log.error("cannot listen on %s:%s: %s", fault.interface, fault.port, fault.socketError)
+        elif failure.check(ConfigurationError):
+            log.error("%s", failure.value)
+        else:
+            log.error("the broker cannot start: %s", failure.getTraceback())
+        reactor.stop()
+
+    def started(_: object) -> None:
+        service.garbage.start()
+        log.info("stompring %s is ready", configuration.name)
+
+    def begin() -> None:
+        service.start_listening().addCallbacks(started, failed)
+
+    reactor.callWhenRunning(begin)
+    reactor.addSystemEventTrigger("before", "shutdown", _goodbye(service, reactor))
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(service.reload))
+    reactor.run()
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # asked twice, it must not be killed on the last few milliseconds
+        signal.signal(number, signal.SIG_IGN)
+    return outcome["code"]
+
+
+#: Seconds that clients get to take their last frames when the broker stops.
+GOODBYE = 0.5
+
+
+def _goodbye(service: BrokerService, reactor: Any) -> Callable[[], Deferred[Any]]:
+    def stop() -> Deferred[Any]:
+        for number in (signal.SIGINT, signal.SIGTERM):  # it is stopping: asked again it must not die half-way
+            signal.signal(number, signal.SIG_IGN)
+        log.info("stopping: %d connections are told", len(service.connections))
+        waited: Deferred[Any] = Deferred()
+        stopped = service.stop_listening()
+
+        def poll(left: float) -> None:
+            if not len(service.connections) or left <= 0:
+                log.info("stopped")
+                waited.callback(None)
+            else:
+                reactor.callLater(0.01, poll, left - 0.01)
+
+        stopped.addBoth(lambda _: poll(GOODBYE))
+        return waited
+
+    return stop

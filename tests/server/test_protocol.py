@@ -1,0 +1,177 @@
+"""The shell around a session, on a transport in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import TestCase
+
+from stompring.broker.broker import Broker
+from stompring.server.factory import Connections, StompFactory
+from stompring.server.protocol import LINGER, StompProtocol
+from stompring.session.connect import Anonymous
+from stompring.session.outbox import Outgoing
+from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy, StompAcceptor
+
+from ..session.conversation import frame, parse
+from .transport import TcpTransport
+
+CONNECT = frame("CONNECT", accept_version="1.2", host="/")
+
+
+class ProtocolTest(TestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(1_000_000)
+        entries = (
+            AddressSettingEntry("full", {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK}),
+            AddressSettingEntry("#", {"auto_delete_queues": False}),
+        )
+        self.broker = Broker(BrokerConfiguration(address_settings=entries), self.clock)
+        self.connections = Connections(1)
+        self.factory = self.make_factory()
+
+    def make_factory(self, **options: Any) -> StompFactory:
+        acceptor = StompAcceptor("stomp", "127.0.0.1", 0, anycast_prefix=("/queue/",), **options)
+        outgoing = Outgoing(self.broker.clock)
+        return StompFactory(self.broker, acceptor, Anonymous(), self.connections, outgoing, self.clock)
+
+    def connect(
+        self, data: bytes = CONNECT, factory: StompFactory | None = None
+    ) -> tuple[StompProtocol, TcpTransport]:
+        protocol = (factory or self.factory).buildProtocol(None)
+        transport = TcpTransport(self.clock)
+        transport.protocol = protocol
+        protocol.makeConnection(transport)
+        if data:
+            protocol.dataReceived(data)
+            transport.clear()
+        return protocol, transport
+
+    def said(self, transport: TcpTransport) -> list[str]:
+        commands = [got.command for got in parse(transport.value())]
+        transport.clear()
+        return commands
+
+    def test_a_conversation(self) -> None:
+        protocol, transport = self.connect(b"")
+        protocol.dataReceived(CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+        protocol.dataReceived(frame("SEND", b"x", destination="/queue/q"))
+        self.assertEqual(self.said(transport), ["CONNECTED", "MESSAGE"])
+        protocol.dataReceived(frame("DISCONNECT", receipt="bye"))
+        self.assertEqual(self.said(transport), ["RECEIPT"])
+        self.clock.advance(0)
+        self.assertFalse(transport.connected)
+        self.assertEqual(len(self.connections), 0)
+        self.assertEqual(self.clock.calls, [])
+
+    def test_connections_are_counted(self) -> None:
+        _, first = self.connect()
+        self.connect()
+        self.assertEqual((len(self.connections), self.connections.total), (2, 2))
+        self.assertEqual(len({session.number for session in self.connections}), 2)
+        first.hang_up()
+        self.assertEqual((len(self.connections), self.connections.total), (1, 2))
+
+    def test_more_connections_than_allowed(self) -> None:
+        factory = self.make_factory(connections_allowed=1)
+        _, first = self.connect(factory=factory)
+        _, second = self.connect(b"", factory)
+        (error,) = parse(second.value())
+        self.assertIn("More than 1 connections", error["message"])
+        self.clock.advance(0)
+        self.assertFalse(second.connected)
+        first.hang_up()
+        _, third = self.connect(factory=factory)
+        self.assertTrue(third.connected)
+
+    def test_no_connect_in_time(self) -> None:
+        _, transport = self.connect(b"")
+        self.clock.advance(9)
+        self.assertTrue(transport.connected)
+        self.clock.advance(1)
+        (error,) = parse(transport.value())
+        self.assertIn("handshake-timeout", error["message"])
+        self.clock.advance(0)
+        self.assertFalse(transport.connected)
+
+    def test_who_has_connected_may_take_its_time(self) -> None:
+        _, transport = self.connect()
+        self.clock.advance(3600)
+        self.assertTrue(transport.connected)
+
+    def test_a_client_that_does_not_take_its_last_frames(self) -> None:
+        protocol, transport = self.connect()
+        transport.loseConnection = lambda: None  # type: ignore[method-assign]
+        protocol.dataReceived(frame("DISCONNECT"))
+        self.clock.advance(LINGER - 1)
+        self.assertFalse(transport.aborted)
+        self.clock.advance(1)
+        self.assertTrue(transport.aborted)
+
+    def test_a_slow_socket_is_spared(self) -> None:
+        consumer, transport = self.connect()
+        producer, _ = self.connect()
+        consumer.dataReceived(frame("SUBSCRIBE", destination="/queue/q", id="1"))
+        consumer.pauseProducing()
+        for _ in range(30):
+            producer.dataReceived(frame("SEND", b"x" * 100_000, destination="/queue/q"))
+        sent = len(self.said(transport))
+        self.assertTrue(10 <= sent < 12)
+        self.assertEqual(self.broker.directory.queue("q").count, 30 - sent)
+        consumer.resumeProducing()
+        self.clock.advance(0)
+        self.assertEqual(len(self.said(transport)), 30 - sent)
+
+    def test_a_blocked_producer_is_not_read(self) -> None:
+        producer, transport = self.connect()
+        producer.dataReceived(frame("SEND", destination="/queue/full") * 2)
+        self.assertEqual(transport.producerState, "paused")
+        self.broker.directory.queue("full").purge()
+        self.clock.advance(0)
+        self.assertEqual(transport.producerState, "producing")
+
+    def test_what_a_lost_connection_had_comes_back(self) -> None:
+        consumer, transport = self.connect()
+        consumer.dataReceived(
+            frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
+            + frame("SEND", destination="/queue/q")
+        )
+        queue = self.broker.directory.queue("q")
+        self.assertEqual((queue.count, queue.delivering), (0, 1))
+        transport.hang_up()
+        self.assertEqual((queue.count, queue.delivering), (1, 0))
+
+    def test_a_message_to_another_connection_is_written_in_the_same_read(self) -> None:
+        consumer, transport = self.connect()
+        consumer.dataReceived(frame("SUBSCRIBE", destination="/queue/q", id="1"))
+        producer, _ = self.connect()
+        producer.dataReceived(frame("SEND", destination="/queue/q"))
+        self.assertEqual(self.said(transport), ["MESSAGE"])
+
+    def test_a_scheduled_message_is_written_by_itself(self) -> None:
+        consumer, transport = self.connect()
+        consumer.dataReceived(
+            frame("SUBSCRIBE", destination="/queue/q", id="1")
+            + frame("SEND", destination="/queue/q", AMQ_SCHEDULED_DELAY=1000)
+        )
+        self.clock.advance(0.5)
+        self.assertEqual(self.said(transport), [])
+        self.clock.advance(0.75)
+        self.clock.advance(0)
+        self.assertEqual(self.said(transport), ["MESSAGE"])
+
+    def test_a_bug_of_ours_closes_only_the_connection_it_happened_on(self) -> None:
+        protocol, transport = self.connect()
+        other, _ = self.connect()
+        self.patch(self.broker.provision, "address_for_send", lambda *_: 1 / 0)
+        with self.assertLogs("stompring", "ERROR") as logged:
+            protocol.dataReceived(frame("SEND", destination="/queue/new", receipt="r"))
+        self.assertIn("ZeroDivisionError", "".join(logged.output))
+        (error,) = parse(transport.value())
+        self.assertIn("Internal error", error["message"])
+        self.clock.advance(0)
+        self.assertFalse(transport.connected)
+        assert other.session is not None
+        self.assertFalse(other.session.closed)
