@@ -1,0 +1,1 @@
+"""The command ``stompring``: one click command per file."""

@@ -1,0 +1,71 @@
+"""``stompring check-config FILE…``: whether a broker.xml would be taken, and what it says in short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from stompring.errors import ConfigurationError
+from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
+
+
+@click.command("check-config")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+@click.pass_context
+def check_config(context: click.Context, files: tuple[str, ...]) -> None:
+    """Say what is wrong with each FILE, or what it configures.
+
+    Everything wrong with a file is told at once, as FILE:LINE: what. The exit status is 1 where anything is wrong.
+    """
+    refused = 0
+    for file in files:
+        try:
+            configuration = read_broker_xml(file)
+        except ConfigurationError as error:
+            refused += 1
+            click.echo(str(error), err=True)
+        else:
+            click.echo(f"{file}: ok")
+            for line in summary(configuration):
+                click.echo(f"  {line}")
+    if refused:
+        context.exit(1)
+
+
+def summary(configuration: BrokerConfiguration) -> Iterator[str]:
+    """A few lines about what is configured, for people."""
+    for stomp in configuration.stomp_acceptors:
+        yield f"STOMP on {_listener('tcp', stomp)}"
+    for http in configuration.http_acceptors:
+        yield f"HTTP on {_listener('http', http)}"
+    if not configuration.stomp_acceptors and not configuration.http_acceptors:
+        yield "no listener"
+    yield f"security {_security(configuration)}"
+    queues = [queue for address in configuration.addresses for queue in address.queues]
+    yield ", ".join(
+        (
+            _count(len(configuration.addresses), "address", "addresses"),
+            _count(len(queues), "queue", "queues"),
+            _count(len(configuration.address_settings), "address-setting", "address-settings"),
+        )
+    )
+
+
+def _listener(scheme: str, acceptor: StompAcceptor | HttpAcceptor) -> str:
+    host = f"[{acceptor.host}]" if ":" in acceptor.host else acceptor.host
+    return f"{scheme}://{host}:{acceptor.port or '(any)'}"
+
+
+def _security(configuration: BrokerConfiguration) -> str:
+    file = configuration.users_file
+    if not configuration.security_enabled or file is None:
+        return "off"
+    missing = "" if Path(file).exists() else " (not there yet: make it with 'stompring user add')"
+    return f"on, users in {file}{missing}"
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"

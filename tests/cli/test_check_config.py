@@ -1,0 +1,91 @@
+"""``stompring check-config``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from stompring.cli.check_config import check_config
+
+GOOD = b"""<configuration><core>
+<security-enabled>false</security-enabled>
+<acceptors>
+<acceptor name="a">tcp://127.0.0.1:61613</acceptor>
+<acceptor name="b">http://[::1]:0</acceptor>
+</acceptors>
+<address-settings><address-setting match="#"/></address-settings>
+<addresses><address name="a"><anycast><queue name="q"/><queue name="r"/></anycast></address></addresses>
+</core></configuration>"""
+
+BAD = b"""<configuration><core>
+<nmae>x</nmae>
+<global-max-size>0</global-max-size>
+</core></configuration>"""
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> str:
+    (tmp_path / "good.xml").write_bytes(GOOD)
+    return str(tmp_path / "good.xml")
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> str:
+    (tmp_path / "bad.xml").write_bytes(BAD)
+    return str(tmp_path / "bad.xml")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(check_config, arguments)
+
+
+def test_a_good_file_is_summed_up(good: str) -> None:
+    result = run(good)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert result.stdout.splitlines() == [
+        f"{good}: ok",
+        "  STOMP on tcp://127.0.0.1:61613",
+        "  HTTP on http://[::1]:(any)",
+        "  security off",
+        "  1 address, 2 queues, 1 address-setting",
+    ]
+
+
+def test_all_faults_of_a_bad_file_are_told(bad: str) -> None:
+    result = run(bad)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        f"{bad}:2: unknown element <nmae> in <core>; did you mean 'name'?",
+        f"{bad}:3: <global-max-size> is '0': must be -1 (no limit) or at least 1; "
+        "0 would let no message in; use -1 for no limit",
+    ]
+
+
+def test_one_bad_file_does_not_stop_the_others(good: str, bad: str, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.xml")
+    result = run(bad, missing, good)
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{good}: ok")
+    assert f"{missing}: cannot be read: No such file or directory" in result.stderr
+    assert f"{bad}:2: " in result.stderr
+
+
+def test_a_users_file_is_named_and_looked_for(tmp_path: Path) -> None:
+    path = tmp_path / "broker.xml"
+    path.write_bytes(b"<configuration><core/></configuration>")
+    users = tmp_path / "users.properties"
+    assert run(str(path)).stdout.splitlines()[1:] == [
+        "  no listener",
+        f"  security on, users in {users} (not there yet: make it with 'stompring user add')",
+        "  0 addresses, 0 queues, 0 address-settings",
+    ]
+    users.touch()
+    assert f"  security on, users in {users}\n" in run(str(path)).stdout
+
+
+def test_a_file_must_be_named() -> None:
+    assert run().exit_code == 2

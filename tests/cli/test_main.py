@@ -1,0 +1,91 @@
+"""The command as a whole: what it lists, how it fails, and that it starts without loading the reactor."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from stompring import __version__
+from stompring.cli.main import main
+from stompring.errors import ConfigurationError
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(main, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"stompring, version {__version__}\n")
+
+
+def test_help_names_every_command_with_what_it_does() -> None:
+    result = CliRunner().invoke(main, ["--help"])
+    assert result.exit_code == 0
+    for name, command in main.commands.items():
+        assert name in result.output
+        assert command.help, f"{name} has no help text"
+
+
+def all_commands(group: click.Group, *path: str) -> list[list[str]]:
+    found = []
+    for name, command in group.commands.items():
+        found.append([*path, name])
+        if isinstance(command, click.Group):
+            found += all_commands(command, *path, name)
+    return found
+
+
+@pytest.mark.parametrize("path", all_commands(main), ids=" ".join)
+def test_every_command_and_option_has_a_help_text(path: list[str]) -> None:
+    result = CliRunner().invoke(main, [*path, "--help"])
+    assert result.exit_code == 0
+    command: click.Command = main
+    for name in path:
+        assert isinstance(command, click.Group)
+        command = command.commands[name]
+    assert command.help
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{parameter.name} has no help text"
+
+
+def test_a_wrong_configuration_is_a_message_and_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def fails() -> None:
+        raise ConfigurationError("no such thing", "broker.xml", 7)
+
+    monkeypatch.setitem(main.commands, "fails", fails)
+    result = CliRunner().invoke(main, ["fails"])
+    assert result.exit_code == 1
+    assert result.stderr == "Error: broker.xml:7: no such thing\n"
+    assert result.stdout == ""
+
+
+def test_any_other_exception_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(main.commands, "fails", fails)
+    assert isinstance(CliRunner().invoke(main, ["fails"]).exception, ZeroDivisionError)
+
+
+def test_python_m_is_the_same_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "stompring"]
+    shown = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert shown.startswith("Usage: stompring [OPTIONS] COMMAND")
+    failed = subprocess.run(
+        [*command, "check-config", str(tmp_path / "absent.xml")], capture_output=True, text=True, check=False
+    )
+    assert failed.returncode == 1
+    assert "absent.xml" in failed.stderr and "Traceback" not in failed.stderr
+
+
+def test_the_reactor_is_loaded_by_run_alone() -> None:
+    script = (
+        "import sys, stompring.cli.main; print([name for name in sys.modules if name.startswith('twisted')])"
+    )
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output == "[]\n"

@@ -1,0 +1,211 @@
+"""``stompring user add|rm|list``, by a users file and by a broker.xml that names one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from stompring.cli.main import main
+from stompring.security import users_file
+from stompring.security.users import Users
+
+from ..security.hashers import QUICK
+
+BROKER_XML = """<configuration><core>
+  <persistence-enabled>false</persistence-enabled>
+  <security-enabled>{secure}</security-enabled>
+  {users}
+</core></configuration>
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cheap hashes for everything that edits here."""
+
+    def put_quickly(edit: users_file.UsersEdit, name: str, password: str) -> None:
+        edit._hasher = QUICK
+        put(edit, name, password)
+
+    put = users_file.UsersEdit.put
+    monkeypatch.setattr(users_file.UsersEdit, "put", put_quickly)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "users.properties"
+
+
+def user(*arguments: str | Path, typed: str = "") -> Result:
+    return CliRunner().invoke(main, ["user", *map(str, arguments)], input=typed)
+
+
+def add(path: Path, name: str, password: str) -> None:
+    assert user("add", name, "--password-stdin", "--users", path, typed=password).exit_code == 0
+
+
+def test_add_asks_twice_and_shows_nothing(path: Path) -> None:
+    result = user("add", "ada", "--users", path, typed="lovelace\nlovelace\n")
+    assert result.exit_code == 0
+    assert "Password of ada:" in result.output and f"user 'ada' is in {path}" in result.output
+    assert "lovelace" not in result.output
+    assert Users(path).verify("ada", "lovelace")
+
+
+def test_add_asks_again_when_the_answers_differ_or_cannot_be(path: Path) -> None:
+    result = user("add", "ada", "--users", path, typed="one\ntwo\nthree\nthree\n")
+    assert result.exit_code == 0
+    assert "do not match" in result.output
+    assert Users(path).verify("ada", "three")
+
+
+def test_add_writes_nothing_when_the_question_is_left(path: Path) -> None:
+    assert user("add", "ada", "--users", path, typed="lovelace\n").exit_code == 1
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "password"),
+    [
+        ("lovelace", "lovelace"),
+        ("lovelace\n", "lovelace"),
+        ("lovelace\r\n", "lovelace"),
+        ("  two words ", "  two words "),
+    ],
+)
+def test_add_takes_the_password_from_standard_input(path: Path, typed: str, password: str) -> None:
+    result = user("add", "ada", "--password-stdin", "--users", path, typed=typed)
+    assert result.exit_code == 0
+    assert "Password of" not in result.output
+    assert Users(path).verify("ada", password)
+
+
+@pytest.mark.parametrize(("typed", "reason"), [("", "empty"), ("\n", "empty"), ("one\ntwo\n", "line end")])
+def test_a_password_on_standard_input_that_cannot_be_is_refused(path: Path, typed: str, reason: str) -> None:
+    result = user("add", "ada", "--password-stdin", "--users", path, typed=typed)
+    assert result.exit_code == 1
+    assert "on standard input: a password cannot" in result.stderr and reason in result.stderr
+    assert not path.exists()
+
+
+def test_a_password_on_standard_input_must_be_text(path: Path) -> None:
+    arguments = ["user", "add", "ada", "--password-stdin", "--users", str(path)]
+    result = CliRunner().invoke(main, arguments, input=b"l\xf6velace\n")
+    assert result.exit_code == 1
+    assert "not UTF-8" in result.stderr
+    assert not path.exists()
+
+
+def test_the_password_cannot_be_an_argument(path: Path) -> None:
+    assert user("add", "ada", "lovelace", "--users", path).exit_code == 2
+    assert user("add", "ada", "--password", "lovelace", "--users", path).exit_code == 2
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["", " ada", "ada ", "a=b", "#ada", "a\nb"])
+@pytest.mark.parametrize("command", ["add", "rm"])
+def test_names_that_cannot_be_are_refused(path: Path, command: str, name: str) -> None:
+    result = user(command, "--users", path, "--", name)
+    assert result.exit_code == 2
+    assert "user name" in result.stderr
+    assert not path.exists()
+
+
+def test_a_user_who_is_there_is_replaced_only_when_asked_for(path: Path) -> None:
+    add(path, "ada", "first")
+    result = user("add", "ada", "--users", path)  # no input: it must not come to the question
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: user 'ada' is already in {path}; --replace gives them a new password\n"
+    assert Users(path).verify("ada", "first")
+    assert user("add", "ada", "--replace", "--password-stdin", "--users", path, typed="second").exit_code == 0
+    assert Users(path).verify("ada", "second")
+    assert Users(path).names() == ["ada"]
+
+
+def test_rm(path: Path) -> None:
+    add(path, "ada", "x")
+    add(path, "grace", "y")
+    result = user("rm", "ada", "--users", path)
+    assert (result.exit_code, result.output) == (0, f"user 'ada' is no longer in {path}\n")
+    assert Users(path).names() == ["grace"]
+    result = user("rm", "ada", "--users", path)
+    assert (result.exit_code, result.stderr) == (1, f"Error: there is no user 'ada' in {path}\n")
+
+
+def test_list_prints_names_and_nothing_else(path: Path) -> None:
+    add(path, "grace", "x")
+    add(path, "ada", "y")
+    result = user("list", "--users", path)
+    assert (result.exit_code, result.stdout) == (0, "grace\nada\n")
+    assert "the hash of 'ada' is not of today's strength" in result.stderr  # QUICK is weak indeed
+
+
+@pytest.mark.parametrize("command", [["list"], ["rm", "ada"]])
+def test_a_missing_file_is_an_error_with_what_to_do(path: Path, command: list[str]) -> None:
+    result = user(*command, "--users", path)
+    assert result.exit_code == 1
+    assert "No such file or directory; make one with: stompring user add NAME" in result.stderr
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("command", [["list"], ["rm", "ada"], ["add", "ada", "--password-stdin"]])
+def test_a_fault_in_the_file_is_told_with_its_line(path: Path, command: list[str]) -> None:
+    path.write_text("# users\nada = lovelace\n")
+    result = user(*command, "--users", path, typed="x")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {path}:2: what is given for user 'ada' is not an argon2 hash")
+    assert path.read_text() == "# users\nada = lovelace\n"
+
+
+def test_the_broker_xml_says_where_the_users_are(path: Path) -> None:
+    config = path.parent / "elsewhere" / "broker.xml"
+    config.parent.mkdir()
+    config.write_text(BROKER_XML.format(secure="true", users="<users-file>people</users-file>"))
+    result = user("add", "ada", "--password-stdin", "--config", config, typed="lovelace")
+    assert result.exit_code == 0, result.output
+    assert Users(config.parent / "people").names() == ["ada"]
+    assert user("list", "--config", config).stdout == "ada\n"
+
+
+def test_the_default_broker_xml_is_asked_when_no_option_is_given(path: Path) -> None:
+    assert "--config FILE" in user("list").stderr
+    config = path.parent / "config" / "broker.xml"
+    config.parent.mkdir()
+    config.write_text(BROKER_XML.format(secure="true", users="<users-file>people</users-file>"))
+    add(config.with_name("people"), "ada", "x")
+    assert user("list").stdout == "ada\n"
+
+
+def test_security_off_without_a_users_file_is_told_with_what_to_do(path: Path) -> None:
+    config = path.with_name("broker.xml")
+    config.write_text(BROKER_XML.format(secure="false", users=""))
+    result = user("list", "--config", config)
+    assert result.exit_code == 1
+    assert f"{config}: it switches security off and names no users file" in result.stderr
+    assert "<security-enabled>" in result.stderr and "--users FILE" in result.stderr
+
+
+def test_users_may_be_added_before_security_is_switched_on(path: Path) -> None:
+    config = path.with_name("broker.xml")
+    config.write_text(BROKER_XML.format(secure="false", users="<users-file>people</users-file>"))
+    result = user("add", "ada", "--password-stdin", "--config", config, typed="x")
+    assert result.exit_code == 0
+    assert f"security is off in {config}" in result.stderr
+    assert Users(path.with_name("people")).names() == ["ada"]
+
+
+def test_config_and_users_exclude_each_other(path: Path) -> None:
+    result = user("list", "--config", "broker.xml", "--users", path)
+    assert result.exit_code == 2
+    assert "exclude each other" in result.stderr
+
+
+def test_a_broken_broker_xml_is_told_with_its_line(path: Path) -> None:
+    config = path.with_name("broker.xml")
+    config.write_text("<configuration>\n<kore/></configuration>")
+    result = user("list", "--config", config)
+    assert result.exit_code == 1
+    assert f"{config}:2: " in result.stderr
