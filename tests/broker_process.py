@@ -1,0 +1,134 @@
+"""A real broker in a process of its own, as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+#: Seconds that anything may take that ought to happen at once. Generous: test machines are slow and shared.
+PATIENCE = 30.0
+
+ROOT = Path(__file__).resolve().parent.parent
+LISTENS = re.compile(r"listens on \S+:(\d+) \(acceptor (\S+)\)")
+
+
+class BrokerProcess:
+    """``stompring run`` with its log. Use as a context manager: leaving it stops the broker and looks for faults."""
+
+    def __init__(self, config: Path) -> None:
+        self.config = config
+        self.ports: dict[str, int] = {}
+        self._lines: list[str] = []
+        self._changed = threading.Condition()
+        self._ended = False
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "stompring", "run", "--config", str(config)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+        )
+        self._reader = threading.Thread(target=self._read, name="broker log", daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> BrokerProcess:
+        try:
+            self.wait_for_log("is ready")
+        except BaseException:
+            self._process.kill()
+            raise
+        for line in self.log:
+            if found := LISTENS.search(line):
+                self.ports[found[2]] = int(found[1])
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._process.poll() is None or exception[0] is None:
+            self.stop()
+
+    @property
+    def port(self) -> int:
+        """Where it speaks STOMP."""
+        return self.ports["stomp"]
+
+    @property
+    def http_port(self) -> int:
+        """Where it answers HTTP."""
+        return self.ports["http"]
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    # ---- the log
+
+    @property
+    def log(self) -> list[str]:
+        """Every line so far."""
+        with self._changed:
+            return list(self._lines)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._changed:
+                self._lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def wait_for_log(self, pattern: str, after: int = 0) -> str:
+        """The first line from number ``after`` on in which the regular expression is found."""
+        deadline = time.monotonic() + PATIENCE
+        at = after
+        with self._changed:
+            while True:
+                for line in self._lines[at:]:
+                    if re.search(pattern, line):
+                        return line
+                at = max(after, len(self._lines))
+                left = deadline - time.monotonic()
+                if self._ended or left <= 0:
+                    why = "the broker has ended" if self._ended else "time is over"
+                    raise AssertionError(
+                        f"no log line matches {pattern!r}; {why}:\n" + "\n".join(self._lines)
+                    )
+                self._changed.wait(left)
+
+    # ---- signals
+
+    def reload(self, document: str | None = None) -> str:
+        """Write another broker.xml where one is given, send SIGHUP, and return the log line that tells the outcome."""
+        if document is not None:
+            self.config.write_text(document, encoding="utf-8")
+        seen = len(self.log)
+        self._process.send_signal(signal.SIGHUP)
+        return self.wait_for_log(r"configuration (is not )?reloaded", after=seen)
+
+    def terminate(self, number: int = signal.SIGTERM) -> None:
+        """Ask it to stop, without waiting."""
+        self._process.send_signal(number)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Stop it and fail where the exit code is not 0 or the log tells of a fault of the broker's own."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        try:
+            code = self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise AssertionError("the broker does not stop:\n" + "\n".join(self.log[-50:])) from None
+        self._reader.join(PATIENCE)
+        log = "\n".join(self.log)
+        assert "Traceback" not in log and "Internal error" not in log, log
+        assert code == 0, f"exit code {code}:\n{log}"

@@ -1,0 +1,111 @@
+"""What clients of Artemis and ActiveMQ have come to count on beyond the specification, one test for each."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..broker_document import anycast
+from ..conftest import Connect
+from ..management import Management
+
+
+@pytest.mark.parametrize("host", [None, "", "localhost", "no.such.host", "/", "größe"])
+def test_host_may_be_anything_or_missing(connect: Connect, version: str, host: str | None) -> None:
+    client = connect(version, greet=False)
+    client.send("CONNECT", {"accept-version": version, **({} if host is None else {"host": host})})
+    client.expect("CONNECTED", version=version)
+
+
+def test_unknown_headers_are_tolerated_everywhere(connect: Connect, version: str, name: str) -> None:
+    client = connect(version, greet=False)
+    strange = {"x-strange": "1", "exclusive": "true", "activemq.retroactive": "true", "priority": "5"}
+    client.send("CONNECT", {"accept-version": version, "host": "h", **strange})
+    client.expect("CONNECTED")
+    client.ask("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "ack": "client", **strange})
+    client.ask("BEGIN", {"transaction": "t", **strange})
+    client.ask("COMMIT", {"transaction": "t", **strange})
+    client.put(f"/queue/{name}", "x", **strange)
+    client.ask("ACK", {**client.reference(client.message("x")), **strange})
+    client.ask("UNSUBSCRIBE", {"id": "1", **strange})
+    client.ask("DISCONNECT", strange)
+
+
+@pytest.mark.broker(parameters="disableStompServerHeader=true")
+def test_the_server_header_can_be_left_out(connect: Connect, version: str) -> None:
+    connected = connect(version).connected
+    assert connected is not None and connected.get("server") is None
+
+
+def test_one_message_has_an_id_of_its_own_in_each_subscription(connect: Connect, name: str) -> None:
+    client = connect()
+    client.subscribe(f"/topic/{name}", id="1")
+    client.subscribe(f"/topic/{name}", id="2")
+    client.put(f"/topic/{name}", "x")
+    first, second = client.messages("x", "x")
+    assert first["message-id"] != second["message-id"]
+    assert first["ack"] != second["ack"]
+    client.answer("ACK", first)
+    client.answer("ACK", second)
+
+
+def test_a_disconnected_topic_subscriber_gets_nothing_until_it_subscribes_again(
+    connect: Connect, name: str
+) -> None:
+    client = connect()
+    client.subscribe(f"/topic/{name}", ack="auto")
+    client.disconnect()
+    client = connect()
+    client.put(f"/topic/{name}", "missed")
+    client.nothing()
+    client.subscribe(f"/topic/{name}", ack="auto")
+    client.put(f"/topic/{name}", "seen")
+    client.message("seen")
+
+
+def test_a_bad_selector_makes_nothing(connect: Connect, name: str, management: Management) -> None:
+    client = connect()
+    client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "selector": "a >"})
+    client.error("Invalid selector", "a >")
+    management.gone(name)
+
+
+def test_two_connections_with_one_client_id_are_allowed(connect: Connect, name: str) -> None:
+    for client in (connect(client_id=name), connect(client_id=name)):
+        client.nothing()
+
+
+def test_a_durable_name_on_a_queue_means_nothing(connect: Connect, name: str, management: Management) -> None:
+    client = connect(client_id=name)
+    client.subscribe(f"/queue/{name}", ack="auto", durable_subscription_name="d")
+    client.put(f"/queue/{name}", "x")
+    client.message("x")
+    management.gone(f"{name}.d")
+
+
+def test_persistent_messages_are_marked_so(connect: Connect, version: str, name: str) -> None:
+    client = connect(version)
+    client.subscribe(name, ack="auto")
+    client.put(name, "1", persistent="true")
+    client.put(name, "2", persistent="false")
+    client.put(name, "3")
+    assert [message["persistent"] for message in client.messages("1", "2", "3")] == ["true", "false", "false"]
+
+
+@pytest.mark.broker(addresses=anycast("lvq", 'non-destructive="true"'))
+def test_a_non_destructive_queue_shows_all_to_each(connect: Connect) -> None:
+    client = connect()
+    client.put("lvq", "1", "2")
+    for reader in ("a", "b"):
+        client.subscribe("lvq", id=reader)
+        for message in client.messages("1", "2"):
+            client.answer("ACK", message)
+        client.nothing()
+        client.ask("UNSUBSCRIBE", {"id": reader})
+
+
+def test_a_thousand_subscriptions_on_one_connection(connect: Connect, name: str) -> None:
+    client = connect()
+    for n in range(1000):
+        client.send("SUBSCRIBE", {"destination": f"/topic/{name}", "id": str(n)})
+    client.put(f"/topic/{name}", "to each")
+    assert len({client.message("to each")["subscription"] for _ in range(1000)}) == 1000

@@ -1,0 +1,187 @@
+"""ERROR frames: each says which rule, header or name, answers the receipt, and is the last frame."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..conftest import Connect
+
+REFUSED = [
+    ("SEND", {}, ["SEND", "destination"]),
+    ("SUBSCRIBE", {"id": "1"}, ["SUBSCRIBE", "destination"]),
+    (
+        "SUBSCRIBE",
+        {"id": "1", "destination": "/queue/x", "ack": "sometimes"},
+        ["ack", "client-individual", "sometimes"],
+    ),
+    ("SUBSCRIBE", {"id": "1", "destination": "/queue/x", "selector": "a = "}, ["selector"]),
+    ("SUBSCRIBE", {"id": "1", "destination": "/queue/x", "selector": " "}, ["selector"]),
+    ("SUBSCRIBE", {"id": "1", "destination": "/queue/x", "prefetch-count": "0"}, ["prefetch-count", "0"]),
+    (
+        "SUBSCRIBE",
+        {"id": "1", "destination": "/queue/x", "prefetch-count": "many"},
+        ["prefetch-count", "many"],
+    ),
+    (
+        "SUBSCRIBE",
+        {"id": "1", "destination": "/queue/x", "consumer-window-size": "-3"},
+        ["consumer-window-size", "-3"],
+    ),
+    (
+        "SUBSCRIBE",
+        {"id": "1", "destination": "/topic/x", "durable-subscription-name": "d"},
+        ["client-id", "d"],
+    ),
+    ("SUBSCRIBE", {"id": "1", "destination": "/queue/q::"}, ["q::"]),
+    ("SUBSCRIBE", {"id": "1", "destination": "/queue/"}, ["destination", "/queue/"]),
+    ("SUBSCRIBE", {"id": "1", "destination": "x", "subscription-type": "BOTH"}, ["ANYCAST", "BOTH"]),
+    ("SUBSCRIBE", {"id": "1", "destination": "::nowhere"}, ["nowhere", "does not exist"]),
+    ("SEND", {"destination": "/queue/"}, ["/queue/"]),
+    ("SEND", {"destination": "::"}, ["::"]),
+    ("SEND", {"destination": "x", "destination-type": "anycast"}, ["ANYCAST", "MULTICAST", "anycast"]),
+    ("SEND", {"destination": "/queue/x", "AMQ_SCHEDULED_DELAY": "later"}, ["AMQ_SCHEDULED_DELAY", "later"]),
+    ("SEND", {"destination": "/queue/x", "AMQ_SCHEDULED_TIME": "noon"}, ["AMQ_SCHEDULED_TIME", "noon"]),
+    ("SEND", {"destination": "/queue/x", "AMQ_SCHEDULED_CRON": "* * *"}, ["AMQ_SCHEDULED_CRON", "* * *"]),
+    (
+        "SEND",
+        {"destination": "/queue/x", "AMQ_SCHEDULED_REPEAT": "3"},
+        ["AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_PERIOD"],
+    ),
+    ("SEND", {"destination": "/queue/x", "transaction": "unknown"}, ["unknown", "transaction"]),
+    ("ACK", {}, ["ACK"]),
+    ("ACK", {"id": "99-99", "message-id": "99-99", "subscription": "1"}, ["99-99"]),
+    ("ACK", {"id": "someother", "message-id": "someother", "subscription": "1"}, ["someother"]),
+    ("NACK", {}, ["NACK"]),
+    ("NACK", {"id": "1-", "message-id": "1-", "subscription": "1"}, ["1-"]),
+    ("BEGIN", {}, ["BEGIN", "transaction"]),
+    ("COMMIT", {}, ["COMMIT", "transaction"]),
+    ("ABORT", {}, ["ABORT", "transaction"]),
+    ("COMMIT", {"transaction": "never"}, ["COMMIT", "never"]),
+    ("ABORT", {"transaction": "never"}, ["ABORT", "never"]),
+    ("UNSUBSCRIBE", {}, ["UNSUBSCRIBE", "id"]),
+    ("UNSUBSCRIBE", {"id": "nobody"}, ["nobody"]),
+    ("DANCE", {}, ["DANCE"]),
+    ("send", {"destination": "/queue/x"}, ["send"]),
+    ("MESSAGE", {}, ["MESSAGE"]),
+    ("RECEIPT", {}, ["RECEIPT"]),
+]
+
+
+@pytest.mark.parametrize(("command", "headers", "words"), REFUSED)
+def test_an_error_says_why_answers_the_receipt_and_closes(
+    connect: Connect, version: str, command: str, headers: dict[str, str], words: list[str]
+) -> None:
+    client = connect(version)
+    client.send(command, {**headers, "receipt": "asked"}, b"body")
+    error = client.error(*words, receipt="asked")
+    assert error["content-type"].startswith("text/plain")
+    assert "\n" not in error["message"]
+
+
+def test_without_receipt_there_is_no_receipt_id(connect: Connect, version: str) -> None:
+    client = connect(version)
+    client.send("UNSUBSCRIBE", {"id": "nobody"})
+    client.error("nobody", receipt=None)
+
+
+def test_nothing_behind_an_error_is_done(connect: Connect, version: str, name: str) -> None:
+    client = connect(version)
+    client.put(f"/queue/{name}", "before")
+    client.raw(f"UNSUBSCRIBE\nid:nobody\n\n\0SEND\ndestination:/queue/{name}\n\nafter\0".encode())
+    client.error("nobody")
+    reader = connect()
+    reader.subscribe(f"/queue/{name}", ack="auto")
+    reader.message("before")
+    reader.nothing()
+
+
+def test_an_error_leaves_other_connections_alone(connect: Connect, name: str) -> None:
+    other = connect()
+    other.subscribe(f"/queue/{name}", ack="auto")
+    client = connect()
+    client.send("ABORT")
+    client.error()
+    other.put(f"/queue/{name}", "still served")
+    other.message("still served")
+
+
+def test_what_came_before_an_error_in_the_same_write_was_done(connect: Connect, name: str) -> None:
+    client = connect()
+    client.raw(f"SEND\ndestination:/queue/{name}\nreceipt:1\n\nkept\0ABORT\n\n\0".encode())
+    client.expect("RECEIPT", receipt_id="1")
+    client.error("ABORT")
+    reader = connect()
+    reader.subscribe(f"/queue/{name}", ack="auto")
+    reader.message("kept")
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_subscribe_needs_an_id_since_1_1(connect: Connect, version: str) -> None:
+    client = connect(version)
+    client.send("SUBSCRIBE", {"destination": "/queue/x", "receipt": "r"})
+    client.error("SUBSCRIBE", "id", receipt="r")
+
+
+def test_an_id_may_be_used_once(connect: Connect, version: str, name: str) -> None:
+    client = connect(version)
+    client.subscribe(f"/queue/{name}", id="same")
+    client.send("SUBSCRIBE", {"destination": f"/queue/{name}.other", "id": "same", "receipt": "r"})
+    client.error("same", receipt="r")
+
+
+def test_an_id_is_free_again_after_unsubscribe(connect: Connect, version: str, name: str) -> None:
+    client = connect(version)
+    for _ in range(3):
+        client.subscribe(f"/queue/{name}", id="same")
+        client.ask("UNSUBSCRIBE", {"id": "same"})
+
+
+def test_begin_twice_is_an_error(connect: Connect, version: str) -> None:
+    client = connect(version)
+    client.ask("BEGIN", {"transaction": "twice"})
+    client.send("BEGIN", {"transaction": "twice", "receipt": "r"})
+    client.error("twice", "already", receipt="r")
+
+
+def test_an_ack_that_names_the_wrong_subscription_leaves_the_message(connect: Connect, name: str) -> None:
+    client = connect("1.1")
+    client.subscribe(f"/queue/{name}", id="right")
+    client.put(f"/queue/{name}", "x")
+    client.send(
+        "ACK", {"message-id": client.message("x")["message-id"], "subscription": "wrong", "receipt": "r"}
+    )
+    client.error("wrong", "right", receipt="r")
+    reader = connect()
+    reader.subscribe(f"/queue/{name}")
+    assert reader.message("x")["redelivered"] == "true"
+
+
+def test_acknowledging_twice_is_an_error(connect: Connect, version: str, name: str) -> None:
+    client = connect(version)
+    client.subscribe(f"/queue/{name}")
+    client.put(f"/queue/{name}", "x")
+    message = client.message("x")
+    client.answer("ACK", message)
+    client.send("ACK", {**client.reference(message), "receipt": "r"})
+    client.error(message["message-id"], receipt="r")
+
+
+def test_acknowledging_after_unsubscribe_is_an_error(connect: Connect, version: str, name: str) -> None:
+    client = connect(version)
+    client.subscribe(f"/queue/{name}")
+    client.put(f"/queue/{name}", "x")
+    message = client.message("x")
+    client.ask("UNSUBSCRIBE", {"id": "s"})
+    client.send("ACK", client.reference(message))
+    client.error(message["message-id"])
+
+
+def test_rubbish_behind_a_frame_that_never_ends_is_not_answered(
+    connect: Connect, version: str, name: str
+) -> None:
+    client = connect(version)
+    client.raw(b"BEGIN\ntransaction:t\nreceipt:r\n\n\0rubbish without an end")
+    client.expect("RECEIPT", receipt_id="r")
+    client.hear(0.2)
+    with pytest.raises(TimeoutError):
+        client.frame(patience=0.05)

@@ -1,0 +1,138 @@
+"""Heart-beats both ways, and how long a silent connection lives (Artemis's numbers, short ones here)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ..conftest import Connect
+
+DAY = 24 * 3600 * 1000
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        ("0,0", "0,0"),
+        ("1,0", "0,500"),
+        ("1,1", "500,500"),
+        ("500,1000", "1000,500"),
+        ("500,500", "500,500"),
+        ("20000,0", "0,20000"),
+        ("0,6000", "6000,0"),
+        (" 0 , 6000 ", "6000,0"),
+        (f"0,{DAY * 100}", f"{DAY},0"),
+    ],
+)
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_the_answer_to_heart_beat(connect: Connect, version: str, asked: str, answered: str) -> None:
+    connected = connect(version, heart_beat=asked).connected
+    assert connected is not None and connected["heart-beat"] == answered
+
+
+@pytest.mark.parametrize("asked", ["", "1", "1,2,3", "a,b", "-1,0", "1.5,1", "0,"])
+def test_a_malformed_heart_beat_is_an_error(connect: Connect, version: str, asked: str) -> None:
+    client = connect(version, greet=False)
+    client.send("CONNECT", {"accept-version": version, "host": "h", "heart-beat": asked, "receipt": "r"})
+    client.error("heart-beat", asked, receipt="r")
+
+
+@pytest.mark.broker(parameters="connectionTtlMin=500;connectionTtlMax=1500")
+@pytest.mark.parametrize(("asked", "answered"), [("1,0", "0,250"), ("20000,0", "0,750"), ("400,0", "0,400")])
+def test_the_answer_is_bounded_by_the_ttl_of_the_acceptor(
+    connect: Connect, asked: str, answered: str
+) -> None:
+    connected = connect(heart_beat=asked).connected
+    assert connected is not None and connected["heart-beat"] == answered
+
+
+@pytest.mark.broker(parameters="heartBeatToConnectionTtlModifier=1.5;connectionTtlMin=300")
+def test_the_modifier_sets_how_many_beats_may_be_missed(connect: Connect) -> None:
+    client = connect(heart_beat="400,0")
+    assert client.connected is not None and client.connected["heart-beat"] == "0,400"
+    client.error("600ms")
+
+
+def test_the_broker_beats_when_it_has_nothing_to_say(connect: Connect) -> None:
+    client = connect(heart_beat="0,500")
+    began = time.monotonic()
+    while len(client.beats) < 3:
+        client.hear(0.1)
+        assert time.monotonic() - began < 30
+    assert time.monotonic() - began > 1.0  # and not faster than agreed
+
+
+def test_traffic_stands_for_beats(connect: Connect, name: str) -> None:
+    client = connect(heart_beat="0,1000")
+    began = time.monotonic()
+    while time.monotonic() - began < 2.2:
+        client.ask("BEGIN", {"transaction": "t"})
+        client.ask("ABORT", {"transaction": "t"})
+        client.hear(0.1)
+    assert not client.beats
+
+
+def test_who_asked_for_no_beats_gets_none(connect: Connect) -> None:
+    client = connect(heart_beat="0,0")
+    client.hear(0.7)
+    assert not client.beats
+
+
+@pytest.mark.broker(parameters="connectionTtlMin=300")
+def test_a_client_that_stops_beating_is_told_and_closed(connect: Connect, version: str) -> None:
+    client = connect(version, heart_beat="200,0")
+    began = time.monotonic()
+    client.error("400ms connection TTL")
+    assert time.monotonic() - began >= 0.35
+
+
+@pytest.mark.broker(parameters="connectionTtlMin=300")
+def test_line_ends_keep_a_connection_alive(connect: Connect) -> None:
+    client = connect(heart_beat="600,0")
+    for _ in range(25):  # 2.5 s, more than twice the TTL of 1200 ms
+        client.raw(b"\n")
+        client.hear(0.1)
+    client.ask("DISCONNECT")
+
+
+@pytest.mark.broker(parameters="connectionTtlMin=300;connectionTtlMax=600")
+@pytest.mark.parametrize("headers", [{}, {"heart_beat": "0,0"}, {"heart_beat": "0,500"}])
+def test_a_client_that_promised_no_beats_is_never_cut_off(
+    connect: Connect, version: str, headers: dict[str, str]
+) -> None:
+    client = connect(version, **headers)
+    client.hear(1.0)
+    client.ask("DISCONNECT")
+
+
+@pytest.mark.broker(parameters="connectionTtl=500")
+@pytest.mark.parametrize("headers", [{}, {"heart_beat": "0,0"}])
+def test_a_ttl_of_the_acceptor_holds_for_all(connect: Connect, version: str, headers: dict[str, str]) -> None:
+    client = connect(version, **headers)
+    assert client.connected is not None and client.connected["heart-beat"] == "0,250"
+    client.error("500ms connection TTL")
+
+
+@pytest.mark.broker(core="<connection-ttl-override>500</connection-ttl-override>")
+def test_the_ttl_override_holds_where_the_acceptor_says_nothing(connect: Connect) -> None:
+    connect().error("500ms connection TTL")
+
+
+@pytest.mark.broker(parameters="connectionTtlMin=300")
+def test_what_a_silent_client_held_goes_back(connect: Connect, name: str) -> None:
+    silent = connect(heart_beat="1,0")
+    silent.subscribe(f"/queue/{name}")
+    silent.put(f"/queue/{name}", "x")
+    silent.message("x")
+    silent.error("300ms")
+    reader = connect()
+    reader.subscribe(f"/queue/{name}")
+    assert reader.message("x")["redelivered"] == "true"
+
+
+@pytest.mark.broker(parameters="handshake-timeout=1")
+def test_a_connection_that_never_says_connect_is_closed(connect: Connect) -> None:
+    client = connect(greet=False)
+    client.raw(b"CONN")
+    client.error("CONNECT", "1 s")

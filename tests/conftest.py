@@ -1,0 +1,124 @@
+"""Fixtures for tests that talk to a broker process. Tests that need the same configuration share a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from .broker_document import broker_xml
+from .broker_process import BrokerProcess
+from .dialogue import Dialogue
+from .management import Management
+
+#: Starts a broker; takes what `broker_xml` takes.
+StartBroker = Callable[..., BrokerProcess]
+
+#: Opens a dialogue with a broker, already connected: ``connect(version="1.1", broker=..., **headers)``.
+Connect = Callable[..., Dialogue]
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Starts brokers with a configuration of their own; all are stopped, and must stop well, after the test."""
+    with ExitStack() as running:
+
+        def start(**document: Any) -> BrokerProcess:
+            config = tmp_path / f"broker-{uuid4().hex[:8]}.xml"
+            config.write_text(broker_xml(**document), encoding="utf-8")
+            return running.enter_context(BrokerProcess(config))
+
+        yield start
+
+
+class Brokers:
+    """Running brokers by their configuration, so that tests with the same one share it; the latest few are kept."""
+
+    KEPT = 4
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._running: dict[str, BrokerProcess] = {}
+
+    def get(self, document: str) -> BrokerProcess:
+        """The broker with this broker.xml, started if need be."""
+        broker = self._running.pop(document, None)
+        if broker is None:
+            config = self._directory / f"broker-{uuid4().hex[:8]}.xml"
+            config.write_text(document, encoding="utf-8")
+            broker = BrokerProcess(config).__enter__()
+        self._running[document] = broker
+        while len(self._running) > self.KEPT:
+            self._running.pop(next(iter(self._running))).stop()
+        return broker
+
+    def stop(self) -> None:
+        """Stop them all; each must stop well."""
+        with ExitStack() as stopping:
+            for broker in self._running.values():
+                stopping.callback(broker.stop)
+
+
+@pytest.fixture(scope="session")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """The brokers that tests share."""
+    running = Brokers(tmp_path_factory.mktemp("brokers"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest, brokers: Brokers) -> BrokerProcess:
+    """A broker shared with all tests of the same configuration: ``@pytest.mark.broker(settings=…)``, or none.
+
+    They leave each other alone by using queues of their own `name`. What must have a broker for itself starts one by
+    `start_broker`.
+    """
+    mark = request.node.get_closest_marker("broker")
+    return brokers.get(broker_xml(**(mark.kwargs if mark is not None else {})))
+
+
+@pytest.fixture
+def management(broker: BrokerProcess) -> Management:
+    """The management API of the test's broker."""
+    return Management(broker.http_port)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for an address or queue that no other test uses."""
+    return f"t.{request.node.originalname}.{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def connect(broker: BrokerProcess) -> Iterator[Connect]:
+    """Opens dialogues; their sockets are closed after the test."""
+    with ExitStack() as opened:
+
+        def open_dialogue(
+            version: str = "1.2", greet: bool = True, port: int | None = None, **headers: object
+        ) -> Dialogue:
+            dialogue = Dialogue(port or broker.port, version)
+            opened.callback(dialogue.close)
+            if greet:
+                dialogue.connect({name.replace("_", "-"): value for name, value in headers.items()})
+            return dialogue
+
+        yield open_dialogue
+
+
+@pytest.fixture(params=["1.0", "1.1", "1.2"])
+def version(request: pytest.FixtureRequest) -> str:
+    """Each version of STOMP in turn."""
+    return str(request.param)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the marks of this suite."""
+    config.addinivalue_line(
+        "markers", "broker(**document): the configuration of the test's broker; see tests/broker_document.py"
+    )

@@ -1,0 +1,154 @@
+"""Messages that cannot be delivered: attempts, delays, dead-letter addresses, and those that nobody wanted."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ..broker_document import anycast
+from ..conftest import Connect
+from ..management import Management
+
+pytestmark = pytest.mark.broker(
+    addresses=anycast("DLQ"),
+    settings={
+        "#": {"dead-letter-address": "DLQ", "max-delivery-attempts": 2},
+        "auto.#": {"dead-letter-address": "dead", "auto-create-dead-letter-resources": "true"},
+        "none.#": {"dead-letter-address": "nowhere"},
+        "endless.#": {"max-delivery-attempts": -1},
+        "delay.#": {
+            "redelivery-delay": 300,
+            "redelivery-delay-multiplier": "2.0",
+            "max-delivery-attempts": 4,
+        },
+        "ring.#": {"redelivery-delay": 60_000, "default-ring-size": 1, "max-delivery-attempts": 5},
+        "wanted.#": {"send-to-dla-on-no-route": "true", "dead-letter-address": "auto.unrouted"},
+    },
+)
+
+
+def refuse(connect: Connect, queue: str, body: str, times: int) -> None:
+    """A consumer that NACKs a message so many times."""
+    client = connect()
+    client.subscribe(queue, prefetch_count=1)
+    for _ in range(times):
+        client.answer("NACK", client.message(body))
+    client.ask("UNSUBSCRIBE", {"id": "s"})
+
+
+def test_after_its_last_attempt_a_message_moves(
+    connect: Connect, version: str, name: str, management: Management
+) -> None:
+    client = connect(version)
+    client.put(f"/queue/{name}", "x", own="header", type="t", priority=7)
+    refuse(connect, f"/queue/{name}", "x", times=2)
+    management.expect(name, messageCount=0, messagesKilled=1, messagesAcknowledged=0)
+    client.subscribe("DLQ", selector=f"_AMQ_ORIG_ADDRESS = '{name}'")
+    message = client.message("x")
+    assert message["_AMQ_ORIG_ADDRESS"] == message["_AMQ_ORIG_QUEUE"] == name
+    assert message["_AMQ_ORIG_MESSAGE_ID"]
+    assert (message["own"], message["type"], message["priority"]) == ("header", "t", "7")
+    assert message["redelivered"] == "false"
+    client.answer("ACK", message)
+
+
+def test_a_lost_connection_is_a_failed_attempt(connect: Connect, name: str, management: Management) -> None:
+    connect().put(name, "x")
+    for _ in range(2):
+        client = connect()
+        client.subscribe(name)
+        client.message("x")
+        client.kill()
+        management.expect(name, consumerCount=0)
+    management.expect(name, messageCount=0, messagesKilled=1)
+
+
+def test_a_consumer_that_leaves_in_order_has_not_failed(
+    connect: Connect, name: str, management: Management
+) -> None:
+    client = connect()
+    client.put(name, "x")
+    for _ in range(5):
+        client.subscribe(name)
+        client.message("x")
+        client.ask("UNSUBSCRIBE", {"id": "s"})
+    management.expect(name, messageCount=1, messagesKilled=0)
+
+
+def test_abort_is_a_failed_attempt(connect: Connect, name: str, management: Management) -> None:
+    client = connect()
+    client.put(name, "x")
+    client.subscribe(name)
+    for _ in range(2):
+        message = client.message("x")
+        client.ask("BEGIN", {"transaction": "t"})
+        client.answer("ACK", message, transaction="t")
+        client.ask("ABORT", {"transaction": "t"})
+    client.nothing()
+    management.expect(name, messageCount=0, messagesKilled=1)
+
+
+def test_resources_are_made_for_each_origin(connect: Connect, name: str, management: Management) -> None:
+    client = connect()
+    for part in "ab":
+        client.put(f"auto.{name}.{part}", part)
+        refuse(connect, f"auto.{name}.{part}", part, times=2)
+        management.expect(f"DLQ.auto.{name}.{part}", messageCount=1, address="dead", routingType="MULTICAST")
+    client.subscribe(f"dead::DLQ.auto.{name}.a", ack="auto")
+    client.message("a")
+
+
+def test_without_a_queue_at_the_address_the_message_is_dropped(
+    connect: Connect, name: str, management: Management
+) -> None:
+    connect().put(f"none.{name}", "x")
+    refuse(connect, f"none.{name}", "x", times=2)
+    management.expect(f"none.{name}", messageCount=0, messagesKilled=1)
+
+
+def test_no_limit_of_attempts(connect: Connect, name: str, management: Management) -> None:
+    connect().put(f"endless.{name}", "x")
+    refuse(connect, f"endless.{name}", "x", times=15)
+    management.expect(f"endless.{name}", messageCount=1, messagesKilled=0)
+
+
+def test_the_delay_grows(connect: Connect, name: str) -> None:
+    client = connect()
+    client.put(f"delay.{name}", "x")
+    client.subscribe(f"delay.{name}")
+    message = client.message("x")
+    for milliseconds in (300, 600):
+        refused = time.time()
+        client.answer("NACK", message)
+        message = client.message("x")
+        assert message["redelivered"] == "true"
+        assert (time.time() - refused) * 1000 >= milliseconds - 1
+
+
+def test_while_it_waits_a_message_is_scheduled(connect: Connect, name: str, management: Management) -> None:
+    client = connect()
+    client.put(f"ring.{name}", "x")
+    client.subscribe(f"ring.{name}")
+    client.answer("NACK", client.message("x"))
+    management.expect(f"ring.{name}", messageCount=1, scheduledCount=1, deliveringCount=0, messagesReplaced=0)
+    client.nothing()
+
+
+def test_a_full_ring_drops_before_the_delay_begins(
+    connect: Connect, name: str, management: Management
+) -> None:
+    client, queue = connect(), f"ring.{name}"
+    client.subscribe(queue, prefetch_count=1)
+    client.put(queue, "old", "new")
+    client.answer("NACK", client.message("old"))
+    management.expect(queue, scheduledCount=0, messagesReplaced=1)
+    client.message("new")
+
+
+def test_what_nobody_wanted_goes_to_the_dead_letters(connect: Connect, name: str) -> None:
+    client = connect()
+    client.subscribe("auto.unrouted", ack="auto")
+    client.put(f"/topic/wanted.{name}", "nobody is here")
+    assert client.message("nobody is here")["_AMQ_ORIG_ADDRESS"] == f"wanted.{name}"
+    client.ask("UNSUBSCRIBE", {"id": "s"})

@@ -1,0 +1,189 @@
+"""Full addresses: DROP, FAIL, and BLOCK, which is back-pressure and loses nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..conftest import Connect
+from ..dialogue import Dialogue
+from ..management import Management
+
+LIMITED = pytest.mark.broker(
+    settings={
+        "drop.#": {"max-size-messages": 3, "address-full-policy": "DROP"},
+        "fail.#": {"max-size-messages": 3, "address-full-policy": "FAIL"},
+        "block.#": {"max-size-messages": 3, "address-full-policy": "BLOCK"},
+        "bytes.#": {"max-size-bytes": "10K", "address-full-policy": "FAIL"},
+    }
+)
+
+
+def silent(client: Dialogue) -> None:
+    """Nothing comes for a while. (A blocked connection answers nothing, so `Dialogue.nothing` is of no use.)"""
+    with pytest.raises(TimeoutError):
+        client.frame(patience=0.3)
+
+
+@LIMITED
+def test_drop_takes_and_forgets(connect: Connect, version: str, name: str, management: Management) -> None:
+    client = connect(version)
+    client.put(f"drop.{name}", *"12345")
+    management.expect(f"drop.{name}", messageCount=3, messagesAdded=3)
+    management.expect_address(f"drop.{name}", droppedMessageCount=2)
+    client.subscribe(f"drop.{name}")
+    client.answer("ACK", client.messages(*"123")[0])
+    client.put(f"drop.{name}", "6")
+    client.message("6")
+
+
+@LIMITED
+def test_fail_answers_with_the_limit(
+    connect: Connect, version: str, name: str, management: Management
+) -> None:
+    client = connect(version)
+    client.put(f"fail.{name}", *"123")
+    client.send("SEND", {"destination": f"fail.{name}", "receipt": "r"}, b"4")
+    client.error(f"fail.{name}", "full", "max-size-messages", "3", receipt="r")
+    management.expect(f"fail.{name}", messageCount=3)
+
+
+@LIMITED
+def test_a_limit_in_bytes(connect: Connect, name: str) -> None:
+    client = connect()
+    client.put(f"bytes.{name}", "x" * 20_000)  # the one that reaches the limit still enters
+    client.send("SEND", {"destination": f"bytes.{name}", "receipt": "r"}, b"y")
+    client.error("full", "max-size-bytes", "10240", receipt="r")
+
+
+@LIMITED
+def test_a_failing_send_in_a_transaction_fails_its_commit(
+    connect: Connect, name: str, management: Management
+) -> None:
+    client = connect()
+    client.put(f"fail.{name}", *"123")
+    client.ask("BEGIN", {"transaction": "t"})
+    client.put(f"fail.{name}", "4", transaction="t")
+    client.send("COMMIT", {"transaction": "t", "receipt": "r"})
+    client.error("full", receipt="r")
+    management.expect(f"fail.{name}", messageCount=3)
+
+
+@LIMITED
+def test_block_makes_the_receipt_wait_until_there_is_room(
+    connect: Connect, version: str, name: str, management: Management
+) -> None:
+    producer, consumer = connect(version), connect(version)
+    producer.put(f"block.{name}", *"123")
+    producer.send("SEND", {"destination": f"block.{name}", "receipt": "late"}, b"4")
+    silent(producer)
+    management.expect_address(f"block.{name}", blockedProducers=1)
+    consumer.subscribe(f"block.{name}", prefetch_count=1)
+    consumer.answer("ACK", consumer.message("1"))
+    producer.expect("RECEIPT", receipt_id="late")
+    management.expect_address(f"block.{name}", blockedProducers=0)
+    for body in "234":
+        consumer.answer("ACK", consumer.message(body))
+
+
+@LIMITED
+def test_a_burst_into_a_blocked_address_arrives_whole_and_in_order(connect: Connect, name: str) -> None:
+    producer, consumer = connect(), connect()
+    bodies = [str(n) for n in range(500)]
+    for body in bodies:
+        producer.send("SEND", {"destination": f"block.{name}"}, body.encode())
+    producer.send("SEND", {"destination": f"block.{name}", "receipt": "all"}, b"last")
+    silent(producer)
+    consumer.subscribe(f"block.{name}", prefetch_count=2)
+    for body in [*bodies, "last"]:
+        message = consumer.message(body)
+        consumer.send("ACK", consumer.reference(message))
+    producer.expect("RECEIPT", receipt_id="all")
+
+
+@LIMITED
+def test_a_blocked_connection_still_consumes(connect: Connect, name: str) -> None:
+    """Messages for its subscriptions flow, and an ACK that came along with the SEND counts."""
+    both, other = connect(), connect()
+    both.subscribe(f"/queue/{name}", id="other queue", ack="auto")
+    both.put(f"block.{name}", *"123")
+    both.send("SEND", {"destination": f"block.{name}", "receipt": "late"}, b"4")
+    silent(both)
+    other.put(f"/queue/{name}", "for you")
+    both.message("for you")
+    other.subscribe(f"block.{name}", ack="auto")
+    other.messages(*"1234")
+    both.expect("RECEIPT", receipt_id="late")
+
+
+@LIMITED
+def test_an_ack_behind_a_blocked_send_makes_the_room_it_waits_for(connect: Connect, name: str) -> None:
+    client = connect()
+    client.subscribe(f"block.{name}", prefetch_count=1)
+    client.put(f"block.{name}", *"123")
+    ack = client.reference(client.message("1"))["id"]
+    client.raw(
+        f"SEND\ndestination:block.{name}\nreceipt:late\n\n4\0ACK\nid:{ack}\nreceipt:ack\n\n\0".encode()
+    )
+    frames = [client.frame() for _ in range(3)]
+    assert {frame.get("receipt-id") for frame in frames if frame.command == "RECEIPT"} == {"late", "ack"}
+    assert [frame.body for frame in frames if frame.command == "MESSAGE"] == [b"2"]
+
+
+@LIMITED
+def test_a_blocked_producer_that_leaves_is_forgotten(
+    connect: Connect, name: str, management: Management
+) -> None:
+    producer, consumer = connect(), connect()
+    producer.put(f"block.{name}", *"123")
+    producer.send("SEND", {"destination": f"block.{name}"}, b"4")
+    management.expect_address(f"block.{name}", blockedProducers=1)
+    producer.kill()
+    consumer.subscribe(f"block.{name}", ack="auto")
+    consumer.messages(*"123")
+    connect().put(f"block.{name}", "5")
+    consumer.message()  # "4" where the broker had read it before the connection was lost, else "5"
+    management.expect_address(f"block.{name}", blockedProducers=0)
+
+
+@LIMITED
+def test_several_blocked_producers_all_go_on(connect: Connect, name: str, management: Management) -> None:
+    producers, consumer = [connect() for _ in range(5)], connect()
+    producers[0].put(f"block.{name}", *"abc")
+    for number, producer in enumerate(producers):
+        producer.send("SEND", {"destination": f"block.{name}", "receipt": "r"}, str(number).encode())
+    management.expect_address(f"block.{name}", blockedProducers=5)
+    consumer.subscribe(f"block.{name}", ack="auto")
+    got = {consumer.message().body for _ in range(8)}
+    assert got == {b"a", b"b", b"c", b"0", b"1", b"2", b"3", b"4"}
+    for producer in producers:
+        producer.expect("RECEIPT", receipt_id="r")
+
+
+@LIMITED
+def test_a_blocked_client_is_not_cut_off_for_its_silence(connect: Connect, name: str) -> None:
+    producer = connect(heart_beat="500,0")  # a TTL of 1000 ms
+    producer.put(f"block.{name}", *"123")
+    producer.send("SEND", {"destination": f"block.{name}", "receipt": "late"}, b"4")
+    with pytest.raises(TimeoutError):
+        producer.frame(patience=1.6)
+    consumer = connect()
+    consumer.subscribe(f"block.{name}", ack="auto")
+    producer.expect("RECEIPT", receipt_id="late")
+
+
+@pytest.mark.broker(core="<global-max-size>1MB</global-max-size>")
+def test_global_max_size_holds_for_all_addresses_together(
+    connect: Connect, name: str, management: Management
+) -> None:
+    producer, consumer = connect(), connect()
+    for n in range(7):  # the seventh reaches 1 MB
+        producer.put(f"{name}.{n}", b"x" * 160_000)
+    producer.send("SEND", {"destination": f"{name}.more", "receipt": "late"}, b"x")
+    management.expect_address(f"{name}.more", blockedProducers=1)
+    silent(producer)
+    consumer.subscribe(f"{name}.0", ack="auto")
+    producer.expect("RECEIPT", receipt_id="late")
+    for n in range(1, 7):
+        consumer.subscribe(f"{name}.{n}", ack="auto", id=str(n))
+    consumer.subscribe(f"{name}.more", ack="auto", id="more")
+    assert [len(consumer.message().body) for _ in range(8)] == [160_000] * 7 + [1]

@@ -1,0 +1,104 @@
+"""SIGHUP: broker.xml is read again and applied to a broker that goes on serving."""
+
+from __future__ import annotations
+
+from ..broker_document import SHIPPED, anycast, broker_xml, multicast
+from ..conftest import StartBroker
+from ..dialogue import Dialogue
+from ..management import Management
+
+
+def test_a_reload_changes_what_it_says_and_nothing_else(start_broker: StartBroker) -> None:
+    broker = start_broker(addresses=anycast("kept") + anycast("a"))
+    management, client = Management(broker.http_port), Dialogue(broker.port)
+    client.connect()
+    client.put("kept", "a message", "another")
+    client.subscribe("a", ack="auto")
+
+    broker.reload(
+        broker_xml(
+            addresses=anycast("kept", 'max-consumers="1"') + anycast("a") + multicast("new", queue="copies"),
+            settings={"limited": {"max-size-messages": 1, "address-full-policy": "FAIL"}},
+        )
+    )
+    management.expect("kept", messageCount=2, maxConsumers=1)
+    management.expect("copies", address="new", routingType="MULTICAST")
+    client.put("a", "the connection is the same")
+    client.message("the connection is the same")
+    client.put("limited", "1")
+    client.send("SEND", {"destination": "limited", "receipt": "r"}, b"2")
+    client.error("limited", "max-size-messages", receipt="r")
+
+
+def test_settings_of_an_address_that_is_there_change_live(start_broker: StartBroker) -> None:
+    broker = start_broker(settings={"q": {"max-size-messages": 1, "address-full-policy": "BLOCK"}})
+    management, client = Management(broker.http_port), Dialogue(broker.port)
+    client.connect()
+    client.put("q", "1")
+    client.send("SEND", {"destination": "q", "receipt": "late"}, b"2")
+    management.expect_address("q", blockedProducers=1)
+    broker.reload(broker_xml(settings={"q": {"max-size-messages": 10}}))
+    client.expect("RECEIPT", receipt_id="late")
+    management.expect("q", messageCount=2)
+    client.close()
+
+
+def test_a_broken_file_is_refused_and_the_old_one_stays(start_broker: StartBroker) -> None:
+    broker = start_broker(addresses=anycast("q", 'ring-size="3"'))
+    management, client = Management(broker.http_port), Dialogue(broker.port)
+    client.connect()
+    for broken, words in (
+        ("<configuration", []),
+        (broker_xml(core="<no-such-element>1</no-such-element>"), ["no-such-element"]),
+        (broker_xml(settings={"#": {"max-size-bytes": "many"}}), ["max-size-bytes", "many"]),
+        (broker_xml(addresses=anycast("q") + anycast("q")), ["q"]),
+        (broker_xml(addresses=multicast("q")), ["q", "routing"]),
+    ):
+        seen = len(broker.log)
+        line = broker.reload(broken)
+        assert "not reloaded" in line
+        told = "\n".join(broker.log[seen:])
+        assert str(broker.config) in told
+        for word in words:
+            assert word in told, (word, told)
+        management.expect("q", ringSize=3, routingType="ANYCAST")
+    client.put("q", *"1234")
+    management.expect("q", messageCount=3)
+    broker.reload(broker_xml(addresses=anycast("q", 'ring-size="4"')))
+    management.expect("q", ringSize=4, messageCount=3)
+    client.close()
+
+
+def test_what_vanished_is_deleted_only_where_that_is_asked_for(start_broker: StartBroker) -> None:
+    forced = {"forced": {"config-delete-queues": "FORCE", "config-delete-addresses": "FORCE"}}
+    broker = start_broker(addresses=anycast("forced") + anycast("left"), settings=forced)
+    management, client = Management(broker.http_port), Dialogue(broker.port)
+    client.connect()
+    client.subscribe("forced", id="doomed")
+    broker.reload(broker_xml(settings=forced))
+    client.error("doomed", "deleted")
+    management.gone("forced")
+    management.expect("left", messageCount=0)
+
+
+def test_a_queue_goes_back_to_defaults_when_an_attribute_vanishes(start_broker: StartBroker) -> None:
+    broker = start_broker(addresses=anycast("q", 'max-consumers="3" ring-size="7"'))
+    management = Management(broker.http_port)
+    management.expect("q", maxConsumers=3, ringSize=7)
+    broker.reload(broker_xml(addresses=anycast("q"), settings={"q": {"default-max-consumers": 5}}))
+    management.expect("q", maxConsumers=5, ringSize=-1)
+
+
+def test_what_needs_a_restart_is_said(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    seen = len(broker.log)
+    broker.reload(broker_xml(parameters="connectionTtl=5000"))
+    assert any("next start" in line for line in broker.log[seen:])
+
+
+def test_reload_by_management(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    management = Management(broker.http_port)
+    broker.config.write_text(broker_xml(addresses=anycast("new"), base=SHIPPED))
+    management.ask("POST", "/reload")
+    management.expect("new", messageCount=0)

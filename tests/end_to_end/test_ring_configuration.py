@@ -1,0 +1,116 @@
+"""Rings that broker.xml and management describe: attributes, policies, reload, values that cannot be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..broker_document import anycast, broker_xml
+from ..broker_process import ROOT
+from ..conftest import Connect, StartBroker
+from ..management import Answered, Management
+
+READ = 'ring-size="1" non-destructive="true"'
+
+
+@pytest.mark.broker(
+    addresses=anycast("latest", READ)
+    + anycast("latest.two", READ)
+    + anycast("three", 'ring-size="3"')
+    + anycast("moved", 'ring-size="2"')
+    + anycast("overflow"),
+    settings={"moved": {"ring-policy": "DEAD_LETTER", "dead-letter-address": "overflow"}},
+)
+class TestConfiguredRings:
+    """Rings that are there from the start."""
+
+    def test_rq_7_a_non_destructive_ring_shows_the_newest(
+        self, connect: Connect, management: Management
+    ) -> None:
+        client = connect()
+        client.put("latest", "0")
+        for n in range(1, 20):
+            client.put("latest", str(n))
+            client.subscribe("latest")
+            client.answer("ACK", client.message(str(n)))
+            client.nothing()
+            client.ask("UNSUBSCRIBE", {"id": "s"})
+            management.expect("latest", messageCount=1, messagesReplaced=n, deliveringCount=0)
+
+    def test_rq_8_a_non_destructive_ring_and_consumer_close(
+        self, connect: Connect, management: Management
+    ) -> None:
+        client = connect()
+        client.put("latest.two", "x")
+        client.subscribe("latest.two")
+        client.message("x")
+        management.expect("latest.two", messageCount=1, deliveringCount=1)
+        client.ask("UNSUBSCRIBE", {"id": "s"})
+        management.expect("latest.two", messageCount=1, deliveringCount=0)
+        client.subscribe("latest.two")
+        client.message("x")
+
+    def test_the_attribute_of_a_queue(self, connect: Connect, management: Management) -> None:
+        client = connect()
+        client.put("three", *"ABCD")
+        management.expect("three", ringSize=3, messageCount=3, messagesReplaced=1)
+
+    def test_the_loser_can_be_moved(self, connect: Connect, management: Management) -> None:
+        client = connect()
+        client.put("moved", *"1234", mark="kept")
+        management.expect("moved", messageCount=2, messagesReplaced=2, messagesKilled=0)
+        client.subscribe("overflow", ack="auto")
+        for body in "12":
+            message = client.message(body)
+            assert message["_AMQ_ORIG_ADDRESS"] == message["_AMQ_ORIG_QUEUE"] == "moved"
+            assert message["mark"] == "kept"
+
+
+@pytest.mark.parametrize("size", [0, -5, "ten", 1.5, True, None])
+def test_a_bad_ring_size_is_refused_by_management(
+    connect: Connect, name: str, management: Management, size: object
+) -> None:
+    connect().put(name, "x")
+    with pytest.raises(Answered) as refused:
+        management.update(name, ringSize=size)
+    assert refused.value.status == 400
+    assert refused.value.content_type.startswith("application/problem+json")
+    assert "ringsize" in str(refused.value).lower().replace("-", "")
+    management.expect(name, ringSize=-1, messageCount=1)
+
+
+@pytest.mark.parametrize("size", ["0", "-5", "ten"])
+@pytest.mark.parametrize("place", ["queue", "address-setting"])
+def test_a_bad_ring_size_is_refused_in_broker_xml(tmp_path: Path, size: str, place: str) -> None:
+    config = tmp_path / "broker.xml"
+    if place == "queue":
+        config.write_text(broker_xml(addresses=anycast("q", f'ring-size="{size}"')))
+    else:
+        config.write_text(broker_xml(settings={"q": {"default-ring-size": size}}))
+    started = subprocess.run(
+        [sys.executable, "-m", "stompring", "run", "--config", str(config)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert started.returncode != 0
+    said = started.stdout + started.stderr
+    assert "ring-size" in said and size in said and f"{config}:" in said
+    assert "Traceback" not in said
+
+
+def test_reload_changes_a_ring(start_broker: StartBroker) -> None:
+    broker = start_broker(addresses=anycast("q", 'ring-size="5"'))
+    management = Management(broker.http_port)
+    management.expect("q", ringSize=5)
+    broker.reload(broker_xml(addresses=anycast("q", 'ring-size="2"')))
+    management.expect("q", ringSize=2)
+    broker.reload(broker_xml(addresses=anycast("q")))
+    management.expect("q", ringSize=-1)
+    assert "not reloaded" in broker.reload(broker_xml(addresses=anycast("q", 'ring-size="0"')))
+    management.expect("q", ringSize=-1)

@@ -1,0 +1,87 @@
+"""SIGTERM and SIGINT: consumers are told, the exit code is 0, and the port is free again."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+import pytest
+
+from ..conftest import StartBroker
+from ..dialogue import Dialogue
+from ..management import Management
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_everybody_is_told(start_broker: StartBroker, number: signal.Signals) -> None:
+    broker = start_broker()
+    clients = []
+    for version in ("1.0", "1.1", "1.2"):
+        client = Dialogue(broker.port, version)
+        client.connect({"heart-beat": "0,0"})
+        client.subscribe("/queue/q")
+        clients.append(client)
+    clients[0].put("/queue/q", "x", "y", AMQ_SCHEDULED_DELAY=60_000)
+    broker.terminate(number)
+    for client in clients:
+        client.error("shutting down")
+    broker.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", broker.port), timeout=5)
+
+
+def test_what_was_on_its_way_to_a_client_still_arrives(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    client = Dialogue(broker.port)
+    client.connect()
+    client.put("/queue/q", *("x" * 1000 for _ in range(200)))
+    client.subscribe("/queue/q", ack="auto")
+    broker.terminate()
+    for _ in range(200):
+        client.message("x" * 1000)
+    client.error("shutting down")
+    broker.stop()
+
+
+def test_a_client_that_does_not_read_does_not_hold_it_up(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    sender, stuck = Dialogue(broker.port), Dialogue(broker.port)
+    sender.connect()
+    stuck.connect()
+    stuck.send("SUBSCRIBE", {"id": "1", "destination": "/queue/q"})
+    sender.put("/queue/q", *(b"x" * 1_000_000 for _ in range(20)))
+    broker.stop()
+    sender.close()
+    stuck.close()
+
+
+def test_a_blocked_producer_does_not_hold_it_up(start_broker: StartBroker) -> None:
+    broker = start_broker(settings={"#": {"max-size-messages": 1, "address-full-policy": "BLOCK"}})
+    client = Dialogue(broker.port)
+    client.connect()
+    client.put("q", "1")
+    client.send("SEND", {"destination": "q"}, b"2")
+    Management(broker.http_port).expect_address("q", blockedProducers=1)
+    broker.stop()
+    client.close()
+
+
+def test_a_second_signal_changes_nothing(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    sender, stuck = Dialogue(broker.port), Dialogue(broker.port)
+    sender.connect()
+    stuck.connect()
+    stuck.send("SUBSCRIBE", {"id": "1", "destination": "/queue/q"})
+    sender.put("/queue/q", *(b"x" * 1_000_000 for _ in range(20)))
+    broker.terminate()
+    broker.wait_for_log("stopping")
+    broker.terminate()  # while it waits for the client that does not read
+    broker.stop()
+    sender.close()
+    stuck.close()
+
+
+def test_health_while_it_runs(start_broker: StartBroker) -> None:
+    management = Management(start_broker().http_port)
+    assert management.text("/health/live")
+    assert management.text("/health/ready")
