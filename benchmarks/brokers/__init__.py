@@ -1,0 +1,13 @@
+"""The brokers that can be measured, each started in a fresh directory on loopback ports of its own."""
+
+from __future__ import annotations
+
+from benchmarks.brokers.activemq import ActiveMQ
+from benchmarks.brokers.artemis import Artemis
+from benchmarks.brokers.process import Broker, BrokerDied
+from benchmarks.brokers.rabbitmq import RabbitMQ
+from benchmarks.brokers.stompring import Stompring
+
+BROKERS: dict[str, type[Broker]] = {kind.name: kind for kind in (Stompring, RabbitMQ, ActiveMQ, Artemis)}
+
+__all__ = ["BROKERS", "ActiveMQ", "Artemis", "Broker", "BrokerDied", "RabbitMQ", "Stompring"]

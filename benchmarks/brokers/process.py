@@ -1,0 +1,213 @@
+"""A broker as a process: started in a fresh directory, waited for, paused, measured, stopped.
+
+Each kind of broker says only what is missing on this machine, how it is launched and which version it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+HOST = "127.0.0.1"
+
+
+class BrokerDied(Exception):
+    """The broker ended or did not answer in time; the text carries the end of its output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start a broker: its command and what it finds in its environment."""
+
+    argv: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+class Broker(ABC):
+    """One broker process, as a context manager: inside it listens, afterwards nothing of it is left."""
+
+    name: ClassVar[str]
+    # what CONNECT has to carry, None where the broker asks for nothing
+    login: ClassVar[str | None] = None
+    passcode: ClassVar[str | None] = None
+    # unmeasured seconds of each case before the first measured one (just-in-time compilers)
+    warm_seconds: ClassVar[float] = 0.5
+    # whether SUBSCRIBE takes a selector
+    selectors: ClassVar[bool] = True
+    start_seconds: ClassVar[float] = 90.0
+
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        """``env`` is added to the environment of the broker, to compare its settings."""
+        self.port = free_port()
+        self._added_env = dict(env or {})
+        self.directory = Path()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    @abstractmethod
+    def missing(cls) -> str | None:
+        """Why this broker cannot be started on this machine, or None if it can."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """The version, as text for a table. May be asked for only while the broker runs."""
+
+    @abstractmethod
+    def prepare(self) -> Launch:
+        """Writes the configuration into ``self.directory`` and says how to start."""
+
+    def __enter__(self) -> Self:
+        self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts the broker and returns when it answers a CONNECT."""
+        launch = self.prepare()
+        with self.output.open("wb") as output:
+            self._process = subprocess.Popen(
+                launch.argv,
+                env=os.environ | launch.env | self._added_env,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + self.start_seconds
+        while not self._answers():
+            if self._process.poll() is not None:
+                raise BrokerDied(f"{self.name} ended with {self._process.returncode}:\n{self.tail()}")
+            if time.monotonic() > deadline:
+                raise BrokerDied(f"{self.name} does not answer on port {self.port}:\n{self.tail()}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Asks the broker to end, ends it after 20 s if it does not, and removes its directory."""
+        if self._process is not None:
+            self.resume()
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._signal(signal.SIGKILL)
+                self._process.wait()
+            self._end_left_over()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def pause(self) -> None:
+        """Freezes a broker that is not being measured, so that it takes nothing from the one that is."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Undoes `pause`."""
+        self._signal(signal.SIGCONT)
+
+    @property
+    def latency_port(self) -> int:
+        """Where latency is measured: `port`, unless the broker has a listener that is tuned for it."""
+        return self.port
+
+    @property
+    def pid(self) -> int:
+        """The process that was started (its children share its session)."""
+        if self._process is None:
+            raise BrokerDied(f"{self.name} was not started")
+        return self._process.pid
+
+    @property
+    def output(self) -> Path:
+        """Where the broker's standard output and error go."""
+        return self.directory / "output.log"
+
+    def tail(self, lines: int = 20) -> str:
+        """The last lines that the broker wrote."""
+        text = self.output.read_text(errors="replace") if self.output.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def rss(self) -> int:
+        """Resident memory in bytes, of the process and all its children."""
+        return sum(_rss(pid) for pid in self._session())
+
+    def cpu_seconds(self) -> float:
+        """Processor time used so far, of the process and all its children."""
+        return sum(_cpu_seconds(pid) for pid in self._session())
+
+    def _answers(self) -> bool:
+        login = f"login:{self.login}\npasscode:{self.passcode}\n" if self.login else ""
+        try:
+            with socket.create_connection((HOST, self.port), timeout=2) as probe:
+                probe.sendall(f"CONNECT\naccept-version:1.2\nhost:/\n{login}\n\0".encode())
+                answered = probe.recv(9) == b"CONNECTED"
+                probe.sendall(b"DISCONNECT\n\n\0")
+                return answered
+        except OSError:
+            return False
+
+    def _session(self) -> list[int]:
+        if self._process is None:
+            return []
+        everyone = map(int, filter(str.isdigit, os.listdir("/proc")))
+        return [pid for pid in everyone if _session_of(pid) == self.pid]
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self._session():
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+
+    def _end_left_over(self) -> None:
+        deadline = time.monotonic() + 5
+        while self._session() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self._signal(signal.SIGKILL)
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1
+
+
+def _rss(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,77 @@
+"""The cases of the whole-broker benchmark: what stompload is told, and what is read from its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# seven fixed headers and, by -X, one that changes with every message
+HEADERS = tuple(
+    word
+    for line in (
+        "color:red",
+        "kind:order",
+        "region:north",
+        "source:till-17",
+        "currency:EUR",
+        "weight:12.5",
+        "retry:0",
+    )
+    for word in ("-x", line)
+) + ("-X", "serial")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One load. Bodies are 128 bytes; the runner appends the destination, another one for every run."""
+
+    name: str
+    what: str
+    options: tuple[str, ...]
+    topic: bool = False
+    # microseconds at given percentiles instead of messages per second
+    latency: bool = False
+    needs_selectors: bool = False
+
+    @property
+    def prefix(self) -> str:
+        """The destination prefix that every broker under test understands."""
+        return "/topic/" if self.topic else "/queue/"
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("auto", "1 producer, 1 consumer, ack auto", ()),
+        Case("unique-headers", "the same, 8 user headers, one of which always changes", HEADERS),
+        Case(
+            "client-individual",
+            "1 producer, 1 consumer, an ACK for each message",
+            ("-a", "client-individual"),
+        ),
+        Case("client", "1 producer, 1 consumer, cumulative ACK of every 20", ("-a", "client", "-b", "20")),
+        Case(
+            "fan-out",
+            "1 producer, 10 subscribers of a topic; deliveries",
+            ("-t", "1", "-c", "10"),
+            topic=True,
+        ),
+        Case(
+            "receipts",
+            "8 producers, each waits for the RECEIPT of each SEND; 1 consumer",
+            ("-p", "8", "-r", "1"),
+        ),
+        Case("persistent", "the same with persistent:true", ("-p", "8", "-r", "1", "-D", "1")),
+        Case(
+            "selector",
+            "as unique-headers; the consumer selects color = 'red' (all match)",
+            (*HEADERS, "-y", "selector:color = 'red'"),
+            needs_selectors=True,
+        ),
+        Case(
+            "latency",
+            "1 producer at 5,000 messages per second, 1 consumer, ack auto",
+            ("-L", "5000"),
+            latency=True,
+        ),
+    )
+}

@@ -1,0 +1,76 @@
+"""A small blocking STOMP 1.2 client, for measurements in which the client's own speed does not matter."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from benchmarks.brokers import Broker
+from benchmarks.brokers.process import HOST
+
+# a broker that takes longer for one answer is taken for dead
+ANSWER_SECONDS = 60.0
+
+
+class Unexpected(Exception):
+    """The broker answered with a frame that was not waited for; the text is the frame."""
+
+
+class Client:
+    """One connection, logged in. ``source`` is the loopback address it comes from."""
+
+    def __init__(self, broker: Broker, port: int | None = None, source: str = HOST) -> None:
+        self._login = f"login:{broker.login}\npasscode:{broker.passcode}\n" if broker.login else ""
+        self.socket = socket.socket()
+        self.socket.settimeout(ANSWER_SECONDS)
+        if source != HOST:
+            self.socket.bind((source, 0))
+        self.socket.connect((HOST, port or broker.port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._unread = b""
+
+    def connect(self) -> None:
+        """Sends CONNECT; `expect` the answer. Apart, so that many can be under way at once."""
+        self.socket.sendall(
+            f"CONNECT\naccept-version:1.2\nhost:/\nheart-beat:0,0\n{self._login}\n\0".encode()
+        )
+
+    def send(self, destination: str, body: bytes, receipt: int | None = None) -> None:
+        """Sends a message, and asks for a receipt with that number."""
+        asked = "" if receipt is None else f"receipt:{receipt}\n"
+        head = f"SEND\ndestination:{destination}\n{asked}content-length:{len(body)}\n\n"
+        self.socket.sendall(head.encode() + body + b"\0")
+
+    def subscribe(self, destination: str) -> None:
+        """Subscribes, with id 0 and ack auto."""
+        self.socket.sendall(f"SUBSCRIBE\nid:0\ndestination:{destination}\n\n\0".encode())
+
+    def expect(self, command: str) -> bytes:
+        """Reads one frame (its body holds no NUL) and returns it; raises `Unexpected` if it is another."""
+        while True:
+            frame, nul, rest = self._unread.lstrip(b"\r\n").partition(b"\0")
+            if nul:
+                break
+            read = self.socket.recv(65536)
+            if not read:
+                raise Unexpected(f"the broker closed the connection; {command} was expected")
+            self._unread += read
+        self._unread = rest
+        if frame.split(b"\n", 1)[0].strip() != command.encode():
+            raise Unexpected(frame.decode(errors="replace"))
+        return frame
+
+    def round_trip(self, destination: str, body: bytes = b"ping") -> float:
+        """Seconds from a SEND to its RECEIPT."""
+        started = time.perf_counter()
+        self.send(destination, body, receipt=0)
+        self.expect("RECEIPT")
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        """Leaves without waiting for an answer."""
+        try:
+            self.socket.sendall(b"DISCONNECT\n\n\0")
+        except OSError:
+            pass
+        self.socket.close()

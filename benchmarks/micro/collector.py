@@ -1,0 +1,78 @@
+"""How long the cycle collector stands still while a queue grows: ``python -m benchmarks.micro.collector``.
+
+    python -m benchmarks.micro.collector [--messages 800000] [THRESHOLDS …]
+
+THRESHOLDS are three numbers for ``gc.set_threshold``, with commas. Pauses are taken in processor time, so that what
+else the machine does hardly shows; `benchmarks.gc_pauses` shows the same as clients see it.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import click
+
+from benchmarks.micro import queue
+
+NEVER = 1_000_000_000
+DEFAULT = ("700,10,10", f"50000,20,{NEVER}", f"10000,{NEVER},{NEVER}", f"2000,{NEVER},{NEVER}")
+
+
+class Pauses:
+    """Notes every collection between ``with`` and its end: seconds of processor time, by generation."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[int, list[float]] = {0: [], 1: [], 2: []}
+        self._begun = 0.0
+
+    def __enter__(self) -> Pauses:
+        gc.callbacks.append(self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        gc.callbacks.remove(self._note)
+
+    def _note(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._begun = time.process_time()
+        else:
+            self.seconds[info["generation"]].append(time.process_time() - self._begun)
+
+
+def grow(thresholds: tuple[int, int, int], messages: int) -> tuple[Pauses, float]:
+    """The pauses while that many messages came to be held, and the processor seconds of it all."""
+    owner = queue.broker()
+    target = queue.queue(owner)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*thresholds)
+    with Pauses() as pauses:
+        spent = queue.timed(lambda: queue.send(owner, target.address, messages))
+    queue.check(target.message_count, messages)
+    gc.unfreeze()
+    return pauses, spent
+
+
+@click.command()
+@click.option("--messages", default=800_000, show_default=True, type=click.IntRange(1))
+@click.argument("thresholds", nargs=-1)
+def main(messages: int, thresholds: tuple[str, ...]) -> None:
+    """Prints number, sum and maximum of the pauses for each setting."""
+    print(f"{'thresholds':<30}{'generation':>11}{'pauses':>8}{'sum ms':>9}{'max ms':>9}{'us/message':>12}")
+    for text in thresholds or DEFAULT:
+        numbers = text.split(",")
+        if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
+            raise click.BadParameter(f"{text!r} is not three numbers with commas", param_hint="THRESHOLDS")
+        first, second, third = map(int, numbers)
+        pauses, spent = grow((first, second, third), messages)
+        for generation, seconds in pauses.seconds.items():
+            if seconds:
+                print(
+                    f"{text:<30}{generation:>11}{len(seconds):>8}{1e3 * sum(seconds):>9.0f}"
+                    f"{1e3 * max(seconds):>9.1f}{1e6 * spent / messages:>12.2f}"
+                )
+
+
+if __name__ == "__main__":
+    main()
