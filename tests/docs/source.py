@@ -1,0 +1,123 @@
+"""What the source says, read without running it: texts of errors, names of headers."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "stompring"
+
+#: What stands for everything that is only known when it happens.
+ANYTHING = "…"
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something in the source, and where."""
+
+    value: str
+    module: str  # relative to the package
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line}: {self.value}"
+
+
+def modules(*rooms: str) -> list[Path]:
+    """The modules of some rooms."""
+    found = [path for room in rooms for path in sorted((PACKAGE / room).rglob("*.py"))]
+    assert len(found) > len(rooms), rooms
+    return found
+
+
+def label(path: Path) -> str:
+    """A module's path in the package."""
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def parsed(path: Path) -> ast.Module:
+    """A module's tree."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def skeleton(node: ast.expr) -> str | None:
+    """A text with `ANYTHING` for what is filled in; None for an expression that is no text of its own."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        parts = [skeleton(value) if isinstance(value, ast.Constant) else ANYTHING for value in node.values]
+        return re.sub(f"{ANYTHING}+", ANYTHING, "".join(part or "" for part in parts))
+    return None
+
+
+def texts_of_calls(path: Path, names: Iterable[str]) -> Iterator[tuple[Found, bool]]:
+    """The first argument of each call of one of ``names``; with False where it is an expression, not a text."""
+    wanted = set(names)
+    for node in ast.walk(parsed(path)):
+        if (
+            not isinstance(node, ast.Call)
+            or not isinstance(node.func, ast.Name)
+            or node.func.id not in wanted
+        ):
+            continue
+        text = skeleton(node.args[0]) if node.args else ""
+        yield (
+            Found(ast.unparse(node.args[0]) if text is None else text, label(path), node.lineno),
+            text is not None,
+        )
+
+
+def returned_texts(path: Path, function: str) -> list[Found]:
+    """The texts that a function returns, or hands to its caller's ``answer``."""
+    found = []
+    for definition in ast.walk(parsed(path)):
+        if not isinstance(definition, ast.FunctionDef) or definition.name != function:
+            continue
+        for node in ast.walk(definition):
+            values: list[ast.expr] = []
+            if isinstance(node, ast.Return) and node.value is not None:
+                values = [node.value]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "answer":
+                values = node.args[1:]
+            for value in values:
+                text = skeleton(value)
+                if text:
+                    found.append(Found(text, label(path), value.lineno))
+    return found
+
+
+def error_names() -> set[str]:
+    """`ProtocolError`, `Refused`, and every class of the package that is one of them."""
+    names = {"ProtocolError", "Refused"}
+    classes = [
+        node
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef)
+    ]
+    while True:
+        more = {
+            c.name for c in classes if any(isinstance(b, ast.Name) and b.id in names for b in c.bases)
+        } - names
+        if not more:
+            return names
+        names |= more
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_LINE = re.compile(r"(?:^|\n)([A-Za-z_][A-Za-z0-9_.-]*):")
+
+
+def header_names(path: Path) -> list[Found]:
+    """Every bytes literal that is, or holds, the name of a header: all that look like one."""
+    found = []
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, bytes):
+            text = re.sub("%[bd]", "\n", node.value.decode("latin-1"))
+            names = [text] if _NAME.fullmatch(text) else _LINE.findall(text)
+            found += [Found(name, label(path), node.lineno) for name in names]
+    return found

@@ -1,0 +1,278 @@
+"""docs/protocol.md tells of every header and every ERROR that there is, and of none that there is not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from stompring.broker.directory import MAX_NAME
+from stompring.session.connect import VERSIONS
+from stompring.session.heartbeat import MAX_INTERVAL, MIN_BEAT, agree
+from stompring.session.outbox import ROOM
+from stompring.session.scheduling import SCHEDULING
+from stompring.session.send_plan import NOT_PASSED_ON
+from stompring.session.verbs import VERBS
+from stompring.settings.model import StompAcceptor
+from stompring.stomp.scan import HeadLimits
+
+from .source import (
+    PACKAGE,
+    ROOT,
+    Found,
+    error_names,
+    header_names,
+    label,
+    modules,
+    returned_texts,
+    texts_of_calls,
+)
+
+TEXT = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+
+CLIENT_FRAMES = {"CONNECT", "STOMP", *(command.decode() for command in VERBS)}
+SERVER_FRAMES = {"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"}
+
+#: In which sections a module's headers are to be found.
+SECTIONS = {
+    "session/acknowledge.py": ("ACK", "NACK"),
+    "session/connect.py": ("CONNECT and STOMP", "CONNECTED"),
+    "session/scheduling.py": ("SEND",),
+    "session/send.py": ("SEND",),
+    "session/send_plan.py": ("SEND",),
+    "session/session.py": ("ERROR", "RECEIPT", "SEND", "ACK"),
+    "session/subscribe.py": ("SUBSCRIBE", "UNSUBSCRIBE", "SEND"),
+    "session/subscription.py": ("MESSAGE",),
+    "session/transact.py": ("BEGIN", "COMMIT", "ABORT"),
+    "broker/message.py": ("MESSAGE", "SEND"),
+    "broker/transfer.py": ("MESSAGE", "SEND"),
+}
+
+#: Bytes that look like names of headers and are values of them.
+VALUES = {"true", "false"}
+
+#: What never reaches a client of STOMP: answers of the management API, and of `stompring check-config`.
+MANAGEMENT_ONLY = {
+    "a queue has no attribute …": "a field of POST or PATCH",
+    "… must be -1 or at least …, not …": "a field of POST or PATCH, or broker.xml",
+    "filter: …": "a field of POST or PATCH, or a parameter; the filter of SUBSCRIBE has been compiled before",
+    "Address … does not exist": "a path of the API",
+    "Address … exists already": "POST; clients find what exists",
+    "Address … still has queues: …": "DELETE",
+    "Address … has the … queue …": "PATCH",
+    "Queue … has … consumers": "DELETE; UNSUBSCRIBE looks for consumers first and has a text of its own",
+    "max-consumers … is less than the … consumers that queue … has": "PATCH",
+    "… of queue … cannot change while it exists": "PATCH, or a reload",
+    "Queue … holds no message …": "a path of the API",
+    "Queue … has no scheduled message …": "a path of the API",
+    "Message … of queue … is in delivery: it is its consumer's to settle": "DELETE",
+}
+
+#: Errors that are made of another text, and where that one is found.
+MADE_OF_OTHERS = {
+    "reason": "server/authenticate.py, read below",
+    "address.describe_full()": "broker/address.py, read below",
+    "str(fault)": "the same error under another class",
+}
+
+
+def section(title: str, level: int = 2) -> str:
+    """The text below a heading, up to the next one of its level or above."""
+    heading = re.search(rf"^{'#' * level} {re.escape(title)}$", TEXT, re.MULTILINE)
+    assert heading, f"docs/protocol.md has no section {title}"
+    following = re.search(rf"^#{{1,{level}}} ", TEXT[heading.end() :], re.MULTILINE)
+    return TEXT[heading.end() :][: following.start() if following else None]
+
+
+def first_cells(text: str) -> list[str]:
+    """What stands in the first column of the tables of a section, between backticks."""
+    return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all table rows below a head."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    heads = [place - 1 for place, row in enumerate(cells) if set(row[0]) == {"-"}]
+    return [row for place, row in enumerate(cells) if place not in heads and place - 1 not in heads]
+
+
+def headers_in_source() -> list[Found]:
+    """Every header that some module of the session, or a message, reads or writes."""
+    commands = CLIENT_FRAMES | SERVER_FRAMES
+    paths = [*modules("session"), PACKAGE / "broker" / "message.py", PACKAGE / "broker" / "transfer.py"]
+    found = [name for path in paths for name in header_names(path)]
+    return [name for name in found if name.value not in commands | VALUES]
+
+
+def errors_in_source() -> list[Found]:
+    """Every text of an ERROR, management's included."""
+    names = error_names()
+    found = [
+        text
+        for path in modules("session", "stomp", "broker", "server")
+        for text, whole in texts_of_calls(path, names)
+        if whole
+    ]
+    found += returned_texts(PACKAGE / "broker" / "address.py", "describe_full")
+    found += returned_texts(PACKAGE / "server" / "authenticate.py", "authenticate")
+    return found
+
+
+# ---- headers
+
+
+def test_headers_are_found_at_all() -> None:
+    names = {found.value for found in headers_in_source()}
+    assert {
+        "destination",
+        "ack",
+        "receipt-id",
+        "AMQ_SCHEDULED_CRON",
+        "activemq.prefetchSize",
+        "timestamp",
+    } <= names
+    assert len(names) > 45
+
+
+@pytest.mark.parametrize("found", headers_in_source(), ids=str)
+def test_every_header_is_documented_where_it_belongs(found: Found) -> None:
+    assert found.module in SECTIONS, (
+        f"{found.module} has headers, and no section of docs/protocol.md is named here"
+    )
+    texts = [section(title) for title in SECTIONS[found.module]]
+    documented = any(found.value in first_cells(text) or f"`{found.value}`" in text for text in texts)
+    assert documented, f"{found}: not in {' or '.join(SECTIONS[found.module])}"
+
+
+@pytest.mark.parametrize("name", sorted({found.value for found in headers_in_source()}))
+def test_every_header_has_a_row(name: str) -> None:
+    every = {cell for titles in SECTIONS.values() for title in titles for cell in first_cells(section(title))}
+    assert name in every
+
+
+def test_no_header_is_documented_that_is_not_there() -> None:
+    known = {found.value for found in headers_in_source()}
+    passed_on = {"content-type", "correlation-id", "type"}  # nobody reads them, and people look for them
+    ignored = {"host", "content-length"}  # of CONNECT
+    titles = {title for titles in SECTIONS.values() for title in titles} | {"DISCONNECT"}
+    documented = {cell for title in titles for cell in first_cells(section(title))}
+    assert documented - known - passed_on - ignored == set()
+
+
+def test_every_frame_has_its_table() -> None:
+    sections = {"CONNECT and STOMP" if frame in ("CONNECT", "STOMP") else frame for frame in CLIENT_FRAMES}
+    for title in sections | SERVER_FRAMES:
+        table = rows(section(title))
+        assert table, title
+        for row in table:
+            assert len(row) == 6 and all(row), f"{title}: {row}"
+
+
+def test_headers_that_are_not_passed_on() -> None:
+    paragraph = section("SEND").partition("Not passed on are")[2].partition("\n\n")[0]
+    documented = {name.encode() for name in re.findall(r"`([^`]+)`", paragraph)}
+    assert documented == NOT_PASSED_ON - SCHEDULING
+    assert "scheduling headers" in paragraph and SCHEDULING < NOT_PASSED_ON
+
+
+# ---- errors
+
+
+def test_errors_are_found_at_all() -> None:
+    texts = {found.value for found in errors_in_source()}
+    assert "Unknown command …" in texts and "Address … is full: max-size-bytes …" in texts
+    assert len(texts) > 70
+
+
+@pytest.mark.parametrize("found", errors_in_source(), ids=str)
+def test_every_error_is_documented(found: Found) -> None:
+    if found.value in MANAGEMENT_ONLY:
+        return
+    assert found.value in first_cells(section("ERROR texts")), str(found)
+
+
+def test_no_error_is_documented_that_is_not_there() -> None:
+    real = {found.value for found in errors_in_source()}
+    assert set(first_cells(section("ERROR texts"))) - real == set()
+    assert set(MANAGEMENT_ONLY) - real == set(), "an exception that is not needed any more"
+
+
+def test_errors_made_of_other_texts_are_known() -> None:
+    names = error_names()
+    found = [
+        text
+        for path in modules("session", "stomp", "broker", "server")
+        for text, whole in texts_of_calls(path, names)
+        if not whole
+    ]
+    assert [str(text) for text in found if text.value not in MADE_OF_OTHERS] == []
+
+
+def test_every_error_says_what_to_do() -> None:
+    for row in rows(section("ERROR texts")):
+        assert len(row) == 3 and all(row), row
+
+
+# ---- numbers
+
+
+@pytest.mark.parametrize("row", rows(section("Heart-beats")), ids=lambda row: f"{row[0]} ttl {row[1]}")
+def test_heart_beat_table(row: list[str]) -> None:
+    asked, ttl, answered, cut_off = (cell.strip("`") for cell in row)
+    acceptor = StompAcceptor("a", "127.0.0.1", 0, connection_ttl=None if ttl == "none" else int(ttl))
+    pace = agree(None if asked == "none" else asked, acceptor, -1)
+    assert f"{pace.send},{pace.expect}" == answered
+    assert (str(pace.ttl) if pace.ttl else "never") == cut_off
+
+
+def test_heart_beat_numbers() -> None:
+    text = section("Heart-beats")
+    acceptor = StompAcceptor("a", "127.0.0.1", 0)
+    assert f"the larger of cy and {MIN_BEAT}" in text
+    assert f"`heartBeatToConnectionTtlModifier` ({acceptor.heart_beat_to_connection_ttl_modifier:g})" in text
+    assert f"`connectionTtlMin` ({acceptor.connection_ttl_min} ms)" in text
+
+
+def test_limits() -> None:
+    acceptor = StompAcceptor("a", "127.0.0.1", 0)
+    limits = acceptor.limits
+    block = HeadLimits(limits.max_headers, limits.max_header_length).max_block
+    expected = [
+        (limits.max_body_length, "`maxBodyLength`"),
+        (limits.max_headers, "`maxHeaders`"),
+        (limits.max_header_length, "`maxHeaderLength`"),
+        (block, ""),
+        (acceptor.handshake_timeout, "`handshake-timeout`"),
+        (acceptor.subscriptions_allowed, "`subscriptionsAllowed`"),
+        (acceptor.transactions_allowed, "`transactionsAllowed`"),
+        (acceptor.connections_allowed, "`connectionsAllowed`"),
+        (acceptor.stomp_consumer_window_size, "`stompConsumerWindowSize`"),
+        (acceptor.stomp_prefetch_count, "`stompPrefetchCount`"),
+        (MAX_NAME, ""),
+        (ROOM, ""),
+        (MAX_INTERVAL, ""),
+    ]
+    documented = [(row[1].partition(":")[0], row[2]) for row in rows(section("Limits"))]
+    assert documented == [("no limit" if n == -1 else str(n), setting) for n, setting in expected]
+
+
+def test_versions() -> None:
+    assert f"`{','.join(sorted(version.decode() for version in VERSIONS))}`" in section("ERROR")
+
+
+def test_links_lead_somewhere() -> None:
+    headings = {
+        re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
+        for title in re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
+    }
+    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
+        file, _, anchor = target.partition("#")
+        if target.startswith("https:"):
+            continue
+        assert not file or (ROOT / "docs" / file).is_file(), target
+        assert file or anchor in headings, target
+
+
+def test_modules_named_here_exist() -> None:
+    assert set(SECTIONS) - {label(path) for path in modules("session", "broker")} == set()

@@ -1,0 +1,119 @@
+"""README.md: its first session is run against a broker, and what it names is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stompring.settings.broker_xml import read_broker_xml
+
+from ..broker_process import PATIENCE, BrokerProcess
+from .source import ROOT
+
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+SHIPPED = ROOT / "config" / "broker.xml"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code in the document."""
+
+    language: str
+    text: str
+
+
+BLOCKS = [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)]
+
+
+def session() -> list[tuple[Block, Block | None]]:
+    """The blocks that are run, in order, each with the output that follows it where one is shown."""
+    followed = zip(BLOCKS, [*BLOCKS[1:], Block("", "")], strict=True)
+    return [
+        (block, after if after.language == "text" else None)
+        for block, after in followed
+        if block.language in ("sh", "python")
+    ]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """The shipped configuration, but on free ports."""
+    configuration = read_broker_xml(str(SHIPPED))
+    document = SHIPPED.read_text(encoding="utf-8")
+    for port in (configuration.stomp_acceptors[0].port, configuration.http_acceptors[0].port):
+        assert document.count(f"127.0.0.1:{port}") == 1
+        document = document.replace(f"127.0.0.1:{port}", "127.0.0.1:0")
+    config = tmp_path / "broker.xml"
+    config.write_text(document, encoding="utf-8")
+    with BrokerProcess(config) as process:
+        yield process
+
+
+def at(broker: BrokerProcess, text: str) -> str:
+    """The text of a block, with the ports of a running broker."""
+    return text.replace("61613", str(broker.port)).replace("127.0.0.1:8161", f"127.0.0.1:{broker.http_port}")
+
+
+def test_the_first_session(broker: BrokerProcess) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    outputs = []
+    for block, shown in session():
+        command = [sys.executable, "-c"] if block.language == "python" else ["sh", "-ec"]
+        ran = subprocess.run(
+            [*command, at(broker, block.text)], capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        assert ran.returncode == 0, f"{block.text}\n{ran.stdout}\n{ran.stderr}"
+        assert shown is None or ran.stdout == shown.text
+        outputs.append(ran.stdout)
+    made, *_, final = [json.loads(output) for output in outputs if output.startswith("{")]
+    assert made["ringSize"] == 3 and made["messageCount"] == 0
+    assert (final["messagesAdded"], final["messagesAcknowledged"], final["messagesReplaced"]) == (6, 3, 3)
+
+
+def test_the_session_is_found() -> None:
+    languages = [(block.language, shown is not None) for block, shown in session()]
+    assert languages == [("sh", False), ("python", True), ("sh", True), ("sh", False)]
+
+
+def test_ports_are_those_of_the_shipped_configuration() -> None:
+    configuration = read_broker_xml(str(SHIPPED))
+    for acceptor in (configuration.stomp_acceptors[0], configuration.http_acceptors[0]):
+        assert f"{acceptor.host}:{acceptor.port}" in TEXT
+
+
+def test_commands_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(
+        re.findall(
+            r"\bmake (\w[\w-]*)", "\n".join(re.findall(r"`([^`\n]+)`", TEXT) + [b.text for b in BLOCKS])
+        )
+    )
+    assert {"run", "test"} <= targets
+    for target in targets:
+        assert re.search(rf"^{target}:|^\w[\w ]*\b{target}\b[\w ]*:", makefile, re.MULTILINE), (
+            f"make {target}"
+        )
+
+
+def test_links_and_files_lead_somewhere() -> None:
+    files = [target for target in re.findall(r"\]\(([^)#]+)\)", TEXT) if not target.startswith("https:")]
+    files += [
+        span for span in re.findall(r"`([^`\n]+)`", TEXT) if re.fullmatch(r"(config|docs)/[\w./-]*", span)
+    ]
+    assert len(files) > 8
+    assert [file for file in files if not (ROOT / file).exists()] == []
+
+
+def test_the_table_is_whole() -> None:
+    rows = [line.strip("|").split("|") for line in TEXT.splitlines() if line.startswith("| ")]
+    assert len(rows) > 15
+    assert [row for row in rows[1:] if len(row) != 3 or not all(cell.strip() for cell in row)] == []

@@ -1,0 +1,92 @@
+"""The pictures of rings in docs/protocol.md are what a ring does: each line is done, and what it shows is compared."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ..broker.world import Taker, World, bodies, join
+from .test_protocol import section
+
+PICTURES = re.findall(r"^```\n(.*?)^```$", section("Rings"), re.MULTILINE | re.DOTALL)
+RING = 3
+LINE = re.compile(
+    r"(?P<action>.+?) {2,}waiting (?P<waiting>[A-Z ]+?|-)"
+    r"(?: {2,}consumer has (?P<held>[A-Z ]+?))?"
+    r"(?: {2,}scheduled (?P<scheduled>[A-Z ]+?))?"
+    r"(?: {2,}(?P<replaced>[A-Z]) is replaced)?"
+)
+
+
+def letters(text: str | None) -> list[str]:
+    """The messages of a column."""
+    return [] if text in (None, "-") else text.split()
+
+
+class Scene:
+    """A ring, at most one consumer, and what a line says is done."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.queue = self.world.queue(ring_size=RING)
+        self.taker: Taker | None = None
+
+    def act(self, action: str) -> None:
+        """Do what the first column says."""
+        if later := re.fullmatch(r"send ([A-Z]) in (\d+) s", action):
+            self.world.send(body=later[1].encode(), due=self.world.now + int(later[2]) * 1000)
+        elif sent := re.fullmatch(r"send ([A-Z ]+)", action):
+            for letter in letters(sent[1]):
+                self.world.send(body=letter.encode())
+        elif passed := re.fullmatch(r"(\d+) s later", action):
+            self.world.pass_time(int(passed[1]) * 1000)
+        elif action in ("a consumer comes", "one at a time"):
+            self.taker = join(self.queue, 1 if action == "one at a time" else None)
+        elif refused := re.fullmatch(r"NACK ([A-Z])", action):
+            assert self.taker is not None
+            self.taker.nack(*(ref for ref in self.taker.unsettled if ref.message.body == refused[1].encode()))
+        elif action == "it goes away":
+            assert self.taker is not None
+            self.taker.close()
+            self.taker = None
+        else:
+            raise AssertionError(f"what is {action!r}?")
+
+    @property
+    def waiting(self) -> list[str]:
+        """The messages that wait, the head first."""
+        return [body.decode() for body in bodies(self.queue)]
+
+    @property
+    def held(self) -> list[str]:
+        """What the consumer has."""
+        return [] if self.taker is None else [ref.message.body.decode() for ref in self.taker.unsettled]
+
+    @property
+    def scheduled(self) -> list[str]:
+        """What is to come."""
+        return [ref.message.body.decode() for ref in self.queue.scheduled.values()]
+
+
+def test_there_are_pictures() -> None:
+    assert len(PICTURES) >= 6
+    assert sum(picture.count("is replaced") for picture in PICTURES) >= 4
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+def test_picture(picture: str) -> None:
+    scene = Scene()
+    there: set[str] = set()
+    for line in picture.splitlines():
+        shown = LINE.fullmatch(line)
+        assert shown, line
+        replaced = scene.queue.messages_replaced
+        scene.act(shown["action"])
+        assert scene.waiting == letters(shown["waiting"]), line
+        assert scene.held == letters(shown["held"]), line
+        assert scene.scheduled == letters(shown["scheduled"]), line
+        there |= {*re.findall(r"\b[A-Z]\b", line)}
+        there -= {*letters(shown["replaced"])}
+        assert scene.queue.messages_replaced - replaced == len(letters(shown["replaced"])), line
+        assert {*scene.waiting, *scene.held, *scene.scheduled} == there, line
