@@ -11,6 +11,7 @@ from twisted.application.service import MultiService
 from twisted.cred.portal import Portal
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
+from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 
@@ -28,7 +29,6 @@ from .authenticate import Logins, Realm, UsersFileChecker
 from .factory import Connections, StompFactory
 from .garbage import Garbage
 from .logs import begin_logging
-from .port import EagerEndpoint
 from .reload import apply
 
 log = logging.getLogger(__name__)
@@ -79,8 +79,9 @@ class BrokerService(MultiService):
 
     @inlineCallbacks
     def _listen(self, name: str, kind: str, host: str, port: int, factory: Any) -> Any:
-        endpoint = EagerEndpoint(self.reactor, port, BACKLOG, host)
-        listening = yield endpoint.listen(factory)
+        endpoint_type = TCP6ServerEndpoint if ":" in host else TCP4ServerEndpoint
+        endpoint = endpoint_type(self.reactor, port, backlog=BACKLOG, interface=host)
+        listening = yield endpoint.listen(factory)  # type: ignore[no-untyped-call]
         self.ports.append(listening)
         bound = listening.getHost().port
         self.listening.append((name, host, bound))
