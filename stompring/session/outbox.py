@@ -8,8 +8,9 @@ from typing import Protocol
 from stompring.broker.clock import Clock
 
 #: Bytes that may be on their way to a client's socket before its subscriptions rest. Large enough that a fast
-#: client never waits, small enough that ten thousand stuck ones do not fill the memory with copies.
-ROOM = 1024 * 1024
+#: client never waits, small enough that ten thousand stuck ones do not fill the memory with copies, and that a deep
+#: queue is handed out in turns of a few milliseconds.
+ROOM = 256 * 1024
 
 
 class Wire(Protocol):

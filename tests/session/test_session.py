@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stompring.session.outbox import ROOM
 from stompring.settings.model import FullPolicy
 
 from ..broker.world import assert_nothing_held, bodies
@@ -304,7 +305,7 @@ def test_a_slow_socket_holds_back_its_own_messages_only() -> None:
         send(producer, body, "/topic/t")
     assert len(quick.bodies()) == 30
     got = len(slow.bodies())
-    assert 10 <= got < 12, "a megabyte is on its way, the rest waits in its queue"
+    assert got == ROOM // len(body) + 1, "the outbox's room is on its way, the rest waits in its queue"
     slow.session.outbox.resume()
     server.world.pass_time(0)
     server.outgoing.flush()
