@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 def on_SEND(session: Session, head: Head, body: bytes) -> None:
     """Send a message. Raises `Blocked` while its address has no room and BLOCK is its policy."""
-    plan: SendPlan | None = head.plan
+    kin = head.kin
+    plan: SendPlan | None = head.plan if kin is None else kin.plan
     if plan is None or plan.stamp != plan.address.stamp:
-        plan = head.plan = plan_send(session, head)
+        plan = _plan_anew(session, head)
     session.messages_in += 1
     address = plan.address
-    if plan.simple and not (address.room.full or address.memory.full):
+    if plan.simple and kin is None and not (address.room.full or address.memory.full):
         traits = plan.traits
         now = session.broker.clock.now
         expires = 0
@@ -78,7 +79,12 @@ def _put(session: Session, head: Head, body: bytes) -> None:
 
 def _current_plan(session: Session, head: Head) -> SendPlan:
     """The plan of a header block; made anew when its address has changed since."""
-    plan: SendPlan = head.plan
-    if plan.stamp != plan.address.stamp:
-        plan = head.plan = plan_send(session, head)
+    plan: SendPlan = head.plan if head.kin is None else head.kin.plan
+    return plan if plan.stamp == plan.address.stamp else _plan_anew(session, head)
+
+
+def _plan_anew(session: Session, head: Head) -> SendPlan:
+    """Plan for a header block, and for all that are the same but for their receipt."""
+    kept = head if head.kin is None else head.kin
+    plan = kept.plan = plan_send(session, kept)
     return plan

@@ -46,6 +46,7 @@ def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
     head = _new_head(Head)  # without a call of __init__, which is as dear as all the rest
     head.command = command
     head.headers = headers
+    head.kin = None
     head.plan = None
     if b"content-length" not in headers:
         head.content_length = -1
@@ -54,6 +55,17 @@ def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
     if not length.isdigit() or len(length) > _MOST_DIGITS:
         return None
     head.content_length = int(length)
+    return head
+
+
+def decode_kin(base: Head, receipt: bytes) -> Head:
+    """The head of a block that is that of ``base`` with a receipt added."""
+    head = _new_head(Head)
+    head.command = base.command
+    head.headers = {**base.headers, b"receipt": receipt}
+    head.content_length = base.content_length
+    head.kin = base
+    head.plan = None
     return head
 
 

@@ -11,15 +11,17 @@ class Head:
     ``headers`` maps decoded names to decoded values in order of first appearance; where a header is repeated,
     1.1 and 1.2 keep the first value and 1.0 the last. ``content_length`` is in bytes, -1 when absent. ``plan`` is
     free for whoever reads the frames: what is stored there is found again with the next frame whose header block
-    is the same.
+    is the same. ``kin`` is the head of a block that is the same but for its receipt, where one is known: producers
+    that ask for a receipt each time would never find anything again otherwise.
     """
 
-    __slots__ = ("command", "content_length", "headers", "plan")
+    __slots__ = ("command", "content_length", "headers", "kin", "plan")
 
     def __init__(self, command: bytes, headers: dict[bytes, bytes], content_length: int = -1) -> None:
         self.command = command
         self.headers = headers
         self.content_length = content_length
+        self.kin: Head | None = None
         self.plan: Any = None
 
     def __repr__(self) -> str:

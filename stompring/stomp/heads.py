@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from stompring.errors import ProtocolError
-from stompring.stomp.decode import decode, decode_plain, plain_line_ends
+from stompring.stomp.decode import decode, decode_kin, decode_plain, plain_line_ends
 from stompring.stomp.frame import Head
 from stompring.stomp.memo import HeadMemo
 from stompring.stomp.scan import HeadLimits, HeadScan
 from stompring.stomp.show import shown
-from stompring.stomp.spec import CR, RULES
+from stompring.stomp.spec import BACKSLASH, CR, NUL, RULES
 
 # A header block ends in an empty line, which is one of two. The line end before it may be of the other kind.
 _LF_END = b"\n\n"
 _CRLF_END = b"\n\r\n"
+
+
+_SEND, _RECEIPT = b"SEND\n", b"\nreceipt:"
 
 
 class MalformedHead(ProtocolError):
@@ -77,6 +80,28 @@ class HeadReader:
         if head.command == b"SEND" and self.version is not None:
             self.memo.keep(block, head)
         return head
+
+    def with_receipt(self, block: bytes) -> Head | None:
+        """The head of an ordinary SEND that asks for a receipt, made from one without; None for any other block."""
+        at = block.find(_RECEIPT)
+        if at < 0 or not block.startswith(_SEND):
+            return None
+        after = block.find(b"\n", at + 1)
+        receipt = block[at + len(_RECEIPT) :] if after < 0 else block[at + len(_RECEIPT) : after]
+        rest = block[:at] if after < 0 else block[:at] + block[after:]
+        base = self.memo.heads.get(rest)
+        if base is None:
+            base = decode_plain(rest, self.limits)
+            if base is None or b"receipt" in base.headers or base.content_length > self._max_body:
+                return None
+            self.memo.keep(rest, base)
+        else:
+            self.memo.hits += 1
+        ordinary = BACKSLASH not in receipt and CR not in receipt and NUL not in receipt
+        # what is left over must be looked at with the limits in mind, and in full
+        if not ordinary or len(base.headers) >= self.limits.max_headers or len(block) > self.limits.max_line:
+            return None
+        return decode_kin(base, receipt)
 
     def _first_end(self, data: bytes, start: int, stop: int) -> int:
         """Where the block ends when the other way to end it is thought of, too: it may come before ``stop``."""

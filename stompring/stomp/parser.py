@@ -114,10 +114,12 @@ class Parser:
                 start = stop + len(heads.end)
             else:
                 missed += 1
-                head = decode_plain(block, heads.limits) if heads.plain else None
+                head = heads.with_receipt(block) if heads.plain else None
+                if head is None and heads.plain:
+                    head = decode_plain(block, heads.limits)
                 if head is not None and head.content_length <= self._max_body:
                     start = stop + 2
-                    if head.command == b"SEND":
+                    if head.command == b"SEND" and head.kin is None:
                         heads.memo.keep(block, head)
                 else:
                     head = self._read_head(data, start, stop)

@@ -1,0 +1,91 @@
+"""Heads that differ in their receipt only: decoded from what is known, and never differently from the careful way."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.stomp.decode import decode
+from stompring.stomp.frame import Head
+from stompring.stomp.parser import Parser
+
+
+def parser(version: bytes = b"1.2", max_headers: int = 100, max_header_length: int = 1000) -> Parser:
+    made = Parser(max_body_length=1000, max_headers=max_headers, max_header_length=max_header_length)
+    made.feed(b"CONNECT\n\n\0")
+    made.negotiated(version)
+    return made
+
+
+def heads(made: Parser, *blocks: bytes) -> list[Head]:
+    return [head for block in blocks for head, _ in made.feed(block + b"\n\n\0")]
+
+
+def test_frames_that_differ_in_their_receipt_share_one_kin() -> None:
+    first, second, plain = heads(
+        parser(), b"SEND\ndestination:a\nreceipt:1", b"SEND\nreceipt:2\ndestination:a", b"SEND\ndestination:a"
+    )
+    assert first.headers == {b"destination": b"a", b"receipt": b"1"}
+    assert second.headers == {b"destination": b"a", b"receipt": b"2"}
+    assert first.kin is second.kin is plain and plain is not None
+    assert b"receipt" not in plain.headers
+    assert plain.kin is None
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"ACK\nid:1\nreceipt:2",  # only SEND repeats itself
+        b"SEND\ndestination:a\nreceipt:a\\cb",  # an escape
+        b"SEND\ndestination:a\nreceipt:1\nreceipt:2",  # the first counts
+        b"SEND\ndestination:a\nreceipt:1\r\nx:y",
+        b"SEND\ndestination:a\nx-receipt:1",
+    ],
+)
+def test_everything_else_goes_the_careful_way(block: bytes) -> None:
+    (head,) = heads(parser(), block)
+    assert head.kin is None
+    assert head.headers == decode(block.replace(b"\r", b""), b"1.2").headers
+
+
+def test_1_0_keeps_its_own_rules() -> None:
+    (head,) = heads(parser(b"1.0"), b"SEND\ndestination: a\nreceipt:  1")
+    assert head.kin is None
+    assert head.headers == {b"destination": b"a", b"receipt": b"1"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "block"),
+    [
+        ({"max_headers": 2}, b"SEND\ndestination:a\nx:y\nreceipt:1"),
+        ({"max_header_length": 20}, b"SEND\ndestination:a\nreceipt:" + b"1" * 20),
+    ],
+)
+def test_a_receipt_counts_for_the_limits(limits: dict[str, int], block: bytes) -> None:
+    made = parser(**limits)
+    assert heads(made, b"SEND\ndestination:a\nreceipt:1")[0].headers[b"receipt"] == b"1"
+    assert heads(made, block) == []
+    assert made.error is not None
+    assert "limit" in str(made.error)
+
+
+name = st.sampled_from([b"destination", b"receipt", b"content-length", b"a", b"xreceipt", b"receipt2"])
+value = st.sampled_from([b"", b"1", b"12", b"a:b", b"\\c", b" x", b"receipt:3", b"\\q"])
+
+
+@given(st.lists(st.lists(st.tuples(name, value), max_size=5), max_size=6))
+def test_what_is_known_changes_nothing(blocks: list[list[tuple[bytes, bytes]]]) -> None:
+    """One parser sees all blocks and knows more and more; another one sees only the last."""
+    texts = [b"SEND" + b"".join(b"\n%b:%b" % header for header in block) + b"\n\n" for block in blocks]
+    knowing = parser()
+    for text in texts:
+        fresh = parser()
+        frame = text + b"x" * 12 + b"\0"
+        seen, alone = knowing.feed(frame), fresh.feed(frame)
+        assert [(dict(head.headers), body) for head, body in seen] == [
+            (head.headers, body) for head, body in alone
+        ]
+        assert str(knowing.error) == str(fresh.error)
+        if knowing.error is not None:
+            knowing = parser()
