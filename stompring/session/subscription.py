@@ -151,18 +151,12 @@ class AcknowledgedSubscription(Subscription):
 
     __slots__ = ("credit_bytes", "credit_messages", "unsettled")
 
-    def __init__(
-        self,
-        terms: Terms,
-        outbox: Outbox,
-        on_cancel: Callable[[Subscription, str], None],
-        matches: Matches | None = None,
-        matches_key: object = None,
-    ) -> None:
-        super().__init__(terms, outbox, on_cancel, matches, matches_key)
+    def attach(self, queue: Queue) -> None:
+        """See `Subscription.attach`."""
         self.unsettled: dict[bytes, Reference] = {}  # by message id, in the order of delivery
-        self.credit_bytes = terms.window_bytes
-        self.credit_messages = terms.window_messages
+        self.credit_bytes = self.terms.window_bytes
+        self.credit_messages = self.terms.window_messages
+        super().attach(queue)
 
     def _complete(self, lead: bytes, queue: Queue) -> bytes:
         # 1.2 clients acknowledge by the `ack` header, the others by message-id: both are the same text here

@@ -77,7 +77,7 @@ def _well_formed(data: bytes, file: str) -> etree._Element:
     except etree.XMLSyntaxError as error:
         reason = (error.msg or "empty").split(", line ")[0]
         raise ConfigurationError(f"not well-formed XML: {reason}", file, error.lineno or 1) from error
-    docinfo: Any = root.getroottree().docinfo  # its type stub lacks what we ask
+    docinfo: Any = root.getroottree().docinfo  # its types lack what we ask
     if docinfo.doctype:
         raise ConfigurationError("<!DOCTYPE …> is not allowed; remove it", file, 1)
     return root
