@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MESSAGE_OVERHEAD = 400
 
 #: As a number: looking for one byte by its value is several times as fast as by a bytes object.
-BACKSLASH, CR = 92, 13
+BACKSLASH = 92
 
 
 class Traits:

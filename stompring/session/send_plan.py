@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
-from stompring.broker.message import BACKSLASH, CR, Traits
+from stompring.broker.message import Traits
 from stompring.broker.queue import Queue
 from stompring.errors import ProtocolError
 from stompring.settings.model import RoutingType
@@ -104,7 +104,7 @@ def plan_send(session: Session, head: Head) -> SendPlan:
     user = session.login.user
     simple = b"receipt" not in headers and b"transaction" not in headers
     if MEANINGFUL.isdisjoint(headers):
-        block = PLAIN + user_block(headers)
+        block = PLAIN + user_block(headers, head.block)
         return SendPlan(
             route, Traits(block, destination, route.routing_type, origin=origin, user=user), None, simple
         )
@@ -158,22 +158,20 @@ def _traits(
 PLAIN = b"priority:4\npersistent:false\n"
 
 
-def user_block(headers: Mapping[bytes, bytes]) -> bytes:
-    """The header lines that every receiver gets, as sent but for the escapes of STOMP 1.2."""
-    kept = [item for item in headers.items() if item[0] not in NOT_PASSED_ON]
-    if not kept:
-        return b""
-    block = b"".join([b"%b:%b\n" % item for item in kept])
-    # one colon and one line feed a line, no CR and no backslash: there was nothing to escape
-    lines = len(kept)
-    if (
-        block.count(b":") == lines
-        and block.count(b"\n") == lines
-        and BACKSLASH not in block
-        and CR not in block
-    ):
-        return block
-    return b"".join([header_line(name, value) for name, value in kept])
+def user_block(headers: Mapping[bytes, bytes], block: bytes = b"") -> bytes:
+    """The header lines that every receiver gets, as sent but for the escapes of STOMP 1.2.
+
+    ``block`` is a SEND's header block without escapes (`Head.block`): lines are then cut out of it, which takes half
+    the time of putting them together again.
+    """
+    left_out = NOT_PASSED_ON.intersection(headers)
+    if block:
+        lines = block[len(b"SEND") :] + b"\n"
+        for name in left_out:
+            lines = lines.replace(b"\n%b:%b\n" % (name, headers[name]), b"\n", 1)
+        if lines.count(b":") == len(headers) - len(left_out):  # else a value holds one, which must be escaped
+            return lines[1:]
+    return b"".join([header_line(name, value) for name, value in headers.items() if name not in left_out])
 
 
 def _asked_type(headers: Mapping[bytes, bytes]) -> str | None:

@@ -44,6 +44,7 @@ def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
     if len(lines) > limits.max_headers or len(headers) != len(lines) or b"" in headers:
         return None
     head = _new_head(Head)  # without a call of __init__, which is as dear as all the rest
+    head.block = block
     head.command = command
     head.headers = headers
     head.kin = None
@@ -61,6 +62,7 @@ def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
 def decode_kin(base: Head, receipt: bytes) -> Head:
     """The head of a block that is that of ``base`` with a receipt added."""
     head = _new_head(Head)
+    head.block = b""
     head.command = base.command
     head.headers = {**base.headers, b"receipt": receipt}
     head.content_length = base.content_length

@@ -12,15 +12,17 @@ class Head:
     1.1 and 1.2 keep the first value and 1.0 the last. ``content_length`` is in bytes, -1 when absent. ``plan`` is
     free for whoever reads the frames: what is stored there is found again with the next frame whose header block
     is the same. ``kin`` is the head of a block that is the same but for its receipt, where one is known: producers
-    that ask for a receipt each time would never find anything again otherwise.
+    that ask for a receipt each time would never find anything again otherwise. ``block`` is the header block as it
+    came, with LF line ends, where nothing in it was escaped or repeated; empty otherwise.
     """
 
-    __slots__ = ("command", "content_length", "headers", "kin", "plan")
+    __slots__ = ("block", "command", "content_length", "headers", "kin", "plan")
 
     def __init__(self, command: bytes, headers: dict[bytes, bytes], content_length: int = -1) -> None:
         self.command = command
         self.headers = headers
         self.content_length = content_length
+        self.block = b""
         self.kin: Head | None = None
         self.plan: Any = None
 

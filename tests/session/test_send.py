@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.session.send_plan import NOT_PASSED_ON, user_block
 
 from ..broker.world import bodies
 from .conversation import Client, Server
@@ -137,3 +141,18 @@ def test_1_0_and_1_1_get_their_own_escapes() -> None:
     raw = {version: client.wire.written for version, client in readers.items()}
     assert b"\nkey:a:b\n" in raw["1.0"]
     assert b"\nkey:a\\cb\n" in raw["1.1"] and b"\nkey:a\\cb\n" in raw["1.2"]
+
+
+NAMES = sorted(NOT_PASSED_ON) + [b"a", b"x-destination", b"destination2", b"content-type"]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(NAMES), st.sampled_from([b"", b"1", b"a b", b"x:y", b"destination", b"1\t"])
+    )
+)
+def test_cutting_lines_out_of_a_block_is_as_good_as_putting_them_together(
+    headers: dict[bytes, bytes],
+) -> None:
+    block = b"SEND" + b"".join(b"\n%b:%b" % header for header in headers.items())
+    assert user_block(headers, block) == user_block(headers)
