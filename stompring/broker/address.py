@@ -68,9 +68,7 @@ class Address:
         self.dropped_messages = 0
         self.blocked_producers = 0
         self.turn = 0  # of its anycast queues
-        self.stamp = (
-            0  # goes up with every change of its queues, so that what was planned before is planned anew
-        )
+        self.stamp = 0  # goes up with every change of its queues: what was planned before is planned anew
         self._generation = -1  # of the directory when the bindings below were made
         self._said_full = False
         self._sole: Queue | None = None

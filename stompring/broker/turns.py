@@ -207,19 +207,12 @@ class Turns:
         ):
             self.groups = Groups()
             self.review()
-        pending = self.pending
-        if at_tail:
-            pending.append(ref)
-            pending.sweep(self.count)
-        else:
-            pending.restore(ref)
-        if self.targets:
-            self._enlist_for_selectors(
-                ref, at_tail, self.matching(ref.message) if matching is None else matching
-            )
+        self._list(ref, at_tail, matching)
 
-    def _enlist_for_selectors(self, ref: Reference, at_tail: bool, matching: list[Pending]) -> None:
-        for pending in matching:
+    def _list(self, ref: Reference, at_tail: bool, matching: list[Pending] | None = None) -> None:
+        if matching is None:
+            matching = self.matching(ref.message) if self.targets else []
+        for pending in (self.pending, *matching):
             if at_tail:
                 pending.append(ref)
                 pending.sweep(self.count)
@@ -230,11 +223,7 @@ class Turns:
         """What was set aside for ``consumer`` may go to anybody."""
         if self.groups is not None:
             for ref in self.groups.leave(consumer):
-                self._list_again(ref)
-
-    def _list_again(self, ref: Reference) -> None:
-        self.pending.restore(ref)
-        self._enlist_for_selectors(ref, False, self.matching(ref.message))
+                self._list(ref, at_tail=False)
 
     def sweep(self) -> None:
         """Forget what has left the lists, where that is more than half of them."""
@@ -295,7 +284,7 @@ class Turns:
         ref.avoid = None
         if self.groups is not None:
             for freed in self.groups.delivered(ref):
-                self._list_again(freed)
+                self._list(freed, at_tail=False)
         consumer.take_reference(ref)
 
     def _next_for(self, consumer: Consumer) -> Reference | None:

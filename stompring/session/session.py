@@ -70,9 +70,8 @@ class Session:
         self.login = Login()
         self.client_id: str | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
-        self.by_queue: dict[
-            bytes, list[AcknowledgedSubscription]
-        ] = {}  # by the part of a message id before "-"
+        # by the part of a message id before "-"
+        self.by_queue: dict[bytes, list[AcknowledgedSubscription]] = {}
         self.transactions: dict[bytes, Transaction] = {}
         self.messages_in = 0
         self.blocked = False
