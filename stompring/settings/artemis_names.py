@@ -20,7 +20,11 @@ def _names(listed: str, instead: Mapping[str, str]) -> Mapping[str, str]:
     return MappingProxyType({name: "" for name in listed.split()} | dict(instead))
 
 
-STORE = "it belongs to the store, which this version does not have; remove it"
+AS_NEEDED = "journal files are made when they are needed and deleted when nothing in them lives; remove it"
+MADE = "directories are made where they are missing; remove it"
+ONE_WRITER = "one thread writes, all that came together in one piece; remove it"
+RETENTION = "what is done with is deleted at once in this version; remove it"
+COUNTS_KEPT = "the delivery count of a durable message is written when it comes back; remove it"
 ALWAYS_EXACT = "expiry here is exact, by timer; remove the element"
 DELETED_AT_ONCE = "what is to be deleted here goes at its time, by timer; remove the element"
 LAST_VALUE = "last-value queues are not built yet; a ring-size of 1 keeps the newest message of a whole queue"
@@ -52,25 +56,28 @@ CORE = _names(
     server-dump-interval suppress-session-notifications system-property-prefix temporary-queue-namespace
     thread-pool-max-size transaction-timeout transaction-timeout-scan-period uuid-namespace
     view-permission-method-match-pattern authentication-cache-size authorization-cache-size
-    global-max-messages
     """,
-    dict.fromkeys(
-        """
-        bindings-directory create-bindings-dir create-journal-dir disk-scan-period journal-buffer-size
-        journal-buffer-timeout journal-compact-min-files journal-compact-percentage journal-datasync
-        journal-device-block-size journal-directory journal-file-open-timeout journal-file-size
-        journal-max-atticfiles journal-max-io journal-min-files journal-pool-files journal-retention-directory
-        journal-sync-non-transactional journal-sync-transactional journal-type large-messages-directory
-        log-journal-write-rate max-disk-usage max-redelivery-records min-disk-free node-manager-lock-directory
-        page-max-concurrent-io page-sync-timeout paging-directory persist-delivery-count-before-delivery
-        purge-page-folders read-whole-page store literal-page-folders disk-full-policy
-        """.split(),
-        STORE,
-    )
+    dict.fromkeys("create-bindings-dir create-journal-dir".split(), MADE)
+    | dict.fromkeys("journal-min-files journal-pool-files journal-max-atticfiles".split(), AS_NEEDED)
+    | dict.fromkeys("journal-max-io journal-buffer-size journal-device-block-size".split(), ONE_WRITER)
+    | dict.fromkeys("max-redelivery-records persist-delivery-count-before-delivery".split(), COUNTS_KEPT)
     | {
+        "bindings-directory": "addresses and queues are kept in the journal; remove it",
+        "large-messages-directory": "messages of every size are kept in the journal and in pages; remove it",
+        "journal-datasync": "what is written is always synced; journal-sync-transactional and "
+        "journal-sync-non-transactional say whether a receipt waits for it",
+        "journal-file-open-timeout": "opening a file is not given up here; remove it",
+        "journal-retention-directory": RETENTION,
+        "journal-type": "there is one kind of journal: plain files, each batch synced; remove it",
+        "literal-page-folders": "the name of a page folder's address is in its address.txt; remove it",
+        "log-journal-write-rate": "the journal's rates are metrics, at /metrics; remove it",
+        "node-manager-lock-directory": "the lock is the file broker.lock beside the journal directory; remove it",
+        "page-max-concurrent-io": "pages are read by one thread of their own; remove it",
+        "read-whole-page": "pages are read in blocks; use prefetch-page-bytes",
+        "store": "messages are kept in files: use journal-directory and paging-directory",
         "address-queue-scan-period": DELETED_AT_ONCE,
         "configuration-file-refresh-period": ON_SIGHUP,
-        "global-max-size-percent-of-jvm-max-memory": "there is no JVM here; use global-max-size",
+        "global-max-size-percent-of-jvm-max-memory": "there is no JVM here; use global-max-size, in bytes",
         "jmx-domain": HTTP_API,
         "jmx-management-enabled": HTTP_API,
         "jmx-use-broker-name": HTTP_API,
@@ -98,14 +105,7 @@ ADDRESS_SETTING = _names(
     slow-consumer-check-period slow-consumer-policy slow-consumer-threshold
     slow-consumer-threshold-measurement-unit
     """,
-    dict.fromkeys(
-        """
-        page-size-bytes page-max-cache-size page-limit-bytes page-limit-messages page-full-policy
-        max-read-page-messages max-read-page-bytes prefetch-page-messages prefetch-page-bytes
-        """.split(),
-        STORE,
-    )
-    | dict.fromkeys("last-value-queue default-last-value-queue default-last-value-key".split(), LAST_VALUE)
+    dict.fromkeys("last-value-queue default-last-value-queue default-last-value-key".split(), LAST_VALUE)
     | dict.fromkeys("auto-create-jms-queues auto-create-jms-topics".split(), AUTO_CREATE)
     | dict.fromkeys("auto-delete-jms-queues auto-delete-jms-topics".split(), AUTO_DELETE)
     | {"max-size-bytes-reject-threshold": "a producer is made to wait, never refused; use max-size-bytes"},

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from stompring.settings.acceptor_url import Acceptor, is_loopback, parse_acceptor
 from stompring.settings.document import Node, snake
 from stompring.settings.faults import Faults
-from stompring.settings.match import SettingsRepository, literal_name
+from stompring.settings.full_addresses import check_limits
+from stompring.settings.machine_memory import (
+    default_dispatch_memory,
+    default_global_max_size,
+    machine_memory,
+)
+from stompring.settings.match import SettingsRepository, defaults_of, literal_name
 from stompring.settings.model import (
     AddressConfiguration,
     AddressSettingEntry,
@@ -31,20 +38,44 @@ def assemble(core: Node, faults: Faults) -> BrokerConfiguration:
     plain = core.leaves()
     wildcard = _wildcard(core.first("wildcard-addresses"), faults)
     markers = plain.get("literal_match_markers")
+    persistent = plain.get("persistence_enabled", BrokerConfiguration().persistence_enabled)
     settings = tuple(_address_settings(core.within("address-settings"), wildcard, markers, faults))
-    repository = SettingsRepository(settings, wildcard, markers)
+    repository = SettingsRepository(settings, wildcard, markers, defaults_of(persistent))
+    warnings = tuple(check_limits(core, persistent, markers, repository, faults))
+    _check_directories(core, faults)
+    _fill_in_memory(plain)
     secure = plain.get("security_enabled", BrokerConfiguration().security_enabled)
     acceptors = list(_acceptors(core.within("acceptors"), secure, faults))
     plain["users_file"] = _users_file(faults.file, plain.get("users_file"), secure)
     return BrokerConfiguration(
         **plain,
         file=faults.file,
+        warnings=warnings,
         wildcard=wildcard,
         stomp_acceptors=tuple(found for found in acceptors if isinstance(found, StompAcceptor)),
         http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
         address_settings=settings,
         addresses=tuple(_addresses(core.within("addresses"), repository, faults)),
     )
+
+
+def _check_directories(core: Node, faults: Faults) -> None:
+    journal, paging = core.first("journal-directory"), core.first("paging-directory")
+    default = BrokerConfiguration()
+    used = (
+        default.journal_directory if journal is None else journal.value,
+        default.paging_directory if paging is None else paging.value,
+    )
+    said = paging or journal
+    if said is not None and None not in used and Path(used[0]) == Path(used[1]):
+        faults.add(said.line, "<journal-directory> and <paging-directory> must be two different directories")
+
+
+def _fill_in_memory(plain: dict[str, Any]) -> None:
+    """Sizes whose defaults are shares of what there is."""
+    memory = machine_memory()
+    size = plain.setdefault("global_max_size", default_global_max_size(memory))
+    plain.setdefault("dispatch_memory", default_dispatch_memory(size, memory))
 
 
 def _users_file(file: str, said: str | None, secure: bool) -> str | None:

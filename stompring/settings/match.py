@@ -8,11 +8,21 @@ very name.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from stompring.settings.model import AddressSettingEntry, AddressSettings, WildcardSyntax
+from stompring.settings.model import (
+    AddressSettingEntry,
+    AddressSettings,
+    BrokerConfiguration,
+    FullPolicy,
+    WildcardSyntax,
+)
 from stompring.settings.wildcard import DEFAULT_SYNTAX, Pattern
+
+DEFAULTS = AddressSettings()
+DEFAULTS_IN_MEMORY = AddressSettings(address_full_policy=FullPolicy.BLOCK)
 
 REMEMBERED = 16_384
 """Addresses whose settings are remembered. One beyond them costs a walk over the wildcard entries."""
@@ -29,7 +39,9 @@ class SettingsRepository:
         entries: Iterable[AddressSettingEntry] = (),
         wildcard: WildcardSyntax = DEFAULT_SYNTAX,
         literal_match_markers: str | None = None,
+        defaults: AddressSettings = DEFAULTS,
     ) -> None:
+        self._defaults = defaults
         self._entries = tuple(entries)
         # Below, an entry is its place in the tuple above.
         self._exact: dict[str, int] = {}
@@ -48,6 +60,16 @@ class SettingsRepository:
         self._remembered = lru_cache(REMEMBERED)(self._look_up)
         # Ten thousand addresses under the same entries share one object.
         self._merged = lru_cache(REMEMBERED)(self._merge)
+
+    @classmethod
+    def of(cls, configuration: BrokerConfiguration) -> SettingsRepository:
+        """The entries of a whole broker.xml. Without a store a full address cannot page: BLOCK is its default."""
+        return cls(
+            configuration.address_settings,
+            configuration.wildcard,
+            configuration.literal_match_markers,
+            defaults_of(configuration.persistence_enabled),
+        )
 
     def lookup(self, address: str) -> AddressSettings:
         """The settings in force for ``address``."""
@@ -70,7 +92,12 @@ class SettingsRepository:
         values: dict[str, Any] = {}
         for place in reversed(places):
             values.update(self._entries[place].values)
-        return AddressSettings(**values)
+        return replace(self._defaults, **values)
+
+
+def defaults_of(persistence_enabled: bool) -> AddressSettings:
+    """The settings of an address that no entry is for."""
+    return DEFAULTS if persistence_enabled else DEFAULTS_IN_MEMORY
 
 
 def literal_name(match: str, markers: str | None) -> str | None:

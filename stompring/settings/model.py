@@ -28,6 +28,21 @@ class FullPolicy(StrEnum):
     BLOCK = "BLOCK"
 
 
+class PageFullPolicy(StrEnum):
+    """What a paging address does with the next message once its pages have reached their limit."""
+
+    DROP = "DROP"
+    FAIL = "FAIL"
+
+
+class DiskFullPolicy(StrEnum):
+    """What becomes of a message that has to be written while the disk is full (``disk-full-policy``)."""
+
+    BLOCK = "BLOCK"
+    DROP = "DROP"
+    FAIL = "FAIL"
+
+
 class RingPolicy(StrEnum):
     """What becomes of the message that a full ring gives up (``ring-policy``, ours)."""
 
@@ -49,7 +64,18 @@ class AddressSettings:
     # full addresses
     max_size_bytes: int = -1
     max_size_messages: int = -1
-    address_full_policy: FullPolicy = FullPolicy.BLOCK
+    address_full_policy: FullPolicy = FullPolicy.PAGE
+    # pages
+    page_size_bytes: int = 10 * 1024 * 1024
+    page_limit_bytes: int = -1
+    page_limit_messages: int = -1
+    page_full_policy: PageFullPolicy | None = None
+    max_read_page_messages: int = -1
+    max_read_page_bytes: int | None = None
+    prefetch_page_messages: int | None = None
+    prefetch_page_bytes: int | None = None
+    page_max_cache_size: int = 5
+    disk_full_policy: DiskFullPolicy = DiskFullPolicy.BLOCK
     # dead letters
     dead_letter_address: str | None = None
     auto_create_dead_letter_resources: bool = False
@@ -87,6 +113,7 @@ class AddressSettings:
     # what new queues get
     default_ring_size: int = -1
     ring_policy: RingPolicy = RingPolicy.DISCARD
+    ring_counts_paged: bool = False
     default_max_consumers: int = -1
     default_purge_on_no_consumers: bool = False
     default_exclusive_queue: bool = False
@@ -96,6 +123,31 @@ class AddressSettings:
     # management
     management_browse_page_size: int = 200
     enable_metrics: bool = True
+
+    @property
+    def page_file_bytes(self) -> int:
+        """How long a page file becomes: a limit on all of them is better kept with several."""
+        if self.page_full_policy is None or self.page_limit_bytes < 0:
+            return self.page_size_bytes
+        return min(self.page_size_bytes, max(self.page_limit_bytes // 4, 1024))
+
+    @property
+    def read_bytes(self) -> int:
+        """``max-read-page-bytes`` in force: two pages where it is not given, -1 for no limit."""
+        given = self.max_read_page_bytes
+        return 2 * self.page_size_bytes if given is None else given
+
+    @property
+    def prefetch_messages(self) -> int:
+        """``prefetch-page-messages`` in force: ``max-read-page-messages`` where it is not given."""
+        given = self.prefetch_page_messages
+        return self.max_read_page_messages if given is None else given
+
+    @property
+    def prefetch_bytes(self) -> int:
+        """``prefetch-page-bytes`` in force: ``max-read-page-bytes`` where it is not given."""
+        given = self.prefetch_page_bytes
+        return self.read_bytes if given is None else given
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +173,7 @@ class QueueConfiguration:
     filter: str | None = None
     ring_size: int | None = None
     ring_policy: RingPolicy | None = None
+    ring_counts_paged: bool | None = None
     max_consumers: int | None = None
     purge_on_no_consumers: bool | None = None
     exclusive: bool | None = None
@@ -202,10 +255,26 @@ class BrokerConfiguration:
 
     name: str = "stompring"
     file: str | None = None
-    persistence_enabled: bool = False
+    warnings: tuple[str, ...] = ()  # what is allowed and yet looks like a slip, with file and line
+    persistence_enabled: bool = True
+    journal_directory: str = "data/journal"
+    journal_file_size: int = 10 * 1024 * 1024
+    journal_buffer_timeout: int = 0  # nanoseconds, as in Artemis
+    journal_sync_transactional: bool = True
+    journal_sync_non_transactional: bool = True
+    journal_compact_min_files: int = 10
+    journal_compact_percentage: int = 30
+    paging_directory: str = "data/paging"
+    page_sync_timeout: int | None = None  # nanoseconds
+    purge_page_folders: bool = True
     security_enabled: bool = True
     users_file: str | None = None
-    global_max_size: int = -1
+    global_max_size: int = -1  # what a file does not say becomes a quarter of the machine's memory
+    global_max_messages: int = -1
+    dispatch_memory: int = 16 * 1024 * 1024  # what a file does not say becomes a quarter of that, or this
+    max_disk_usage: int = 90  # per cent
+    min_disk_free: int = -1
+    disk_scan_period: int = 5000
     connection_ttl_override: int = -1
     wildcard: WildcardSyntax = WildcardSyntax()
     literal_match_markers: str | None = None

@@ -18,7 +18,14 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from stompring.selector import compile_selector
-from stompring.settings.model import DeletionPolicy, FullPolicy, RingPolicy, RoutingType
+from stompring.settings.model import (
+    DeletionPolicy,
+    DiskFullPolicy,
+    FullPolicy,
+    PageFullPolicy,
+    RingPolicy,
+    RoutingType,
+)
 
 Reader = Callable[[str], object]
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -62,6 +69,13 @@ def milliseconds(text: str) -> int:
     return whole_number(text)
 
 
+def nanoseconds(text: str) -> int:
+    """A plain number of nanoseconds (``journal-buffer-timeout`` counts in them, as in Artemis)."""
+    if not _WHOLE.fullmatch(text):
+        raise ValueError("must be a plain number of nanoseconds, without a unit")
+    return whole_number(text)
+
+
 def seconds(text: str) -> int:
     """A plain number of seconds (``handshake-timeout`` alone counts in them, as in Artemis)."""
     if not _WHOLE.fullmatch(text):
@@ -89,6 +103,19 @@ def at_least(least: int, read: Callable[[str], int], unset: str | None = None, w
         if number >= least or (number == -1 and unset is not None):
             return number
         raise ValueError(rule + (f"; {why}" if why else ""))
+
+    return reader
+
+
+def within(least: int, most: int, unset: str | None = None) -> Reader:
+    """A reader of whole numbers from ``least`` to ``most``, and of -1 where ``unset`` says what it stands for."""
+    rule = f"must be from {least} to {most}" + ("" if unset is None else f", or -1 ({unset})")
+
+    def reader(text: str) -> int:
+        number = whole_number(text)
+        if least <= number <= most or (number == -1 and unset is not None):
+            return number
+        raise ValueError(rule)
 
     return reader
 
@@ -163,21 +190,6 @@ def markers(text: str) -> str:
     return text
 
 
-def full_policy(text: str) -> FullPolicy:
-    """``address-full-policy``. PAGE waits for the store."""
-    policy = one_of(FullPolicy)(text)
-    if policy is FullPolicy.PAGE:
-        raise ValueError("PAGE needs persistence, which this version does not have; use BLOCK, DROP or FAIL")
-    return policy
-
-
-def persistence(text: str) -> bool:
-    """``persistence-enabled``. True waits for the store."""
-    if boolean(text):
-        raise ValueError("true needs the store, which this version does not have; set it to false")
-    return False
-
-
 NO_ROOM = "0 would let no message in; use -1 for no limit"
 NO_RING = "a ring of 0 would hold nothing; use -1 for no ring"
 
@@ -190,8 +202,10 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "url": name,
         "filter": selector,
         "boolean": boolean,
-        "persistence": persistence,
         "byteLimit": at_least(1, byte_size, "no limit", NO_ROOM),
+        "bytesOrNoLimit": at_least(0, byte_size, "no limit"),
+        "fileSize": at_least(1024, byte_size),
+        "cacheSize": at_least(1024 * 1024, byte_size),
         "messageLimit": at_least(1, whole_number, "no limit", NO_ROOM),
         "ringSize": at_least(1, whole_number, "no ring", NO_RING),
         "attempts": at_least(1, whole_number, "no limit", "the first delivery is an attempt"),
@@ -201,9 +215,15 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "milliseconds": at_least(0, milliseconds),
         "millisecondsOrUnset": at_least(0, milliseconds, "not set"),
         "positiveMillisecondsOrUnset": at_least(1, milliseconds, "not set"),
+        "positiveMilliseconds": at_least(1, milliseconds),
+        "nanoseconds": at_least(0, nanoseconds),
+        "percentage": within(0, 100),
+        "percentageLimit": within(0, 100, "no limit"),
         "multiplier": decimal(0),
         "share": decimal(0, 1),
-        "fullPolicy": full_policy,
+        "fullPolicy": one_of(FullPolicy),
+        "pageFullPolicy": one_of(PageFullPolicy),
+        "diskFullPolicy": one_of(DiskFullPolicy),
         "ringPolicy": one_of(RingPolicy),
         "deletionPolicy": one_of(DeletionPolicy),
         "routingType": one_of(RoutingType),

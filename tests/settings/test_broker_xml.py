@@ -9,6 +9,7 @@ import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
+from stompring.settings.machine_memory import machine_memory
 from stompring.settings.model import (
     AddressConfiguration,
     AddressSettingEntry,
@@ -36,6 +37,7 @@ WHOLE = """<?xml version="1.0" encoding="UTF-8"?>
     <security-enabled>true</security-enabled>
     <users-file>people/users</users-file>
     <global-max-size> 1GB </global-max-size>
+    <global-max-messages>5000000</global-max-messages>
     <connection-ttl-override>60000</connection-ttl-override>
     <literal-match-markers>()</literal-match-markers>
     <wildcard-addresses>
@@ -98,6 +100,8 @@ def test_a_whole_file() -> None:
         security_enabled=True,
         users_file="/etc/stompring/people/users",
         global_max_size=1024**3,
+        global_max_messages=5_000_000,
+        dispatch_memory=256 * 1024**2,
         connection_ttl_override=60000,
         wildcard=WildcardSyntax("/", ">", "+", routing_enabled=False),
         literal_match_markers="()",
@@ -125,9 +129,9 @@ def test_a_whole_file() -> None:
                         "dead_letter_queue_prefix": "",
                     }
                 ),
-                28,
+                29,
             ),
-            AddressSettingEntry("a/b", MappingProxyType({"dead_letter_address": None}), 39),
+            AddressSettingEntry("a/b", MappingProxyType({"dead_letter_address": None}), 40),
         ),
         addresses=(
             AddressConfiguration(
@@ -161,10 +165,16 @@ def test_a_whole_file() -> None:
 
 
 def test_an_empty_core_has_the_defaults() -> None:
-    expected = BrokerConfiguration(file=FILE, users_file="etc/users.properties")
+    memory = machine_memory()
+    expected = BrokerConfiguration(
+        file=FILE,
+        users_file="etc/users.properties",
+        global_max_size=memory // 4,
+        dispatch_memory=max(memory // 16, 16 * 1024**2),
+    )
     assert parse() == expected
     assert parse("<acceptors/>", "<addresses/>", "<address-settings/>", "<wildcard-addresses/>") == expected
-    assert expected.security_enabled and not expected.persistence_enabled
+    assert expected.security_enabled and expected.persistence_enabled
 
 
 @pytest.mark.parametrize(

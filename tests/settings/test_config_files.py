@@ -8,8 +8,16 @@ import pytest
 from lxml import etree
 
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
+from stompring.settings.data_directory import data_directory
 from stompring.settings.match import SettingsRepository
-from stompring.settings.model import BrokerConfiguration, FullPolicy, RingPolicy, RoutingType
+from stompring.settings.model import (
+    BrokerConfiguration,
+    DiskFullPolicy,
+    FullPolicy,
+    PageFullPolicy,
+    RingPolicy,
+    RoutingType,
+)
 
 CONFIG = Path(__file__).parents[2] / "config"
 FILES = sorted(CONFIG.glob("*.xml"))
@@ -17,14 +25,12 @@ FILES = sorted(CONFIG.glob("*.xml"))
 
 def read(name: str) -> tuple[BrokerConfiguration, SettingsRepository]:
     configuration = read_broker_xml(CONFIG / name)
-    return configuration, SettingsRepository(
-        configuration.address_settings, configuration.wildcard, configuration.literal_match_markers
-    )
+    return configuration, SettingsRepository.of(configuration)
 
 
 def test_there_is_one_for_each_feature() -> None:
     assert {path.stem for path in FILES} >= {
-        "broker", "ring", "scheduled", "limits", "security", "dead-letter", "wildcards",
+        "broker", "ring", "scheduled", "limits", "paging", "security", "dead-letter", "wildcards",
     }  # fmt: skip
 
 
@@ -41,13 +47,15 @@ def test_listeners_and_prefixes_are_those_of_the_shipped_file(path: Path) -> Non
 
 def test_the_shipped_file() -> None:
     configuration, repository = read("broker.xml")
-    assert not configuration.security_enabled and not configuration.persistence_enabled
+    assert not configuration.security_enabled and configuration.persistence_enabled
+    assert data_directory(configuration).root == CONFIG.parent / "data"
+    assert configuration.max_disk_usage == 90
     assert configuration.global_max_size == 512 * 1024**2
     settings = repository.lookup("anything")
     assert settings.default_address_routing_type == settings.default_queue_routing_type == RoutingType.ANYCAST
     assert not settings.auto_delete_addresses and not settings.auto_delete_queues
     assert (settings.dead_letter_address, settings.expiry_address) == ("DLQ", "ExpiryQueue")
-    assert settings.address_full_policy == FullPolicy.BLOCK
+    assert settings.address_full_policy == FullPolicy.PAGE
     assert {address.name: address.routing_types for address in configuration.addresses} == {
         "DLQ": {RoutingType.ANYCAST},
         "ExpiryQueue": {RoutingType.ANYCAST},
@@ -90,6 +98,18 @@ def test_limits() -> None:
     assert repository.lookup("x").address_full_policy == FullPolicy.BLOCK
     assert repository.lookup("news.a").address_full_policy == FullPolicy.DROP
     assert repository.lookup("orders.a").address_full_policy == FullPolicy.FAIL
+
+
+def test_paging() -> None:
+    configuration, repository = read("paging.xml")
+    assert data_directory(configuration).paging == CONFIG.parent / "data" / "paging"
+    assert (configuration.global_max_messages, configuration.dispatch_memory) == (100_000, 32 * 1024**2)
+    assert configuration.warnings == ()
+    assert repository.lookup("x").address_full_policy == FullPolicy.PAGE
+    assert repository.lookup("archive.2024").max_size_messages == 0
+    assert repository.lookup("jobs").page_full_policy == PageFullPolicy.FAIL
+    assert repository.lookup("readings").disk_full_policy == DiskFullPolicy.DROP
+    assert repository.lookup("readings").ring_counts_paged
 
 
 def test_security() -> None:

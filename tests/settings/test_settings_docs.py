@@ -11,10 +11,13 @@ import pytest
 
 from stompring.settings.acceptor_url import OLD_NAMES, STOMP_PARAMETERS
 from stompring.settings.broker_xml import parse_broker_xml
+from stompring.settings.machine_memory import machine_memory
+from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressSettings,
     BrokerConfiguration,
     FrameLimits,
+    FullPolicy,
     QueueConfiguration,
     RoutingType,
     StompAcceptor,
@@ -29,6 +32,12 @@ RULES: dict[tuple[str, str], ElementRule] = {(p, name): rule for p, name, rule i
 QUEUE = RULES["anycast", "queue"]
 
 Row = dict[str, str]
+
+#: Defaults that are shares of the machine's memory.
+SHARES = {
+    "global-max-size": "a quarter of the memory",
+    "dispatch-memory": "a quarter of `global-max-size`, at least 16MB",
+}
 
 
 def tables(heading: str) -> list[Row]:
@@ -91,7 +100,27 @@ def test_every_element_and_old_name_is_mentioned(name: str) -> None:
 )
 def test_defaults_of_elements(documented: dict[str, Row], model: object) -> None:
     for name, row in documented.items():
-        assert row["default"] == shown(getattr(model, name.replace("-", "_"))), name
+        if name not in SHARES:
+            assert row["default"] == shown(getattr(model, name.replace("-", "_"))), name
+
+
+def test_defaults_that_are_shares_of_what_there_is() -> None:
+    """As the document words them, and as a file gets them that says nothing."""
+    quarter, least = machine_memory() // 4, 16 * 1024 * 1024
+    assert {name: CORE[name]["default"] for name in SHARES} == SHARES
+    silent = parse_broker_xml(b"<configuration><core/></configuration>", "broker.xml")
+    assert silent.global_max_size == quarter
+    assert silent.dispatch_memory == max(quarter // 4, least)
+
+
+def test_the_default_policy_without_a_store() -> None:
+    words = b"<configuration><core><persistence-enabled>false</persistence-enabled></core></configuration>"
+    in_memory = SettingsRepository.of(parse_broker_xml(words, "broker.xml")).lookup("a")
+    assert in_memory.address_full_policy is FullPolicy.BLOCK
+    assert (
+        "where `persistence-enabled` is false the default is BLOCK"
+        in SETTINGS["address-full-policy"]["meaning"]
+    )
 
 
 def test_defaults_of_parameters() -> None:
@@ -145,12 +174,16 @@ def takes(read: Callable[[str], Any], text: str) -> bool:
 
 @pytest.mark.parametrize(("name", "range_", "unit", "read"), readers(), ids=[row[0] for row in readers()])
 def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str], Any]) -> None:
-    if number := re.fullmatch(r"(-1 or )?≥ (\d)", range_):
+    if number := re.fullmatch(r"(-1 or )?≥ (\d+)", range_):
         least = int(number[2])
         below = {least - 1, -2} - ({-1} if number[1] else set())
-        assert takes(read, str(least)) and takes(read, "7") and not any(takes(read, str(n)) for n in below)
+        assert takes(read, str(least)) and takes(read, str(least + 7))
+        assert not any(takes(read, str(n)) for n in below)
         assert takes(read, "-1") == bool(number[1])
         assert unit
+    elif percent := re.fullmatch(r"(-1 or )?0 to 100", range_):
+        assert takes(read, "0") and takes(read, "100") and not takes(read, "101") and not takes(read, "-2")
+        assert takes(read, "-1") == bool(percent[1])
     elif range_ == "0 to 1":
         assert takes(read, "0") and takes(read, "1") and not takes(read, "1.1") and not takes(read, "-0.1")
     elif range_ in ("a text", "a name", "a selector"):
@@ -180,7 +213,7 @@ def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str
             "MULTICAST",
         }
         assert {text for text in every if takes(read, text)} == set(known)
-    assert takes(read, "10K") == (unit == "bytes") or range_.startswith(("a ", "any"))
+    assert takes(read, "10M") == (unit == "bytes") or range_.startswith(("a ", "any"))
 
 
 def test_every_row_says_what_it_means_and_where_it_is_from() -> None:

@@ -83,6 +83,8 @@ def test_times_have_no_units(text: str) -> None:
         units.milliseconds(text)
     with pytest.raises(ValueError, match="plain number of seconds"):
         units.seconds(text)
+    with pytest.raises(ValueError, match="plain number of nanoseconds"):
+        units.nanoseconds(text)
 
 
 RANGES = [
@@ -104,8 +106,16 @@ RANGES = [
     ),
     ("share", ["0", "0.15", "1"], ["1.01", "-0.1"], "must be from 0 to 1"),
     ("boolean", ["true", "FALSE", "True"], ["yes", "1", "", "treu"], "must be true or false"),
-    ("persistence", ["false"], ["true", "off"], ""),
-    ("fullPolicy", ["BLOCK", "drop", "Fail"], ["PAGE", "page", "NONE"], ""),
+    ("bytesOrNoLimit", ["-1", "0", "0K", "10MB"], ["-2", "x"], "must be -1 (no limit) or at least 0"),
+    ("fileSize", ["1024", "1K", "10MiB"], ["1023", "0", "-1"], "must be at least 1024"),
+    ("cacheSize", ["1MB", "1048576"], ["1048575", "1K", "-1"], "must be at least 1048576"),
+    ("positiveMilliseconds", ["1", "5000"], ["0", "-1"], "must be at least 1"),
+    ("nanoseconds", ["0", "3333333"], ["-1", "3ms"], "must be at least 0"),
+    ("percentage", ["0", "30", "100"], ["101", "-1", "30%"], "must be from 0 to 100"),
+    ("percentageLimit", ["-1", "0", "90", "100"], ["101", "-2"], "must be from 0 to 100, or -1 (no limit)"),
+    ("fullPolicy", ["BLOCK", "drop", "Fail", "page"], ["NONE"], "must be one of PAGE, DROP, FAIL, BLOCK"),
+    ("pageFullPolicy", ["DROP", "fail"], ["BLOCK", "PAGE", ""], "must be one of DROP, FAIL"),
+    ("diskFullPolicy", ["BLOCK", "drop", "FAIL"], ["PAGE"], "must be one of BLOCK, DROP, FAIL"),
     ("ringPolicy", ["discard", "DEAD_LETTER"], ["dead-letter"], "must be one of DISCARD, DEAD_LETTER"),
     ("deletionPolicy", ["OFF", "force"], ["ON"], "must be one of OFF, FORCE"),
     ("routingType", ["anycast", "MULTICAST"], ["queue"], "must be one of ANYCAST, MULTICAST"),
@@ -137,12 +147,3 @@ def test_values_have_the_type_of_the_model() -> None:
     assert units.READERS["deletionPolicy"]("force") is DeletionPolicy.FORCE
     assert units.READERS["routingType"]("anycast") is RoutingType.ANYCAST
     assert units.READERS["optionalName"]("") is None
-
-
-def test_page_and_persistence_name_what_to_use() -> None:
-    with pytest.raises(ValueError, match="PAGE needs persistence.*use BLOCK, DROP or FAIL"):
-        units.full_policy("PAGE")
-    with pytest.raises(
-        ValueError, match="needs the store, which this version does not have; set it to false"
-    ):
-        units.persistence("true")
