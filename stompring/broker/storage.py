@@ -11,6 +11,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
+from .memory import Room
+
 if TYPE_CHECKING:
     from .address import Address
     from .broker import Broker
@@ -30,6 +32,8 @@ class Reason(IntEnum):
 class Storage(Protocol):
     """What the broker needs of a store."""
 
+    room: Room  # full while what must be written has to wait, because there is much of it or the disk fails
+
     def append(self, ref: Reference) -> None:
         """A durable message entered a durable queue; a scheduled one carries its due time.
 
@@ -40,7 +44,10 @@ class Storage(Protocol):
         """A queue gave up its reference; the message goes when the last one does."""
 
     def returned(self, ref: Reference) -> None:
-        """A delivery came back: its counts, and its due time when it is delayed, are new."""
+        """A delivery came back, or a schedule goes on: its counts, and its due time when it has one, are new."""
+
+    def delivered(self, ref: Reference) -> None:
+        """A message that had waited went out to a consumer. It need not be safe before anything else is."""
 
     def bind(self, queue: Queue) -> None:
         """A durable queue was made, or its attributes changed."""
@@ -60,11 +67,14 @@ class Storage(Protocol):
     def commit(self) -> None:
         """End of what `begin` opened."""
 
-    def when_synced(self, call: Callable[[], None]) -> None:
-        """Call once everything told so far would survive a crash."""
+    def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
+        """Call once everything told so far would survive a crash; ``transactional`` for the end of a transaction."""
 
     def recover(self, broker: Broker) -> None:
-        """Rebuild what was kept, before the first connection."""
+        """Rebuild what was kept, before the configuration is applied and the first connection is made."""
+
+    def drain(self) -> bool:
+        """Write everything told so far and wait for it; False where that cannot be done."""
 
     def close(self) -> None:
         """Everything told so far is safe when this returns."""
@@ -72,6 +82,9 @@ class Storage(Protocol):
 
 class NoStorage:
     """Keeps nothing: everything told is as safe at once as it will ever be."""
+
+    def __init__(self) -> None:
+        self.room = Room()
 
     def append(self, ref: Reference) -> None:
         """Memory is all there is."""
@@ -81,6 +94,9 @@ class NoStorage:
 
     def returned(self, ref: Reference) -> None:
         """Counts live in the reference."""
+
+    def delivered(self, ref: Reference) -> None:
+        """The same."""
 
     def bind(self, queue: Queue) -> None:
         """Queues live as long as the process."""
@@ -100,12 +116,16 @@ class NoStorage:
     def commit(self) -> None:
         """See `begin`."""
 
-    def when_synced(self, call: Callable[[], None]) -> None:
+    def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
         """At once."""
         call()
 
     def recover(self, broker: Broker) -> None:
         """Nothing was kept."""
+
+    def drain(self) -> bool:
+        """Nothing waits."""
+        return True
 
     def close(self) -> None:
         """Nothing to sync."""

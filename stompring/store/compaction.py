@@ -1,0 +1,82 @@
+"""Compaction: what still counts in the oldest segment is written once more, so that the segment can go.
+
+It happens in small steps between other things, never far ahead of the disk, and only while little of the journal
+counts (``journal-compact-min-files``, ``journal-compact-percentage``), so that what is written twice is a part of
+what is written anyway. A segment that is damaged goes as soon as it is the oldest.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from stompring.broker.clock import Clock
+
+from .journal import Journal
+
+log = logging.getLogger(__name__)
+
+#: What one step may write: about a millisecond of work.
+ITEMS, BYTES = 200, 256 * 1024
+
+#: Seconds between two steps, and until a disk that is behind is looked at again.
+PAUSE, PATIENCE = 0.004, 0.1
+
+#: Bytes that wait for the disk from which on it is behind.
+BEHIND = 4 * 1024 * 1024
+
+
+class Compaction:
+    """Keeps one journal small. ``segments`` and ``rewritten`` count what it has done."""
+
+    def __init__(self, journal: Journal, clock: Clock, min_files: int, percentage: int) -> None:
+        self.segments = 0
+        self.rewritten = 0  # bytes
+        self.clock = clock
+        self._journal = journal
+        self._min_files = min_files
+        self._percentage = percentage
+        self._timer: Any = None
+        self._at: object = None  # the segment that is being emptied
+        journal.on_roll = self.consider
+
+    @property
+    def needed(self) -> bool:
+        """Whether the oldest segment should go."""
+        journal = self._journal
+        segments = journal.segments
+        if len(segments) < 2:
+            return False
+        if segments[0] is self._at or any(segment.damaged for segment in segments):
+            return True
+        if self._min_files <= 0 or len(segments) < self._min_files:
+            return False
+        return journal.live_bytes * 100 < journal.bytes * self._percentage
+
+    def consider(self) -> None:
+        """The journal has grown, or something in it has ended."""
+        if self._timer is None and self.needed:
+            self._timer = self.clock.reactor.callLater(PAUSE, self._step)
+
+    def stop(self) -> None:
+        """No timer is left behind."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _step(self) -> None:
+        self._timer = None
+        writer = self._journal.writer
+        if writer.failing is not None or writer.waiting_bytes > BEHIND:
+            self._timer = self.clock.reactor.callLater(PATIENCE, self._step)
+            return
+        if not self.needed:
+            self._at = None
+            return
+        oldest = self._at = self._journal.segments[0]
+        self.rewritten += self._journal.compact_step(ITEMS, BYTES)
+        if self._journal.segments[0] is not oldest:
+            self._at = None
+            self.segments += 1
+            log.debug("segment %d of the journal is compacted", oldest.number)
+        self.consider()

@@ -1,0 +1,208 @@
+"""The store as the broker knows it: `Storage`, with a journal behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from stompring.broker.address import Address
+from stompring.broker.clock import Clock, Reactor
+from stompring.broker.queue import Queue
+from stompring.broker.reference import Reference
+from stompring.broker.storage import Reason
+from stompring.settings.model import BrokerConfiguration
+
+from .bindings import AddressBinding, Note, QueueBinding
+from .compaction import Compaction
+from .disk import Disk
+from .files import Files
+from .journal import Journal
+from .kept import Kept, Segment
+from .recovery import Recovery
+from .replay import Replay
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from stompring.broker.broker import Broker
+
+
+class StoredPages(Protocol):
+    """What is on disk beside the journal."""
+
+    def recover(self, recovery: Recovery, broker: Broker) -> None:
+        """Make pages anew; addresses and queues are there, messages in memory come after them."""
+
+
+class Durable:
+    """Durable messages and queues of one broker in one directory, which nobody else writes to.
+
+    ``notes`` are what others have put there to find again (see `note`).
+    """
+
+    def __init__(
+        self,
+        configuration: BrokerConfiguration,
+        directory: Path,
+        disk: Disk,
+        reactor: Reactor,
+        files: Files | None = None,
+    ) -> None:
+        clock = Clock(reactor)
+        both = configuration.journal_sync_transactional or configuration.journal_sync_non_transactional
+        self.files = files or Files()
+        page_sync = configuration.page_sync_timeout
+        self.writer = Writer(
+            disk,
+            clock,
+            self.files,
+            configuration.journal_buffer_timeout / 1e9,
+            None if page_sync is None else page_sync / 1e9,
+        )
+        self.journal = Journal(directory, self.writer, clock, configuration.journal_file_size, sync=both)
+        self.compaction = Compaction(
+            self.journal,
+            clock,
+            configuration.journal_compact_min_files,
+            configuration.journal_compact_percentage,
+        )
+        self.room = self.writer.room
+        self.notes: dict[int, Mapping[str, Any]] = {}
+        self.pages: StoredPages | None = None  # what is on disk beside the journal, where something is
+        self.recovery: Recovery | None = None
+        # the hot ones go straight to the journal
+        self.append: Callable[[Reference], None] = self.journal.append
+        self.settle: Callable[[Reference, Reason], None] = self.journal.settle
+        self.returned: Callable[[Reference], None] = self.journal.returned
+        self.delivered: Callable[[Reference], None] = self.journal.delivered
+        self.begin: Callable[[], None] = self.journal.begin_transaction
+        self.commit: Callable[[], None] = self.journal.commit
+        self._sync_transactional = configuration.journal_sync_transactional
+        self._sync_others = configuration.journal_sync_non_transactional
+        self._queues: dict[Queue, QueueBinding] = {}
+        self._addresses: dict[Address, AddressBinding] = {}
+        self._notes: dict[int, Note] = {}
+        self._recovering = False
+
+    @property
+    def failing(self) -> str | None:
+        """Why nothing can be written at the moment, None while all is well."""
+        return self.writer.failing
+
+    # ---- bindings
+
+    def bind(self, queue: Queue) -> None:
+        """See `Storage.bind`. Of queues that are not durable only the number is kept, so that it is not used again."""
+        if self._recovering:
+            return
+        self.journal.note_queue(queue.number)
+        if not queue.durable or queue.attributes.temporary:
+            return
+        self.journal.tell(self._queue_binding(queue))
+
+    def _queue_binding(self, queue: Queue) -> QueueBinding:
+        binding = self._queues.get(queue)
+        if binding is None:
+            binding = self._queues[queue] = QueueBinding(queue)
+        return binding
+
+    def unbind(self, queue: Queue) -> None:
+        """See `Storage.unbind`."""
+        self._end(self._queues.pop(queue, None))
+
+    def bind_address(self, address: Address) -> None:
+        """See `Storage.bind_address`."""
+        if self._recovering:
+            return
+        self.journal.tell(self._address_binding(address))
+
+    def _address_binding(self, address: Address) -> AddressBinding:
+        binding = self._addresses.get(address)
+        if binding is None:
+            binding = self._addresses[address] = AddressBinding(address)
+        return binding
+
+    def unbind_address(self, address: Address) -> None:
+        """See `Storage.unbind_address`."""
+        self._end(self._addresses.pop(address, None))
+
+    def note(self, number: int, value: Mapping[str, Any] | None) -> None:
+        """Keep something under a number, in place of what was there; None takes it back."""
+        if value is None:
+            self.notes.pop(number, None)
+            self._end(self._notes.pop(number, None))
+            return
+        self.notes[number] = value
+        note = self._notes.get(number)
+        if note is None:
+            note = self._notes[number] = Note(number, value)
+        note.value = value
+        self.journal.tell(note)
+
+    def _end(self, kept: Kept | None) -> None:
+        if kept is not None:
+            kept.gone = True
+            self.journal.tell(kept)
+
+    # ---- safety
+
+    def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
+        """See `Storage.when_synced`; ``journal-sync-…`` says who need not wait."""
+        if self._sync_transactional if transactional else self._sync_others:
+            self.journal.when_synced(call)
+        else:
+            call()
+
+    def drain(self) -> bool:
+        """See `Storage.drain`."""
+        return self.writer.drain()
+
+    def close(self) -> None:
+        """See `Storage.close`."""
+        self.compaction.stop()
+        self.drain()
+        self.writer.stop()
+
+    # ---- recovery
+
+    def recover(self, broker: Broker) -> None:
+        """See `Storage.recover`. Raises `StoreError`."""
+        for part in (self.writer, self.journal, self.compaction):
+            part.clock = broker.clock
+        self._recovering = True
+        self.recovery = Recovery(self, Replay(self.files, self.journal.directory), broker)
+        try:
+            self.recovery.run()
+        finally:
+            self._recovering = False
+        for address in list(broker.directory.addresses.values()):
+            if address.auto_created and not address.queues and address.pages is None:
+                broker.consider_deleting_address(address)
+        self.compaction.consider()
+
+    def rebind(self, queue: Queue) -> None:
+        """A queue was restored, and its address with it perhaps, of which the journal does not know enough."""
+        for kept in (self._queue_binding(queue), self._address_binding(queue.address)):
+            self.journal.tell(kept)
+
+    def adopt_queue(self, queue: Queue, segment: Segment) -> None:
+        """A queue was restored, whose binding is in ``segment``."""
+        self._queues[queue] = _adopt(QueueBinding(queue), segment)
+
+    def adopt_address(self, address: Address, segment: Segment) -> None:
+        """The same of an address."""
+        self._addresses[address] = _adopt(AddressBinding(address), segment)
+
+    def adopt_note(self, number: int, value: Mapping[str, Any], segment: Segment) -> None:
+        """The same of a note."""
+        self.notes[number] = value
+        self._notes[number] = _adopt(Note(number, value), segment)
+
+
+K = TypeVar("K", bound=Kept)
+
+
+def _adopt(kept: K, segment: Segment) -> K:
+    kept.segment = segment
+    segment.live[kept] = kept
+    return kept

@@ -1,0 +1,139 @@
+"""The file system as the store uses it: the one place that calls it, so that tests can put faults in its way.
+
+Everything raises `OSError` as the operating system does. Nothing here is called on the reactor's thread once the
+broker is up, but for reading and listing at the start.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class Files:
+    """Plain files, read and written at positions."""
+
+    def open(self, path: Path) -> int:
+        """A file to write to, made where it is missing, as are its directories. Returns a descriptor."""
+        try:
+            return self._open(path)
+        except FileNotFoundError:
+            self.make_directory(path.parent)
+            return self._open(path)
+
+    def _open(self, path: Path) -> int:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            self.sync_directory(path.parent)
+        except OSError:
+            os.close(descriptor)
+            os.unlink(path)  # else the next try would take it for one whose name is safe
+            raise
+        return descriptor
+
+    def write(self, descriptor: int, data: bytes | memoryview, at: int) -> int:
+        """Write at a position; returns how many bytes it took, which may be fewer than given."""
+        return os.pwrite(descriptor, data, at)
+
+    def sync(self, descriptor: int) -> None:
+        """What was written survives a crash when this returns."""
+        os.fdatasync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        """The descriptor is not used any more."""
+        os.close(descriptor)
+
+    def truncate(self, path: Path, size: int) -> None:
+        """Cut a file off, and make sure of it."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove(self, path: Path) -> None:
+        """Delete a file for good; one that is not there is no fault."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        self.sync_directory(path.parent)
+
+    def rename(self, path: Path, target: Path) -> None:
+        """Give a file another name in the same directory, for good. An older ``target`` is replaced."""
+        os.replace(path, target)
+        self.sync_directory(path.parent)
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and those above it that are missing."""
+        missing = [path, *path.parents]
+        missing = missing[
+            : next((place for place, each in enumerate(missing) if each.is_dir()), len(missing))
+        ]
+        path.mkdir(mode=0o750, parents=True, exist_ok=True)
+        for each in missing:
+            self.sync_directory(each.parent)
+
+    def remove_directory(self, path: Path) -> None:
+        """Delete a directory with the files in it for good; one that is not there is no fault."""
+        for name in self.names(path):
+            os.unlink(path / name)
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            return
+        self.sync_directory(path.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        """Files that were made, renamed or deleted in a directory stay so after a crash."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def names(self, path: Path) -> list[str]:
+        """The names in a directory, sorted; none when it does not exist."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def size(self, path: Path) -> int:
+        """Bytes in a file."""
+        return os.stat(path).st_size
+
+    def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
+        """Bytes ``start`` to before ``stop`` (-1: the end) of a file; fewer where the file is shorter."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if stop < 0:
+                stop = os.fstat(descriptor).st_size
+            parts: list[bytes] = []
+            while start < stop:
+                part = os.pread(descriptor, stop - start, start)
+                if not part:
+                    break
+                parts.append(part)
+                start += len(part)
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        finally:
+            os.close(descriptor)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Write a small file as a whole: after a crash it has the old contents or the new."""
+        self.make_directory(path.parent)
+        draft = path.with_name(path.name + ".new")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(descriptor, data[written:])
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self.rename(draft, path)

@@ -1,0 +1,395 @@
+"""The journal: one sequence of segments with durable messages that are in memory, and facts about all messages.
+
+What the broker tells is gathered in a list and put into records at the end of the turn: a message that was settled
+within the turn it came in costs nothing. Every record goes to the newest segment. A segment is deleted when nothing
+in it counts any more, always the oldest first: a fact is never older than what it is about, so it may go too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+from stompring.broker.clock import Clock
+from stompring.broker.reference import DELIVERING, GONE, Reference
+from stompring.broker.storage import Reason
+
+from .facts import ALL_COMPLETE, NUMBERS_ANEW, STATED, WENT_OUT, Closed, Facts, Opened
+from .kept import Copies, Kept, Segment, held_bytes
+from .record import NUMBERS, Kind
+from .segment import HEADER, JOURNAL, pack_header
+from .tail import Tail
+from .writer import Writer
+
+#: Queue numbers given out ahead of use, so that one of a queue that is not stored is not given to another later.
+LEASE = 1000
+
+
+def segment_path(directory: Path, number: int) -> Path:
+    """Where segment ``number`` is."""
+    return directory / f"{number:09d}.journal"
+
+
+class Journal:
+    """See the module. ``sync`` False leaves it to the operating system when what is told reaches the disk."""
+
+    def __init__(
+        self, directory: Path, writer: Writer, clock: Clock, file_size: int, *, sync: bool = True
+    ) -> None:
+        self.directory = directory
+        self.writer = writer
+        self.segments: list[Segment] = []  # ascending; the last is being written
+        self.bytes = 0  # of all segments
+        self.live_bytes = 0  # of what in them counts, more or less
+        self.next_message = 1  # greater than the number of any message in it
+        self.next_transaction = 1
+        self.complete_transaction = 1  # those with smaller numbers are in the journal, or never will be
+        self.next_queue = 1  # greater than any queue's number that may be in use after a crash now
+        self.next_address = count(1)
+        self.on_roll: Callable[[], None] = _nothing
+        self.clock = clock
+        self.file_size = file_size
+        self._sync = sync
+        self._told: list[object] = []
+        self._depth = 0
+        self.mark = self._opened = Opened()  # the transaction that was begun last
+        self._skipped = False  # something shall be gathered once the transaction that is open has ended
+        self._tail = Tail(0, self.next_address)
+        writer.gather = self.gather
+
+    # ---- the start
+
+    def begin(self, segments: list[Segment], tail: Tail | None = None) -> None:
+        """Go on after ``segments`` that recovery found: in the last where its ``tail`` is given, else in a new one."""
+        self.segments = segments
+        self.bytes = sum(segment.size for segment in segments)
+        if tail is None or not segments:
+            self._open_segment()
+        else:
+            last = segments[-1]
+            last.stream = self.writer.open(last.path, last.size, journal=True)
+            self._tail = tail
+            self._tell_numbers()
+            self._put()
+
+    # ---- what the broker tells
+
+    def append(self, ref: Reference) -> None:
+        """A message entered a queue."""
+        message = ref.message
+        held = message.segment
+        if held is None:
+            message.segment = ref
+            self.note(ref)
+        elif type(held) is Reference:
+            message.segment = Copies([held, ref])
+        elif type(held) is Copies:
+            held.refs.append(ref)
+        else:
+            self._append_again(ref)
+
+    def _append_again(self, ref: Reference) -> None:
+        """A message that is written already entered another queue: it is written again, with all of them."""
+        message = ref.message
+        segment = message.segment
+        assert type(segment) is Segment
+        held = segment.live.pop(message.number, None)
+        if held is not None:
+            self.live_bytes -= held_bytes(len(message.tail))
+        refs = held.refs if type(held) is Copies else [held] if type(held) is Reference else []
+        message.segment = Copies([*refs, ref], written=True)
+        self.note(ref)
+
+    def settle(self, ref: Reference, reason: Reason) -> None:
+        """A queue gave up a message."""
+        message = ref.message
+        segment = message.segment
+        if type(segment) is not Segment:
+            return  # not written yet, and this reference never will be
+        live, number = segment.live, message.number
+        held = live.pop(number, None)
+        if held is ref:
+            self.live_bytes -= held_bytes(len(message.tail))
+        elif type(held) is Copies:
+            held.left -= 1
+            if held.left:
+                live[number] = held
+            else:
+                self.live_bytes -= held_bytes(len(message.tail))
+        self.note((ref, reason))
+
+    def returned(self, ref: Reference) -> None:
+        """The counts or the due time of a message in a queue are new."""
+        if type(ref.message.segment) is Segment:
+            self.note((ref, STATED))
+
+    def delivered(self, ref: Reference) -> None:
+        """A message that waited went out to a consumer."""
+        if type(ref.message.segment) is Segment:
+            self.note((ref, WENT_OUT))
+
+    def tell(self, kept: Kept) -> None:
+        """Something else has news; it is asked at the end of the turn, in its place among what else was told."""
+        self.note(kept)
+
+    def forget(self, kept: Kept) -> None:
+        """What was told of it does not count any more."""
+        segment, kept.segment = kept.segment, None
+        if segment is not None:
+            del segment.live[kept]
+
+    def begin_transaction(self) -> None:
+        """What follows takes effect as one. Transactions nest."""
+        if not self._depth:
+            self.mark = self._opened = Opened()
+            self.note(self._opened)
+        self._depth += 1
+
+    def commit(self) -> None:
+        """End of what `begin_transaction` opened."""
+        self._depth -= 1
+        if not self._depth:
+            self.note(Closed(self._opened))
+            if self._skipped:
+                self._skipped = False
+                self.clock.soon(self.writer.attend)
+
+    def transaction(self) -> int:
+        """The number that pages note with what they write now: it counts once the transaction is committed. 0: now."""
+        if not self._depth:
+            return 0
+        if not self._opened.number:
+            self._opened.number = self.next_transaction
+            self.next_transaction += 1
+        return self._opened.number
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether one is open."""
+        return self._depth > 0
+
+    def pages_recovered(self, transaction: int, message: int, queue: int) -> None:
+        """The greatest numbers in pages. What is not complete of transactions there has been told to be settled."""
+        self.next_transaction = max(self.next_transaction, transaction + 1)
+        self.next_message = max(self.next_message, message + 1)
+        self.next_queue = max(self.next_queue, queue + 1)
+        self.note(ALL_COMPLETE)
+
+    def note_queue(self, number: int) -> None:
+        """A queue has this number, which none shall have that is made after a crash."""
+        if number + LEASE // 2 >= self.next_queue:
+            self.next_queue = number + LEASE
+            if self.segments:
+                self.note(NUMBERS_ANEW)
+
+    def note(self, news: object) -> None:
+        """Anything that `gather` understands."""
+        if not self._told:
+            self.clock.soon(self.writer.attend)
+        self._told.append(news)
+
+    def when_synced(self, call: Callable[[], None]) -> None:
+        """Call once everything told so far would survive a crash."""
+        if self._told:
+            self.writer.with_next(call)
+        else:
+            self.writer.when_synced(call)
+
+    # ---- records
+
+    def gather(self) -> None:
+        """Put what was told into records, and those into the newest segment."""
+        if not self._told:
+            return
+        if self._depth:
+            self._skipped = True  # only ever whole transactions
+            return
+        told, self._told = self._told, []
+        if self._tail.at >= self.file_size:
+            self._roll()
+        tail, newest = self._tail, self.segments[-1]
+        live = newest.live
+        facts = Facts(tail, self.clock.now)
+        stated: set[Reference] = set()
+        for news in told:
+            if type(news) is Reference:
+                message = news.message
+                if message.segment is not news or news.state == GONE:
+                    self._write(news)
+                    continue
+                # one queue holds it, as it is with most
+                tail.message(message, news)
+                live[message.number] = news
+                message.segment = newest
+                self.live_bytes += held_bytes(len(message.tail))
+            elif type(news) is tuple:
+                ref: Reference = news[0]
+                reason: int = news[1]
+                if reason == STATED:
+                    if ref.state != GONE:
+                        facts.flush()
+                        stated.add(ref)
+                        tail.state(ref)
+                elif reason != WENT_OUT:
+                    facts.add(ref, reason)
+                elif ref.state == DELIVERING and ref not in stated:
+                    facts.add(ref, reason)
+            else:
+                facts.flush()
+                self._gather_other(news)
+        facts.flush()
+        self.next_message = max(self.next_message, tail.footer.greatest_number + 1)
+        self._put()
+        self.drop_dead()
+
+    def _write(self, ref: Reference) -> None:
+        """A message that several queues hold, or none any more."""
+        message = ref.message
+        held = message.segment
+        if type(held) is Copies:
+            alive = [each for each in held.refs if each.state != GONE]
+            if not alive:
+                self._never_mind(held)
+                message.segment = None
+                return
+            held.refs, held.left, held.written = alive, len(alive), False
+            self._tail.copies(message, alive)
+            self._keep(message.number, held if len(alive) > 1 else alive[0])
+            message.segment = self.segments[-1]
+            self.live_bytes += held_bytes(len(message.tail))
+        elif held is ref:
+            message.segment = None
+
+    def _never_mind(self, held: Copies) -> None:
+        if held.written:
+            for ref in held.refs:
+                self._tail.settled(ref.queue, Reason.ACKNOWLEDGED, self.clock.now, [ref.message.number])
+
+    def _keep(self, key: int | Kept, item: Reference | Copies | Kept) -> None:
+        self.segments[-1].live[key] = item
+
+    def _gather_other(self, news: object) -> None:
+        if isinstance(news, Kept):
+            news.tell(self._tail)
+            if news.gone:
+                self.forget(news)
+            else:
+                self.settle_down(news)
+        elif isinstance(news, Opened):
+            self._tail.open()
+        elif isinstance(news, Closed):
+            number = news.opened.number
+            self._tail.close(number)
+            self.complete_transaction = max(self.complete_transaction, number + 1 if number else 0)
+        else:
+            if news is ALL_COMPLETE:
+                self.complete_transaction = self.next_transaction
+            self._tell_numbers()
+
+    def settle_down(self, kept: Kept, *, repeated: bool = False) -> None:
+        """Note the segment with the oldest record of ``kept`` that counts, after it was told or ``repeated``."""
+        newest = self.segments[-1]
+        if kept.segment is not None and (kept.whole or repeated) and kept.segment is not newest:
+            self.forget(kept)
+        if kept.segment is None:
+            kept.segment = newest
+            newest.live[kept] = kept
+
+    def rewrite(self, key: int | Kept, held: Reference | Copies | Kept) -> None:
+        """Write something live once more, at the end; it was taken out of its segment."""
+        if isinstance(held, Kept):
+            held.segment = None
+            held.repeat(self._tail)
+            self.settle_down(held, repeated=True)
+        else:
+            refs = [each for each in held.refs if each.state != GONE] if isinstance(held, Copies) else [held]
+            message = refs[0].message
+            self._tail.copies(message, refs)
+            self._keep(key, held)
+            message.segment = self.segments[-1]
+
+    def _put(self, *, sync: bool = False) -> None:
+        segment = self.segments[-1]
+        data = self._tail.take()
+        if data or sync:
+            assert segment.stream is not None
+            segment.stream.append(data, self._sync or sync)
+            segment.size += len(data)
+            self.bytes += len(data)
+
+    # ---- segments
+
+    def _open_segment(self) -> None:
+        number = self.segments[-1].number + 1 if self.segments else 1
+        path = segment_path(self.directory, number)
+        segment = Segment(number, path, self.writer.open(path, journal=True))
+        self.segments.append(segment)
+        self._tail = Tail(HEADER.size, self.next_address)
+        header = pack_header(JOURNAL, self.next_message, self.clock.now)
+        assert segment.stream is not None
+        segment.stream.append(header, self._sync)
+        segment.size += len(header)
+        self.bytes += len(header)
+        self._tell_numbers()
+        self._put()
+
+    def _tell_numbers(self) -> None:
+        self._tail.add(
+            NUMBERS.pack(Kind.NUMBERS, 0, 0, self.next_queue, self.complete_transaction, self.next_message)
+        )
+
+    def _roll(self) -> None:
+        last = self.segments[-1]
+        assert last.stream is not None
+        last.stream.close(self._tail.ending)
+        self._open_segment()
+        self.on_roll()
+
+    def drop_dead(self) -> None:
+        """Delete the oldest segments in which nothing counts, once what made it so is safe."""
+        dead = []
+        while len(self.segments) > 1 and not self.segments[0].live:
+            dead.append(self.segments.pop(0))
+        if not dead:
+            return
+        self._put(sync=True)
+        for segment in dead:
+            self.bytes -= segment.size
+            self.writer.with_next(_deletion(self.writer, segment))
+
+    def compact_step(self, items: int, size: int) -> int:
+        """Write some of what counts in the oldest segment once more, at the end; returns the bytes that took."""
+        self.gather()
+        if self._tail.at >= self.file_size:
+            self._roll()
+        oldest, before = self.segments[0], self._tail.at
+        live = oldest.live
+        while live and items > 0 and self._tail.at - before < size and oldest is not self.segments[-1]:
+            key, held = live.popitem()
+            self.rewrite(key, held)
+            items -= 1
+        written = self._tail.at - before
+        self._put()
+        self.drop_dead()
+        return written
+
+
+def _deletion(writer: Writer, segment: Segment) -> Callable[[], None]:
+    """What to call once a segment may go: it is deleted, or set aside where it is damaged."""
+    path = segment.path
+
+    def set_aside() -> None:
+        writer.chore(lambda files: files.rename(path, path.with_name(path.name + ".damaged")))
+
+    def delete() -> None:
+        if segment.stream is not None:
+            segment.stream.delete()
+        else:
+            writer.chore(lambda files: files.remove(path))
+
+    return set_aside if segment.damaged else delete
+
+
+def _nothing() -> None:
+    """Nobody is interested."""

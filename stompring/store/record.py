@@ -1,0 +1,300 @@
+"""Records: how messages and facts stand in segments (docs/store-format.md has the same tables).
+
+A record is ``length`` and CRC-32 of its payload, both u32, then the payload. All numbers are little-endian. The
+first byte of a payload is its kind. A message record holds its tail as it goes on the wire, so that neither writing
+nor reading formats anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from struct import Struct, pack, unpack
+from zlib import crc32
+
+from stompring.broker.message import Account, Message, Traits
+from stompring.settings.model import RoutingType
+
+PREFIX = Struct("<II")
+
+
+class Kind(IntEnum):
+    """What a record tells."""
+
+    MESSAGE = 1
+    SETTLED = 2
+    STATE = 3
+    TRANSACTION = 4
+    PAGE_SETTLED = 5
+    PAGE_STATE = 6
+    PAGE_CURSOR = 7
+    NUMBERS = 8
+    BINDING = 9
+    NAME = 10
+    FOOTER = 11
+    DELIVERED = 12
+
+
+#: kind, flags, priority, deliveries, address, number, timestamp, expires, due, transaction, head, body, queues, traits
+MESSAGE = Struct("<BBBBIQQQQQIIII")
+#: lengths of block, destination, user, origin and group within the traits part
+TRAITS = Struct("<IIIII")
+#: kind, reason, zero, queue, time (epoch ms); then message numbers, u64 each
+SETTLED = Struct("<BBHIQ")
+#: kind, zero, zero, queue, number, deliveries, attempts, due; a recurrence as JSON may follow
+STATE = Struct("<BBHIQIIQ")
+#: kind, zero, zero, records, number; then each as u32 length and payload
+TRANSACTION = Struct("<BBHIQ")
+#: kind, reason, zero, address, queue, page, time; then runs of u32 first, u32 count
+PAGE_SETTLED = Struct("<BBHIIQQ")
+#: kind, zero, zero, address, queue, page, index, deliveries, attempts, due
+PAGE_STATE = Struct("<BBHIIQIIIQ")
+#: kind, zero, zero, address, queue, page; then settled positions as runs of u32 first, u32 count
+PAGE_CURSOR = Struct("<BBHIIQ")
+#: kind, zero, zero, next queue, next transaction, next message: nothing before this record has such a number or a
+#: greater one, and transactions with smaller numbers are complete
+NUMBERS = Struct("<BBHIQQ")
+#: kind, zero, zero, queue; then the numbers of messages that went out once more, u64 each
+DELIVERED = Struct("<BBHI")
+#: kind, what, operation, zero, id; then JSON
+BINDING = Struct("<BBBBI")
+#: kind, what, 1 in a page for a queue that is not durable, id; then the name in UTF-8
+NAME = Struct("<BBHI")
+
+ADDRESS, QUEUE, NOTE = 1, 2, 3  # ``what`` of BINDING; the first two of NAME too
+BOUND, UNBOUND = 0, 1  # ``operation`` of BINDING
+
+#: Flags of a message.
+DURABLE, GROUP_END = 1, 8
+ROUTING = {None: 0, RoutingType.ANYCAST: 2, RoutingType.MULTICAST: 4}
+ROUTING_TYPES = {value: key for key, value in ROUTING.items()}
+ROUTING_MASK = 6
+
+_LENGTH = Struct("<I")
+_pack_message = MESSAGE.pack
+_pack_prefix = PREFIX.pack
+
+
+def framed(payload: bytes) -> bytes:
+    """A record as it stands in a segment."""
+    return _pack_prefix(len(payload), crc32(payload)) + payload
+
+
+def encode_traits(traits: Traits) -> bytes:
+    """Flags and priority, then the traits part of a message record. Made once per `Traits`."""
+    flags = (DURABLE if traits.durable else 0) | (GROUP_END if traits.group_sequence == -1 else 0)
+    flags |= ROUTING[traits.routing_type]
+    parts = (
+        traits.destination,
+        b"" if traits.user is None else traits.user.encode("utf-8", "surrogateescape"),
+        b"" if traits.origin is None else str(traits.origin).encode("utf-8", "surrogateescape"),
+        b"" if traits.group is None else traits.group,
+    )
+    lengths = TRAITS.pack(len(traits.block), *map(len, parts))
+    traits.record = record = b"%c%c%b%b" % (flags, traits.priority, lengths, b"".join(parts))
+    return record
+
+
+def message_head(
+    message: Message, address: int, queues: bytes, due: int = 0, deliveries: int = 0, transaction: int = 0
+) -> bytes:
+    """All of a message record's payload but the message's tail, which ends it.
+
+    ``queues`` are the ids of its queues, u32 each; ``deliveries`` is how often it went out to each of them.
+    """
+    traits = message.traits
+    record = traits.record or encode_traits(traits)
+    body_at = message.body_at
+    return (
+        _pack_message(
+            1,
+            record[0],
+            record[1],
+            deliveries,
+            address,
+            message.number,
+            message.timestamp,
+            message.expires,
+            due,
+            transaction,
+            body_at,
+            len(message.tail) - body_at - 2,
+            len(queues) >> 2,
+            len(record) - 2,
+        )
+        + queues
+        + record[2:]
+    )
+
+
+def message_payload(
+    message: Message, address: int, queues: bytes, due: int = 0, deliveries: int = 0, transaction: int = 0
+) -> bytes:
+    """The payload of a message record."""
+    return message_head(message, address, queues, due, deliveries, transaction) + message.tail
+
+
+def framed_message(head: bytes, tail: bytes) -> bytes:
+    """What stands before the tail in a message's record, of which `message_head` made the first part."""
+    return _pack_prefix(len(head) + len(tail), crc32(tail, crc32(head))) + head
+
+
+class TraitsMemo:
+    """`Traits` of messages read back: made once for all that were sent with the same headers."""
+
+    __slots__ = ("_block", "_known", "_limit", "_part", "_traits")
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._known: dict[tuple[int, bytes, bytes], Traits] = {}
+        self._limit = limit
+        self._traits: Traits | None = None  # the last ones that `recall` gave
+        self._part = self._block = b""
+
+    def recall(self, flags: int, priority: int, part: bytes, tail: bytes, head: int) -> Traits:
+        """As `get`, for a tail whose head has ``head`` bytes; quickest for messages like the one before."""
+        traits = self._traits
+        if (
+            traits is None
+            or part != self._part
+            or not tail.endswith(self._block, 0, head)
+            or traits.priority != priority
+            or traits.record is None
+            or traits.record[0] != flags
+        ):
+            traits = self._traits = self.get(flags, priority, part, tail[:head])
+            self._part, self._block = part, traits.block + b"\n"
+        return traits
+
+    def get(self, flags: int, priority: int, part: bytes, head: bytes) -> Traits:
+        """From the traits part of a record and the head of its tail."""
+        block_length = _LENGTH.unpack_from(part)[0]
+        block = head[len(head) - 1 - block_length : -1]
+        key = (flags << 8 | priority, part, block)
+        traits = self._known.get(key)
+        if traits is None:
+            traits = self._make(flags, priority, part, block)
+            if len(self._known) >= self._limit:
+                self._known.clear()
+            self._known[key] = traits
+        return traits
+
+    @staticmethod
+    def _make(flags: int, priority: int, part: bytes, block: bytes) -> Traits:
+        _, *lengths = TRAITS.unpack_from(part)
+        fields, at = [], TRAITS.size
+        for length in lengths:
+            fields.append(part[at : at + length])
+            at += length
+        destination, user, origin, group = fields
+        traits = Traits(
+            block,
+            destination,
+            ROUTING_TYPES[flags & ROUTING_MASK],
+            priority,
+            bool(flags & DURABLE),
+            0,
+            group or None,
+            -1 if flags & GROUP_END else 0,
+            origin.decode("utf-8", "surrogateescape") or None,
+            user.decode("utf-8", "surrogateescape") or None,
+        )
+        traits.record = b"%c%c%b" % (flags, priority, part)
+        return traits
+
+
+class StoredMessage:
+    """The fields of a message record, its bytes not yet taken apart."""
+
+    __slots__ = (
+        "_at",
+        "_payload",
+        "address",
+        "body",
+        "deliveries",
+        "due",
+        "expires",
+        "flags",
+        "head",
+        "number",
+        "priority",
+        "queues",
+        "timestamp",
+        "traits_length",
+        "transaction",
+    )
+
+    def __init__(self, payload: bytes | memoryview, at: int = 0) -> None:
+        (
+            _,
+            self.flags,
+            self.priority,
+            self.deliveries,
+            self.address,
+            self.number,
+            self.timestamp,
+            self.expires,
+            self.due,
+            self.transaction,
+            self.head,
+            self.body,
+            self.queues,
+            self.traits_length,
+        ) = MESSAGE.unpack_from(payload, at)
+        self._payload = payload
+        self._at = at + MESSAGE.size
+
+    def queue_ids(self) -> tuple[int, ...]:
+        """The queues that the message was routed to."""
+        return tuple(memoryview(self._payload)[self._at : self._at + 4 * self.queues].cast("I"))
+
+    def restore(self, address: object, memo: TraitsMemo, account: Account) -> Message:
+        """The message itself, of the `Address` that ``address`` stands for."""
+        start = self._at + 4 * self.queues
+        tail_at = start + self.traits_length
+        part = bytes(self._payload[start:tail_at])
+        tail = bytes(self._payload[tail_at : tail_at + self.head + self.body + 2])
+        traits = memo.recall(self.flags, self.priority, part, tail, self.head)
+        return Message.restored(
+            self.number,
+            address,  # type: ignore[arg-type]
+            traits,
+            tail,
+            self.head,
+            self.timestamp,
+            self.expires,
+            account,
+        )
+
+
+def pack_runs(positions: Iterable[int]) -> bytes:
+    """Ascending positions as runs of u32 first, u32 count."""
+    runs = bytearray()
+    first = last = -2
+    for position in positions:
+        if position == last + 1:
+            last = position
+            continue
+        if last >= 0:
+            runs += _RUN.pack(first, last - first + 1)
+        first = last = position
+    if last >= 0:
+        runs += _RUN.pack(first, last - first + 1)
+    return bytes(runs)
+
+
+_RUN = Struct("<II")
+
+
+def pack_numbers(numbers: list[int]) -> bytes:
+    """Message numbers as they end a SETTLED or DELIVERED record."""
+    return pack(f"<{len(numbers)}Q", *numbers)
+
+
+def unpack_numbers(data: bytes | memoryview) -> tuple[int, ...]:
+    """The message numbers that end a SETTLED or DELIVERED record."""
+    return unpack(f"<{len(data) >> 3}Q", data[: len(data) & -8])
+
+
+def unpack_runs(data: bytes | memoryview) -> Iterable[tuple[int, int]]:
+    """First and count of each run."""
+    return _RUN.iter_unpack(data)

@@ -1,0 +1,236 @@
+"""Segments: files of records, with a header before them and, once they are complete, a footer behind them.
+
+A segment's number is its file's name. The header says what it is; the footer of a sealed one tells what is in it
+without reading all of it, and where its records begin, so that damage to one leaves the others readable.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct, error
+from zlib import crc32
+
+from .record import PREFIX, Kind, framed
+
+MAGIC = b"STOMPRNG"
+FORMAT = 1
+JOURNAL, PAGE = 1, 2  # kinds of segments
+
+#: magic, format, kind, CRC-32 of this header with zero here, next message number, created (epoch ms)
+HEADER = Struct("<8sHHIQQ")
+#: kind, zero, zero, records, least and greatest message number, least and greatest timestamp (epoch ms), bytes
+#: before the footer, addresses, blocks; then u32 each: record starts, address ids, CRC-32 of the blocks; the rest is
+#: for those who make it
+FOOTER = Struct("<BBHIQQQQQII")
+#: where the footer's record begins, CRC-32 of these 8 bytes, SEAL
+TRAILER = Struct("<QI4s")
+SEAL = b"SEAL"
+
+#: Bytes of a file that have a CRC-32 of their own in the footer.
+BLOCK = 64 * 1024
+
+
+def pack_header(kind: int, next_number: int, created: int) -> bytes:
+    """The first bytes of a segment, in which no message has ``next_number`` or a greater one as it begins."""
+    bare = HEADER.pack(MAGIC, FORMAT, kind, 0, next_number, created)
+    return HEADER.pack(MAGIC, FORMAT, kind, crc32(bare), next_number, created)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first bytes say. ``fault`` tells why they cannot be believed."""
+
+    format: int = FORMAT
+    kind: int = 0
+    next_number: int = 0
+    created: int = 0
+    fault: str | None = None
+
+    @classmethod
+    def read(cls, data: bytes) -> Header:
+        """From the beginning of a file."""
+        if len(data) < HEADER.size:
+            return cls(fault=f"the file ends after {len(data)} bytes, within its header")
+        magic, format_, kind, crc, next_number, created = HEADER.unpack_from(data)
+        if crc != crc32(HEADER.pack(magic, format_, kind, 0, next_number, created)):
+            return cls(fault="the header is damaged")
+        if magic != MAGIC:
+            return cls(fault="this is no segment")
+        return cls(format_, kind, next_number, created)
+
+
+@dataclass(slots=True)
+class Footer:
+    """What is in a sealed segment. The least of nothing is 0, as is the greatest."""
+
+    starts: array[int]
+    least_number: int = 0
+    greatest_number: int = 0
+    least_timestamp: int = 0
+    greatest_timestamp: int = 0
+    addresses: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+    size: int = 0  # bytes before the footer
+    more: bytes = field(default=b"", repr=False)  # for those who make it
+
+    def ending(self, data: bytes | memoryview) -> bytes:
+        """Footer and trailer behind ``data``, all of the file so far. Made in the disk thread: it walks all bytes."""
+        view = memoryview(data)
+        self.size = len(view)
+        self.blocks = tuple(crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK))
+        return framed(self.payload()) + pack_trailer(len(view))
+
+    def payload(self) -> bytes:
+        """The footer's record without its frame."""
+        return b"".join(
+            (
+                FOOTER.pack(
+                    Kind.FOOTER,
+                    0,
+                    0,
+                    len(self.starts),
+                    self.least_number,
+                    self.greatest_number,
+                    self.least_timestamp,
+                    self.greatest_timestamp,
+                    self.size,
+                    len(self.addresses),
+                    len(self.blocks),
+                ),
+                array("I", self.starts).tobytes(),
+                array("I", self.addresses).tobytes(),
+                array("I", self.blocks).tobytes(),
+                self.more,
+            )
+        )
+
+    @classmethod
+    def parse(cls, payload: bytes | memoryview) -> Footer | None:
+        """The footer that a payload holds, None where it is none."""
+        try:
+            kind, _, _, records, *numbers, addresses, blocks = FOOTER.unpack_from(payload)
+        except error:
+            return None
+        parts, at = [], FOOTER.size
+        for count in (records, addresses, blocks):
+            part = array("I")
+            if kind != Kind.FOOTER or len(payload) - at < 4 * count:
+                return None
+            part.frombytes(payload[at : at + 4 * count])
+            parts.append(part)
+            at += 4 * count
+        starts, address_ids, crcs = parts
+        least, greatest, earliest, latest, size = numbers
+        return cls(
+            starts,
+            least,
+            greatest,
+            earliest,
+            latest,
+            tuple(address_ids),
+            tuple(crcs),
+            size,
+            bytes(payload[at:]),
+        )
+
+
+def pack_trailer(footer_at: int) -> bytes:
+    """The last bytes of a sealed segment."""
+    offset = footer_at.to_bytes(8, "little")
+    return TRAILER.pack(footer_at, crc32(offset), SEAL)
+
+
+def footer_place(trailer: bytes) -> int:
+    """Where the footer begins, from the last bytes of a file; -1 where the file is not sealed."""
+    if len(trailer) < TRAILER.size:
+        return -1
+    at, crc, seal = TRAILER.unpack(trailer[-TRAILER.size :])
+    return at if seal == SEAL and crc == crc32(int(at).to_bytes(8, "little")) else -1
+
+
+def find_footer(data: bytes | memoryview) -> Footer | None:
+    """The footer of a whole segment, None where it has none that can be believed."""
+    at = footer_place(bytes(data[-TRAILER.size :]))
+    if not HEADER.size <= at <= len(data) - TRAILER.size - PREFIX.size:
+        return None
+    length, crc = PREFIX.unpack_from(data, at)
+    start = at + PREFIX.size
+    payload = memoryview(data)[start : start + length]
+    if start + length != len(data) - TRAILER.size or crc32(payload) != crc:
+        return None
+    footer = Footer.parse(payload)
+    return footer if footer is not None and footer.size == at else None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A place in a segment from which on something cannot be read."""
+
+    at: int
+    reason: str
+
+
+class Walk:
+    """The records of a segment's bytes, from the front. Iterating gives where each payload begins and ends.
+
+    After a damaged record it goes on with the next that the footer knows; without a footer it is over. ``end`` is
+    where the last good record before the first fault ended.
+    """
+
+    __slots__ = ("data", "end", "faults", "footer", "start")
+
+    def __init__(self, data: bytes, start: int = HEADER.size) -> None:
+        self.data = data
+        self.start = start
+        self.footer = find_footer(data)
+        self.end = start
+        self.faults: list[Fault] = []
+
+    @property
+    def whole(self) -> bool:
+        """Every byte was understood (after iterating)."""
+        return not self.faults
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        data, view = self.data, memoryview(self.data)
+        unpack, size = PREFIX.unpack_from, PREFIX.size
+        at = self.start
+        stop = len(data) if self.footer is None else self.footer.size
+        while at < stop:
+            begin = at + size
+            if begin > stop:
+                at = self._skip(at, "the frame of a record is cut off")
+                continue
+            length, crc = unpack(data, at)
+            end = begin + length
+            if not length or end > stop:
+                reason = "a record would be empty" if not length else "a record goes beyond the end"
+                at = self._skip(at, reason)
+                continue
+            if crc32(view[begin:end]) != crc:
+                at = self._skip(at, "a record's checksum is wrong")
+                continue
+            if data[begin] == Kind.FOOTER:
+                # its trailer is missing or damaged, the end it is all the same
+                self._sealed_in_part(at)
+                return
+            at = end
+            if not self.faults:
+                self.end = at
+            yield begin, end
+
+    def _sealed_in_part(self, at: int) -> None:
+        if not self.faults:
+            self.end = at
+            self.faults.append(Fault(at, "the seal is damaged"))
+
+    def _skip(self, at: int, reason: str) -> int:
+        """Note a fault; where to go on, or beyond the end."""
+        self.faults.append(Fault(at, reason))
+        if self.footer is not None:
+            for start in self.footer.starts:
+                if start > at:
+                    return int(start)
+        return len(self.data)

@@ -1,0 +1,238 @@
+"""The end of the journal: records as they are put together for its newest segment."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterable
+from struct import Struct
+
+from stompring.broker.address import Address
+from stompring.broker.message import Message
+from stompring.broker.queue import Queue
+from stompring.broker.recurrence import Recurrence
+from stompring.broker.reference import SCHEDULED, Reference
+from stompring.broker.storage import Reason
+
+from .record import (
+    ADDRESS,
+    DELIVERED,
+    NAME,
+    QUEUE,
+    SETTLED,
+    STATE,
+    TRANSACTION,
+    Kind,
+    framed,
+    framed_message,
+    message_head,
+    pack_numbers,
+)
+from .segment import Footer
+
+_U32 = Struct("<I")
+
+#: The most deliveries that a message record can tell.
+MOST_DELIVERIES = 255
+
+
+class Tail:
+    """Records for one segment. Names are told before they are used, so that each segment can be read alone.
+
+    ``at`` is where the next record will begin. Between `open` and `close` records become one TRANSACTION.
+    """
+
+    __slots__ = (
+        "_addresses",
+        "_inner",
+        "_next_address",
+        "_parts",
+        "_queues",
+        "_starts",
+        "at",
+        "footer",
+    )
+
+    def __init__(self, at: int, next_address: Iterable[int], starts: array[int] | None = None) -> None:
+        self.at = at
+        self._starts = starts or array("I")
+        self.footer = Footer(self._starts)
+        self._next_address = iter(next_address)
+        self._addresses: set[int] = set()
+        self._queues: dict[int, bytes] = {}  # the packed ids of those whose names were told
+        self._parts: list[bytes] = []
+        self._inner: list[bytes] | None = None
+
+    def take(self) -> bytes:
+        """All records since the last time."""
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+    # ---- records
+
+    def add(self, payload: bytes) -> None:
+        """Any record, given without its frame."""
+        if self._inner is not None:
+            self._inner.append(payload)
+        else:
+            self._frame(payload)
+
+    def _frame(self, payload: bytes) -> None:
+        self._starts.append(self.at)
+        self.at += len(payload) + 8
+        self._parts.append(framed(payload))
+
+    def message(self, message: Message, ref: Reference) -> None:
+        """A message that one queue holds, and where it stands there. The hot one."""
+        queue, tail = ref.queue, message.tail
+        address, ids = message.address.number, self._queues.get(queue.number)
+        if (
+            ids is None
+            or self._inner is not None
+            or ref.state == SCHEDULED
+            or ref.attempts
+            or ref.deliveries > MOST_DELIVERIES
+            or address not in self._addresses
+        ):
+            self.copies(message, [ref])
+            return
+        head = message_head(message, address, ids, 0, ref.deliveries)
+        frame = framed_message(head, tail)
+        at = self.at
+        self.at = at + len(frame) + len(tail)
+        self._starts.append(at)
+        self._parts += (frame, tail)
+        footer = self.footer
+        if message.number > footer.greatest_number > 0 and message.timestamp >= footer.greatest_timestamp:
+            footer.greatest_number, footer.greatest_timestamp = message.number, message.timestamp
+        else:
+            self._note(message)
+
+    def copies(self, message: Message, refs: list[Reference]) -> None:
+        """A message, and where it stands in each of the queues that hold it."""
+        address = self.name_address(message.address)
+        ids = b"".join([self._queues.get(ref.queue.number) or self.name_queue(ref.queue) for ref in refs])
+        due, deliveries = _due(refs[0]), min(ref.deliveries for ref in refs)
+        differing = [ref for ref in refs if _differs(ref, due, deliveries)]
+        head = message_head(message, address, ids, due, min(deliveries, MOST_DELIVERIES))
+        self._note(message)
+        if self._inner is not None:
+            self._inner.append(head + message.tail)
+            for ref in differing:
+                self.state(ref)
+        elif differing:
+            self.open()
+            self._inner = [head + message.tail]
+            for ref in differing:
+                self.state(ref)
+            self.close()
+        else:
+            frame, tail = framed_message(head, message.tail), message.tail
+            self._starts.append(self.at)
+            self.at += len(frame) + len(tail)
+            self._parts += (frame, tail)
+
+    def _note(self, message: Message) -> None:
+        footer, number, timestamp = self.footer, message.number, message.timestamp
+        footer.greatest_number = max(footer.greatest_number, number)
+        footer.greatest_timestamp = max(footer.greatest_timestamp, timestamp)
+        footer.least_number = min(footer.least_number or number, number)
+        footer.least_timestamp = min(footer.least_timestamp or timestamp, timestamp)
+
+    def state(self, ref: Reference) -> None:
+        """Where a message stands in a queue: its counts, and its due time while it is scheduled."""
+        queue = ref.queue
+        if queue.number not in self._queues:
+            self.name_queue(queue)
+        payload = STATE.pack(
+            Kind.STATE, 0, 0, queue.number, ref.message.number, ref.deliveries, ref.attempts, _due(ref)
+        )
+        self.add(payload if ref.recurrence is None else payload + pack_recurrence(ref.recurrence))
+
+    def settled(self, queue: Queue, reason: Reason, now: int, numbers: list[int]) -> None:
+        """A queue let go of messages."""
+        if queue.number not in self._queues:
+            self.name_queue(queue)
+        self.add(SETTLED.pack(Kind.SETTLED, reason, 0, queue.number, now) + pack_numbers(numbers))
+
+    def delivered(self, queue: Queue, numbers: list[int]) -> None:
+        """Messages of a queue went out to consumers who have not settled them yet."""
+        if queue.number not in self._queues:
+            self.name_queue(queue)
+        self.add(DELIVERED.pack(Kind.DELIVERED, 0, 0, queue.number) + pack_numbers(numbers))
+
+    # ---- transactions
+
+    def open(self) -> None:
+        """What follows takes effect as one."""
+        self._inner = []
+
+    def close(self, number: int = 0) -> None:
+        """End of what `open` began; pages know it by ``number`` where that is not 0."""
+        inner, self._inner = self._inner or [], None
+        if number or len(inner) > 1:
+            parts = [TRANSACTION.pack(Kind.TRANSACTION, 0, 0, len(inner), number)]
+            for payload in inner:
+                parts += (_U32.pack(len(payload)), payload)
+            self._frame(b"".join(parts))
+        elif inner:
+            self._frame(inner[0])
+
+    # ---- names
+
+    def name_queue(self, queue: Queue) -> bytes:
+        """Tell the name of a queue if this segment does not have it, and return its packed id."""
+        packed = self._queues.get(queue.number)
+        if packed is None:
+            self._frame(NAME.pack(Kind.NAME, QUEUE, 0, queue.number) + queue.name.encode())
+            packed = self._queues[queue.number] = _U32.pack(queue.number)
+        return packed
+
+    def name_address(self, address: Address) -> int:
+        """Tell the name of an address if this segment does not have it, and return its id; a new one if it has none."""
+        number = self.number_of(address)
+        if number not in self._addresses:
+            self._addresses.add(number)
+            self._frame(NAME.pack(Kind.NAME, ADDRESS, 0, number) + address.name.encode())
+        return number
+
+    def number_of(self, address: Address) -> int:
+        """The id of an address; a new one if it has none."""
+        if not address.number:
+            address.number = next(self._next_address)
+        return address.number
+
+    def ending(self, data: bytes) -> bytes:
+        """Footer and trailer (see `Stream.close`)."""
+        self.footer.addresses = tuple(sorted(self._addresses))
+        return self.footer.ending(data)
+
+
+def _due(ref: Reference) -> int:
+    return ref.due if ref.state == SCHEDULED else 0
+
+
+def _differs(ref: Reference, due: int, deliveries: int) -> bool:
+    return (
+        _due(ref) != due
+        or ref.deliveries != deliveries
+        or ref.attempts > 0
+        or ref.recurrence is not None
+        or deliveries > MOST_DELIVERIES
+    )
+
+
+def pack_recurrence(recurrence: Recurrence) -> bytes:
+    """A recurrence as it ends a STATE record."""
+    fields = {
+        "period": recurrence.period,
+        "repeat": recurrence.repeat,
+        "cron": recurrence.cron,
+        "delay": recurrence.delay,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def unpack_recurrence(data: bytes) -> Recurrence | None:
+    """The recurrence that ends a STATE record, None where there is none."""
+    return Recurrence(**json.loads(data)) if data else None

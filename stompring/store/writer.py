@@ -1,0 +1,313 @@
+"""Writing: what one turn of the reactor told to any file of the store becomes one batch for the disk thread.
+
+In a batch the pages come first, written and synced, then the journal: a fact about a page is never on disk before
+the page. While a batch is under way the next one gathers. A batch that fails is kept whole and tried again, at the
+same positions, until the disk takes it: nothing told is forgotten, and nothing told later overtakes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stompring.broker.clock import Clock
+from stompring.broker.memory import Room
+
+from .batch import Batch, Chore, Outcome, Write
+from .disk import Disk
+from .files import Files
+from .stream import Stream
+
+log = logging.getLogger(__name__)
+
+#: Bytes told and not yet written from which on producers have to wait.
+MOST_WAITING = 32 * 1024 * 1024
+
+#: Seconds until what failed is tried again.
+RETRY = 1.0
+
+#: Times that a broker which stops tries to get rid of what it has.
+LAST_TRIES = 3
+
+
+class Writer:
+    """The batches of one broker. ``failing`` says why the disk takes nothing at the moment, None while all is well.
+
+    ``room`` counts the bytes that wait; it is full from `MOST_WAITING` on and while the disk fails. Producers of
+    what must be written wait for it as for any other `Room`.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        files: Files | None = None,
+        delay: float = 0.0,
+        page_delay: float | None = None,
+    ) -> None:
+        self.files = files or Files()
+        self.room = Room(MOST_WAITING)
+        self.failing: str | None = None
+        self.gather: Callable[[], None] = _nothing  # called before each batch: the last to tell something
+        self.around: Callable[[Callable[[], None]], None] = _call  # what calls those who wait for a batch
+        self.batches = 0
+        self.bytes_written = 0
+        self.failures = 0
+        self.disk_seconds = 0.0  # spent in writing and syncing
+        self._disk = disk
+        self.clock = clock
+        self._delay = delay  # seconds that the first of a batch waits for company (journal-buffer-timeout)
+        self._page_delay = (
+            delay if page_delay is None else page_delay
+        )  # while it is all for pages (page-sync-timeout)
+        self._for_journal = False  # something of what was told since the last batch is
+        self._open: dict[Stream, int] = {}  # descriptors, the disk thread's alone
+        self._dirty: dict[Stream, None] = {}
+        self._unsynced: dict[Stream, None] = {}
+        self._chores: list[Chore] = []
+        self._next = Batch()
+        self._flight: Batch | None = None
+        self._woken = False
+        self._retrying: Any = None  # a delayed call, while a batch waits to be tried again
+        self._tidying: Any = None  # the same, for a chore that failed
+        self._chore_fault: str | None = None
+        self._failing_since = 0
+
+    def open(self, path: Path, size: int = 0, *, journal: bool = False) -> Stream:
+        """A stream that goes on at ``size`` of a file, which is made with the first write."""
+        return Stream(self, path, size, journal=journal)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Told and not yet written."""
+        return self.room.bytes
+
+    @property
+    def idle(self) -> bool:
+        """Everything told is on disk, and every chore is done."""
+        return self._flight is None and not self._woken and not self._chores
+
+    # ---- what is told
+
+    def told(self, stream: Stream, size: int, sync: bool) -> None:
+        """A stream has ``size`` bytes more to write."""
+        self._dirty[stream] = None
+        room = self.room
+        room.bytes += size
+        if room.bytes >= room.max_bytes:
+            room.review()
+        if sync:
+            self._next.sync = True
+        if not self._woken:
+            self._wake(self._delay if stream.journal else self._page_delay)
+        elif stream.journal and not self._for_journal and self._delay < self._page_delay:
+            self._wake(self._delay)
+        if stream.journal:
+            self._for_journal = True
+
+    def delete(self, stream: Stream, forgotten: int) -> None:
+        """The file of a stream goes, and ``forgotten`` bytes are not written any more."""
+        self._dirty.pop(stream, None)
+        self._unsynced.pop(stream, None)
+        self.room.bytes -= forgotten
+        self.room.review()
+
+        def remove(files: Files) -> None:
+            descriptor = self._open.pop(stream, None)
+            if descriptor is not None:
+                files.close(descriptor)
+            files.remove(stream.path)
+
+        self.chore(remove)
+
+    def chore(self, chore: Chore) -> None:
+        """Do something with files in the disk thread, before all that is not yet being written.
+
+        Chores keep their order. One that raises `OSError` is tried again, before all later ones.
+        """
+        self._chores.append(chore)
+        if not self._woken:
+            self._wake(self._delay)
+
+    def with_next(self, call: Callable[[], None]) -> None:
+        """Call after the next batch: of something that will be told before it begins."""
+        self._next.callers.append(call)
+        if not self._woken:
+            self._wake(self._delay)
+
+    def when_synced(self, call: Callable[[], None]) -> None:
+        """Call once everything told so far with ``sync`` is safe; at once where it is."""
+        if self._next.sync:
+            self._next.callers.append(call)
+        elif self._flight is not None and self._flight.sync:
+            self._flight.callers.append(call)
+        else:
+            call()
+
+    # ---- batches
+
+    def _wake(self, delay: float) -> None:
+        self._woken = True
+        if self._flight is None:
+            if delay:
+                self.clock.reactor.callLater(delay, self._flush)
+            else:
+                self.clock.soon(self._flush)
+
+    def attend(self) -> None:
+        """A turn is over in which something happened: gather it, and send it unless it shall wait for company."""
+        if self._flight is not None or self._delay or self._page_delay:
+            self.gather()
+            waits = self._delay if self._for_journal else self._page_delay
+            if self._flight is not None or (waits and self._woken):
+                return
+        self._woken = True
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._flight is not None or not self._woken:
+            return
+        self.gather()
+        self._woken = self._for_journal = False
+        batch, self._next = self._next, Batch()
+        dirty, self._dirty = self._dirty, {}
+        if not dirty and not self._chores:
+            self._answer(batch)
+            return
+        for stream in dirty:
+            at, parts = stream.written, stream.take()
+            size = stream.size - at
+            sync = stream.sync and (size > 0 or stream.unsynced)
+            stream.sync = False
+            if sync:
+                stream.unsynced = False
+                self._unsynced.pop(stream, None)
+            elif size:
+                stream.unsynced = True
+                self._unsynced[stream] = None
+            batch.writes.append(Write(stream, at, parts, size, sync, stream.closed))
+            batch.bytes += size
+        self._flight = batch
+        self._send(batch)
+
+    def _send(self, batch: Batch) -> None:
+        chores, self._chores = self._chores, []
+        self._disk.run(lambda: batch.carry_out(chores, self.files, self._open), self._returned)
+
+    def _returned(self, outcome: Outcome) -> None:
+        """The disk thread is done with the batch in flight, or has failed."""
+        batch = self._flight
+        assert batch is not None
+        self.disk_seconds += outcome.seconds
+        self._note_chores(outcome)
+        if outcome.fault is not None:
+            self._fail(outcome.fault)
+            return
+        self._recover()
+        self._landed(batch)
+        if self._woken:
+            self._flush()
+        self._answer(batch)
+
+    def _answer(self, batch: Batch) -> None:
+        if batch.callers:
+            self.around(batch.answer)
+
+    def _note_chores(self, outcome: Outcome) -> None:
+        """What could not be deleted or renamed is in nobody's way; it is tried again, and said once."""
+        self._chores[:0] = outcome.undone
+        text = None if outcome.chore_fault is None else describe(outcome.chore_fault)
+        if text is not None and text != self._chore_fault:
+            log.warning("%s; it is tried again", text)
+        if text is not None and self._tidying is None:
+            self._tidying = self.clock.reactor.callLater(RETRY, self._tidy)
+        self._chore_fault = text
+
+    def _tidy(self) -> None:
+        self._tidying = None
+        if self._flight is None:
+            self._woken = True
+            self._flush()
+
+    def _landed(self, batch: Batch) -> None:
+        self._flight = None
+        self.batches += 1
+        self.bytes_written += batch.bytes
+        for write in batch.writes:
+            write.stream.landed(write.size)
+        self.room.bytes -= batch.bytes
+        if self.room.full:
+            self.room.review()
+
+    def _fail(self, fault: Exception) -> None:
+        """Nothing more goes out until the next try."""
+        self.failures += 1
+        text = describe(fault)
+        if self.failing is None:
+            self._failing_since = self.clock.refresh()
+            log.error("%s; what must be written waits until that is mended", text)
+        self.failing = text
+        self.room.shut(text)
+        if self._retrying is None:
+            self._retrying = self.clock.reactor.callLater(RETRY, self._retry)
+
+    def _retry(self) -> None:
+        self._retrying = None
+        if self._flight is not None:
+            self._send(self._flight)
+        else:
+            self._woken = True
+            self._flush()
+
+    def _recover(self) -> None:
+        if self.failing is None:
+            return
+        seconds = (self.clock.refresh() - self._failing_since) / 1000
+        log.info("the store can be written again, after %.1f s", seconds)
+        self.failing = None
+        self.room.shut(None)
+
+    # ---- the end
+
+    def drain(self) -> bool:
+        """Write all that was told, and wait for it. False, and a log line, where the disk does not take it."""
+        for _ in range(LAST_TRIES):
+            self._disk.finish()  # what was told meanwhile goes out by itself, and is waited for
+            self.gather()
+            for stream in (*self._dirty, *self._unsynced):
+                stream.sync = True
+                self._dirty[stream] = None
+                self._woken = True
+            if not self.idle:
+                self.stop()
+                self._retry()
+                self._disk.finish()
+            if self.idle and not self._unsynced:
+                return True
+        fault = self.failing or self._chore_fault
+        log.error("the store is left as it is, with %d bytes not written: %s", self.waiting_bytes, fault)
+        return False
+
+    def stop(self) -> None:
+        """No timer is left behind."""
+        for timer in (self._retrying, self._tidying):
+            if timer is not None:
+                timer.cancel()
+        self._retrying = self._tidying = None
+
+
+def describe(fault: BaseException) -> str:
+    """What went wrong with which file, for people."""
+    if isinstance(fault, OSError):
+        return f"cannot write {fault.filename or 'to the store'}: {fault.strerror or fault}"
+    return f"cannot write to the store: {type(fault).__name__}: {fault}"
+
+
+def _nothing() -> None:
+    """Nobody is interested."""
+
+
+def _call(call: Callable[[], None]) -> None:
+    call()
