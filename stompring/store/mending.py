@@ -1,0 +1,91 @@
+"""Segments that are torn or damaged are made fit to go on with; nothing that can be read is touched."""
+
+from __future__ import annotations
+
+import logging
+
+from stompring.errors import StoreError
+
+from .files import Files
+from .replay import ReadSegment
+from .segment import HEADER, Fault, Walk
+
+log = logging.getLogger(__name__)
+
+#: Bytes after a fault in which a whole record is looked for.
+SEARCHED = 256 * 1024
+
+
+class Mending:
+    """What was wrong with the journal's segments. ``reports`` are for people."""
+
+    def __init__(self, files: Files) -> None:
+        self.reports: list[str] = []
+        self.lost_bytes = 0
+        self._files = files
+
+    def mend(self, segments: list[ReadSegment]) -> list[ReadSegment]:
+        """Those of which something is left, with ``faults`` where they shall be set aside in the end.
+
+        Raises `StoreError` for what a newer version has written, `OSError`.
+        """
+        return [each for each in segments if self._mend(each, newest=each is segments[-1])]
+
+    def _mend(self, read: ReadSegment, newest: bool) -> bool:
+        if not read.faults:
+            return True
+        fault = read.faults[0]
+        if fault.reason.endswith("is not known here"):
+            raise StoreError(f"{fault.reason}: a newer version has written it", str(read.path), fault.at)
+        if newest and not read.sealed and fault.at >= HEADER.size:
+            self._cut(read, fault)
+            return True
+        if newest and not read.starts and read.size <= HEADER.size:
+            log.warning("%s was only begun, and is removed", read.path)
+            self._files.remove(read.path)
+            return False
+        self.reports.append(
+            f"{read.path} is damaged at {fault.at} ({fault.reason}): {_extent(read)}; "
+            "it will be set aside once what can be read is written anew"
+        )
+        self.lost_bytes += read.lost
+        return True
+
+    def _cut(self, read: ReadSegment, fault: Fault) -> None:
+        """The end of the newest segment was being written when the broker died, or is damaged.
+
+        Without a footer nothing leads over damage: what looks like a record behind it may be part of a message.
+        """
+        data = self._files.read(read.path)
+        lost = len(data) - read.good
+        if _has_records(data, fault.at):
+            aside = read.path.with_name(read.path.name + ".damaged")
+            self._files.replace(aside, data)
+            self.reports.append(
+                f"{read.path} is damaged at {fault.at} ({fault.reason}): the {lost} bytes from there on are "
+                f"left out; {aside.name} has all of it"
+            )
+            self.lost_bytes += lost
+        else:
+            log.warning("%s: the last %d bytes were not written completely and are cut off", read.path, lost)
+        self._files.truncate(read.path, read.good)
+        read.size = read.good
+        read.faults = []
+
+
+def _extent(read: ReadSegment) -> str:
+    if read.sealed or not read.faults[0].at:
+        return f"{len(read.faults)} part{'s' if len(read.faults) > 1 else ''} of it cannot be read"
+    return f"the {read.lost} bytes from there on cannot be read"
+
+
+def _has_records(data: bytes, at: int) -> bool:
+    """Whether some whole record begins after ``at``: then what is there is damage, and no end half written."""
+    return any(_is_record(data, start) for start in range(at + 1, min(len(data) - 8, at + SEARCHED)))
+
+
+def _is_record(data: bytes, start: int) -> bool:
+    length = int.from_bytes(data[start : start + 4], "little")
+    if not 8 <= length <= len(data) - start - 8:
+        return False
+    return next(iter(Walk(data[start : start + 8 + length], 0)), None) is not None

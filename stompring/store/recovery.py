@@ -1,0 +1,235 @@
+"""From a journal back to a broker: what was read is mended on disk, and made anew in memory."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from itertools import count
+from typing import TYPE_CHECKING
+
+from stompring.broker.address import Address
+from stompring.broker.attributes import QueueAttributes
+from stompring.broker.queue import Queue
+from stompring.errors import Refused, StoreError
+from stompring.settings.model import QueueConfiguration, RoutingType
+
+from .bindings import StoredAddress, StoredQueue
+from .files import Files
+from .kept import Kept, Segment
+from .mending import Mending
+from .record import ADDRESS, NOTE, QUEUE
+from .replay import ReadSegment, Replay
+from .revival import Progress, Revival
+from .tail import Tail
+
+if TYPE_CHECKING:
+    from stompring.broker.broker import Broker
+
+    from .durable import Durable
+
+log = logging.getLogger(__name__)
+
+
+class Recovery:
+    """One start. ``messages`` counts what came back, ``lost_bytes`` what could not be read."""
+
+    def __init__(self, durable: Durable, replay: Replay, broker: Broker) -> None:
+        self._durable = durable
+        self.journal = durable.journal
+        self._files: Files = durable.files
+        self.replay = replay
+        self._broker = broker
+        self.addresses: dict[int, Address] = {}
+        self.queues: dict[int, Queue] = {}  # by id
+        self.segments: dict[int, Segment] = {}  # by number
+        self._progress = Progress(broker)
+        self.messages = 0
+        self.dangling = 0  # messages whose queues are all gone
+        self.lost_bytes = 0
+        self.damaged: list[str] = []  # what was set aside or left out, for people
+
+    def run(self) -> None:
+        """Do it all. Raises `StoreError` where a file cannot be touched or was made by a newer version."""
+        durable = self._durable
+        began = self._broker.clock.refresh()
+        collecting = gc.isenabled()
+        gc.disable()  # nothing that is made here is garbage, and a million objects are looked at again and again
+        try:
+            self.replay.read(self._progress.reading)
+            self._begin_journal()
+            self._restore_addresses()
+            self._restore_queues()
+            self._restore_notes()
+            self._restore_numbers()
+            if durable.pages is not None:
+                durable.pages.recover(self, self._broker)
+                self._restore_numbers()
+            self.messages, self.dangling = Revival(self).run(self._progress)
+        except OSError as fault:
+            raise StoreError(fault.strerror or str(fault), str(fault.filename), 0) from fault
+        finally:
+            if collecting:
+                gc.enable()
+        if self.dangling:
+            log.warning("%d messages in the journal have no queue any more and are left out", self.dangling)
+        seconds = (self._broker.clock.refresh() - began) / 1000
+        log.info(
+            "the journal has %d queues and %d messages (%d segments, %.1f MB, %.1f s)",
+            len(self.queues),
+            self.messages,
+            len(self.replay.segments),
+            sum(segment.size for segment in self.replay.segments) / 1e6,
+            seconds,
+        )
+
+    # ---- files
+
+    def _begin_journal(self) -> None:
+        replay = self.replay
+        mending = Mending(self._files)
+        kept = mending.mend(replay.segments)
+        for text in mending.reports:
+            self._report(text)
+        self.lost_bytes = mending.lost_bytes
+        segments = [self._segment_of(each) for each in kept]
+        for number in replay.missing:
+            self._report(f"segment {number} of the journal in {replay.directory} is missing")
+        for text in replay.strange:
+            self._report(f"a record in {text} is not understood and left out")
+        journal = self.journal
+        journal.next_message = replay.next_message
+        journal.next_queue = replay.next_queue
+        journal.next_transaction = replay.next_transaction
+        journal.complete_transaction = replay.complete_transaction
+        journal.next_address = count(replay.next_address)
+        journal.begin(segments, self._tail_of(kept[-1], segments[-1]) if kept else None)
+
+    def _segment_of(self, read: ReadSegment) -> Segment:
+        segment = self.segments[read.number] = Segment(read.number, read.path, size=read.size)
+        segment.damaged = bool(read.faults)
+        return segment
+
+    def _tail_of(self, read: ReadSegment, segment: Segment) -> Tail | None:
+        """Where to go on in the last segment, unless it is sealed, damaged or full."""
+        if read.sealed or read.faults or read.size >= self.journal.file_size:
+            return None
+        tail = Tail(read.size, self.journal.next_address, read.starts)
+        tail.footer.least_number, tail.footer.least_timestamp = 0, 0
+        return tail
+
+    def _report(self, text: str) -> None:
+        self.damaged.append(text)
+        log.error("%s", text)
+
+    # ---- addresses and queues
+
+    def queue_of(self, number: int, address: Address, *, wanted: bool = False) -> Queue | None:
+        """The queue with that id, which messages of ``address`` name; None for one that is deleted.
+
+        Where part of the journal is lost, so may be what it said of the queue. Then the queue is made anew with the
+        name that it has elsewhere in the journal, so that its messages are not lost too. ``wanted`` says that it is
+        known not to be deleted.
+        """
+        queue = self.queues.get(number)
+        if queue is None and (wanted or self.damaged) and (QUEUE, number) not in self.replay.ended:
+            name = self.replay.names.get((QUEUE, number))
+            if name is not None and name not in self._broker.directory.queues:
+                queue = self.queues[number] = self._make_anew(name, number, address)
+        return queue
+
+    def _make_anew(self, name: str, number: int, address: Address) -> Queue:
+        directory = self._broker.directory
+        kind = RoutingType.ANYCAST if name == address.name else RoutingType.MULTICAST
+        if directory.addresses.get(address.name) is not address:
+            directory.restore_address(address)
+        address.routing_types |= {kind}
+        settings = directory.settings.lookup(address.name)
+        attributes = QueueAttributes.of(QueueConfiguration(name, address.name, kind), settings)
+        queue = directory.restore_queue(name, address.name, attributes, number)
+        self._durable.rebind(queue)
+        self._report(
+            f"queue {name}: what it was is lost, it is made anew with defaults on address {address.name}"
+        )
+        return queue
+
+    def _restore_addresses(self) -> None:
+        for (what, number), (segment, value) in self.replay.bindings.items():
+            if what != ADDRESS:
+                continue
+            try:
+                stored = StoredAddress.parse(number, value)
+                address = self._broker.directory.create_address(
+                    stored.name,
+                    stored.routing_types,
+                    auto_created=stored.auto_created,
+                    configured=stored.configured,
+                )
+            except (KeyError, ValueError, TypeError, AttributeError, Refused) as fault:
+                self._report(f"an address in {segment.path} cannot be restored: {_why(fault)}")
+                continue
+            address.number = number
+            address.paused = stored.paused
+            address.used = stored.auto_created
+            self.addresses[number] = address
+            self._durable.adopt_address(address, self.segments[segment.number])
+
+    def _restore_queues(self) -> None:
+        for (what, number), (segment, value) in self.replay.bindings.items():
+            if what != QUEUE:
+                continue
+            try:
+                self._restore_queue(StoredQueue.parse(number, value), self.segments[segment.number])
+            except (KeyError, ValueError, TypeError, AttributeError, Refused) as fault:
+                name = value.get("name", number)
+                self._report(f"queue {name} in {segment.path} cannot be restored: {_why(fault)}")
+
+    def _restore_queue(self, stored: StoredQueue, segment: Segment) -> None:
+        directory = self._broker.directory
+        attributes = stored.make_attributes()
+        if stored.address not in directory.addresses:
+            directory.create_address(stored.address, frozenset({attributes.routing_type}), auto_created=True)
+        queue = directory.restore_queue(stored.name, stored.address, attributes, stored.number)
+        queue.no_local = stored.no_local
+        queue.as_configured = stored.make_as_configured()
+        queue.paused = stored.paused
+        queue.review_filter()
+        queue.review()
+        self.queues[stored.number] = queue
+        self._durable.adopt_queue(queue, segment)
+
+    def _restore_notes(self) -> None:
+        for (what, number), (segment, value) in self.replay.bindings.items():
+            if what == NOTE:
+                self._durable.adopt_note(number, value, self.segments[segment.number])
+
+    def _restore_numbers(self) -> None:
+        journal, broker = self.journal, self._broker
+        broker.next_message_number = count(journal.next_message).__next__
+        broker.next_queue_number = count(journal.next_queue).__next__
+
+    def adopt(self, kept: Kept, read: ReadSegment) -> None:
+        """The oldest record of ``kept`` that counts is in a segment that was read."""
+        segment = kept.segment = self.segments[read.number]
+        segment.live[kept] = kept
+
+    @property
+    def names(self) -> dict[tuple[int, int], str]:
+        """Names of addresses and queues by ADDRESS or QUEUE and their id, also of those that are deleted."""
+        return self.replay.names
+
+    def address_of(self, number: int) -> Address:
+        """The address with that id; one that is deleted, and yet has messages in wildcard queues, is made for them."""
+        address = self.addresses.get(number)
+        if address is None:
+            directory = self._broker.directory
+            name = self.replay.names.get((ADDRESS, number), f"#{number}")
+            address = directory.addresses.get(name)
+            if address is None:
+                address = Address(name, frozenset(), directory.settings.lookup(name), directory)
+                address.number, address.deleted = number, True
+            self.addresses[number] = address
+        return address
+
+
+def _why(fault: Exception) -> str:
+    return f"{fault.args[0]!r} is missing" if isinstance(fault, KeyError) else str(fault)

@@ -1,0 +1,292 @@
+"""What the journal says, read from the front: everything that still counts, as plain data.
+
+Reading changes nothing, neither on disk nor in a broker: `recovery` makes a broker of it, and tools print it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import Struct, error
+from typing import Any, NamedTuple
+
+from .files import Files
+from .record import (
+    ADDRESS,
+    BINDING,
+    BOUND,
+    DELIVERED,
+    MESSAGE,
+    NAME,
+    NUMBERS,
+    QUEUE,
+    SETTLED,
+    STATE,
+    TRANSACTION,
+    Kind,
+    StoredMessage,
+    unpack_numbers,
+)
+from .segment import FORMAT, HEADER, JOURNAL, Fault, Header, Walk
+
+SEGMENT_NAME = re.compile(r"(\d{9,})\.journal")
+
+_NUMBER = Struct("<Q")
+_NUMBER_AT = 8  # of a message record
+_COUNT = Struct("<I")
+_QUEUES_AT = MESSAGE.size - 8
+
+
+class State(NamedTuple):
+    """Where a message stands in one queue, as a STATE record tells it."""
+
+    deliveries: int
+    attempts: int
+    due: int
+    recurrence: bytes
+
+
+@dataclass(slots=True)
+class ReadSegment:
+    """A segment that was read. ``good`` is where its last record before the first fault ended."""
+
+    number: int
+    path: Path
+    size: int
+    header: Header
+    good: int = 0
+    sealed: bool = False
+    faults: list[Fault] = field(default_factory=list)
+    starts: array[int] = field(default_factory=lambda: array("I"))
+
+    @property
+    def lost(self) -> int:
+        """Bytes that could not be read."""
+        return self.size - self.good if self.faults else 0
+
+
+#: Where a message record is: its segment, the bytes that hold it, and where in them it begins.
+Place = tuple[ReadSegment, bytes, int]
+
+
+class Replay:
+    """The journal of one directory, after `read`."""
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self.directory = directory
+        self.segments: list[ReadSegment] = []
+        self.messages: dict[int, Place] = {}
+        self.gone: dict[int, set[int]] = {}  # queues that have settled a message which others still hold
+        self.states: dict[int, dict[int, State]] = {}  # by message and queue
+        self.went_out: dict[int, dict[int, int]] = {}  # how often since then
+        self.names: dict[tuple[int, int], str] = {}
+        self.ended: set[tuple[int, int]] = set()  # what was deleted
+        self.bindings: dict[tuple[int, int], tuple[ReadSegment, dict[str, Any]]] = {}
+        self.page_records: list[tuple[ReadSegment, bytes]] = []  # PAGE_… payloads, in order
+        self.transactions: set[int] = set()  # with messages in pages
+        self.complete_transaction = 1  # all with smaller numbers are
+        self.next_transaction = 1
+        self.next_message = 1
+        self.next_queue = 1
+        self.missing: list[int] = []  # segments
+        self.strange: list[str] = []  # records that could not be understood
+        self._segment = ReadSegment(0, directory, 0, Header())
+        self._kinds: dict[int, Callable[[bytes, int, int], None]] = {
+            Kind.SETTLED: self._settled,
+            Kind.STATE: self._state,
+            Kind.DELIVERED: self._delivered,
+            Kind.TRANSACTION: self._transaction,
+            Kind.PAGE_SETTLED: self._page_record,
+            Kind.PAGE_STATE: self._page_record,
+            Kind.PAGE_CURSOR: self._page_record,
+            Kind.NUMBERS: self._numbers,
+            Kind.BINDING: self._binding,
+            Kind.NAME: self._name,
+        }
+
+    def read(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Read all segments; ``progress`` is told bytes read and bytes there are. Raises `OSError`."""
+        found = sorted(
+            (int(match[1]), self.directory / match[0])
+            for name in self._files.names(self.directory)
+            if (match := SEGMENT_NAME.fullmatch(name))
+        )
+        total = sum(self._files.size(path) for _, path in found)
+        done = 0
+        for number, path in found:
+            if self.segments and number > self.segments[-1].number + 1:
+                self.missing += range(self.segments[-1].number + 1, number)
+            done += self._read_segment(number, path)
+            if progress is not None:
+                progress(done, total)
+
+    def _read_segment(self, number: int, path: Path) -> int:
+        data = self._files.read(path)
+        header = Header.read(data)
+        segment = self._segment = ReadSegment(number, path, len(data), header)
+        self.segments.append(segment)
+        walk = Walk(data)
+        if header.fault is not None:
+            walk.faults.append(Fault(0, header.fault))
+            walk.end = 0
+        elif header.kind != JOURNAL or header.format > FORMAT:
+            what = f"format {header.format}" if header.kind == JOURNAL else f"kind {header.kind}"
+            segment.faults.append(Fault(0, f"a segment of {what} is not known here"))
+            return len(data)
+        self.next_message = max(self.next_message, header.next_number)
+        starts, messages, greatest = segment.starts, self.messages, self.next_message - 1
+        for begin, end in walk:
+            starts.append(begin - 8)
+            if data[begin] == 1:
+                if end - begin < MESSAGE.size:
+                    self._not_understood(begin)
+                    continue
+                key = _NUMBER.unpack_from(data, begin + _NUMBER_AT)[0]
+                if key in messages:
+                    self._forget(key)
+                elif key > greatest:
+                    greatest = key
+                messages[key] = (segment, data, begin)
+            else:
+                self._record(data, begin, end)
+        self.next_message = max(self.next_message, greatest + 1)
+        segment.good = max(walk.end, HEADER.size) if header.fault is None else 0
+        segment.faults += walk.faults
+        segment.sealed = walk.footer is not None
+        return len(data)
+
+    def _record(self, data: bytes, begin: int, end: int) -> None:
+        read = self._kinds.get(data[begin])
+        try:
+            if read is not None:
+                read(data, begin, end)
+            else:
+                self._not_understood(begin)
+        except (error, ValueError, KeyError, TypeError):
+            self._not_understood(begin)
+
+    def _not_understood(self, at: int) -> None:
+        self.strange.append(f"{self._segment.path} at {at}")
+
+    # ---- messages
+
+    def _message(self, data: bytes, begin: int, end: int) -> None:
+        if end - begin < MESSAGE.size:
+            raise ValueError
+        number = _NUMBER.unpack_from(data, begin + _NUMBER_AT)[0]
+        if number in self.messages:
+            self._forget(number)
+        self.next_message = max(self.next_message, number + 1)
+        self.messages[number] = (self._segment, data, begin)
+
+    def _forget(self, number: int) -> None:
+        """A message is gone, or told anew."""
+        del self.messages[number]
+        self.gone.pop(number, None)
+        self.states.pop(number, None)
+        self.went_out.pop(number, None)
+
+    def _settled(self, data: bytes, begin: int, end: int) -> None:
+        _, _, _, queue, _ = SETTLED.unpack_from(data, begin)
+        messages = self.messages
+        for number in unpack_numbers(data[begin + SETTLED.size : end]):
+            place = messages.get(number)
+            if place is None:
+                continue
+            _, held_in, begins = place
+            holders = _COUNT.unpack_from(held_in, begins + _QUEUES_AT)[0]
+            if holders < 2:
+                self._forget(number)
+                continue
+            gone = self.gone.setdefault(number, set())
+            gone.add(queue)
+            if len(gone) >= holders:
+                self._forget(number)
+
+    def _state(self, data: bytes, begin: int, end: int) -> None:
+        _, _, _, queue, number, deliveries, attempts, due = STATE.unpack_from(data, begin)
+        if number in self.messages:
+            state = State(deliveries, attempts, due, data[begin + STATE.size : end])
+            self.states.setdefault(number, {})[queue] = state
+            self.went_out.get(number, {}).pop(queue, None)
+
+    def _delivered(self, data: bytes, begin: int, end: int) -> None:
+        _, _, _, queue = DELIVERED.unpack_from(data, begin)
+        for number in unpack_numbers(data[begin + DELIVERED.size : end]):
+            if number in self.messages:
+                counts = self.went_out.setdefault(number, {})
+                counts[queue] = counts.get(queue, 0) + 1
+
+    def _transaction(self, data: bytes, begin: int, end: int) -> None:
+        _, _, _, records, number = TRANSACTION.unpack_from(data, begin)
+        at = begin + TRANSACTION.size
+        for _ in range(records):
+            start = at + 4
+            at = start + _COUNT.unpack_from(data, at)[0]
+            if at > end:
+                raise ValueError
+            if data[start] == Kind.MESSAGE:
+                self._message(data, start, at)
+            else:
+                self._record(data, start, at)
+        if number:
+            self.transactions.add(number)
+            self.next_transaction = max(self.next_transaction, number + 1)
+
+    # ---- everything else
+
+    def _page_record(self, data: bytes, begin: int, end: int) -> None:
+        self.page_records.append((self._segment, data[begin:end]))
+
+    def _numbers(self, data: bytes, begin: int, end: int) -> None:
+        _, _, _, queue, transaction, message = NUMBERS.unpack_from(data, begin)
+        self.next_queue = max(self.next_queue, queue)
+        self.complete_transaction = max(self.complete_transaction, transaction)
+        self.next_transaction = max(self.next_transaction, transaction)
+        self.next_message = max(self.next_message, message)
+
+    def _binding(self, data: bytes, begin: int, end: int) -> None:
+        _, what, operation, _, number = BINDING.unpack_from(data, begin)
+        if operation == BOUND:
+            value = json.loads(data[begin + BINDING.size : end])
+            if not isinstance(value, dict):
+                raise ValueError
+            self.bindings[what, number] = (self._segment, value)
+        else:
+            self.bindings.pop((what, number), None)
+            self.ended.add((what, number))
+        if what == QUEUE:
+            self.next_queue = max(self.next_queue, number + 1)
+
+    def _name(self, data: bytes, begin: int, end: int) -> None:
+        _, what, _, number = NAME.unpack_from(data, begin)
+        self.names[what, number] = data[begin + NAME.size : end].decode()
+        if what == QUEUE:
+            self.next_queue = max(self.next_queue, number + 1)
+
+    # ---- what came of it
+
+    def queues_of(self, place: Place) -> tuple[int, ...]:
+        """The queues that a message was told to be in."""
+        _, data, at = place
+        return StoredMessage(data, at).queue_ids()
+
+    def state_of(self, message: StoredMessage, queue: int) -> State:
+        """Where a message stands in one of its queues."""
+        number = message.number
+        state = self.states.get(number, {}).get(queue)
+        if state is None:
+            state = State(message.deliveries, 0, message.due, b"")
+        went_out = self.went_out.get(number, {}).get(queue, 0)
+        return state._replace(deliveries=state.deliveries + went_out) if went_out else state
+
+    @property
+    def next_address(self) -> int:
+        """Greater than the id of any address."""
+        numbers = [number for what, number in (*self.names, *self.bindings) if what == ADDRESS]
+        return max(numbers, default=0) + 1
