@@ -1,0 +1,194 @@
+"""The seam to pages: what the broker and its dispatch must know of messages that are on disk only.
+
+A paged message is a *position*: a page and its index there. What one queue has in the pages of one address is its
+*cursor*: every position is waiting (on disk only), loaded (a `Reference` in memory stands for it), timed (it waits
+on disk for its due time) or settled. Pages are read in *blocks* of consecutive messages; reading never waits: who
+asks is called back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from .address import Address
+    from .message import Message, Traits
+    from .queue import Queue
+    from .reference import Reference
+    from .storage import Reason
+
+
+class Page(Protocol):
+    """One page file of an address. Pages of one address are ordered by ``number``."""
+
+    number: int
+    first_number: int  # no message in it has a smaller one; they ascend within an address
+    count: int  # messages written to it so far
+    soonest_expiry: int  # epoch ms; 0 when nothing in it expires
+    soonest_due: int  # epoch ms; 0 when nothing in it is scheduled
+
+
+Position = tuple[Page, int]
+
+LOADED, TIMED = 11, 12  # in `Cursor.states`
+
+
+class Block(Protocol):
+    """Consecutive messages of one page in memory: ``first`` to before ``stop``."""
+
+    page: Page
+    first: int
+    stop: int
+    size: int  # bytes that it holds in memory
+
+    def message(self, index: int) -> Message:
+        """The message at a position of this block; the same object for all who ask while anybody holds it."""
+
+    def due(self, index: int) -> int:
+        """When its sender wants it to be delivered (epoch ms), 0 for at once."""
+
+    # what a scan asks of each position without having a message made of it
+
+    def number_of(self, index: int) -> int:
+        """Its message's number."""
+
+    def expires(self, index: int) -> int:
+        """When it expires (epoch ms), 0 for never."""
+
+    def traits(self, index: int) -> Traits:
+        """Its traits; mostly the same object for messages that were sent with the same headers."""
+
+
+class Cursor(Protocol):
+    """What one queue has in the pages of one address. Priorities are 0 to 9; none of the methods reads a file."""
+
+    pages: Pages
+    queue: Queue
+    remaining: int  # not settled: waiting, timed and loaded
+    waiting: int  # on disk only, and not timed
+    timed: int  # on disk only, for their due time
+    levels: list[int]  # ``waiting`` by priority
+
+    def first(self, level: int) -> Position | None:
+        """The first waiting position of a priority."""
+
+    def following(self, level: int, page: Page, index: int) -> Position | None:
+        """The first waiting position of a priority at or after ``(page, index)``; ``index`` may be behind its end."""
+
+    def is_waiting(self, page: Page, index: int) -> bool:
+        """Whether a position is on disk only, and not timed."""
+
+    def counts(self, page: Page, index: int) -> tuple[int, int]:
+        """Deliveries and failed attempts of a position so far."""
+
+    def due(self, block: Block, index: int) -> int:
+        """When a timed position falls due (epoch ms): that of its message, or of its redelivery."""
+
+    def take(self, page: Page, index: int) -> tuple[int, int]:
+        """A waiting or timed position is loaded from now on; gives its deliveries and failed attempts so far."""
+
+    def put_back(self, ref: Reference) -> None:
+        """A loaded reference is given up by memory: its position is waiting again, its counts are kept."""
+
+    def settle(self, ref: Reference, reason: Reason) -> None:
+        """A loaded position is done with."""
+
+    def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
+        """A waiting position is done with unread (rings that count paged messages)."""
+
+    def returned(self, ref: Reference) -> None:
+        """A delivery of a loaded position came back: its counts are new."""
+
+    def states(self, page: Page, first: int, stop: int) -> bytes:
+        """One byte a position: priority + 1 where it is waiting, `LOADED`, `TIMED`, or 0 (settled, or not its own)."""
+
+    def timed_of(self, page: Page) -> list[int]:
+        """The timed positions of a page, ascending."""
+
+    def waiting_of(self, page: Page) -> list[int]:
+        """The waiting positions of a page, ascending."""
+
+    def purge(self, reason: Reason) -> int:
+        """Settle all that is waiting or timed; returns how many."""
+
+
+class Pages(Protocol):
+    """The pages of one address."""
+
+    address: Address
+    bytes: int  # of all its page files
+
+    @property
+    def messages(self) -> int:
+        """The most that any one queue has not settled."""
+
+    @property
+    def cursors(self) -> Mapping[Queue, Cursor]:
+        """By queue, of those that have something here."""
+
+    def roll(self) -> None:
+        """Begin a new page file now."""
+
+    @property
+    def count(self) -> int:
+        """Page files."""
+
+    @property
+    def empty(self) -> bool:
+        """No queue has anything left here."""
+
+    def in_order(self) -> Sequence[Page]:
+        """All pages, ascending."""
+
+    def page(self, number: int) -> Page | None:
+        """The page of that number, None when it is gone."""
+
+    def append(self, message: Message, members: Sequence[Queue], due: int = 0) -> Position:
+        """Write a message once for all ``members``; it waits for each of them (timed when ``due`` is given)."""
+
+    def cursor(self, queue: Queue) -> Cursor:
+        """The cursor of a queue, made when first asked for."""
+
+    def forget(self, queue: Queue) -> None:
+        """A queue is deleted: nothing here waits for it any more."""
+
+    def fetch(self, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
+        """Read the block with a position. ``done`` is called later, never within; with None for what is unreadable.
+
+        What is unreadable has been reported, and is settled as lost for all queues before ``done`` is called.
+        """
+
+
+class Paging(Protocol):
+    """The door to all pages."""
+
+    def open(self, address: Address) -> Pages:
+        """Pages for an address that has none. Raises `StoreError`."""
+
+    def close(self, pages: Pages) -> None:
+        """Nothing is left there: remove what is on disk."""
+
+
+def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position | None:
+    """The first waiting position of a priority at or after ``place``, from the start when that is None.
+
+    The page of ``place`` may be gone: then it is the first one in what comes after it.
+    """
+    if place is None:
+        return cursor.first(level)
+    if not cursor.levels[level]:
+        return None
+    page, index = place
+    if cursor.pages.page(page.number) is not page:
+        pages = cursor.pages.in_order()
+        at = bisect_right(pages, page.number, key=_number)
+        if at >= len(pages):
+            return None
+        page, index = pages[at], 0
+    return cursor.following(level, page, index)
+
+
+def _number(page: Page) -> int:
+    return page.number

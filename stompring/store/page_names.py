@@ -1,0 +1,44 @@
+"""Names in the paging directory."""
+
+from __future__ import annotations
+
+import re
+from itertools import count
+from pathlib import Path
+
+from .files import Files
+from .writer import Writer
+
+#: Holds the name of the address a directory is of.
+ADDRESS_FILE = "address.txt"
+
+#: What a damaged page file is renamed to, so that somebody can look what is in it.
+SET_ASIDE = ".invalidPage"
+
+#: A page file by its number, set aside or not.
+PAGE_FILE = re.compile(r"(\d{9,})\.page(?:(\.invalidPage)(?:\.\d+)?)?")
+
+DIRECTORY = re.compile(r"(\d{9,})(?:-\d+)?")
+
+
+def page_path(directory: Path, number: int) -> Path:
+    """Where page ``number`` is."""
+    return directory / f"{number:09d}.page"
+
+
+def directory_number(path: Path) -> int:
+    """The number of the address that a directory is of."""
+    match = DIRECTORY.fullmatch(path.name)
+    return int(match[1]) if match else 0
+
+
+def set_aside(writer: Writer, path: Path) -> None:
+    """Keep a damaged file under a name that no broker reads."""
+
+    def rename(files: Files) -> None:
+        name, names = path.name + SET_ASIDE, set(files.names(path.parent))
+        free = (name if place == 1 else f"{name}.{place}" for place in count(1))
+        if path.name in names:
+            files.rename(path, path.with_name(next(each for each in free if each not in names)))
+
+    writer.chore(rename)

@@ -1,0 +1,253 @@
+"""Reading pages: blocks from the file, from memory what is not in it yet, each once for all who ask at the same time.
+
+Files are read in a thread of their own, so that nobody waits behind the writes. Every record is checked before it
+is handed on.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from stompring.broker.clock import Clock
+from stompring.broker.message import Account
+
+from .block import BLOCK_BYTES, Block
+from .disk import Disk
+from .files import Files
+from .page import Page
+from .page_scan import Scan
+from .record import PREFIX, Kind, TraitsMemo
+from .segment import TRAILER, Footer, footer_place
+
+if TYPE_CHECKING:
+    from .pages import Pages
+
+log = logging.getLogger(__name__)
+
+Done = Callable[[Block | None], None]
+
+#: Complete pages whose record starts are kept at hand, over all addresses.
+PAGES_AT_HAND = 16
+
+#: How often a read that fails is tried again before its page is given up, and the seconds between.
+RETRIES, RETRY = 3, 1.0
+
+
+class PageReads:
+    """Reads for all pages of a broker."""
+
+    def __init__(self, reader: Disk, files: Files, clock: Clock) -> None:
+        self.account: Account | None = None  # for what is read; None: its address
+        self.blocks_read = 0
+        self.bytes_read = 0
+        self._reader = reader
+        self._files = files
+        self.clock = clock
+        self._memo = TraitsMemo()
+        self._at_hand: OrderedDict[Page, None] = OrderedDict()  # their starts can be read again
+
+    # ---- blocks
+
+    def fetch(self, pages: Pages, page: Page, index: int, done: Done) -> None:
+        """See `broker.paging.Pages.fetch`."""
+        if page.gone or index in page.unreadable:
+            if not page.gone:  # something that was in memory was put back
+                pages.lose(page, [index], page.damage or "")
+            self.clock.soon(lambda: done(None))
+            return
+        starts = page.starts
+        if starts is None:
+            self._with_starts(pages, page, lambda: self.fetch(pages, page, index, done))
+            return
+        if page in self._at_hand:
+            self._at_hand.move_to_end(page)
+        key = starts[index] // BLOCK_BYTES
+        known = page.blocks.get(key)
+        if known is not None and index < known.stop:
+            self.clock.soon(lambda: done(known))
+        elif key in page.asking:
+            page.asking[key].append((index, done))
+        else:
+            page.asking[key] = [(index, done)]
+            self._read(pages, page, key, 0)
+
+    def _read(self, pages: Pages, page: Page, key: int, tries: int) -> None:
+        starts = page.starts
+        if page.gone or starts is None:
+            self._answer(pages, page, key)
+            return
+        first = bisect_left(starts, key * BLOCK_BYTES)
+        stop = bisect_left(starts, (key + 1) * BLOCK_BYTES, first)
+        own = starts[first:stop]
+        begin, end = own[0], starts[stop] if stop < len(starts) else page.end
+        stream = page.stream
+        split = end if stream is None else min(max(begin, stream.written), end)
+        rest = b"" if stream is None or split == end else stream.read(split, end)
+        if split == begin:
+            self.clock.soon(lambda: self._keep(pages, page, key, first, own, rest))
+            return
+        files, path = self._files, page.path
+
+        def came(result: tuple[bytes, list[int]] | Exception) -> None:
+            if isinstance(result, Exception):
+                self._failed(pages, page, key, first, stop, tries, result)
+            elif not page.gone and any(first + place not in page.unreadable for place in result[1]):
+                self._check(pages, page, key)
+            else:
+                self._keep(pages, page, key, first, own, result[0])
+
+        self._reader.run(lambda: read_records(files, path, own, split, rest), came)
+
+    def _keep(self, pages: Pages, page: Page, key: int, first: int, starts: array[int], data: bytes) -> None:
+        self.blocks_read += 1
+        self.bytes_read += len(data)
+        address = pages.address
+        block = Block(page, first, starts, data, address, self._memo, self.account or address)
+        page.blocks[key] = block
+        self._answer(pages, page, key, block)
+
+    def _answer(self, pages: Pages, page: Page, key: int, block: Block | None = None) -> None:
+        for index, done in page.asking.pop(key, ()):
+            if block is not None and index < block.stop and index not in page.unreadable:
+                done(block)
+            else:  # it was told while the block was read, or cannot be read
+                self.fetch(pages, page, index, done)
+
+    def _failed(
+        self, pages: Pages, page: Page, key: int, first: int, stop: int, tries: int, fault: Exception
+    ) -> None:
+        """The file cannot be read. It may be the disk's passing weakness, unless there is no such file."""
+        if page.gone:
+            self._answer(pages, page, key)
+        elif isinstance(fault, FileNotFoundError):
+            self._lost(pages, page, key, range(page.count), _reason(fault))
+        elif tries >= RETRIES:
+            self._lost(pages, page, key, range(first, stop), _reason(fault))
+        else:
+            log.warning("cannot read %s, it is tried again: %s", page.path, _reason(fault))
+            self.clock.reactor.callLater(RETRY, lambda: self._read(pages, page, key, tries + 1))
+
+    def _check(self, pages: Pages, page: Page, key: int) -> None:
+        """Something is damaged: look what else is, so that all of it is reported at once."""
+        files, path, starts = self._files, page.path, page.starts
+        assert starts is not None
+        written = page.end if page.stream is None else page.stream.written
+        own = starts[: bisect_left(starts, written)]
+
+        def came(result: tuple[bytes, list[int]] | Exception) -> None:
+            if isinstance(result, Exception):
+                self._failed(pages, page, key, 0, len(own), RETRIES, result)
+            elif page.gone:
+                self._answer(pages, page, key)
+            else:
+                bad = result[1]
+                at = starts[bad[0]] if bad else 0
+                self._lost(pages, page, key, bad, f"from byte {at} on there are damaged records")
+
+        self._reader.run(lambda: read_records(files, path, own, written, b""), came)
+
+    def _lost(self, pages: Pages, page: Page, key: int, indexes: Sequence[int], reason: str) -> None:
+        if not page.gone:
+            pages.lose(page, indexes, reason)
+        self._answer(pages, page, key)
+
+    # ---- where the records begin
+
+    def _with_starts(self, pages: Pages, page: Page, call: Callable[[], None]) -> None:
+        waiting = page.waiting_for_starts
+        if waiting is not None:
+            waiting.append(call)
+            return
+        page.waiting_for_starts = [call]
+        self._read_starts(pages, page, 0)
+
+    def _read_starts(self, pages: Pages, page: Page, tries: int) -> None:
+        files, path = self._files, page.path
+
+        def came(result: array[int] | Exception) -> None:
+            calls = page.waiting_for_starts
+            if isinstance(result, Exception) and not page.gone:
+                if not isinstance(result, FileNotFoundError) and tries < RETRIES:
+                    log.warning("cannot read %s, it is tried again: %s", path, _reason(result))
+                    self.clock.reactor.callLater(RETRY, lambda: self._read_starts(pages, page, tries + 1))
+                    return
+                pages.lose(page, range(page.count), _reason(result))
+            elif not isinstance(result, Exception):
+                self.know_starts(page, result)
+                if len(result) != page.count and not page.gone:
+                    pages.lose(page, range(page.count), "footer and records are damaged")
+            page.waiting_for_starts = None
+            for call in calls or ():
+                call()
+
+        self._reader.run(lambda: read_starts(files, path, page.count), came)
+
+    def know_starts(self, page: Page, starts: array[int]) -> None:
+        """Keep where the records of a complete page begin, and give up those of another for it."""
+        page.starts = starts
+        if page.sealed:
+            at_hand = self._at_hand
+            at_hand[page] = None
+            at_hand.move_to_end(page)
+            while len(at_hand) > PAGES_AT_HAND:
+                at_hand.popitem(last=False)[0].starts = None
+
+    def forget(self, page: Page) -> None:
+        """A page is gone."""
+        self._at_hand.pop(page, None)
+
+
+def _reason(fault: Exception) -> str:
+    return getattr(fault, "strerror", None) or str(fault)
+
+
+def read_records(
+    files: Files, path: Path, starts: array[int], split: int, rest: bytes
+) -> tuple[bytes, list[int]]:
+    """Bytes of records, and which of those are damaged. In the reader's thread.
+
+    The file has them up to ``split``, ``rest`` is what follows.
+    """
+    base = starts[0]
+    data = files.read(path, base, split)
+    data = data.ljust(split - base, b"\0") + rest  # where the file has become shorter
+    bad, size, view = [], PREFIX.size, memoryview(data)
+    unpack, length_of = PREFIX.unpack_from, len(data)
+    for place, start in enumerate(starts):
+        begin = start - base + size
+        length, crc = unpack(data, begin - size) if begin <= length_of else (0, 0)
+        end = begin + length
+        if not length or end > length_of or crc32(view[begin:end]) != crc or data[begin] != Kind.MESSAGE:
+            bad.append(place)
+    return data, bad
+
+
+def read_footer(files: Files, path: Path, size: int) -> Footer | None:
+    """The footer of a page file of ``size`` bytes, None where it has none that can be believed."""
+    at = footer_place(files.read(path, max(0, size - TRAILER.size), size))
+    if not 0 < at < size - TRAILER.size - PREFIX.size:
+        return None
+    data = files.read(path, at, size - TRAILER.size)
+    if len(data) < PREFIX.size:
+        return None
+    length, crc = PREFIX.unpack_from(data)
+    payload = memoryview(data)[PREFIX.size :]
+    if len(payload) != length or crc32(payload) != crc:
+        return None
+    footer = Footer.parse(payload)
+    return footer if footer is not None and footer.size == at else None
+
+
+def read_starts(files: Files, path: Path, count: int) -> array[int]:
+    """Where the records of a complete page begin. In the reader's thread."""
+    footer = read_footer(files, path, files.size(path))
+    if footer is not None and len(footer.starts) == count:
+        return footer.starts
+    return Scan(files.read(path)).contents.starts

@@ -1,0 +1,321 @@
+"""What the pages that are found at the start hold, with what the journal says of them.
+
+A complete page is known by its footer alone. The one that was being written is read, cut where its end is torn, and
+completed; new messages go to a new one. Only durable messages of durable queues are left after a restart.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from stompring.broker.paging import TIMED
+from stompring.broker.storage import Reason
+from stompring.errors import StoreError
+from stompring.settings.model import RoutingType
+
+from .ended import Ended
+from .holding import Holding
+from .page import Page
+from .page_facts import PageFacts, QueueInPage
+from .page_footer import Summary
+from .page_front import FrontReading
+from .page_names import ADDRESS_FILE, DIRECTORY, PAGE_FILE, directory_number, set_aside
+from .page_reads import read_footer
+from .page_scan import Scan, transactions_at
+from .pages import Pages, report_loss
+from .record import QUEUE
+from .segment import FORMAT, HEADER, MAGIC, PAGE, Header
+
+if TYPE_CHECKING:
+    from stompring.broker.address import Address
+    from stompring.broker.broker import Broker
+    from stompring.broker.queue import Queue
+
+    from .cursor import Cursor
+    from .paging import Paging
+    from .recovery import Recovery
+
+log = logging.getLogger(__name__)
+
+#: Bytes of a page that have its header and the name of its address.
+FRONT = 8192
+
+
+class Seen(NamedTuple):
+    """The greatest numbers found in pages."""
+
+    message: int = 0
+    queue: int = 0
+    address: int = 0
+    transaction: int = 0
+
+    def also(self, message: int = 0, queue: int = 0, address: int = 0, transaction: int = 0) -> Seen:
+        """The greater of what was seen before and now."""
+        return Seen(
+            max(self.message, message),
+            max(self.queue, queue),
+            max(self.address, address),
+            max(self.transaction, transaction),
+        )
+
+
+class PageRecovery:
+    """One start. Queues and addresses that the journal knows are there already."""
+
+    def __init__(self, paging: Paging, recovery: Recovery, broker: Broker) -> None:
+        replay = recovery.replay
+        self.seen = Seen()
+        self._paging = paging
+        self._files = paging.files
+        self._broker = broker
+        self._recovery = recovery
+        self._facts = facts = PageFacts(replay.page_records)
+        self._transactions = replay.transactions
+        # transactions with smaller numbers are complete; without a journal nobody knows of any that is not
+        self._sure_before = replay.complete_transaction if replay.segments else 1 << 64
+        self.last_page = facts.last_page
+        self._found: dict[Address, tuple[list[Path], list[tuple[int, Path]]]] = {}
+
+    def run(self) -> Seen:
+        """Bring back what is there. Raises `StoreError` where the paging directory cannot be used."""
+        directory = self._paging.directory
+        try:
+            self._files.make_directory(directory)
+            names = self._files.names(directory)
+        except OSError as fault:
+            raise StoreError(fault.strerror or str(fault), str(directory), 0) from None
+        for name in names:
+            if DIRECTORY.fullmatch(name):
+                self._directory(directory / name)
+        for address, (directories, files) in self._found.items():
+            self._bring_back(address, directories, sorted(files))
+        return self.seen
+
+    def _directory(self, directory: Path) -> None:
+        try:
+            names = self._files.names(directory)
+        except OSError as fault:
+            log.error("%s cannot be read, its messages are lost: %s", directory, fault.strerror or fault)
+            self._paging.count_loss(0)
+            return
+        files = []
+        for match in filter(None, map(PAGE_FILE.fullmatch, names)):
+            number = int(match[1])
+            self.last_page = max(self.last_page, number)
+            if match[2] is None:
+                files.append((number, directory / match[0]))
+        self._paging.hold(directory)
+        if not files:
+            self._paging.release(directory)
+            return
+        self.seen = self.seen.also(address=directory_number(directory))
+        address = self._address(directory, sorted(files))
+        directories, known = self._found.setdefault(address, ([], []))
+        directories.append(directory)
+        known += files
+
+    def _bring_back(self, address: Address, directories: list[Path], files: list[tuple[int, Path]]) -> None:
+        pages = Pages(self._paging, address, directories[0])
+        pages.directories = directories
+        for number, path in files:
+            try:
+                self._page(pages, number, path, last=path is files[-1][1])
+            except OSError as fault:
+                report_loss(path, fault.strerror or str(fault), None)
+                self._paging.count_loss(0)
+        if pages.empty:
+            for directory in directories:
+                self._paging.release(directory)
+            return
+        self._paging.adopt(pages)
+        log.info(
+            "Address %s goes on paging: %d pages, up to %d messages",
+            address.name,
+            pages.count,
+            pages.messages,
+        )
+
+    # ---- whose pages
+
+    def _address(self, directory: Path, files: list[tuple[int, Path]]) -> Address:
+        name = self._name(directory, files)
+        address = self._broker.directory.addresses.get(name)
+        if address is None:
+            address = self._broker.directory.create_address(name, frozenset(RoutingType), auto_created=True)
+        return address
+
+    def _name(self, directory: Path, files: list[tuple[int, Path]]) -> str:
+        """The name of an address: as its file says, or else as its pages do, or else what its number is known for."""
+        try:
+            name = self._files.read(directory / ADDRESS_FILE).decode("utf-8", "surrogateescape").strip()
+        except OSError:
+            name = ""
+        if name:
+            return name
+        for _, path in files:
+            try:
+                told = Scan(self._files.read(path, 0, FRONT)).name
+            except OSError:
+                continue
+            if told:
+                return told
+        number = directory_number(directory)
+        known = (
+            address.name for address in self._broker.directory.addresses.values() if address.number == number
+        )
+        return next(known, directory.name)
+
+    # ---- one page
+
+    def _page(self, pages: Pages, number: int, path: Path, *, last: bool) -> None:
+        files = self._files
+        page = Page(number, path, 0)
+        size = page.bytes = files.size(path)
+        header = Header.read(files.read(path, 0, HEADER.size))
+        if header.fault is None and (header.kind != PAGE or header.format > FORMAT):
+            self._unreadable(page, f"kind {header.kind}, format {header.format} is not known here")
+            return
+        footer = read_footer(files, path, size)
+        summary = None if footer is None else Summary.of(footer)
+        if summary is None or footer is None:
+            scan = Scan(files.read(path))
+            if header.fault is not None and not scan.contents.numbers:
+                self._not_a_page(page, header.fault, last)
+                return
+            FrontReading(self._paging, self._recovery.queues, self._facts).take(
+                page, scan, pages.address.number, last
+            )
+            summary, transactions = scan.contents.summary(), scan.transactions
+        else:
+            page.end = footer.size
+            page.sealed = True
+            transactions = []
+            if summary.greatest_transaction >= self._sure_before:
+                transactions = transactions_at(files.read(path), footer.starts)
+            if 0 in summary.kinds and page.damage is None:
+                page.damage = "what was lost in it was told when it was read"
+        if header.fault is not None and page.damage is None:
+            page.damage = header.fault
+            report_loss(path, header.fault, {})
+        page.first_number = summary.least_number or header.next_number
+        page.count = summary.count
+        page.soonest_expiry, page.soonest_due = summary.soonest_expiry, summary.soonest_due
+        self._note(summary)
+        self._holdings(pages, page, summary, self._unsure(transactions))
+
+    def _not_a_page(self, page: Page, fault: str, last: bool) -> None:
+        path, begun = page.path, page.bytes < HEADER.size
+        begun = begun and MAGIC.startswith(self._files.read(path)[: len(MAGIC)])
+        if last and begun and page.number not in self._facts.ends:
+            log.warning("%s is removed: it was only begun", path)
+            self._paging.writer.chore(lambda files: files.remove(path))
+        else:
+            self._unreadable(page, fault)
+
+    def _unreadable(self, page: Page, fault: str) -> None:
+        report_loss(page.path, fault, None)
+        self._paging.count_loss(0)
+        set_aside(self._paging.writer, page.path)
+
+    def _note(self, summary: Summary) -> None:
+        self.seen = self.seen.also(
+            message=summary.greatest_number,
+            queue=max(summary.members, default=0),
+            transaction=summary.greatest_transaction,
+        )
+
+    def _unsure(self, transactions: list[tuple[int, int]]) -> list[int]:
+        """Messages of transactions that were never committed."""
+        return [
+            index
+            for index, number in transactions
+            if number >= self._sure_before and number not in self._transactions
+        ]
+
+    def _holdings(self, pages: Pages, page: Page, summary: Summary, unsure: list[int]) -> None:
+        pages.add(page)
+        pages.recount(page)
+        for number in summary.members:
+            states = summary.states(number)
+            self._settle(states, (number, page.number))
+            queue = self._recovery.queues.get(number)
+            if queue is None and states.count(0) < len(states):
+                queue = self._lost_queue(pages, page, number)
+            if queue is None:
+                self._end(pages, page, number, states)
+            elif queue.durable:
+                self._hold(pages.cursor(queue), page, states, summary, unsure)
+        if unsure:
+            log.info(
+                "%s: %d messages of transactions that were not committed are dropped", page.path, len(unsure)
+            )
+        if not page.left:
+            pages.discard(page)
+
+    def _hold(
+        self, cursor: Cursor, page: Page, states: bytearray, summary: Summary, unsure: list[int]
+    ) -> None:
+        key = cursor.queue.number, page.number
+        holding = Holding(cursor, page, states)
+        self._restate(holding, summary, key)
+        dead = [index for index in unsure if states[index]]
+        for index in dead:
+            states[index] = 0
+        holding.count_up()
+        segment = self._facts.segments.get(key)
+        if segment is not None:
+            self._recovery.adopt(holding, segment)
+        cursor.adopt(holding)
+        if dead:
+            holding.tell_of().settled += [index << 2 | Reason.KILLED for index in dead]
+        holding.cool()
+
+    def _end(self, pages: Pages, page: Page, number: int, states: bytearray) -> None:
+        """A queue that is deleted: that it has nothing here must be known as long as there is the page."""
+        left = len(states) - states.count(0)
+        if left and (QUEUE, number) not in self._recovery.replay.ended:
+            log.warning(
+                "%s: %d messages are of a queue, number %d, that there is no more", page.path, left, number
+            )
+        ended = Ended(pages.address.number, number, page)
+        segment = self._facts.segments.get((number, page.number))
+        if segment is None:
+            pages.end(page, ended)
+        else:
+            page.ended.append(ended)
+            self._recovery.adopt(ended, segment)
+
+    def _lost_queue(self, pages: Pages, page: Page, number: int) -> Queue | None:
+        """A queue that still has something here, though the journal has lost what it was, or never heard of it."""
+        recovery = self._recovery
+        if (QUEUE, number) not in recovery.names:
+            for each, name in Scan(self._files.read(page.path)).queues.items():
+                recovery.names.setdefault((QUEUE, each), name)
+        return recovery.queue_of(number, pages.address, wanted=True)
+
+    def _settle(self, states: bytearray, key: QueueInPage) -> None:
+        count = len(states)
+        for first, length in self._facts.settled.get(key, ()):
+            if first < count:
+                stop = min(first + length, count)
+                states[first:stop] = bytes(stop - first)
+
+    def _restate(self, holding: Holding, summary: Summary, key: QueueInPage) -> None:
+        states, page = holding.states, holding.page
+        for index, (deliveries, attempts, due) in self._facts.states.get(key, {}).items():
+            if index >= len(states) or not states[index]:
+                continue
+            if holding.counts is None:
+                holding.counts = {}
+            holding.counts[index] = (deliveries, attempts)
+            if due:
+                if holding.dues is None:
+                    holding.dues = {}
+                holding.dues[index] = due
+                states[index] = TIMED
+                page.soonest_due = min(page.soonest_due or due, due)
+            else:
+                kinds = summary.kinds
+                states[index] = kinds[index if len(kinds) > 1 else 0] & 0x0F

@@ -1,0 +1,340 @@
+"""The pages of one address: writing to the last of them, and letting go of those in which nothing is left."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stompring.broker.paging import TIMED, Position
+
+from .cursor import Cursor
+from .ended import Ended
+from .page import Page
+from .page_footer import DELAYED, LASTING, Contents
+from .page_names import page_path
+from .plan import Plan
+from .record import ADDRESS, NAME, QUEUE, Kind, framed, framed_message, message_head
+from .segment import PAGE, pack_header
+
+if TYPE_CHECKING:
+    from stompring.broker.address import Address
+    from stompring.broker.message import Message
+    from stompring.broker.queue import Queue
+
+    from .block import Block
+    from .paging import Paging
+
+log = logging.getLogger(__name__)
+
+#: Longest page file: positions of records in it are u32.
+LONGEST = 1 << 31
+
+#: Sets of queues whose plans are kept.
+PLANS = 1000
+
+
+class Pages:
+    """See `broker.paging.Pages`. ``log`` is the journal, as far as pages need it."""
+
+    def __init__(self, paging: Paging, address: Address, directory: Path) -> None:
+        self.address = address
+        self.directory = directory
+        self.directories = [directory]  # and others of an earlier run
+        self.paging = paging
+        self.log = paging.log
+        self.clock = paging.clock
+        self.bytes = 0
+        self.cursors: dict[Queue, Cursor] = {}
+        self._pages: list[Page] = []
+        self._by_number: dict[int, Page] = {}
+        self._last: Page | None = None  # what is being written
+        self._left = 0  # pages in which some queue has something
+        self._plans: dict[object, Plan] = {}
+        self._settings: object = None
+        self._file_bytes = 0
+
+    # ---- what there is
+
+    @property
+    def count(self) -> int:
+        """Page files."""
+        return len(self._pages)
+
+    @property
+    def empty(self) -> bool:
+        """No queue has anything left here."""
+        return not self._left
+
+    @property
+    def messages(self) -> int:
+        """The most that any one queue has left (Artemis compares ``page-limit-messages`` with the largest queue)."""
+        return max([cursor.remaining for cursor in self.cursors.values()], default=0)
+
+    def in_order(self) -> Sequence[Page]:
+        """All pages, ascending."""
+        return self._pages
+
+    def page(self, number: int) -> Page | None:
+        """The page of that number, None when it is gone."""
+        return self._by_number.get(number)
+
+    def cursor(self, queue: Queue) -> Cursor:
+        """The cursor of a queue, made when first asked for."""
+        cursor = self.cursors.get(queue)
+        if cursor is None:
+            cursor = self.cursors[queue] = Cursor(self, queue)
+            self.log.note_queue(queue.number)
+        return cursor
+
+    def forget(self, queue: Queue) -> None:
+        """A queue is deleted: nothing here waits for it any more."""
+        cursor = self.cursors.pop(queue, None)
+        if cursor is None:
+            return
+        self._plans.clear()
+        for page in self._pages:
+            for holding in [each for each in page.holdings if each.cursor is cursor]:
+                page.holdings.remove(holding)
+                holding.gone = True
+                self.log.forget(holding)
+                if cursor.durable:
+                    self.end(page, Ended(self.address.number, queue.number, page))
+            page.plan = None
+        cursor.end()
+
+    def end(self, page: Page, ended: Ended) -> None:
+        """A queue that was deleted had something in a page."""
+        page.ended.append(ended)
+        self.log.tell(ended)
+
+    # ---- writing
+
+    def append(self, message: Message, members: Sequence[Queue], due: int = 0) -> Position:
+        """Write a message once for all ``members``; it waits for each of them (timed when ``due`` is given)."""
+        plan = self._plans.get(members[0] if len(members) == 1 else tuple(members))
+        if plan is None:
+            plan = self._make_plan(members)
+        traits, tail = message.traits, message.tail
+        transaction = self.log.transaction()
+        head = message_head(message, self.address.number, plan.ids, due, 0, transaction)
+        frame = framed_message(head, tail)
+        size = len(frame) + len(tail)
+        page = self._last
+        if self.address.settings is not self._settings:
+            self._apply_settings()
+        if page is None or (page.end + size > self._file_bytes and page.count):
+            page = self._open_page(message)
+        if plan.page is not page:
+            self._prepare(plan, page)
+        contents, stream = page.contents, page.stream
+        assert contents is not None and stream is not None
+        index = page.count
+        page.count = index + 1
+        contents.starts.append(page.end)
+        contents.numbers.append(message.number)
+        contents.timestamps.append(message.timestamp)
+        level = traits.priority
+        contents.kinds.append(level + 1 | (LASTING if traits.durable else 0) | (DELAYED if due else 0))
+        if page.plan is not plan:
+            page.plan = plan
+            contents.memberships.append((index, plan.ids))
+        page.end += size
+        page.bytes += size
+        self.bytes += size
+        stream.append(frame + tail, plan.wants_sync and traits.durable)
+        if message.expires or due or transaction:
+            self._note(page, contents, message.expires, due, transaction)
+        self._give(plan, index, level, due)
+        return page, index
+
+    @staticmethod
+    def _give(plan: Plan, index: int, level: int, due: int) -> None:
+        """The message is each member's."""
+        for holding in plan.holdings:
+            states, cursor = holding.states, holding.cursor
+            gap = index - len(states)
+            if gap:
+                states.extend(bytes(gap))
+            if not holding.remaining:
+                cursor.enlist(holding)
+            holding.remaining += 1
+            cursor.remaining += 1
+            if due:
+                states.append(TIMED)
+                holding.timed += 1
+                cursor.timed += 1
+            else:
+                states.append(level + 1)
+                holding.levels[level] += 1
+                cursor.levels[level] += 1
+                cursor.waiting += 1
+
+    @staticmethod
+    def _note(page: Page, contents: Contents, expires: int, due: int, transaction: int) -> None:
+        if expires and not 0 < page.soonest_expiry <= expires:
+            page.soonest_expiry = contents.soonest_expiry = expires
+        if due and not 0 < page.soonest_due <= due:
+            page.soonest_due = contents.soonest_due = due
+        if transaction > contents.greatest_transaction:
+            contents.greatest_transaction = transaction
+
+    def _apply_settings(self) -> None:
+        self._settings = self.address.settings
+        self._file_bytes = min(self.address.settings.page_file_bytes, LONGEST)
+
+    def _make_plan(self, members: Sequence[Queue]) -> Plan:
+        if len(self._plans) >= PLANS:
+            self._plans.clear()
+        if not self.address.number:
+            self.address.number = next(self.log.next_address)
+        plan = Plan([self.cursor(queue) for queue in members], self.paging.sync)
+        self._plans[members[0] if len(members) == 1 else tuple(members)] = plan
+        return plan
+
+    def _prepare(self, plan: Plan, page: Page) -> None:
+        """Tell the names of the queues in this page, before the first message that is theirs."""
+        plan.page = page
+        plan.holdings = [cursor.holding(page) for cursor in plan.cursors]
+        for cursor in plan.cursors:
+            number = cursor.queue.number
+            if number not in page.names:
+                page.names.add(number)
+                if not cursor.durable and page.contents is not None:
+                    page.contents.passing.add(number)
+                name = cursor.queue.name.encode("utf-8", "surrogateescape")
+                self._write(page, framed(NAME.pack(Kind.NAME, QUEUE, not cursor.durable, number) + name))
+
+    def _write(self, page: Page, data: bytes) -> None:
+        assert page.stream is not None
+        page.stream.append(data, sync=False)  # it is synced with the first message that wants it
+        page.end += len(data)
+        page.bytes += len(data)
+        self.bytes += len(data)
+
+    # ---- page files
+
+    def _open_page(self, message: Message) -> Page:
+        self.roll()
+        paging, address = self.paging, self.address
+        number = paging.next_page()
+        page = self._last = Page(number, page_path(self.directory, number), message.number)
+        page.stream = paging.writer.open(page.path)
+        page.contents = Contents()
+        page.starts = page.contents.starts
+        self._write(page, pack_header(PAGE, message.number, self.clock.now))
+        name = address.name.encode("utf-8", "surrogateescape")
+        self._write(page, framed(NAME.pack(Kind.NAME, ADDRESS, 0, address.number) + name))
+        self.add(page)
+        return page
+
+    def add(self, page: Page) -> None:
+        """A page, behind all others."""
+        self._pages.append(page)
+        self._by_number[page.number] = page
+
+    def recount(self, page: Page) -> None:
+        """The bytes of a page of an earlier run are known."""
+        self.bytes += page.bytes
+
+    def roll(self) -> None:
+        """Begin a new page file with the next message."""
+        page, self._last = self._last, None
+        if page is None:
+            return
+        contents, page.contents = page.contents, None
+        assert contents is not None and page.stream is not None
+        if not page.left:
+            self._retire(page)
+            return
+        seal_page(page, contents, self.address.number, self.paging)
+        for holding in page.holdings:
+            holding.cursor.complete(holding)
+
+    def held(self, page: Page) -> None:
+        """One more queue has something in a page."""
+        if not page.left:
+            self._left += 1
+        page.left += 1
+
+    def let_go(self, page: Page) -> None:
+        """A queue has nothing left in a page: when it was the last, the file goes, also from the middle."""
+        page.left -= 1
+        if not page.left:
+            self._left -= 1
+            if page is not self._last:
+                self._retire(page)
+
+    def _retire(self, page: Page) -> None:
+        """Nothing is left in a page. Its file goes once that is safe."""
+        page.gone = True
+        page.contents = None
+        del self._pages[bisect_left(self._pages, page.number, key=_number)]
+        del self._by_number[page.number]
+        self.bytes -= page.bytes
+        for holding in page.holdings:
+            holding.cursor.drop(page)
+        self.paging.remove(page)
+
+    def discard(self, page: Page) -> None:
+        """A page of an earlier run in which nothing is left."""
+        self._retire(page)
+
+    def close(self) -> None:
+        """Nothing is left here: the last page goes too."""
+        self._last = None
+        for page in list(self._pages):
+            self._retire(page)
+
+    # ---- reading
+
+    def fetch(self, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
+        """Read the block with a position. ``done`` is called later, never within; with None for what is unreadable.
+
+        What is unreadable has been reported, and is settled as lost for all queues before ``done`` is called.
+        """
+        self.paging.reads.fetch(self, page, index, done)
+
+    def lose(self, page: Page, indexes: Iterable[int], reason: str) -> None:
+        """Positions of a page cannot be read. Said once for each file that is damaged."""
+        first_time, page.damage = page.damage is None, page.damage or reason
+        indexes = sorted(indexes)
+        page.unreadable.update(indexes)
+        lost: dict[str, int] = {}
+        for holding in list(page.holdings):
+            count = holding.cursor.lose(page, indexes)
+            if count:
+                lost[holding.cursor.queue.name] = count
+        if lost or first_time:
+            report_loss(page.path, reason, lost)
+            self.paging.count_loss(sum(lost.values()), first_time)
+
+
+def report_loss(path: Path, reason: str, lost: dict[str, int] | None) -> None:
+    """Say what damage to a page file costs; None where nobody can tell."""
+    each = ", ".join(f"{count} of queue {name}" for name, count in sorted((lost or {}).items()))
+    if lost is None:
+        each = "all that were in it"
+    level = logging.WARNING if lost == {} else logging.ERROR
+    log.log(level, "%s is damaged: %s; messages lost: %s", path, reason, each or "none")
+
+
+def seal_page(page: Page, contents: Contents, address: int, paging: Paging) -> None:
+    """A page is complete: its footer is written with the next batch, and then it is known where to read of it again."""
+    stream = page.stream
+    assert stream is not None
+    stream.close(lambda data: contents.footer(address).ending(data))
+
+    def sealed() -> None:
+        stream.seal = None  # it holds all of the contents
+        if not page.gone and page.damage is None:
+            page.sealed = True
+            paging.reads.know_starts(page, contents.starts)
+
+    paging.writer.with_next(sealed)
+
+
+def _number(page: Page) -> int:
+    return page.number

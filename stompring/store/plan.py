@@ -1,0 +1,23 @@
+"""The queues that a message goes to, with what has to be done for each, made once for all messages with the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .cursor import Cursor
+    from .holding import Holding
+    from .page import Page
+
+
+class Plan:
+    """``holdings`` are those of ``page``: another page needs others."""
+
+    __slots__ = ("cursors", "holdings", "ids", "page", "wants_sync")
+
+    def __init__(self, cursors: list[Cursor], sync: bool) -> None:
+        self.cursors = cursors
+        self.ids = b"".join([cursor.queue.number.to_bytes(4, "little") for cursor in cursors])
+        self.wants_sync = sync and any(cursor.durable for cursor in cursors)  # its durable messages
+        self.page: Page | None = None
+        self.holdings: list[Holding] = []
