@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from stompring.settings.model import AddressSettings, FullPolicy, RoutingType
 
+from . import page_mode
 from .memory import Room
 from .message import Message
 from .queue import Queue
 
 if TYPE_CHECKING:
     from .directory import Directory
+    from .paging import Pages
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +55,13 @@ class Address:
         directory: Directory,
     ) -> None:
         self.name = name
+        self.number = 0  # given by a store
         self.routing_types = routing_types
         self.directory = directory
         self.memory = directory.memory
         self.room = Room()
+        self.pages: Pages | None = None  # while it is in page mode
+        self.times_paged = 0
         self.queues: dict[str, Queue] = {}
         self.auto_created = False
         self.configured = False
@@ -71,6 +76,8 @@ class Address:
         self.stamp = 0  # goes up with every change of its queues: what was planned before is planned anew
         self._generation = -1  # of the directory when the bindings below were made
         self._said_full = False
+        self._watching = False  # for room: it was full, or pages
+        self._said_pages_full = False
         self._sole: Queue | None = None
         self._anycast: list[AnycastGroup] = []
         self._multicast: list[Queue] = []
@@ -93,9 +100,11 @@ class Address:
         room.messages += 1
         memory.bytes += size
         memory.messages += 1
-        if room.limited:
+        if room.bytes >= room.brim_bytes or room.messages >= room.brim_messages:
             room.review()
-        if memory.limited:
+            if room.full and self.pages is None:
+                page_mode.pages_of(self)
+        if memory.bytes >= memory.brim_bytes or memory.messages >= memory.brim_messages:
             memory.review()
 
     def release(self, size: int) -> None:
@@ -109,9 +118,8 @@ class Address:
             room.review()
         if memory.full:
             memory.review()
-        if self._said_full and self.full is None:
-            self._said_full = False
-            log.info("Address %s has room again", self.name)
+        if self._watching and self.full is None:
+            self._has_room()
 
     @property
     def full(self) -> Room | None:
@@ -122,36 +130,62 @@ class Address:
 
     def describe_full(self) -> str:
         """Which limit stands in the way, for an ERROR frame or a log line."""
-        room, settings = self.room, self.settings
+        room, settings, memory = self.room, self.settings, self.memory
         if not room.full:
-            return f"Address {self.name} is full: global-max-size {self.memory.max_bytes} bytes is used up"
+            if 0 <= memory.max_bytes <= memory.bytes:
+                return f"Address {self.name} is full: global-max-size {memory.max_bytes} bytes is used up"
+            return f"Address {self.name} is full: global-max-messages {memory.max_messages} is used up"
         if 0 <= room.max_bytes <= room.bytes:
             return f"Address {self.name} is full: max-size-bytes {settings.max_size_bytes}"
         return f"Address {self.name} is full: max-size-messages {settings.max_size_messages}"
 
     @property
     def policy(self) -> FullPolicy:
-        """What to do with a message while the address is full."""
-        return self.settings.address_full_policy
+        """What to do with a message while the address is full. Without a store nothing can be paged."""
+        policy = self.settings.address_full_policy
+        if policy is FullPolicy.PAGE and self.directory.broker.paging is None:
+            return FullPolicy.BLOCK
+        return policy
 
-    def block(self) -> None:
-        """A producer has to wait. Said once until the address has room again."""
+    def block(self, room: Room) -> None:
+        """A producer has to wait for ``room``. Said once until the address has room again."""
         self.blocked_producers += 1
-        self._say_full("producers wait")
+        if room is self.room or room is self.memory:  # the store and the disk speak for themselves
+            self.say_full("producers wait")
 
     def unblock(self) -> None:
         """A producer goes on."""
         self.blocked_producers -= 1
 
-    def drop(self) -> None:
-        """A message is thrown away. Said once until the address has room again."""
-        self.dropped_messages += 1
-        self._say_full("messages are dropped")
+    def watch_room(self) -> None:
+        """Look at what room there is whenever a message has left."""
+        self._watching = True
 
-    def _say_full(self, consequence: str) -> None:
+    def _has_room(self) -> None:
+        if self._said_full:
+            self._said_full = False
+            log.info("Address %s has room again", self.name)
+        if self.pages is not None:
+            page_mode.consider_leaving(self)
+        self._watching = self.pages is not None
+
+    def say_full(self, consequence: str) -> None:
+        """Log that the address is full, once until it has room again."""
         if not self._said_full:
-            self._said_full = True
+            self._said_full = self._watching = True
             log.warning("%s: %s", self.describe_full(), consequence)
+
+    def say_pages_full(self, which: str) -> None:
+        """Log that its pages have reached their limit, once until they have room again."""
+        if not self._said_pages_full:
+            self._said_pages_full = True
+            log.warning("%s: messages are dropped", which)
+
+    def pages_have_room(self) -> None:
+        """A message may be paged."""
+        if self._said_pages_full:
+            self._said_pages_full = False
+            log.info("The pages of address %s have room again", self.name)
 
     # ---- routing
 

@@ -24,6 +24,7 @@ class QueueAttributes:
     accepts: Matches | None = None
     ring_size: int = -1
     ring_policy: RingPolicy = RingPolicy.DISCARD
+    ring_counts_paged: bool = False
     max_consumers: int = -1
     purge_on_no_consumers: bool = False
     exclusive: bool = False
@@ -50,6 +51,7 @@ class QueueAttributes:
             durable=c.durable,
             ring_size=given(c.ring_size, settings.default_ring_size),
             ring_policy=given(c.ring_policy, settings.ring_policy),
+            ring_counts_paged=given(c.ring_counts_paged, settings.ring_counts_paged),
             max_consumers=given(c.max_consumers, settings.default_max_consumers),
             purge_on_no_consumers=given(c.purge_on_no_consumers, settings.default_purge_on_no_consumers),
             exclusive=given(c.exclusive, settings.default_exclusive_queue),

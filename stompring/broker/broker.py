@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 
@@ -18,13 +19,16 @@ from stompring.settings.model import (
     RoutingType,
 )
 
+from . import page_mode
 from .address import Address
 from .agenda import Agenda
+from .area import Areas
 from .clock import Clock, Reactor
 from .directory import Directory
 from .disposal import Disposal
-from .memory import Room
+from .memory import Room, Rooms, SharedRoom
 from .message import Message
+from .paging import Paging
 from .provision import Provision
 from .queue import Queue
 from .recurrence import Recurrence
@@ -47,10 +51,16 @@ class Broker:
         self.clock = Clock(reactor)
         self.started_at = self.clock.now
         self.storage: Storage = storage or NoStorage()
-        self.memory = Room(configuration.global_max_size)
-        settings = SettingsRepository(
-            configuration.address_settings, configuration.wildcard, configuration.literal_match_markers
+        self.paging: Paging | None = None  # with a store both of these are set, else nothing ever pages
+        self.areas: Areas | None = None
+        self.memory = SharedRoom(
+            configuration.global_max_size,
+            configuration.global_max_messages,
+            lambda: self.directory.addresses.values(),
         )
+        self.disk = Room()  # shut while the disk is full
+        self.durable_rooms = Rooms(self.memory, self.disk, self.storage.room)  # what durable messages need
+        settings = SettingsRepository.of(configuration)
         self.directory = Directory(self, settings, WildcardAddresses(configuration.wildcard), self.memory)
         self.provision = Provision(self, self.directory)
         self.disposal = Disposal(self, self.directory)
@@ -68,11 +78,15 @@ class Broker:
         address = message.address
         if due:
             queues = address.choose(message)
-            for queue in queues:  # each counts its own repeats
-                queue.schedule(message, due, None if recurrence is None else replace(recurrence))
+            pages = page_mode.pages_of(address) if recurrence is None else None
+            if pages is not None:
+                page_mode.spread(pages, message, queues, due)
+            else:
+                for queue in queues:  # each counts its own repeats
+                    queue.schedule(message, due, None if recurrence is None else replace(recurrence))
             reached = address.count_routed(len(queues))
         else:
-            reached = address.route(message)
+            reached = page_mode.route(address, message)
         if not reached:
             self.unrouted(message)
 
@@ -84,6 +98,8 @@ class Broker:
         message.address.count_routed(int(accepted))
         if not accepted:
             self.unrouted(message)
+        elif recurrence is None and (pages := page_mode.pages_of(message.address)) is not None:
+            page_mode.spread(pages, message, [queue], due)
         elif due:
             queue.schedule(message, due, recurrence)
         else:
@@ -113,34 +129,49 @@ class Broker:
         queue = ref.queue
         queue.take_out(ref)
         queue.messages_killed += 1
-        if not self._transfer(ref.message, queue.name, settings, settings.dead_letter_address):
-            log.warning(
-                "message %d of queue %s is dropped after %d failed deliveries: %s",
-                ref.message.number,
-                queue.name,
-                ref.attempts,
-                "no dead-letter-address"
-                if settings.dead_letter_address is None
-                else "no queue at its address",
-            )
-        queue.drop(ref, Reason.KILLED)
+        with self.together():
+            if not self._transfer(ref.message, queue.name, settings, settings.dead_letter_address):
+                log.warning(
+                    "message %d of queue %s is dropped after %d failed deliveries: %s",
+                    ref.message.number,
+                    queue.name,
+                    ref.attempts,
+                    "no dead-letter-address"
+                    if settings.dead_letter_address is None
+                    else "no queue at its address",
+                )
+            queue.drop(ref, Reason.KILLED)
         return True
 
     def expired(self, ref: Reference) -> None:
         """A message has left its queue because its time is over."""
         settings = ref.queue.address.settings
-        if settings.expiry_address != ref.queue.address.name:
-            self._transfer(ref.message, ref.queue.name, settings, settings.expiry_address, expired=True)
-        ref.queue.drop(ref, Reason.EXPIRED)
+        with self.together():
+            if settings.expiry_address != ref.queue.address.name:
+                self._transfer(ref.message, ref.queue.name, settings, settings.expiry_address, expired=True)
+            ref.queue.drop(ref, Reason.EXPIRED)
         self.consider_deleting(ref.queue)
 
     def replaced(self, ref: Reference) -> None:
         """A message has left its queue because a ring was full."""
-        settings = ref.queue.address.settings
-        if ref.queue.attributes.ring_policy is RingPolicy.DEAD_LETTER:
-            if settings.dead_letter_address != ref.queue.address.name:
-                self._transfer(ref.message, ref.queue.name, settings, settings.dead_letter_address)
-        ref.queue.drop(ref, Reason.REPLACED)
+        queue = ref.queue
+        settings = queue.address.settings
+        if queue.attributes.ring_policy is RingPolicy.DISCARD:
+            queue.drop(ref, Reason.REPLACED)
+            return
+        with self.together():
+            if settings.dead_letter_address != queue.address.name:
+                self._transfer(ref.message, queue.name, settings, settings.dead_letter_address)
+            queue.drop(ref, Reason.REPLACED)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is told to the store within takes effect as one: a message that moves is never in both places."""
+        self.storage.begin()
+        try:
+            yield
+        finally:
+            self.storage.commit()
 
     def _transfer(
         self,
@@ -173,7 +204,7 @@ class Broker:
         copy = copy_for(message, queue, address, self.next_message_number(), now, expires, expired=expired)
         self._transfers.append(target)
         try:
-            return address.route(copy) > 0
+            return page_mode.route(address, copy) > 0
         finally:
             self._transfers.pop()
 
@@ -240,20 +271,25 @@ class Broker:
             ref.recurrence = None
             return [ref]
         copy = repeated(ref, self.next_message_number(), now)
-        if following is None:
-            queue.drop(ref, Reason.ACKNOWLEDGED)
-        else:
-            queue.postpone(ref, following)
-        if series is not None:
-            queue.schedule(copy, now + max(0, recurrence.delay), series)
-            return []
-        return [queue.schedule(copy, now)]
+        with self.together():
+            if following is None:
+                queue.drop(ref, Reason.ACKNOWLEDGED)
+            else:
+                queue.postpone(ref, following)
+                if ref.message.traits.durable and queue.durable:
+                    self.storage.returned(ref)
+            if series is not None:
+                queue.schedule(copy, now + max(0, recurrence.delay), series)
+                return []
+            return [queue.schedule(copy, now)]
 
     def stop(self) -> None:
         """No timer is left, and all is safe."""
         self.schedule.stop()
         self.expiry.stop()
         self.disposal.stop()
+        if self.areas is not None:
+            self.areas.stop()
         self.storage.close()
 
 

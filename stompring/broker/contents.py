@@ -2,13 +2,16 @@
 
 Artemis counts a message that management removes by its id as acknowledged, and those it removes by a filter as
 killed; so does this. What is in delivery belongs to its consumer and is never touched.
+
+What is on disk has to be read: iterators give a `Wait` among what they give, where their caller has to wait.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from heapq import merge
+from itertools import chain
 from operator import attrgetter
 
 from stompring.errors import NotFound, Refused
@@ -20,6 +23,7 @@ from .queue import Queue
 from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Reference
 from .storage import Reason
 from .transfer import repeated
+from .walk import OnDisk, Wait, Walk, seek, walk_pending, walk_timed
 
 
 def matching(selector: str | None) -> Matches | None:
@@ -32,31 +36,34 @@ def matching(selector: str | None) -> Matches | None:
         raise Refused(f"filter: {fault}", status=400) from None
 
 
-def browse(
-    queue: Queue, selector: str | None = None, elsewhere: Iterable[Reference] = ()
-) -> Iterator[Reference]:
+def browse(queue: Queue, selector: str | None = None, elsewhere: Iterable[Reference] = ()) -> Walk:
     """The messages of a queue that a selector matches, each once. Raises `Refused` at once.
 
     First what is pending, in the order of delivery; then what is scheduled, in the order it was sent; then what is
     in delivery, to which ``elsewhere`` adds references that no consumer holds any more: those acknowledged in an
     open transaction. The iterator works on a copy, so the queue may change while it is read: what has left the
-    queue is skipped.
+    queue is skipped. What is on disk only comes as `OnDisk`, among what is pending or after what is scheduled.
     """
     matches = matching(selector)
     unsettled = [ref for consumer in queue.consumers for ref in consumer.unsettled_references()]
     in_delivery = [ref for ref in (*unsettled, *elsewhere) if ref.queue is queue and ref.state == DELIVERING]
-    return _living((pending_snapshot(queue), list(queue.scheduled.values()), in_delivery), matches)
+    scheduled = list(queue.scheduled.values())
+    return _living(chain(pending(queue), scheduled, walk_timed(queue), in_delivery), matches)
 
 
-def _living(parts: Iterable[Iterable[Reference]], matches: Matches | None) -> Iterator[Reference]:
-    for part in parts:
-        for ref in part:
-            if ref.state != GONE and (matches is None or matches(ref.message)):
-                yield ref
+def _living(found: Walk, matches: Matches | None) -> Walk:
+    for one in found:
+        if isinstance(one, Wait) or (one.state != GONE and (matches is None or matches(one.message))):
+            yield one
+
+
+def pending(queue: Queue) -> Walk:
+    """What is pending now, in the order of delivery."""
+    return pending_snapshot(queue) if queue.area is None else walk_pending(queue)
 
 
 def pending_snapshot(queue: Queue) -> Iterator[Reference]:
-    """What is pending now, in the order of delivery, from lists copied at once (in C: 8 bytes a message)."""
+    """What is pending in memory now, in the order of delivery, from lists copied at once (in C: 8 bytes a message)."""
     held = [_copied(consumer.held) for consumer in queue.consumers if consumer.held is not None]
     if not held:
         return _copied(queue.pending)
@@ -82,25 +89,44 @@ def _distinct(refs: Iterable[Reference]) -> Iterator[Reference]:
         last = ref
 
 
-def remove_message(queue: Queue, number: int) -> None:
+Steps = Generator[Wait, None, None]
+
+
+def remove_message(queue: Queue, number: int) -> Steps:
     """Remove one message that is pending or scheduled; it counts as acknowledged.
 
     Raises `NotFound`, and `Refused` for one that is in delivery.
     """
-    _remove(queue, _find(queue, number))
+    ref = _find(queue, number)
+    if ref is None:
+        on_disk = yield from seek(queue, number)
+        ref = (
+            _find(queue, number) if on_disk is None else on_disk.load()
+        )  # it may have come to memory meanwhile
+    if ref is None:
+        raise _missing(queue, number)
+    _remove(queue, ref)
 
 
-def cancel_scheduled(queue: Queue, number: int) -> None:
+def cancel_scheduled(queue: Queue, number: int) -> Steps:
     """Take back a scheduled message, with all its repetitions; it counts as acknowledged. Raises `NotFound`."""
-    _remove(queue, _scheduled(queue, number))
+    found = yield from _scheduled(queue, number)
+    ref = found.load() if isinstance(found, OnDisk) else found
+    if ref is None:
+        raise _not_scheduled(queue, number)
+    _remove(queue, ref)
 
 
-def deliver_now(queue: Queue, number: int) -> None:
+def deliver_now(queue: Queue, number: int) -> Steps:
     """Let a scheduled message fall due at once; of a recurring one a copy goes out, and its schedule stays.
 
     It goes to the head of the queue, and is lost itself to a full ring, as at its time. Raises `NotFound`.
     """
-    ref, broker = _scheduled(queue, number), queue.broker
+    ref, broker = (yield from _scheduled(queue, number)), queue.broker
+    if isinstance(ref, OnDisk):
+        assert queue.area is not None and ref.place is not None
+        queue.area.deliver_now(ref.cursor, *ref.place, ref.message)
+        return
     if ref.recurrence is not None:
         copy = repeated(ref, broker.next_message_number(), broker.clock.now)
         ref = queue.schedule(copy, broker.clock.now)
@@ -108,18 +134,29 @@ def deliver_now(queue: Queue, number: int) -> None:
     queue.fell_due([ref])
 
 
-def purge(queue: Queue, selector: str | None = None) -> Iterator[int]:
+def purge(queue: Queue, selector: str | None = None) -> Iterator[int | Wait]:
     """Kill what is pending or scheduled now and matches. Raises `Refused` at once.
 
-    Gives 1 for each message killed and 0 for each spared, so that the caller may pause between any two.
+    Gives 1 for each message killed and 0 for each spared, so that the caller may pause between any two; without a
+    selector all that is on disk only goes at once, unread, and its number is given.
     """
     matches = matching(selector)
-    return (_kill(queue, ref, matches) for ref in browse(queue))
+    if matches is None and queue.area is not None:
+        return _purge_all(queue)
+    return (one if isinstance(one, Wait) else _kill(queue, one, matches) for one in browse(queue))
+
+
+def _purge_all(queue: Queue) -> Iterator[int]:
+    paged = 0 if queue.area is None else queue.area.purge(Reason.KILLED)
+    queue.messages_killed += paged
+    yield paged
+    for ref in chain(pending_snapshot(queue), list(queue.scheduled.values())):
+        yield _kill(queue, ref, None)
 
 
 def trim(queue: Queue) -> Iterator[int]:
     """Enforce a lowered ring-size; gives 1 for each message replaced, so that the caller may pause between."""
-    while 0 <= queue.ring_size < queue.count:
+    while 0 <= queue.ring_size < queue.ring_count:
         queue.evict_head()
         yield 1
 
@@ -127,6 +164,11 @@ def trim(queue: Queue) -> Iterator[int]:
 def _kill(queue: Queue, ref: Reference, matches: Matches | None) -> int:
     if ref.state not in (PENDING, SCHEDULED) or not (matches is None or matches(ref.message)):
         return 0
+    if isinstance(ref, OnDisk):
+        loaded = ref.load()
+        if loaded is None:
+            return 0
+        ref = loaded
     queue.kill(ref)
     queue.pending.head()  # drops what was killed at the head at once; a sweep of all of it would be a long stop
     return 1
@@ -140,17 +182,17 @@ def _remove(queue: Queue, ref: Reference) -> None:
         queue.broker.consider_deleting(queue)
 
 
-def _find(queue: Queue, number: int) -> Reference:
+def _find(queue: Queue, number: int) -> Reference | None:
     ref = queue.scheduled.get(number)
-    if ref is None:
-        ref = _find_pending(queue, number)
-    if ref is not None:
-        return ref
+    return _find_pending(queue, number) if ref is None else ref
+
+
+def _missing(queue: Queue, number: int) -> Refused:
     if any(ref.message.number == number for c in queue.consumers for ref in c.unsettled_references()):
-        raise Refused(
+        return Refused(
             f"Message {number} of queue {queue.name} is in delivery: it is its consumer's to settle"
         )
-    raise NotFound(f"Queue {queue.name} holds no message {number}")
+    return NotFound(f"Queue {queue.name} holds no message {number}")
 
 
 def _find_pending(queue: Queue, number: int) -> Reference | None:
@@ -164,8 +206,14 @@ def _find_pending(queue: Queue, number: int) -> Reference | None:
     return None
 
 
-def _scheduled(queue: Queue, number: int) -> Reference:
+def _scheduled(queue: Queue, number: int) -> Generator[Wait, None, Reference]:
     ref = queue.scheduled.get(number)
     if ref is None:
-        raise NotFound(f"Queue {queue.name} has no scheduled message {number}")
+        ref = yield from seek(queue, number)
+    if ref is None or ref.state != SCHEDULED:
+        raise _not_scheduled(queue, number)
     return ref
+
+
+def _not_scheduled(queue: Queue, number: int) -> NotFound:
+    return NotFound(f"Queue {queue.name} has no scheduled message {number}")

@@ -12,7 +12,7 @@ from stompring.settings.model import QueueConfiguration, RoutingType
 
 from .address import Address
 from .attributes import QueueAttributes
-from .memory import Room
+from .memory import SharedRoom
 from .non_destructive import NonDestructiveQueue
 from .queue import Queue
 from .wildcards import WildcardAddresses
@@ -25,7 +25,7 @@ class Directory:
     """Addresses by name, queues by name (a queue's name is unique in the whole broker)."""
 
     def __init__(
-        self, broker: Broker, settings: SettingsRepository, wildcards: WildcardAddresses, memory: Room
+        self, broker: Broker, settings: SettingsRepository, wildcards: WildcardAddresses, memory: SharedRoom
     ) -> None:
         self.broker = broker
         self.settings = settings
@@ -65,6 +65,13 @@ class Directory:
             self.wildcards.add(name)
         self.broker.storage.bind_address(address)
         return address
+
+    def restore_address(self, address: Address) -> None:
+        """List an address that a store has made for messages it has kept."""
+        self.addresses[address.name] = address
+        address.deleted = False
+        if self.wildcards.is_wildcard(address.name):
+            self.wildcards.add(address.name)
 
     def update_address(self, address: Address, routing_types: frozenset[RoutingType]) -> None:
         """Change routing types. Raises `Refused` when queues of a type that goes away are bound."""
@@ -129,14 +136,28 @@ class Directory:
             )
         elif routing_type not in address.routing_types:
             self.update_address(address, address.routing_types | {routing_type})
+        queue = self._make_queue(name, address, attributes)
+        if configuration.configured:
+            queue.as_configured = attributes
+        if address.paused:
+            queue.pause()
+        self.broker.storage.bind(queue)
+        return queue
+
+    def _make_queue(self, name: str, address: Address, attributes: QueueAttributes) -> Queue:
         kind = NonDestructiveQueue if attributes.non_destructive else Queue
         queue = kind(name, address, attributes, self.broker)
         address.queues[name] = self.queues[name] = queue
         address.used = True
         address.changed()
-        if address.paused:
-            queue.pause()
-        self.broker.storage.bind(queue)
+        return queue
+
+    def restore_queue(self, name: str, address: str, attributes: QueueAttributes, number: int) -> Queue:
+        """Make a queue as a store has kept it, with the number it had. Raises `Refused`, `NotFound`."""
+        if name in self.queues:
+            raise Refused(f"Queue {name} exists already on address {self.queues[name].address.name}")
+        queue = self._make_queue(name, self.address(address), attributes)
+        queue.renumber(number)
         return queue
 
     def update_queue(self, queue: Queue, changes: Mapping[str, Any]) -> None:

@@ -79,6 +79,7 @@ class Disposal:
             and address.used
             and not address.queues
             and not address.deleted
+            and address.pages is None  # of which a wildcard queue may have something yet
         )
 
     def _delete_address(self, address: Address) -> None:

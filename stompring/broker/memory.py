@@ -1,24 +1,55 @@
-"""How much all held messages take together (``global-max-size``), and who waits for room."""
+"""How much may be held (``max-size-…``, ``global-max-…``), what else can be full, and who waits for room."""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+#: By which part of a global limit the messages of small addresses may go beyond it before they page.
+OVERDRAFT = 8
+
+#: Asks after which the largest address is looked for again.
+TRUSTED = 1000
+
+#: Addresses that one ask may have to pay for.
+LOOKS = 16
+
+#: The brim of a room without a limit.
+BOUNDLESS = sys.maxsize
 
 
 class Room:
     """A count of bytes and messages with limits, and the producers that wait for it to fall below them.
 
-    An address has one, the broker has one. ``full`` is kept up to date so that the hot path reads one flag: who
-    changes ``bytes`` and ``messages`` (`Address.occupy`, `Address.release`) calls `review` where it may change.
+    An address has one, the broker has one; so have the store, for what is to be written, and the disk. ``full`` is
+    kept up to date so that the hot path reads one flag: who changes ``bytes`` and ``messages`` (`Address.occupy`,
+    `Address.release`) calls `review` where it may change, at ``brim_bytes`` and ``brim_messages``. ``detour`` is
+    another such flag: messages cannot just be put into their queues, because the room is full or its address pages.
     """
 
-    __slots__ = ("bytes", "full", "limited", "max_bytes", "max_messages", "messages", "waiting", "_waking")
+    __slots__ = (
+        "brim_bytes",
+        "brim_messages",
+        "bytes",
+        "detour",
+        "fault",
+        "full",
+        "max_bytes",
+        "max_messages",
+        "messages",
+        "paging",
+        "waiting",
+        "_waking",
+    )
 
     def __init__(self, max_bytes: int = -1, max_messages: int = -1) -> None:
         self.bytes = 0
         self.messages = 0
-        self.full = False
+        self.full = self.detour = False
+        self.fault: str | None = None  # why nothing may enter, whatever the counts say
+        self.paging = False
         self.waiting: deque[Callable[[], None]] = deque()
         self._waking = False
         self.limit(max_bytes, max_messages)
@@ -26,16 +57,38 @@ class Room:
     def limit(self, max_bytes: int, max_messages: int = -1) -> None:
         """Change the limits; waiting producers go on when that made room."""
         self.max_bytes, self.max_messages = max_bytes, max_messages
-        self.limited = max_bytes >= 0 or max_messages >= 0
+        self.brim_bytes = max_bytes if max_bytes >= 0 else BOUNDLESS
+        self.brim_messages = max_messages if max_messages >= 0 else BOUNDLESS
         self.review()
+
+    def shut(self, fault: str | None) -> None:
+        """Let nothing enter because of ``fault``, a text for people, until that is None again."""
+        self.fault = fault
+        self.review()
+
+    def page(self, paging: bool) -> None:
+        """The address of this room pages from now on, or no longer."""
+        self.paging = paging
+        self.detour = self.full or paging
 
     def review(self) -> None:
         """Set ``full`` anew. A limit is reached, not passed: the message that reaches it was the last to enter."""
-        self.full = (0 <= self.max_bytes <= self.bytes) or (0 <= self.max_messages <= self.messages)
+        self.full = (
+            self.bytes >= self.brim_bytes
+            or self.messages >= self.brim_messages
+            or self.fault is not None
+        )
+        self.detour = self.full or self.paging
         if not self.full and self.waiting and not self._waking:
             # one at a time: a thousand producers must not all rush to the place of one message
             self._waking = True
             self.waiting.popleft()()
+
+    def retry(self) -> None:
+        """What decides about those who wait has changed: all try again, and wait anew if they must."""
+        waiting, self.waiting = self.waiting, deque()
+        for call in waiting:
+            call()
 
     def woken(self) -> None:
         """Who was called from ``waiting`` has used the room, or needs none any more: the next one may try."""
@@ -51,3 +104,86 @@ class Room:
         if self.max_messages > 0:
             shares.append(self.messages / self.max_messages)
         return int(max(shares) * 100)
+
+
+class Rooms:
+    """Several rooms, of which a message needs all."""
+
+    __slots__ = ("_rooms",)
+
+    def __init__(self, *rooms: Room) -> None:
+        self._rooms = rooms
+
+    @property
+    def full(self) -> bool:
+        """Whether one of them is."""
+        for room in self._rooms:
+            if room.full:
+                return True
+        return False
+
+
+class Sharer(Protocol):
+    """Who has a part of a `SharedRoom`: an address."""
+
+    room: Room
+
+
+class SharedRoom(Room):
+    """What all addresses hold together, and which of them should page when that is too much.
+
+    The largest pages first. While the limit is just reached nobody else does; the more it is passed the smaller an
+    address must be to go on in memory, and when it is passed by an eighth (`OVERDRAFT`) every address pages. So a
+    large backlog does not send the traffic of all others to disk, and memory stays bounded.
+    """
+
+    __slots__ = ("_largest", "_looked_at", "_sharers", "_since")
+
+    def __init__(
+        self, max_bytes: int, max_messages: int, sharers: Callable[[], Collection[Sharer]] = tuple
+    ) -> None:
+        self._sharers = sharers
+        self._largest: Room | None = None
+        self._looked_at = 0.0  # the share of the largest when all addresses were looked at
+        self._since = TRUSTED  # asks since then
+        super().__init__(max_bytes, max_messages)
+
+    def should_page(self, room: Room) -> bool:
+        """Whether an address with this room should page. Cheap enough to be asked for each of its messages."""
+        if room.full:
+            return True
+        if not self.full:
+            return False
+        passed = (self.share(self) - 1) * OVERDRAFT
+        return passed >= 1 or self.share(room) >= self._largest_share(room) * (1 - passed)
+
+    def share(self, room: Room) -> float:
+        """The part of the nearer limit that a room takes."""
+        share = 0.0
+        if self.max_bytes > 0:
+            share = room.bytes / self.max_bytes
+        if self.max_messages > 0:
+            share = max(share, room.messages / self.max_messages)
+        return share
+
+    def _largest_share(self, asking: Room) -> float:
+        """Who grows asks, so that only who shrinks must be looked for.
+
+        A look at all addresses is due when the largest has lost half of its share, and now and then for all that
+        grew while nobody asked. Many asks pay for each look.
+        """
+        largest = self._largest or asking
+        share = self.share(largest)
+        self._since += 1
+        if share < self._looked_at / 2 or self._since > TRUSTED or self._largest is None:
+            sharers = self._sharers()
+            if self._largest is None or self._since > len(sharers) // LOOKS:
+                rooms = [sharer.room for sharer in sharers]
+                largest = max(rooms, key=self.share, default=asking)
+                share = self._looked_at = self.share(largest)
+                self._since = 0
+        if (own := self.share(asking)) > share:
+            largest, share = asking, own
+            self._looked_at = max(self._looked_at, own)
+        self._largest = largest
+        return share

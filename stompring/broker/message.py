@@ -8,7 +8,7 @@ that the tail's number completes it. One tail serves all receivers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stompring.settings.model import RoutingType
 from stompring.stomp.encode import escape, recode, unescape
@@ -37,6 +37,7 @@ class Traits:
         "lifetime_end",
         "origin",
         "priority",
+        "record",
         "routing_type",
         "user",
     )
@@ -65,12 +66,36 @@ class Traits:
         self.origin = origin  # who sent it, for no-local: the client-id, or the connection
         self.user = user
         self.escaped = BACKSLASH in block
+        self.record: bytes | None = None  # its part of a message record, once a store has encoded it
+
+
+class Account(Protocol):
+    """Where the memory of a message counts: its address, or the budget of what was read back from pages."""
+
+    def occupy(self, size: int) -> None:
+        """A message of ``size`` bytes is held by a first queue."""
+
+    def release(self, size: int) -> None:
+        """The last queue has let go of it."""
 
 
 class Message:
-    """One message. Immutable but for ``holders``: the number of queues that still hold it."""
+    """One message. Immutable but for ``holders``, the number of queues that hold it in memory, and ``segment``."""
 
-    __slots__ = ("address", "body_at", "expires", "holders", "number", "size", "tail", "timestamp", "traits")
+    __slots__ = (
+        "__weakref__",
+        "account",
+        "address",
+        "body_at",
+        "expires",
+        "holders",
+        "number",
+        "segment",
+        "size",
+        "tail",
+        "timestamp",
+        "traits",
+    )
 
     def __init__(
         self, number: int, address: Address, traits: Traits, body: bytes, timestamp: int, expires: int = 0
@@ -81,6 +106,8 @@ class Message:
         self.timestamp = timestamp
         self.expires = expires
         self.holders = 0
+        self.account: Account = address
+        self.segment: object = None  # of the journal, where a durable message is kept
         head = b"%d\ncontent-length:%d\ntimestamp:%d\nexpires:%d\n%b\n" % (
             number,
             len(body),
@@ -91,6 +118,33 @@ class Message:
         self.body_at = len(head)
         self.tail = tail = b"%b%b\0\n" % (head, body)
         self.size = len(tail) + MESSAGE_OVERHEAD
+
+    @classmethod
+    def restored(
+        cls,
+        number: int,
+        address: Address,
+        traits: Traits,
+        tail: bytes,
+        body_at: int,
+        timestamp: int,
+        expires: int,
+        account: Account,
+    ) -> Message:
+        """A message read back from disk, its tail as it was written."""
+        message = cls.__new__(cls)
+        message.number = number
+        message.address = address
+        message.traits = traits
+        message.timestamp = timestamp
+        message.expires = expires
+        message.holders = 0
+        message.account = account
+        message.segment = None
+        message.body_at = body_at
+        message.tail = tail
+        message.size = len(tail) + MESSAGE_OVERHEAD
+        return message
 
     @property
     def body(self) -> bytes:

@@ -16,6 +16,8 @@ from .reference import PENDING, Reference
 class NonDestructiveQueue(Queue):
     """A queue that is read, not emptied."""
 
+    keeps_in_memory = True
+
     def settle(self, ref: Reference) -> None:
         """A consumer is done with a message; the queue keeps it."""
         self.delivering -= 1
@@ -38,6 +40,8 @@ class NonDestructiveQueue(Queue):
                 ref.attempts += 1
                 if self.broker.exhausted(ref):
                     continue
+                if ref.message.traits.durable and self.durable:
+                    self.broker.storage.returned(ref)
             if consumer is not None and consumer.source is not None and not self.deleted:
                 consumer.source.restore(ref)
         self.dispatch()

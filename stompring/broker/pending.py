@@ -74,6 +74,24 @@ class Pending:
             level.insert(at, ref)
         self.size += 1
 
+    def insert(self, ref: Reference) -> None:
+        """Add where its sequence says: at the tail mostly, for what is read back from pages in order."""
+        level = self.levels[ref.message.traits.priority]
+        if not level or level[-1].sequence < ref.sequence:
+            self.append(ref)
+        else:
+            self.restore(ref)
+
+    def newest(self) -> Reference | None:
+        """The last to be delivered, taken off its list; leftovers behind it are dropped."""
+        for level in self.levels:
+            while level:
+                ref = level.pop()
+                self.size -= 1
+                if ref.state == PENDING:
+                    return ref
+        return None
+
     def sweep(self, live: int) -> None:
         """Drop leftovers when they are more than half. ``live`` is the most that can be pending in here."""
         if self.size <= 2 * live + 64:

@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING
 
 from .consumer import Consumer, Matches
 from .message import Message
+from .paged import Paged
 from .pending import Pending
 from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Reference
 from .storage import Reason
-from .turns import Turns
 
 if TYPE_CHECKING:
     from .address import Address
     from .attributes import QueueAttributes
     from .broker import Broker
+    from .paging import Position
     from .recurrence import Recurrence
 
 
-class Queue(Turns):
+class Queue(Paged):
     """One queue of an address. Counters are plain integers, named as in management."""
+
+    keeps_in_memory = False  # whatever page mode its addresses are in
 
     def __init__(self, name: str, address: Address, attributes: QueueAttributes, broker: Broker) -> None:
         self.name = name
@@ -32,17 +35,15 @@ class Queue(Turns):
         self.attributes = attributes
         self.broker = broker
         super().__init__()
-        self.number = broker.next_queue_number()
-        self.id_prefix = b"%d-" % self.number  # of the message ids that its consumers see
+        self.renumber(broker.next_queue_number())
         self.durable = attributes.durable
         self.ring_size = attributes.ring_size
         self.no_local: object = None  # whose messages a multicast subscription does not want
         self.accepts: Matches | None = None  # filter and no-local; the address asks it
         self.review_filter()
         self.deleted = False
+        self.as_configured: QueueAttributes | None = None  # what broker.xml said when it was last applied
 
-        self.scheduled: dict[int, Reference] = {}  # by message number
-        self._next_sequence = 1
         self._lowest_sequence = 0
 
         self.messages_added = 0
@@ -50,7 +51,11 @@ class Queue(Turns):
         self.messages_expired = 0
         self.messages_killed = 0
         self.messages_replaced = 0
-        self.persistent_size = 0  # bytes of the messages held
+
+    def renumber(self, number: int) -> None:
+        """Take the number by which message ids and a store know this queue. Not once it has been used."""
+        self.number = number
+        self.id_prefix = b"%d-" % number  # of the message ids that its consumers see
 
     # ---- arriving
 
@@ -84,7 +89,7 @@ class Queue(Turns):
         self.enlist(ref, matching=matching)
         if self.ready:
             self.dispatch()
-        if 0 <= self.ring_size < self.count:
+        if 0 <= self.ring_size < self.ring_count:
             self.evict_head()
         if message.expires and ref.state == PENDING:
             self.broker.watch_expiry(ref)
@@ -113,15 +118,20 @@ class Queue(Turns):
         self.scheduled[ref.message.number] = ref
         self.broker.schedule.enter(ref, due)
 
-    def fell_due(self, refs: list[Reference]) -> None:
+    def places_at_head(self, count: int) -> int:
+        """The first of ``count`` sequences that come before everything that is here now."""
+        self._lowest_sequence -= count
+        return self._lowest_sequence
+
+    def fell_due(self, refs: list[Reference], first_sequence: int | None = None) -> None:
         """Scheduled messages go to the head, in the order they fell due; each is lost itself to a full ring."""
-        first_sequence = self._lowest_sequence - len(refs)
-        self._lowest_sequence = first_sequence
+        if first_sequence is None:
+            first_sequence = self.places_at_head(len(refs))
         for place, ref in enumerate(refs):
             self.scheduled.pop(ref.message.number, None)
             if not ref.deliveries:  # one that waited for its redelivery keeps its old place
                 ref.sequence = first_sequence + place
-            if 0 <= self.ring_size <= self.count:
+            if 0 <= self.ring_size <= self.ring_count:
                 self.replace(ref)
             else:
                 ref.state = PENDING
@@ -130,16 +140,50 @@ class Queue(Turns):
 
     def _reference(self, message: Message, state: int, due: int = 0) -> Reference:
         if not message.holders:
-            message.address.occupy(message.size)
+            message.account.occupy(message.size)
         message.holders += 1
         self.persistent_size += message.size
-        sequence = self._next_sequence
-        self._next_sequence = sequence + 1
-        ref = Reference(message, self, sequence, state)
+        ref = Reference(message, self, message.number, state)
         if message.traits.durable and self.durable:
             ref.due = due
             self.broker.storage.append(ref)
         return ref
+
+    def load(self, message: Message, place: Position, counts: tuple[int, int]) -> Reference:
+        """A reference to what was read back from a page, in no list yet; ``counts`` are deliveries and attempts."""
+        if not message.holders:
+            message.account.occupy(message.size)
+        message.holders += 1
+        self.persistent_size += message.size
+        ref = Reference(message, self, message.number, GONE)
+        ref.place = place
+        ref.deliveries, ref.attempts = counts
+        return ref
+
+    def restore(self, message: Message) -> Reference:
+        """A reference to what a store has kept, in no list yet; `reinstate` follows once it has its counts."""
+        if not message.holders:
+            message.account.occupy(message.size)
+        message.holders += 1
+        self.messages_added += 1
+        self.persistent_size += message.size
+        return Reference(message, self, message.number, GONE)
+
+    def reinstate(self, ref: Reference) -> None:
+        """Put what `restore` made to its place; a ring that is full gives up its head."""
+        if ref.due:
+            self.postpone(ref, ref.due)
+        elif self.ring_size < 0 and not self.targets and ref.message.traits.group is None:
+            ref.state = PENDING  # as below, in a shorter way: there may be millions
+            self.count += 1
+            self.pending.append(ref)
+        else:
+            ref.state = PENDING
+            self.enlist(ref)
+            if 0 <= self.ring_size < self.ring_count:
+                self.evict_head()
+        if ref.message.expires and ref.state != GONE:
+            self.broker.watch_expiry(ref)
 
     # ---- leaving
 
@@ -156,11 +200,14 @@ class Queue(Turns):
         self.persistent_size -= message.size
         message.holders -= 1
         if not message.holders:
-            message.address.release(message.size)
+            message.account.release(message.size)
         if ref.watched:
             ref.watched = False
             self.broker.expiry.forget()
-        if message.traits.durable and self.durable:
+        if ref.place is not None:
+            assert self.area is not None
+            self.area.settled(ref, reason)
+        elif message.traits.durable and self.durable:
             self.broker.storage.settle(ref, reason)
 
     def take_out(self, ref: Reference) -> None:
@@ -178,6 +225,11 @@ class Queue(Turns):
     def evict_head(self) -> None:
         """A full ring gives up the next message that would have been delivered."""
         ref = self.first()
+        if self.area is not None and self.attributes.ring_counts_paged:
+            position = self.area.leads(ref)
+            if position is not None:
+                self.area.evict(position)
+                return
         if ref is not None:
             self.take_out(ref)
             self.replace(ref)
@@ -238,7 +290,7 @@ class Queue(Turns):
             self.kill(ref)
             return
         self.take_out(ref)
-        if 0 <= self.ring_size <= self.count:
+        if 0 <= self.ring_size <= self.ring_count:
             self.replace(ref)
             return
         delay = self.broker.redelivery_delay(ref) if delayed else 0
@@ -249,7 +301,9 @@ class Queue(Turns):
             self.enlist(ref, at_tail=False)
         if message.expires:
             self.broker.watch_expiry(ref)
-        if message.traits.durable and self.durable:
+        if ref.place is not None and self.area is not None:
+            self.area.returned(ref)
+        elif message.traits.durable and self.durable:
             self.broker.storage.returned(ref)
 
     # ---- consumers
@@ -272,16 +326,6 @@ class Queue(Turns):
     # ---- the whole queue
 
     @property
-    def message_count(self) -> int:
-        """Pending, scheduled and in delivery (Artemis: messageCount)."""
-        return self.count + len(self.scheduled) + self.delivering
-
-    @property
-    def scheduled_count(self) -> int:
-        """Waiting for their time (Artemis: scheduledCount)."""
-        return len(self.scheduled)
-
-    @property
     def open(self) -> bool:
         """Whether messages are routed here: enabled, and with consumers where purge-on-no-consumers wants them."""
         attributes = self.attributes
@@ -297,12 +341,14 @@ class Queue(Turns):
         doomed = [*self.everything_pending(), *self.scheduled.values()]
         for ref in doomed:
             self.kill(ref)
-        return len(doomed)
+        paged = 0 if self.area is None else self.area.purge(Reason.KILLED)
+        self.messages_killed += paged
+        return len(doomed) + paged
 
     def trim(self) -> int:
         """Enforce a lowered ring-size now; returns how many were replaced."""
         trimmed = 0
-        while 0 <= self.ring_size < self.count:
+        while 0 <= self.ring_size < self.ring_count:
             self.evict_head()
             trimmed += 1
         return trimmed
@@ -311,11 +357,13 @@ class Queue(Turns):
         """Stop dispatch; messages still enter, and a ring still evicts."""
         self.paused = True
         self.review()
+        self.broker.storage.bind(self)
 
     def resume(self) -> None:
         """Undo `pause`."""
         self.paused = False
         self.review()
+        self.broker.storage.bind(self)
         self.dispatch()
 
     def close(self, reason: str) -> None:
@@ -326,6 +374,8 @@ class Queue(Turns):
         for consumer in list(self.consumers):
             if consumer in self.consumers:  # one who is told may take others along
                 consumer.cancelled(reason)
+        if self.area is not None:
+            self.area.close()
 
 
 def not_from(origin: object, matches: Matches | None) -> Matches:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .consumer import Consumer
     from .message import Message
+    from .paging import Position
     from .queue import Queue
     from .recurrence import Recurrence
 
@@ -28,6 +29,7 @@ class Reference:
         "deliveries",
         "due",
         "message",
+        "place",
         "queue",
         "recurrence",
         "sequence",
@@ -46,6 +48,7 @@ class Reference:
         self.due = 0  # epoch ms, while SCHEDULED
         self.recurrence: Recurrence | None = None
         self.watched = False  # known to the expiry clock
+        self.place: Position | None = None  # in a page, for a message that was read back from there
 
     def __lt__(self, other: Reference) -> bool:
         return self.sequence < other.sequence

@@ -22,7 +22,7 @@ class Transaction:
     everything when the connection is lost.
     """
 
-    __slots__ = ("_addresses", "_broker", "_steps", "bytes", "returns")
+    __slots__ = ("_addresses", "_broker", "_steps", "bytes", "durable", "returns")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -30,10 +30,12 @@ class Transaction:
         self.returns: list[Reference] = []  # what comes back if this is rolled back
         self._addresses: list[Callable[[], Address]] = []
         self.bytes = 0
+        self.durable = False  # some message in it is
 
-    def send(self, size: int, address: Callable[[], Address], step: Step) -> None:
+    def send(self, size: int, address: Callable[[], Address], step: Step, *, durable: bool) -> None:
         """``step`` sends a message of ``size`` bytes to what ``address`` names at the time of the commit."""
         self.bytes += size
+        self.durable = self.durable or durable
         self._addresses.append(address)
         self._steps.append(step)
 

@@ -21,6 +21,7 @@ from .reference import DELIVERING, Reference
 
 if TYPE_CHECKING:
     from .address import Address
+    from .area import Area
     from .attributes import QueueAttributes
     from .broker import Broker
     from .clock import Timer
@@ -56,7 +57,9 @@ class Turns:
         self.pending = Pending()
         self.targets: dict[object, Target] = {}
         self.groups: Groups | None = None  # made with the first grouped message
-        self.simple = True  # a message may be handed over as it arrives
+        self.area: Area | None = None  # what is in pages; None while nothing is
+        self.plain = True  # nothing about its consumers stands against handing a message over as it arrives
+        self.simple = True  # and nothing is in pages
         self.waiting = self.attributes.consumers_before_dispatch > 0
         self._dispatch_timer: Timer | None = None
         self._dispatching = False
@@ -83,6 +86,8 @@ class Turns:
         self.rest(consumer)
         self._forget_source(consumer)
         self._free_groups(consumer)
+        if self.area is not None:
+            self.area.left(consumer)
         if not self.consumers:
             self.waiting = self.attributes.consumers_before_dispatch > 0
             self.cancel_dispatch_timer()
@@ -96,6 +101,8 @@ class Turns:
             self.ready.append(consumer)
             if self.count:
                 self.dispatch()
+            elif self.area is not None:
+                self.area.demand()
 
     def rest(self, consumer: Consumer) -> None:
         """A consumer can take no more for now."""
@@ -105,11 +112,12 @@ class Turns:
             self.ready.remove(consumer)
 
     def review(self) -> None:
-        """Set ``simple`` anew, and let the first consumer of an exclusive queue be the one in turn."""
+        """Set ``plain`` and ``simple`` anew, and let the first consumer of an exclusive queue be the one in turn."""
         attributes = self.attributes
-        self.simple = not (
+        self.plain = not (
             self.groups is not None or self.paused or self.waiting or attributes.non_destructive
         )
+        self.simple = self.plain and self.area is None
         if attributes.exclusive and self.consumers:
             first, *others = self.consumers
             for other in others:
@@ -213,17 +221,22 @@ class Turns:
         if matching is None:
             matching = self.matching(ref.message) if self.targets else []
         for pending in (self.pending, *matching):
-            if at_tail:
-                pending.append(ref)
-                pending.sweep(self.count)
-            else:
+            if not at_tail:
                 pending.restore(ref)
+                continue
+            if ref.place is None:
+                pending.append(ref)
+            else:
+                pending.insert(ref)
+            pending.sweep(self.count)
 
     def _free_groups(self, consumer: Consumer) -> None:
         """What was set aside for ``consumer`` may go to anybody."""
         if self.groups is not None:
             for ref in self.groups.leave(consumer):
                 self._list(ref, at_tail=False)
+            if self.area is not None:
+                self.area.free(consumer)
 
     def sweep(self) -> None:
         """Forget what has left the lists, where that is more than half of them."""
@@ -257,6 +270,8 @@ class Turns:
         """Give what is pending to the ready consumers in turn, until nobody can take more."""
         ready = self.ready
         if not ready or not self.count or self.paused or self.waiting or self._dispatching:
+            if self.area is not None and not self._dispatching:
+                self.area.demand()
             return
         self._dispatching = True  # what a consumer does with a message may lead back here
         try:
@@ -274,6 +289,8 @@ class Turns:
             self._dispatching = False
         if self.targets:
             self.sweep()  # what went out through one list is left over in the others
+        if self.area is not None:
+            self.area.demand()
 
     def hand_over(self, ref: Reference, consumer: Consumer) -> None:
         """Deliver what `_next_for` found."""
@@ -283,9 +300,21 @@ class Turns:
         ref.deliveries += 1
         ref.avoid = None
         if self.groups is not None:
-            for freed in self.groups.delivered(ref):
-                self._list(freed, at_tail=False)
+            self._end_group(ref)
+        if ref.place is not None and self.area is not None:
+            self.area.gave(ref, consumer)
+        elif ref.message.traits.durable and self.attributes.durable:
+            self.broker.storage.delivered(ref)
         consumer.take_reference(ref)
+
+    def _end_group(self, ref: Reference) -> None:
+        """What was set aside for the owner of a group that ends with ``ref`` is anybody's."""
+        assert self.groups is not None
+        owner = self.groups.owner(ref)
+        for freed in self.groups.delivered(ref):
+            self._list(freed, at_tail=False)
+        if self.area is not None and owner is not None and self.groups.owner(ref) is None:
+            self.area.free(owner)
 
     def _next_for(self, consumer: Consumer) -> Reference | None:
         """The first pending message this consumer may have, taken off its list."""
@@ -298,13 +327,16 @@ class Turns:
             if expires and expires <= self.broker.clock.now:
                 self.expire(ref)
                 continue
+            if self.area is not None and not self.area.may_have(ref, consumer):
+                return None
             if ref.avoid is consumer and source is not consumer.held and self._another_wants(ref, consumer):
                 return None
             source.pop_head(ref)
             if self.groups is not None:
                 owner = self.groups.claim(ref, consumer)
                 if owner is not consumer:
-                    self.groups.set_aside(ref, owner)
+                    if ref.place is None or self.area is None or not self.area.park(ref, owner):
+                        self.groups.set_aside(ref, owner)
                     continue
             return ref
 
@@ -321,7 +353,9 @@ class Turns:
         if self.groups is not None and self.groups.owner(ref) is consumer:
             return False
         return any(
-            other is not consumer and (other.matches is None or other.matches(ref.message))
+            other is not consumer
+            and (other.matches is None or other.matches(ref.message))
+            and (self.area is None or self.area.may_have(ref, other))
             for other in self.ready
         )
 

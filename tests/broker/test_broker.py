@@ -214,7 +214,9 @@ def test_a_scheduled_message_in_a_transaction_waits_for_the_commit() -> None:
     queue = world.queue()
     transaction = Transaction(world.broker)
     message = world.message()
-    transaction.send(1, lambda: message.address, lambda: world.broker.send(message, world.now + 500))
+    transaction.send(
+        1, lambda: message.address, lambda: world.broker.send(message, world.now + 500), durable=False
+    )
     assert queue.scheduled_count == 0
     transaction.commit()
     assert queue.scheduled_count == 1

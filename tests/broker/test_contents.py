@@ -96,7 +96,7 @@ def test_browse_goes_on_while_the_queue_changes(world: World) -> None:
         world.send(body=b"%d" % number)
     refs = contents.browse(queue)
     assert next(refs).message.body == b"0"
-    contents.remove_message(queue, [*contents.browse(queue)][2].message.number)
+    list(contents.remove_message(queue, [*contents.browse(queue)][2].message.number))
     world.send(body=b"new")
     assert [ref.message.body for ref in refs] == [b"1", b"3", b"4"]
 
@@ -118,7 +118,7 @@ def test_remove_a_pending_message(world: World) -> None:
     queue = world.queue()
     doomed = world.send(body=b"a")
     world.send(body=b"b")
-    contents.remove_message(queue, doomed.number)
+    list(contents.remove_message(queue, doomed.number))
     assert bodies(queue) == [b"b"]
     assert (queue.message_count, queue.messages_acknowledged, queue.messages_killed) == (1, 1, 0)
     taker = join(queue)
@@ -130,7 +130,7 @@ def test_remove_a_pending_message(world: World) -> None:
 def test_remove_a_scheduled_message(world: World) -> None:
     queue = world.queue()
     doomed = world.send(body=b"a", due=world.now + 1000)
-    contents.remove_message(queue, doomed.number)
+    list(contents.remove_message(queue, doomed.number))
     assert (queue.scheduled_count, queue.message_count, queue.messages_acknowledged) == (0, 0, 1)
     world.pass_time(2000)
     assert queue.message_count == 0
@@ -142,11 +142,11 @@ def test_a_message_in_delivery_is_its_consumers(world: World) -> None:
     taker = join_open(queue, 1)
     message = world.send()
     with pytest.raises(Refused, match="in delivery") as refused:
-        contents.remove_message(queue, message.number)
+        list(contents.remove_message(queue, message.number))
     assert refused.value.status == 409
     taker.ack()
     with pytest.raises(NotFound):
-        contents.remove_message(queue, message.number)
+        list(contents.remove_message(queue, message.number))
 
 
 def test_removing_the_last_message_lets_an_auto_delete_queue_go(world: World) -> None:
@@ -155,14 +155,14 @@ def test_removing_the_last_message_lets_an_auto_delete_queue_go(world: World) ->
     message = world.send()
     keeper.close()
     assert "q" in world.directory.queues
-    contents.remove_message(queue, message.number)
+    list(contents.remove_message(queue, message.number))
     assert "q" not in world.directory.queues
 
 
 def test_cancel_a_recurring_message(world: World) -> None:
     queue = world.queue()
     message = world.send(due=world.now + 1000, recurrence=Recurrence(period=1000, repeat=FOREVER))
-    contents.cancel_scheduled(queue, message.number)
+    list(contents.cancel_scheduled(queue, message.number))
     world.pass_time(5000)
     assert (queue.messages_added, queue.messages_acknowledged, queue.message_count) == (1, 1, 0)
     assert_nothing_held(world)
@@ -173,14 +173,14 @@ def test_cancel_takes_back_only_what_is_scheduled(world: World) -> None:
     message = world.send()
     for call in (contents.cancel_scheduled, contents.deliver_now):
         with pytest.raises(NotFound, match=f"no scheduled message {message.number}"):
-            call(queue, message.number)
+            list(call(queue, message.number))
 
 
 def test_deliver_now_goes_to_the_head_and_happens_once(world: World) -> None:
     queue = world.queue()
     scheduled = world.send(body=b"scheduled", due=world.now + 1000)
     world.send(body=b"pending")
-    contents.deliver_now(queue, scheduled.number)
+    list(contents.deliver_now(queue, scheduled.number))
     assert bodies(queue) == [b"scheduled", b"pending"]
     assert (queue.scheduled_count, queue.message_count) == (0, 2)
     world.pass_time(5000)
@@ -191,7 +191,7 @@ def test_deliver_now_of_a_recurring_message_keeps_its_schedule(world: World) -> 
     queue = world.queue()
     begin = world.now
     message = world.send(body=b"x", due=begin + 10_000, recurrence=Recurrence(period=1000, repeat=1))
-    contents.deliver_now(queue, message.number)
+    list(contents.deliver_now(queue, message.number))
     assert (queue.count, queue.scheduled_count, queue.messages_added) == (1, 1, 2)
     assert queue.scheduled[message.number].due == begin + 10_000
     world.pass_time(10_000)
@@ -204,7 +204,7 @@ def test_deliver_now_is_lost_to_a_full_ring(world: World) -> None:
     queue = world.queue(ring_size=1, ring_policy=RingPolicy.DISCARD)
     scheduled = world.send(body=b"scheduled", due=world.now + 1000)
     world.send(body=b"pending")
-    contents.deliver_now(queue, scheduled.number)
+    list(contents.deliver_now(queue, scheduled.number))
     assert bodies(queue) == [b"pending"]
     assert queue.messages_replaced == 1
 
@@ -213,7 +213,7 @@ def test_many_delivered_now_leave_a_working_schedule(world: World) -> None:
     queue = world.queue()
     messages = [world.send(body=b"%d" % number, due=world.now + 1000) for number in range(300)]
     for message in messages[:200]:
-        contents.deliver_now(queue, message.number)
+        list(contents.deliver_now(queue, message.number))
     world.pass_time(1000)
     assert (queue.count, queue.scheduled_count) == (300, 0)
 
@@ -267,7 +267,7 @@ def test_a_non_destructive_queue_shows_each_message_once(world: World) -> None:
     taker = join_open(queue, 5)
     message = world.send(body=b"a")
     assert seen(contents.browse(queue)) == [(b"a", "pending")]
-    contents.remove_message(queue, message.number)
+    list(contents.remove_message(queue, message.number))
     assert seen(contents.browse(queue)) == []
     taker.close()
     assert_nothing_held(world)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from stompring.broker.memory import Room
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.broker.memory import OVERDRAFT, TRUSTED, Room, Rooms, SharedRoom
 
 
 def fill(room: Room, messages: int, size: int = 100) -> None:
@@ -72,3 +77,195 @@ def test_percent_is_of_the_nearer_limit() -> None:
     assert room.percent == 50
     room.limit(10_000, 5)
     assert room.percent == 100
+
+
+def test_a_fault_shuts_it_whatever_the_counts() -> None:
+    room = Room()
+    called: list[int] = []
+    room.shut("the roof leaks")
+    assert room.full and room.detour and room.fault == "the roof leaks"
+    room.waiting.append(lambda: called.append(1))
+    room.limit(1000)
+    assert room.full and not called
+    room.shut(None)
+    assert not room.full and called == [1]
+    room.bytes = 1000
+    room.shut("again")
+    room.shut(None)
+    assert room.full, "there was another reason"
+
+
+def test_a_paging_address_takes_the_long_way_and_is_not_full() -> None:
+    room = Room(max_messages=1)
+    room.page(True)
+    assert room.detour and not room.full
+    fill(room, 1)
+    fill(room, -1)
+    assert room.detour and not room.full
+    room.page(False)
+    assert not room.detour
+    fill(room, 1)
+    room.page(False)
+    assert room.detour, "full"
+
+
+def test_of_several_rooms_one_that_is_full_is_enough() -> None:
+    rooms = [Room(max_messages=1) for _ in range(3)]
+    together = Rooms(*rooms)
+    assert not together.full
+    for room in rooms:
+        fill(room, 1)
+        assert together.full
+        fill(room, -1)
+        assert not together.full
+
+
+@dataclass
+class Part:
+    """What stands for an address."""
+
+    room: Room = field(default_factory=Room)
+
+
+class Shares:
+    """Parts of one shared room, which grow while they should not page."""
+
+    def __init__(self, parts: int, max_bytes: int = -1, max_messages: int = -1) -> None:
+        self.parts = [Part() for _ in range(parts)]
+        self.shared = SharedRoom(max_bytes, max_messages, lambda: self.parts)
+
+    def take(self, part: int, size: int = 1) -> bool:
+        """A message comes; False when it should be paged."""
+        if self.shared.should_page(self.parts[part].room):
+            return False
+        for room in (self.parts[part].room, self.shared):
+            room.bytes += size
+            room.messages += 1
+            room.review()
+        return True
+
+    def grow(self, part: int, messages: int) -> int:
+        """How many of so many messages stay in memory."""
+        return sum(self.take(part) for _ in range(messages))
+
+    def shrink(self, part: int, messages: int) -> None:
+        for room in (self.parts[part].room, self.shared):
+            room.bytes -= messages
+            room.messages -= messages
+            room.review()
+
+
+@pytest.mark.parametrize("limits", [(50, -1), (-1, 50), (50, 10_000), (10_000, 50), (50, 50)])
+def test_one_address_pages_when_the_limit_is_reached(limits: tuple[int, int]) -> None:
+    shares = Shares(1, *limits)
+    assert shares.grow(0, 60) == 50
+    assert shares.grow(0, 1) == 0
+    shares.shrink(0, 1)
+    assert shares.grow(0, 2) == 1
+
+
+def test_its_own_limit_counts_as_well() -> None:
+    shares = Shares(1, 1000)
+    shares.parts[0].room.limit(-1, 3)
+    assert shares.grow(0, 5) == 3
+
+
+def test_no_limit_no_paging() -> None:
+    assert Shares(1).grow(0, 1000) == 1000
+
+
+@pytest.mark.parametrize("limits", [(800, -1), (-1, 800)])
+def test_the_largest_pages_first_not_the_unlucky_one(limits: tuple[int, int]) -> None:
+    shares = Shares(3, *limits)
+    large, small, late = range(3)
+    assert shares.grow(large, 700) == 700
+    assert shares.grow(small, 100) == 100
+    assert shares.grow(large, 1) == 0, "at the limit the largest pages"
+    assert shares.grow(late, 20) == 20, "and small ones go on"
+    assert shares.grow(large, 1) == 0
+    for _ in range(10_000):  # traffic that comes and goes, as of a queue whose consumer keeps up
+        assert shares.take(late)
+        shares.shrink(late, 1)
+
+
+def test_the_more_is_passed_the_smaller_they_must_be() -> None:
+    shares = Shares(101, 800)
+    shares.grow(0, 600)
+    shares.grow(1, 200)
+    kept = shares.grow(1, 1000)
+    assert 0 < kept < 100, "the second largest pages before the eighth beyond the limit is used up"
+    assert shares.grow(2, 1) == 1, "a small one does not yet"
+    for part in range(2, 101):
+        shares.grow(part, 10)
+    assert 880 <= shares.shared.bytes <= 900
+    assert shares.grow(100, 5) == 0 or shares.shared.bytes == 900
+
+
+def test_who_has_shrunk_is_the_largest_no_more() -> None:
+    shares = Shares(3, 800)
+    shares.grow(0, 600)
+    shares.grow(1, 200)
+    assert shares.grow(0, 1) == 0
+    shares.shrink(0, 590)
+    assert shares.grow(1, 590) == 590
+    assert shares.grow(0, 5) == 5, "it is small now"
+    assert shares.grow(1, 1) == 0
+
+
+def test_who_grew_while_nobody_asked_is_found() -> None:
+    shares = Shares(2, 800)
+    shares.grow(0, 500)
+    shares.grow(1, 301)
+    for room in (shares.parts[1].room, shares.shared):  # as by dead letters, which nobody asks for
+        room.bytes += 300
+        room.messages += 300
+    for room in (shares.parts[0].room, shares.shared):
+        room.bytes -= 300
+        room.messages -= 300
+    answers = [shares.shared.should_page(shares.parts[0].room) for _ in range(TRUSTED + 2)]
+    assert answers[-1] is False
+
+
+class Watched(list[Part]):
+    """Counts how often all parts are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Part]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_asking_is_cheap_with_many_addresses() -> None:
+    """Even where the largest shrinks with every ask, not all addresses are looked at each time."""
+    parts = Watched(Part() for _ in range(10_000))
+    shared = SharedRoom(1000, -1, lambda: parts)
+    shared.bytes = 1010
+    shared.review()
+    for part in list(parts):
+        part.room.bytes = 1
+        shared.should_page(part.room)
+        part.room.bytes = 0
+    assert 2 <= parts.looks <= 18
+
+
+@given(
+    st.integers(1, 300),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 20), st.booleans()), max_size=200),
+)
+def test_memory_is_bounded_and_small_is_never_worse_than_large(
+    limit: int, steps: list[tuple[int, int, bool]]
+) -> None:
+    shares = Shares(5, limit)
+    for part, size, goes in steps:
+        room = shares.parts[part].room
+        if goes and room.bytes:
+            shares.shrink(part, min(size, room.bytes))
+        else:
+            shares.take(part, size)
+        assert shares.shared.bytes <= limit + limit / OVERDRAFT + 20, (
+            "but for the message that reached the limit"
+        )
+        paging = [p.room.bytes for p in shares.parts if shares.shared.should_page(p.room)]
+        going_on = [p.room.bytes for p in shares.parts if not shares.shared.should_page(p.room)]
+        assert not paging or not going_on or min(paging) >= max(going_on)

@@ -9,7 +9,7 @@ from .world import World, assert_nothing_held, bodies, join
 
 def sending(world: World, transaction: Transaction, body: bytes, address: str = "q") -> None:
     message = world.message(address, body)
-    transaction.send(message.size, lambda: message.address, lambda: world.broker.send(message))
+    transaction.send(message.size, lambda: message.address, lambda: world.broker.send(message), durable=False)
 
 
 def test_nothing_is_seen_before_the_commit() -> None:

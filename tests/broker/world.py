@@ -40,6 +40,7 @@ class World:
     ) -> None:
         self.clock = Clock()
         self.clock.advance(BEGIN)
+        configuration.setdefault("persistence_enabled", storage is not None)
         entries = tuple(AddressSettingEntry(match, values) for match, values in (settings or {}).items())
         self.broker = Broker(
             BrokerConfiguration(address_settings=entries, **configuration), self.clock, storage

@@ -210,9 +210,15 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(choice=CHOICE, priority=priorities, look=looks)
     def send_in_transaction(self, choice: int, priority: int, look: tuple[bytes, int]) -> None:
         transaction = self.open[choice % len(self.open)]
-        message, item = self._new(priority, 0, look)
-        transaction.real.send(message.size, lambda: message.address, lambda: self.world.broker.send(message))
-        transaction.steps.append(("send", None, [item]))
+        items: list[Item] = []  # it is a message, with a number, from the commit on
+
+        def send() -> None:
+            message, item = self._new(priority, 0, look)
+            items.append(item)
+            self.world.broker.send(message)
+
+        transaction.real.send(0, lambda: self.queue.address, send, durable=False)
+        transaction.steps.append(("send", None, items))
 
     @precondition(lambda self: self.open)
     @rule(choice=CHOICE)

@@ -1,0 +1,160 @@
+"""Page mode: an address that is full sends what comes next to disk, and goes on so until all of it is consumed.
+
+While an address pages, every new message is written once for all queues it belongs to. A queue that keeps up is
+served from memory all the same: what is not durable goes straight to a consumer that waits for it, and what was
+written is handed on at once where nothing that is still on disk comes before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stompring.settings.model import FullPolicy
+
+if TYPE_CHECKING:
+    from .address import Address
+    from .message import Message
+    from .paging import Pages
+    from .queue import Queue
+
+log = logging.getLogger(__name__)
+
+
+def pages_of(address: Address) -> Pages | None:
+    """Where the next message of an address is to be written, None while it goes to memory."""
+    pages = address.pages
+    if pages is None:
+        room, memory = address.room, address.memory
+        if (room.full or memory.full) and address.policy is FullPolicy.PAGE and memory.should_page(room):
+            return enter(address)
+    elif address.full is None and pages.empty:
+        leave(address)
+        return None
+    return pages
+
+
+def enter(address: Address) -> Pages | None:
+    """Begin to page, where there is a store. Said and counted once each time."""
+    broker = address.directory.broker
+    if address.pages is not None or broker.paging is None:
+        return address.pages
+    log.warning("%s: new messages go to pages", address.describe_full())
+    address.times_paged += 1
+    pages = broker.paging.open(address)
+    _begin(address, pages)
+    return pages
+
+
+def adopt(address: Address, pages: Pages) -> None:
+    """Pages were found at the start, with what each queue has in them: go on paging."""
+    broker, opened = address.directory.broker, address.pages
+    areas = broker.areas
+    assert areas is not None and broker.paging is not None
+    if opened is not None and opened is not pages:  # what came back to memory has filled the address already
+        areas.closed(opened)
+        broker.paging.close(opened)
+    _begin(address, pages)
+    for queue, cursor in pages.cursors.items():
+        queue.messages_added += cursor.remaining
+    areas.adopt(pages)
+    for queue in list(pages.cursors):
+        if queue.attributes.ring_counts_paged:
+            queue.trim()  # what was in delivery came back beside what came meanwhile
+
+
+def _begin(address: Address, pages: Pages) -> None:
+    address.pages = pages
+    address.room.page(True)
+    address.watch_room()
+
+
+def consider_leaving(address: Address) -> None:
+    """Something has left the address: when it was the last in its pages, page mode is over."""
+    pages = address.pages
+    if pages is not None and pages.empty and address.full is None:
+        leave(address)
+
+
+def leave(address: Address) -> None:
+    """Nothing is left in the pages: new messages go to memory again."""
+    pages, broker = address.pages, address.directory.broker
+    assert pages is not None and broker.paging is not None and broker.areas is not None
+    address.pages = None
+    address.room.page(False)
+    broker.areas.closed(pages)
+    broker.paging.close(pages)
+    log.info("Address %s pages no more", address.name)
+    broker.consider_deleting_address(address)
+
+
+def route(address: Address, message: Message) -> int:
+    """As `Address.route`, for an address that may be full or page."""
+    pages = pages_of(address)
+    if pages is None:
+        return address.route(message)
+    queues = address.choose(message)
+    if queues:
+        spread(pages, message, queues)
+    return address.count_routed(len(queues))
+
+
+def spread(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0) -> None:
+    """Give a message of a paging address to its queues: straight, or by way of a page; at ``due`` if that is given."""
+    traits, broker = message.traits, message.address.directory.broker
+    areas = broker.areas
+    assert areas is not None
+    message.account = areas.budget
+    straight = not due and traits.group is None
+    straight = straight and not (message.expires and message.expires <= broker.clock.now)
+    members = []
+    for queue in queues:
+        if queue.keeps_in_memory:
+            _keep(queue, message, due)
+            continue
+        queue.messages_added += 1
+        if straight and queue.ready and queue.plain and not (traits.durable and queue.durable):
+            if queue.count or queue.targets or queue.area is not None:
+                if queue.straight(message):
+                    continue
+            else:  # as `Queue.straight`, for those of many who keep up
+                ready = queue.ready
+                consumer = ready[0]
+                if len(ready) > 1:
+                    ready.rotate(-1)
+                consumer.take(message)
+                continue
+        members.append(queue)
+    if members:
+        _page(pages, message, members, due)
+
+
+def _keep(queue: Queue, message: Message, due: int) -> None:
+    if not message.holders:
+        message.account = message.address
+    if due:
+        queue.schedule(message, due)
+    else:
+        queue.put(message)
+
+
+def _page(pages: Pages, message: Message, members: Sequence[Queue], due: int) -> None:
+    areas = message.address.directory.broker.areas
+    assert areas is not None
+    position = pages.append(message, members, due)
+    if due or message.expires:
+        areas.paged(pages, position, message.expires, due)
+    if due:
+        for queue in members:
+            areas.cursor(queue, pages)
+        return
+    cursors = pages.cursors
+    for queue in members:
+        area = queue.area
+        cursor = cursors.get(queue)
+        if area is None or cursor is None or cursor not in area.cursors:
+            cursor = areas.cursor(queue, pages)
+            area = queue.area
+            assert area is not None
+        area.arrived(cursor, message, position)

@@ -1,0 +1,79 @@
+"""What a queue has in pages, beside what it has in memory: how messages come and go between the two."""
+
+from __future__ import annotations
+
+from .consumer import Consumer
+from .message import Message
+from .reference import Reference
+from .turns import Turns
+
+
+class Paged(Turns):
+    """Base of `Queue`, between it and `Turns`. Without an `Area` everything is in memory."""
+
+    durable: bool
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduled: dict[int, Reference] = {}  # by message number
+        self.persistent_size = 0  # bytes of the messages held in memory
+
+    def straight(self, message: Message) -> bool:
+        """Hand a message of a paging address over as it arrives, where nothing is before it; else False.
+
+        The queue is ``plain`` and has ready consumers. What has to survive is written first, and never comes here: its
+        consumer may come back for it after a crash.
+        """
+        ready = self.ready
+        if self.area is not None and self.area.waiting:
+            return False
+        consumer: Consumer | None = None
+        if self.targets:
+            consumer = self.taker_of(message, self.matching(message))
+        elif not self.count:
+            consumer = ready[0]
+            if len(ready) > 1:
+                ready.rotate(-1)
+        if consumer is None:
+            return False
+        consumer.take(message)
+        return True
+
+    def unload(self, ref: Reference) -> None:
+        """Forget a pending reference, whose message stays in its page."""
+        self.take_out(ref)
+        message = ref.message
+        self.persistent_size -= message.size
+        message.holders -= 1
+        if not message.holders:
+            message.account.release(message.size)
+        if ref.watched:
+            ref.watched = False
+            self.broker.expiry.forget()
+
+    def take_out(self, ref: Reference) -> None:
+        """Adjust the counts for a reference that is about to be dropped or moved."""
+        raise AssertionError("a queue keeps its counts")
+
+    @property
+    def message_count(self) -> int:
+        """Pending, scheduled, in delivery and paged (Artemis: messageCount)."""
+        held = self.count + len(self.scheduled) + self.delivering
+        return held if self.area is None else held + self.area.waiting + self.area.timed
+
+    @property
+    def scheduled_count(self) -> int:
+        """Waiting for their time (Artemis: scheduledCount), in memory or in pages."""
+        return len(self.scheduled) + (0 if self.area is None else self.area.timed)
+
+    @property
+    def paged_count(self) -> int:
+        """Pending on disk only (pagedCount)."""
+        return 0 if self.area is None else self.area.waiting
+
+    @property
+    def ring_count(self) -> int:
+        """What counts for the ring: what is pending, with what is paged if ``ring-counts-paged`` says so."""
+        if self.area is None or not self.attributes.ring_counts_paged:
+            return self.count
+        return self.count + self.area.waiting

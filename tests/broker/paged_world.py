@@ -1,0 +1,83 @@
+"""A world whose addresses page, to the pages of `fake_pages`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stompring.broker.queue import Queue
+from stompring.dispatch.dispatch import Dispatch
+from stompring.dispatch.target_area import TargetArea
+
+from .fake_pages import FakePages, FakePaging
+from .world import Taker, World
+
+
+class PagedWorld(World):
+    """Addresses page after ``limit`` messages."""
+
+    def __init__(
+        self,
+        limit: int = 5,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        page_size: int = 10,
+        block_size: int = 4,
+        memory: int = 1 << 20,
+        **configuration: Any,
+    ) -> None:
+        everywhere = {"max_size_messages": limit, "auto_delete_queues": False, "auto_delete_addresses": False}
+        more = configuration.pop("more", {})
+        super().__init__(
+            {"#": {**everywhere, **(settings or {})}, **more},
+            dispatch_memory=memory,
+            persistence_enabled=True,
+            **configuration,
+        )
+        self.dispatch = Dispatch(self.broker)
+        self.paging = FakePaging(self.dispatch.budget, page_size, block_size)
+        self.broker.paging = self.paging
+
+    def pages(self, address: str = "q") -> FakePages:
+        pages = self.address(address).pages
+        assert isinstance(pages, FakePages)
+        return pages
+
+    def area(self, queue: Queue) -> TargetArea:
+        assert isinstance(queue.area, TargetArea)
+        return queue.area
+
+    def fill(self, count: int, address: str = "q", first: int = 0, **traits: Any) -> list[bytes]:
+        """Send messages with bodies ``0``, ``1``…; returns the bodies."""
+        bodies = [b"%d" % number for number in range(first, first + count)]
+        for body in bodies:
+            self.send(address, body, **traits)
+        return bodies
+
+    def settle_down(self) -> None:
+        """Everything that has to be done by now is done."""
+        for _ in range(1_000):
+            if not self.clock.calls or self.clock.calls[0].getTime() > self.clock.seconds():
+                return
+            self.clock.advance(0)
+        raise AssertionError("it never comes to rest")
+
+
+def drained(world: PagedWorld, taker: Taker) -> list[bytes]:
+    """What a consumer that acknowledges everything has got in the end."""
+    world.settle_down()
+    while taker.unsettled:
+        taker.ack()
+        world.settle_down()
+    return taker.bodies
+
+
+def assert_nothing_paged(world: PagedWorld) -> None:
+    """Page mode is over everywhere, and nothing is kept of it."""
+    for address in world.directory.addresses.values():
+        assert address.pages is None, address.name
+        assert not address.room.paging
+    assert all(queue.area is None for queue in world.directory.queues.values())
+    assert (world.dispatch.budget.messages, world.dispatch.budget.blocks) == (0, 0)
+    assert not world.dispatch.areas
+    assert all(pages.closed for pages in world.paging.opened)

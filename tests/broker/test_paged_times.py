@@ -1,0 +1,149 @@
+"""Messages in pages that expire or are scheduled (spec PG-12, §2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from .paged_world import PagedWorld, assert_nothing_paged, drained
+from .world import MULTICAST, assert_nothing_held, join
+
+
+def test_what_is_on_disk_expires_at_its_time() -> None:
+    world = PagedWorld(limit=3, settings={"expiry_address": "EXP"})
+    queue, dead = world.queue(), world.queue("EXP")
+    world.fill(10)
+    for number in range(10, 40):
+        world.send(body=b"%d" % number, expires=world.now + 5000)
+    world.fill(10, first=40)
+    world.pass_time(4875)
+    assert (queue.message_count, queue.messages_expired) == (50, 0)
+    world.pass_time(125 + 1000)
+    assert (queue.message_count, queue.messages_expired, dead.message_count) == (20, 30, 30)
+    assert drained(world, join(queue)) == [b"%d" % n for n in range(50) if not 10 <= n < 40]
+    assert sorted(map(int, drained(world, join(dead)))) == list(range(10, 40))
+    assert_nothing_paged(world)
+    assert_nothing_held(world)
+
+
+def test_each_at_its_own_time() -> None:
+    world = PagedWorld(limit=0, memory=2000)
+    queue = world.queue()
+    for number in range(60):
+        world.send(body=b"%d" % number, expires=world.now + 125 * (1 + number * 7 % 60))
+    for _ in range(60):
+        world.pass_time(125)
+        assert queue.message_count == 60 - (world.now - BEGIN_MS) // 125
+    assert queue.messages_expired == 60
+
+
+BEGIN_MS = 1_700_000_000_000
+
+
+def test_times_beyond_the_horizon_are_found_later() -> None:
+    world = PagedWorld(limit=0, memory=2000)
+    queue = world.queue()
+    hour = 3_600_000
+    for number in range(40):
+        world.send(expires=world.now + 1000 if number % 10 == 0 else world.now + hour)
+    world.pass_time(1125)
+    assert queue.message_count == 36
+    world.pass_time(hour - 2000)
+    assert queue.message_count == 36
+    world.pass_time(2000)
+    assert queue.message_count == 0
+
+
+def test_consumers_go_on_among_thousands_that_expire() -> None:
+    world = PagedWorld(limit=5, page_size=100, block_size=20)
+    queue = world.queue()
+    expected = []
+    for number in range(3000):
+        if number % 10:
+            world.send(body=b"%d" % number, expires=world.now + 1000)
+        else:
+            expected.append(b"%d" % number)
+            world.send(body=expected[-1])
+    world.clock.advance(2)  # all of it at once
+    world.broker.clock.refresh()
+    taker = join(queue)
+    assert drained(world, taker) == expected
+    assert queue.messages_expired == 2700
+    assert_nothing_paged(world)
+
+
+def test_what_is_in_memory_expires_too_and_not_twice() -> None:
+    world = PagedWorld(limit=5)
+    queue = world.queue()
+    for number in range(20):
+        world.send(body=b"%d" % number, expires=world.now + 1000)
+    taker = join(queue, 10)
+    world.settle_down()
+    assert len(taker.got) == 10
+    world.pass_time(2000)
+    assert (queue.messages_expired, queue.message_count) == (10, 10)
+    taker.close()
+    world.settle_down()
+    assert (queue.messages_expired, queue.message_count) == (20, 0)
+    assert_nothing_paged(world)
+
+
+@pytest.mark.parametrize("queues", [1, 3])
+def test_scheduled_messages_fall_due_in_order_and_at_the_head(queues: int) -> None:
+    world = PagedWorld(limit=2)
+    all_queues = [world.queue(f"q{n}", "t", MULTICAST) for n in range(queues)]
+    world.fill(20, "t")
+    for number in range(100, 130):
+        world.send("t", b"%d" % number, due=world.now + 1000 * (1 + (number * 7) % 3))
+    for queue in all_queues:
+        assert (queue.message_count, queue.scheduled_count) == (50, 30)
+    order = sorted(range(100, 130), key=lambda n: ((n * 7) % 3, n))
+    world.pass_time(1125)
+    for queue in all_queues:
+        assert (queue.message_count, queue.scheduled_count) == (50, 20)
+        taker = join(queue, 10)
+        world.settle_down()
+        assert taker.bodies == [b"%d" % n for n in order[:10]]
+        taker.ack()
+        taker.close()
+    world.pass_time(4000)
+    for queue in all_queues:
+        taker = join(queue)
+        got = drained(world, taker)
+        assert sorted(map(int, got)) == sorted([*range(20), *order[10:]])
+        assert queue.message_count == 0
+    assert_nothing_paged(world)
+
+
+def test_what_falls_due_waits_on_disk_while_there_is_no_room() -> None:
+    world = PagedWorld(limit=0, settings={"prefetch_page_messages": 5})
+    queue = world.queue()
+    for number in range(40):
+        world.send(body=b"%d" % number, due=world.now + 1000)
+    world.pass_time(2000)
+    assert (queue.message_count, queue.scheduled_count) == (40, 0)
+    assert world.area(queue).messages <= 6
+    taker = join(queue, 2)
+    got = drained(world, taker)
+    assert got == [b"%d" % n for n in range(40)]
+    assert queue.message_count == 0
+
+
+def test_scheduled_ones_expire_while_they_wait() -> None:
+    world = PagedWorld(limit=0)
+    queue = world.queue()
+    for _ in range(10):
+        world.send(due=world.now + 5000, expires=world.now + 1000)
+    world.pass_time(2000)
+    assert (queue.message_count, queue.messages_expired) == (0, 10)
+
+
+def test_recurring_messages_stay_in_memory() -> None:
+    from stompring.broker.recurrence import Recurrence
+
+    world = PagedWorld(limit=0)
+    queue = world.queue()
+    world.send(due=world.now + 1000, recurrence=Recurrence(period=1000, repeat=2))
+    assert len(queue.scheduled) == 1
+    taker = join(queue)
+    world.pass_time(5000)
+    assert len(taker.got) == 3

@@ -1,0 +1,281 @@
+"""A queue that is partly on disk under random use: everything is delivered once, in order, to one who may have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from stompring.broker.message import Message
+from stompring.broker.reference import PENDING
+
+from ..broker.paged_world import PagedWorld
+from ..broker.world import Taker, header_is, join
+from ..dispatch.stored_pages import StoredPages
+from .profile import examples
+
+COLOURS = ["red", "blue", "green"]
+CHOICE = st.integers(min_value=0, max_value=1000)
+#: Bytes of memory for dispatch: hardly anything, a few messages, plenty.
+MEMORY = st.sampled_from([500, 3_000, 1 << 20])
+LIMITS: list[dict[str, Any]] = [
+    {},
+    {"prefetch_page_messages": 2},
+    {"max_read_page_messages": 3},
+    {"max_read_page_messages": 4, "prefetch_page_messages": 2, "page_max_cache_size": 0},
+]
+
+
+class PagedQueueMachine(RuleBasedStateMachine):
+    """Consumers with and without selectors come and go, acknowledge, refuse and close."""
+
+    grouped = False
+
+    @initialize(
+        memory=MEMORY,
+        limits=st.sampled_from(LIMITS),
+        page=st.sampled_from([3, 10]),
+        block=st.sampled_from([1, 4]),
+    )
+    def begin(self, memory: int, limits: dict[str, Any], page: int, block: int) -> None:
+        self.world = self.make_world(memory, limits, page, block)
+        self.memory = memory
+        self.queue = self.world.queue()
+        self.takers: list[Taker] = []
+        self.settled: dict[int, Taker] = {}
+        self.sent: dict[int, Message] = {}
+        self.refused: set[int] = set()  # came back at some time: they may come after younger ones
+        self.purged: set[int] = set()
+        self.log: list[tuple[Taker, int]] = []
+        self.checked = 0
+
+    def make_world(
+        self, memory: int, limits: dict[str, Any], page: int, block: int
+    ) -> PagedWorld | StoredPages:
+        return PagedWorld(limit=3, settings=limits, page_size=page, block_size=block, memory=memory)
+
+    # ---- what happens
+
+    @rule(
+        count=st.integers(1, 12),
+        colour=st.sampled_from(COLOURS),
+        priority=st.sampled_from([4, 4, 4, 1, 9]),
+        group=st.sampled_from([None, b"a", b"b"]),
+        ends=st.booleans(),
+        durable=st.booleans(),
+    )
+    def send(
+        self, count: int, colour: str, priority: int, group: bytes | None, ends: bool, durable: bool
+    ) -> None:
+        for n in range(count):
+            kind = (
+                {"group": group, "group_sequence": -1 if ends and n == count - 1 else 0}
+                if self.grouped
+                else {}
+            )
+            message = self.world.message(
+                headers={"colour": colour}, priority=priority, durable=durable, **kind
+            )
+            self.sent[message.number] = message
+            self.world.broker.send(message)
+
+    @rule(
+        colour=st.sampled_from([None, *COLOURS]), credit=st.sampled_from([0, 1, 3, None]), auto=st.booleans()
+    )
+    def come(self, colour: str | None, credit: int | None, auto: bool) -> None:
+        if len(self.takers) < 5:
+            matches = None if colour is None else header_is(b"colour", colour.encode())
+            taker = join(self.queue, credit, auto=auto, matches=matches, key=colour, log=self.log)
+            taker.colour = colour  # type: ignore[attr-defined]
+            self.takers.append(taker)
+
+    @precondition(lambda self: self.takers)
+    @rule(which=CHOICE, credit=st.integers(1, 9))
+    def give_credit(self, which: int, credit: int) -> None:
+        self.takers[which % len(self.takers)].give_credit(credit)
+
+    @precondition(lambda self: any(taker.unsettled for taker in self.takers))
+    @rule(which=CHOICE, some=CHOICE, how=st.sampled_from(["ack", "ack", "ack", "nack"]))
+    def answer(self, which: int, some: int, how: str) -> None:
+        holders = [taker for taker in self.takers if taker.unsettled]
+        taker = holders[which % len(holders)]
+        refs = taker.unsettled[some % len(taker.unsettled) :][: 1 + some % 5]
+        if how == "ack":
+            for ref in refs:
+                self.settle(ref.message.number, taker)
+            taker.ack(*refs)
+        else:
+            self.refused |= {ref.message.number for ref in refs}
+            self.understand()
+            taker.nack(*refs)
+
+    @precondition(lambda self: self.takers)
+    @rule(which=CHOICE)
+    def leave(self, which: int) -> None:
+        taker = self.takers.pop(which % len(self.takers))
+        self.refused |= {ref.message.number for ref in taker.unsettled}
+        self.understand()
+        taker.close()
+
+    @rule(steps=st.integers(1, 20))
+    def go_on(self, steps: int) -> None:
+        for _ in range(steps):
+            self.world.clock.advance(0)
+
+    @rule()
+    def come_to_rest(self) -> None:
+        self.world.settle_down()
+        self.understand()
+        self.nobody_starves()
+
+    @rule(which=CHOICE)
+    def pause(self, which: int) -> None:
+        if which % 3:
+            self.queue.resume()
+        else:
+            self.queue.pause()
+
+    @precondition(lambda self: self.queue.message_count > 20)
+    @rule(sure=st.sampled_from([False, False, True]))
+    def purge(self, sure: bool) -> None:
+        if sure:
+            self.understand()
+            delivering = {ref.message.number for taker in self.takers for ref in taker.unsettled}
+            self.purged |= self.sent.keys() - self.settled.keys() - delivering
+            self.queue.purge()
+
+    # ---- what must hold
+
+    def settle(self, number: int, taker: Taker) -> None:
+        assert number not in self.settled, "it was settled before"
+        assert number not in self.purged, "it was purged"
+        self.settled[number] = taker
+
+    def understand(self) -> None:
+        """Everything that was given out since the last time: to one who may have it, in order."""
+        while self.checked < len(self.log):
+            taker, number = self.log[self.checked]
+            self.checked += 1
+            assert number not in self.settled, "it was delivered after it was settled"
+            assert number not in self.purged
+            message = self.sent[number]
+            colour = taker.colour  # type: ignore[attr-defined]
+            assert colour is None or message.header(b"colour") == colour.encode()
+            if taker.auto:
+                self.settle(number, taker)
+        for taker in self.takers:
+            self.in_order(taker)
+
+    def in_order(self, taker: Taker) -> None:
+        last: dict[object, int] = {}
+        for message in taker.got:
+            if message.number in self.refused:
+                continue
+            traits = message.traits
+            # what was set aside for the owner of a group comes to others later: what its selector took
+            kind = traits.group and message.header(b"colour")
+            stream = (traits.priority, traits.group, kind)
+            assert last.get(stream, 0) < message.number, "a consumer was given an older message later"
+            last[stream] = message.number
+
+    def nobody_starves(self) -> None:
+        """At rest no consumer that could have a message is without one."""
+        if self.queue.paused or self.grouped:
+            return
+        left = self.left()
+        for taker in self.queue.ready:
+            area = self.queue.area
+            if area is not None and area.shares.exhausted(taker):  # type: ignore[attr-defined]
+                continue
+            waiting = [n for n in left if taker.matches is None or taker.matches(self.sent[n])]
+            assert not waiting, f"{waiting} wait for {taker.colour}"  # type: ignore[attr-defined]
+
+    def left(self) -> set[int]:
+        delivering = {ref.message.number for taker in self.takers for ref in taker.unsettled}
+        return self.sent.keys() - self.settled.keys() - self.purged - delivering
+
+    @invariant()
+    def counts_agree(self) -> None:
+        if not hasattr(self, "queue"):
+            return
+        self.understand()
+        queue = self.queue
+        delivering = sum(len(taker.unsettled) for taker in self.takers)
+        assert queue.delivering == delivering
+        assert queue.message_count == len(self.left()) + delivering
+        held = {ref for ref in queue.everything_pending()}
+        assert queue.count == len(held) and all(ref.state == PENDING for ref in held)
+        assert queue.count + queue.paged_count == len(self.left())
+
+    @invariant()
+    def memory_is_bounded(self) -> None:
+        if not hasattr(self, "queue"):
+            return
+        budget = self.world.dispatch.budget
+        largest = max((message.size for message in self.sent.values()), default=0)
+        held = [ref for taker in self.takers for ref in taker.unsettled]
+        # and what came back that was handed over without being written, of which no more than that was out
+        held += [ref for ref in self.queue.everything_pending() if ref.place is None]
+        out = sum(ref.message.size for ref in held if ref.message.account is budget)
+        # what nobody may be refused: a few messages for each list, and what is in delivery
+        spared = (self.spared() + 16 * (1 + len(self.queue.targets))) * largest
+        assert budget.used <= self.memory + out + spared, (budget.used, self.memory, out, spared)
+
+    def spared(self) -> int:
+        return 0
+
+    def teardown(self) -> None:
+        if not hasattr(self, "queue"):
+            return
+        self.understand()
+        self.queue.resume()
+        for taker in list(self.takers):
+            self.takers.remove(taker)
+            self.refused |= {ref.message.number for ref in taker.unsettled}
+            taker.close()
+            self.understand()
+        left = self.left()
+        last = join(self.queue, None, auto=True)
+        self.world.settle_down()
+        numbers = [message.number for message in last.got]
+        assert sorted(numbers) == sorted(left), (
+            f"{left ^ set(numbers)}: everything comes out in the end, once"
+        )
+        order = [(-message.traits.priority, message.number) for message in last.got]
+        assert order == sorted(order), order
+        assert self.queue.message_count == 0
+        assert self.world.address("q").pages is None
+        assert self.queue.area is None
+        assert self.world.dispatch.budget.used == 0
+        assert (self.world.broker.memory.bytes, self.queue.persistent_size) == (0, 0)
+
+
+class GroupedPagedQueueMachine(PagedQueueMachine):
+    """The same with message groups."""
+
+    grouped = True
+
+    def spared(self) -> int:
+        return 2 * len(self.takers)  # set aside for their owners
+
+
+class StoredPagedQueueMachine(PagedQueueMachine):
+    """The same with pages of a real store."""
+
+    def make_world(self, memory: int, limits: dict[str, Any], page: int, block: int) -> StoredPages:
+        return StoredPages(limit=3, settings=limits, page_size=400 * page, memory=memory)
+
+
+class GroupedStoredPagedQueueMachine(StoredPagedQueueMachine, GroupedPagedQueueMachine):
+    """With groups and a real store."""
+
+
+TestPagedQueue = PagedQueueMachine.TestCase
+TestPagedQueue.settings = examples(60, steps=40)
+TestGroupedPagedQueue = GroupedPagedQueueMachine.TestCase
+TestGroupedPagedQueue.settings = examples(60, steps=40)
+TestStoredPagedQueue = StoredPagedQueueMachine.TestCase
+TestStoredPagedQueue.settings = examples(25, steps=40)
+TestGroupedStoredPagedQueue = GroupedStoredPagedQueueMachine.TestCase
+TestGroupedStoredPagedQueue.settings = examples(25, steps=40)
