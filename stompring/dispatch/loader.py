@@ -1,0 +1,67 @@
+"""The eager loader: does what is wanted of pages in the background, in slices of the reactor's time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from stompring.broker.clock import Clock
+
+#: Seconds of work at a time, after which the reactor serves everybody else.
+SLICE = 0.003
+
+
+class Work(Protocol):
+    """Something that can be done bit by bit."""
+
+    wanted: bool  # stands in the loader's line
+
+    def work(self, in_time: Callable[[], bool]) -> None:
+        """Do some of it, until it is not ``in_time`` any more; who has more to do says so with `Loader.want`."""
+
+
+class Loader:
+    """A line of work; each gets its turn."""
+
+    def __init__(self, clock: Clock, now: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._now = now
+        self._line: deque[Work] = deque()
+        self._called = False
+        self._end = 0.0
+        self.stopped = False
+
+    def want(self, work: Work) -> None:
+        """Have something done soon."""
+        if work.wanted or self.stopped:
+            return
+        work.wanted = True
+        self._line.append(work)
+        if not self._called:
+            self._called = True
+            self._clock.soon(self._run)
+
+    def _in_time(self) -> bool:
+        return self._now() < self._end
+
+    def _run(self) -> None:
+        self._clock.refresh()
+        self._end = self._now() + SLICE
+        try:
+            for _ in range(len(self._line)):
+                work = self._line.popleft()
+                work.wanted = False
+                work.work(self._in_time)
+                if not self._in_time():
+                    break
+        finally:
+            self._called = bool(self._line) and not self.stopped
+            if self._called:
+                self._clock.soon(self._run)
+
+    def stop(self) -> None:
+        """Do nothing more."""
+        self.stopped = True
+        self._line.clear()

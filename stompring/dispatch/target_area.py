@@ -1,0 +1,396 @@
+"""The target area of one queue: what of its pages is in memory, for whom, and who may have it when."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from stompring.broker import page_mode
+from stompring.broker.message import Message
+from stompring.broker.paging import Block, Cursor, Page, Position
+from stompring.broker.reference import PENDING, Reference
+from stompring.broker.storage import Reason
+
+from .eviction import evict
+from .filling import Filling
+from .overdue import Overdue
+from .parking import Parking
+from .references import key_of
+from .shares import Shares
+from .target_list import TargetList
+
+if TYPE_CHECKING:
+    from stompring.broker.address import Address
+    from stompring.broker.consumer import Consumer
+    from stompring.broker.queue import Queue
+
+    from .dispatch import Dispatch
+
+#: Selectors without consumers of which a queue remembers what they match: who comes back needs no second scan.
+WARM = 16
+
+#: Messages that cannot be sent back to disk among which others are looked for.
+PASSED_OVER = 1000
+
+
+class TargetArea:
+    """See `broker.area.Area`."""
+
+    def __init__(self, queue: Queue, dispatch: Dispatch) -> None:
+        self.queue = queue
+        self.dispatch = dispatch
+        self.cursors: list[Cursor] = []
+        self.wanted = False  # see `Work`
+        self.closed = False
+        self.chilled = False  # something was given up, and nobody has asked since
+        self.version = 0  # goes up with every change of what is on disk
+        self.messages = 0  # that came from pages and are in memory, in delivery too
+        self.size = 0  # their bytes
+        self.plain = TargetList(None)
+        self.plain.pending = queue.pending
+        self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the last used last
+        self.shares = Shares(queue)
+        self.parking = Parking()
+        self.overdue = Overdue()
+        self.filling = Filling(self)
+        self._by_address: dict[Address, Cursor] = {}
+        self._oldest: tuple[int, int] | None = None  # key and timestamp of what was on disk first
+        self._peeking = False
+        self._returned = False  # something came back since the last demand
+
+    # ---- cursors
+
+    def open(self, cursor: Cursor) -> None:
+        """The queue has something in the pages of one more address."""
+        self.cursors.append(cursor)
+        self._by_address[cursor.pages.address] = cursor
+        self.version += 1
+
+    def forget(self, address: Address) -> None:
+        """See `Area.forget`."""
+        cursor = self._by_address.pop(address, None)
+        if cursor is None:
+            return
+        self.cursors.remove(cursor)
+        for one in (self.plain, *self.lists.values()):
+            one.tracks.pop(cursor, None)
+        self.parking.forget(cursor)
+        self.overdue.forget(cursor)
+        self.version += 1
+        if not self.cursors:
+            self._end()
+            self.queue.area = None
+            self.queue.review()
+
+    def close(self) -> None:
+        """See `Area.close`."""
+        cursors, self.cursors = self.cursors, []
+        self._by_address.clear()
+        self._end()
+        for cursor in cursors:
+            cursor.pages.forget(self.queue)
+            page_mode.consider_leaving(cursor.pages.address)
+
+    def _end(self) -> None:
+        self.closed = True
+        self.dispatch.forget(self)
+
+    @property
+    def waiting(self) -> int:
+        """See `Area.waiting`."""
+        waiting = 0
+        for cursor in self.cursors:
+            waiting += cursor.waiting
+        return waiting
+
+    @property
+    def timed(self) -> int:
+        """See `Area.timed`."""
+        return sum(cursor.timed for cursor in self.cursors)
+
+    @property
+    def ready_messages(self) -> int:
+        """Messages from pages in memory that are not in delivery."""
+        return self.messages - len(self.shares)
+
+    @property
+    def ready_size(self) -> int:
+        """Their bytes."""
+        return self.size - self.shares.size
+
+    @property
+    def active(self) -> bool:
+        """Whether there is anybody who would take messages now."""
+        queue = self.queue
+        return bool(queue.ready) and not queue.paused and not queue.waiting
+
+    def cursor_of(self, ref: Reference) -> Cursor | None:
+        """The cursor of the address a message was sent to, None where that has paged nothing for this queue."""
+        return self._by_address.get(ref.message.address)
+
+    # ---- target lists
+
+    def list_of(self, consumer: Consumer) -> TargetList:
+        """The list that a consumer is served from."""
+        source = consumer.source
+        if source is self.queue.pending:
+            return self.plain
+        key = consumer.matches_key
+        found = self.lists.get(key)
+        if found is None:
+            found = self.lists[key] = TargetList(consumer.matches)
+        found.pending = source
+        return found
+
+    def ready_lists(self) -> Iterator[TargetList]:
+        """The lists of all consumers who may have more, each once."""
+        seen: set[TargetList] = set()
+        for consumer in list(self.queue.ready):
+            one = self.list_of(consumer)
+            if one not in seen and not self.shares.exhausted(consumer):
+                seen.add(one)
+                yield one
+
+    def may_have(self, ref: Reference, consumer: Consumer) -> bool:
+        """See `Area.may_have`."""
+        if ref.place is not None and self.shares.exhausted(consumer):
+            return False
+        if not self.waiting:
+            return True
+        cursor = self.cursor_of(ref)
+        one = self.list_of(consumer)
+        one.find_watermark(self.cursors, self.version)
+        if not one.below_watermark(ref, cursor):
+            return False
+        return consumer not in self.parking or not self.parking.before(consumer, ref, cursor)
+
+    def leads(self, ref: Reference | None) -> Position | None:
+        """See `Area.leads`."""
+        plain = self.plain
+        plain.find_watermark(self.cursors, self.version)
+        if not plain.firsts or (ref is not None and plain.below_watermark(ref, self.cursor_of(ref))):
+            return None
+        cursor, key = next(iter(plain.firsts.items()))
+        page = cursor.pages.page(key >> 32)
+        return None if page is None else (page, key & 0xFFFFFFFF)
+
+    # ---- messages come
+
+    def arrived(self, cursor: Cursor, message: Message, position: Position) -> None:
+        """See `Area.arrived`."""
+        self.version += 1
+        queue = self.queue
+        if queue.ready or cursor.levels[message.traits.priority] == 1:
+            self.filling.arrived(cursor, message, position)
+            if not self.closed:
+                self.demand()
+        if queue.ring_size >= 0 and queue.attributes.ring_counts_paged and queue.ring_size < queue.ring_count:
+            queue.evict_head()
+
+    def take_out(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
+        """See `Area.take_out`."""
+        counts = cursor.take(page, index)
+        self.version += 1
+        self.messages += 1
+        self.size += message.size
+        return self.queue.load(message, (page, index), counts)
+
+    def load(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference | None:
+        """Bring a message into memory; None where its time is over."""
+        ref = self.take_out(cursor, page, index, message)
+        if not message.expires:
+            ref.state = PENDING
+            return ref
+        if message.expires <= self.queue.broker.clock.now:
+            self.queue.expire(ref)
+            return None
+        ref.state = PENDING
+        self.queue.broker.watch_expiry(ref)
+        return ref
+
+    def expire(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
+        """The time of a message on disk is over."""
+        self.queue.expire(self.take_out(cursor, page, index, message))
+
+    def evict(self, position: Position) -> None:
+        """See `Area.evict`."""
+        evict(self, position)
+
+    def deliver_now(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
+        """See `Area.deliver_now`."""
+        ref = self.take_out(cursor, page, index, message)
+        if message.expires:
+            self.queue.broker.watch_expiry(ref)
+        self.queue.fell_due([ref])
+
+    # ---- messages go
+
+    def put_back(self, ref: Reference) -> None:
+        """A pending message is on disk only from now on."""
+        cursor = self._unload(ref)
+        assert ref.place is not None
+        page, index = ref.place
+        for one in (self.plain, *self.lists.values()):
+            one.came_back(cursor, page, index, ref.message)
+
+    def _unload(self, ref: Reference) -> Cursor:
+        cursor, message = self.cursor_of(ref), ref.message
+        assert cursor is not None and ref.place is not None
+        self.queue.unload(ref)
+        cursor.put_back(ref)
+        self._forget_size(ref)
+        self.version += 1
+        if message.expires:
+            self.dispatch.paged(cursor.pages, ref.place, message.expires, 0)
+        return cursor
+
+    def give_up(self, enough: Callable[[], bool]) -> None:
+        """Send the newest of what is pending back to disk, until that is enough."""
+        pending = self.queue.pending
+        kept: list[Reference] = []  # never written, or at the head for having fallen due
+        while not enough() and len(kept) < PASSED_OVER:
+            ref = pending.newest()
+            if ref is None:
+                break
+            if ref.place is None or ref.sequence <= 0:
+                kept.append(ref)
+            else:
+                self.chilled = True
+                self.put_back(ref)
+        for ref in kept:
+            pending.restore(ref)
+
+    def gave(self, ref: Reference, consumer: Consumer) -> None:
+        """See `Area.gave`."""
+        self.shares.gave(ref, consumer)
+
+    def returned(self, ref: Reference) -> None:
+        """See `Area.returned`."""
+        self.shares.back(ref)
+        cursor = self.cursor_of(ref)
+        if cursor is not None:
+            cursor.returned(ref)
+        self._returned = True
+        self._go_on()
+
+    def settled(self, ref: Reference, reason: Reason) -> None:
+        """See `Area.settled`."""
+        self.shares.back(ref)
+        self._forget_size(ref)
+        cursor = self.cursor_of(ref)
+        if cursor is None:
+            return  # the queue is deleted, and what it had with it
+        cursor.settle(ref, reason)
+        if not cursor.remaining:
+            page_mode.consider_leaving(cursor.pages.address)
+        self._go_on()
+
+    def _forget_size(self, ref: Reference) -> None:
+        self.messages -= 1
+        self.size -= ref.message.size
+
+    def _go_on(self) -> None:
+        if self.shares.freed and not self.closed:
+            self.shares.freed = False
+            self.dispatch.loader.want(self)
+
+    def purge(self, reason: Reason) -> int:
+        """See `Area.purge`."""
+        self.version += 1
+        purged = 0
+        for cursor in list(self.cursors):
+            purged += cursor.purge(reason)
+            page_mode.consider_leaving(cursor.pages.address)
+        return purged
+
+    # ---- groups
+
+    def park(self, ref: Reference, owner: Consumer) -> bool:
+        """See `Area.park`."""
+        cursor = self.cursor_of(ref)
+        if cursor is None or ref.place is None or ref.sequence <= 0:
+            return False
+        if not self.parking.wants(owner) and (owner.held is None or self.dispatch.make_room(0)):
+            return False
+        self._unload(ref)
+        page, index = ref.place
+        self.parking.add(owner, cursor, ref)
+        track, level = self.plain.track(cursor), ref.message.traits.priority
+        if track.next_unscanned(level) == ref.place:  # not where a selector was ahead
+            track.pass_over(level, page, index)
+        self.version += 1
+        return True
+
+    def free(self, consumer: Consumer) -> None:
+        """See `Area.free`."""
+        for cursor, level, page, index in self.parking.free(consumer):
+            for one in (self.plain, *self.lists.values()):
+                one.track(cursor).look_again(level, page, index)
+        self.version += 1
+        if not self.dispatch.make_room(0):
+            self.give_up(self.dispatch.fits)  # what was set aside in memory is many messages at once
+        self.demand()
+
+    def left(self, consumer: Consumer) -> None:
+        """See `Area.left`."""
+        self.shares.left(consumer)
+        self.filling.left(consumer)
+        key, targets = consumer.matches_key, self.queue.targets
+        if key in self.lists:
+            self.lists.move_to_end(key)
+        cold = [other for other in self.lists if other not in targets][:-WARM]
+        for other in cold:
+            del self.lists[other]
+
+    # ---- reading
+
+    def demand(self) -> None:
+        """See `Area.demand`."""
+        if self._returned:
+            self._returned = False
+            if not self.dispatch.make_room(0):  # as much as somebody had out is nobody's now
+                self.give_up(self.dispatch.fits)
+        if not self.wanted and not self.closed and self.filling.needed():
+            self.dispatch.loader.want(self)
+
+    def work(self, in_time: Callable[[], bool]) -> None:
+        """See `Work.work`."""
+        if not self.closed:
+            self.filling.fill(in_time)
+
+    def block(self, page: Page, index: int) -> Block | None:
+        """See `Area.block`."""
+        return self.dispatch.cache.get(page, index)
+
+    def fetch(self, cursor: Cursor, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
+        """See `Area.fetch`."""
+        self.dispatch.cache.fetch(cursor.pages, page, index, done)
+
+    @property
+    def oldest(self) -> int | None:
+        """See `Area.oldest`."""
+        position = self.leads(None)
+        if position is None:
+            return None
+        key = key_of(*position)
+        if self._oldest is not None and self._oldest[0] == key:
+            return self._oldest[1]
+        self._peek(key, position)
+        return None if self._oldest is None or self._oldest[0] != key else self._oldest[1]
+
+    def _peek(self, key: int, position: Position) -> None:
+        page, index = position
+
+        def came(block: Block | None) -> None:
+            self._peeking = False
+            if block is not None:
+                self._oldest = (key, block.message(index).timestamp)
+
+        block = self.block(page, index)
+        if block is not None:
+            came(block)
+        elif not self._peeking:
+            self._peeking = True
+            cursor = next(one for one in self.cursors if one.pages.page(page.number) is page)
+            self.fetch(cursor, page, index, came)
