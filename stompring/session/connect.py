@@ -118,6 +118,5 @@ def _welcome(session: Session, head: Head, version: bytes, login: Login) -> None
 
 
 def on_DISCONNECT(session: Session, head: Head, body: bytes) -> None:
-    """The client says good-bye; its receipt is the last frame it gets."""
-    session.receipt(head)
-    session.close(failed=False)
+    """The client says good-bye; its receipt is the last frame it gets, after those of all it has sent."""
+    session.leave(lambda: session.receipt(head))

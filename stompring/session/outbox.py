@@ -51,6 +51,16 @@ class Outgoing:
             self._soon_asked = True
             self.clock.soon(self.flush)
 
+    def gather(self, call: Callable[[], None]) -> None:
+        """Make one write for each connection of all that ``call`` sends."""
+        within, self.within_read = self.within_read, True
+        try:
+            call()
+        finally:
+            self.within_read = within
+            if not within:
+                self.flush()
+
     def flush(self) -> None:
         """One write for each connection."""
         self._soon_asked = False

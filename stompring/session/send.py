@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompring.broker.admission import drop, obstacle
 from stompring.broker.message import Message
 from stompring.broker.redelivery import lifetime
 from stompring.errors import Refused
@@ -26,7 +27,8 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         plan = _plan_anew(session, head)
     session.messages_in += 1
     address = plan.address
-    if plan.simple and kin is None and not (address.room.full or address.memory.full):
+    gate = plan.gate
+    if gate is not None and kin is None and not (address.room.detour or gate.full):
         traits = plan.traits
         now = session.broker.clock.now
         expires = 0
@@ -37,35 +39,45 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
             session.broker.unrouted(message)
     elif b"transaction" in head.headers:
         transaction_of(session, head).send(
-            len(body), lambda: _current_plan(session, head).address, lambda: _put(session, head, body)
+            len(body),
+            lambda: _current_plan(session, head).address,
+            lambda: _put_or_drop(session, head, body),
+            durable=plan.traits.durable,
         )
         session.receipt(head)
     else:
-        _admit(session, plan)
-        _put(session, head, body)
+        if _admitted(session, plan):
+            _put(session, plan, body)
         session.receipt(head, plan.traits.durable)
 
 
-def _admit(session: Session, plan: SendPlan) -> None:
-    """Raise where a full address lets its producer wait or fail."""
-    address = plan.address
-    full = address.full
-    if full is None:
-        return
-    if address.policy is FullPolicy.BLOCK:
+def _admitted(session: Session, plan: SendPlan) -> bool:
+    """Whether a message enters; False where it is dropped. Raises where its producer has to wait, or fails."""
+    hindered = obstacle(plan.address, plan.traits.durable)
+    if hindered is None:
+        return True
+    if hindered.policy is FullPolicy.BLOCK:
         session.messages_in -= 1
-        raise Blocked(address, full)
-    if address.policy is FullPolicy.FAIL:
-        raise Refused(address.describe_full())
+        raise Blocked(hindered)
+    if hindered.policy is FullPolicy.FAIL:
+        raise Refused(hindered.describe())
+    drop(hindered)
+    return False
 
 
-def _put(session: Session, head: Head, body: bytes) -> None:
-    """Route a message that was admitted: at once, at its time, or into the one queue it names."""
+def _put_or_drop(session: Session, head: Head, body: bytes) -> None:
+    """At a COMMIT, which nothing has to wait for any more."""
     plan = _current_plan(session, head)
+    hindered = obstacle(plan.address, plan.traits.durable)
+    if hindered is not None and hindered.policy is FullPolicy.DROP:
+        drop(hindered)
+    else:
+        _put(session, plan, body)
+
+
+def _put(session: Session, plan: SendPlan, body: bytes) -> None:
+    """Route a message that was admitted: at once, at its time, or into the one queue it names."""
     address, traits, broker = plan.address, plan.traits, session.broker
-    if address.full is not None and address.policy is FullPolicy.DROP:
-        address.drop()
-        return
     now = broker.clock.now
     expires = lifetime(address.settings, now, traits.lifetime_end)
     message = Message(session.next_message_number(), address, traits, body, now, expires)

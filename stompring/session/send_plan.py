@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
+from stompring.broker.memory import Room, Rooms
 from stompring.broker.message import Traits
 from stompring.broker.queue import Queue
 from stompring.errors import ProtocolError
@@ -75,17 +76,23 @@ class Route:
 
 
 class SendPlan:
-    """Where messages with one header block go and what they carry. ``simple`` plans need nothing beyond routing."""
+    """Where messages with one header block go and what they carry.
 
-    __slots__ = ("address", "queue", "simple", "stamp", "timing", "traits")
+    ``gate`` is what must not be full, besides the address, for messages that need nothing but routing; None for those
+    that need more.
+    """
 
-    def __init__(self, route: Route, traits: Traits, timing: Timing | None, simple: bool) -> None:
+    __slots__ = ("address", "gate", "queue", "stamp", "timing", "traits")
+
+    def __init__(
+        self, route: Route, traits: Traits, timing: Timing | None, gate: Room | Rooms | None
+    ) -> None:
         self.address = route.address
         self.queue = route.queue
         self.stamp = route.stamp
         self.traits = traits
         self.timing = timing
-        self.simple = simple and timing is None and route.queue is None
+        self.gate = gate if timing is None and route.queue is None else None
 
 
 def plan_send(session: Session, head: Head) -> SendPlan:
@@ -103,13 +110,16 @@ def plan_send(session: Session, head: Head) -> SendPlan:
     origin = session.origin
     user = session.login.user
     simple = b"receipt" not in headers and b"transaction" not in headers
+    gate: Room | Rooms | None = session.broker.memory if simple else None
     if MEANINGFUL.isdisjoint(headers):
         block = PLAIN + user_block(headers, head.block)
         return SendPlan(
-            route, Traits(block, destination, route.routing_type, origin=origin, user=user), None, simple
+            route, Traits(block, destination, route.routing_type, origin=origin, user=user), None, gate
         )
     traits = _traits(session, headers, destination, route, origin, user)
-    return SendPlan(route, traits, None if SCHEDULING.isdisjoint(headers) else Timing(headers), simple)
+    if simple and traits.durable:
+        gate = session.broker.durable_rooms
+    return SendPlan(route, traits, None if SCHEDULING.isdisjoint(headers) else Timing(headers), gate)
 
 
 def _route(session: Session, destination: bytes, asked: str | None) -> Route:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from stompring.broker.address import Address
@@ -141,7 +141,7 @@ class Session:
         """BLOCK: read no more until there is room."""
         self.blocked = self.heartbeat.suspended = True
         self._blocked_by = address
-        address.block()
+        address.block(room)
         self._wire.pause_reading()
         room.waiting.append(partial(self._room_in, room))
 
@@ -196,19 +196,22 @@ class Session:
         """Send a frame."""
         self.outbox.send(encode_frame(command, headers, body, self.version))
 
-    def receipt(self, head: Head, durable: bool = False) -> None:
-        """Answer a ``receipt`` header; once it is safe on disk where that was asked for."""
+    def receipt(self, head: Head, durable: bool = False, transactional: bool = False) -> None:
+        """Answer a ``receipt`` header; once it is safe on disk where that was asked for, as of a transaction or not."""
         receipt = head.headers.get(b"receipt")
         if receipt is None:
             return
         if durable:
-            self.broker.storage.when_synced(lambda: self.send(b"RECEIPT", [(b"receipt-id", receipt)]))
+            self.broker.storage.when_synced(
+                lambda: self.send(b"RECEIPT", [(b"receipt-id", receipt)]), transactional
+            )
         else:
             self.send(b"RECEIPT", [(b"receipt-id", receipt)])
 
     def refuse(self, error: Exception) -> None:
         """End the conversation with an ERROR that answers no frame."""
-        self.fail(error, None)
+        if not self.closed:
+            self.fail(error, None)
 
     def fail(self, error: Exception, head: Head | None) -> None:
         text = " ".join(str(error).split())
@@ -250,6 +253,17 @@ class Session:
             self.outbox.flush()
             self._wire.close()
             self.lost(failed=failed)
+
+    def leave(self, farewell: Callable[[], None]) -> None:
+        """The client has said good-bye. The connection closes after ``farewell``, once all it asked for is safe."""
+
+        def end() -> None:
+            farewell()
+            self.outbox.flush()
+            self._wire.close()
+
+        self.lost(failed=False)
+        self.broker.storage.when_synced(end)
 
     def lost(self, *, failed: bool = True) -> None:
         """The connection is gone. What it had not settled or committed comes back, marked as redelivered."""

@@ -39,10 +39,18 @@ KINDS: dict[str, type[Subscription]] = {
 
 
 def on_SUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
-    """Begin a subscription. Messages flow once the receipt was sent."""
+    """Begin a subscription. Messages flow once the receipt was sent; who has it can rely on the queue."""
     subscription = subscribe(session, head)
+    if b"receipt" in head.headers and subscription.queue.durable:
+        session.broker.storage.when_synced(lambda: _begin(session, head, subscription))
+    else:
+        _begin(session, head, subscription)
+
+
+def _begin(session: Session, head: Head, subscription: Subscription) -> None:
     session.receipt(head)
-    subscription.room_again()
+    if session.subscriptions.get(subscription.terms.id) is subscription:  # it may have ended while the disk was busy
+        subscription.room_again()
 
 
 def subscribe(session: Session, head: Head) -> Subscription:
@@ -129,6 +137,7 @@ def _queue_for(
         queue.no_local = origin
         queue.review_filter()
         queue.address.changed()
+        session.broker.storage.bind(queue)
     return queue, True
 
 
@@ -239,7 +248,7 @@ def expect_replies(session: Session, reply_to: bytes) -> None:
 def on_UNSUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
     """End a subscription by id, by durable name, or (1.0) by destination; what it had not settled goes back."""
     _unsubscribe(session, head)
-    session.receipt(head)
+    session.receipt(head, durable=True)
 
 
 def _unsubscribe(session: Session, head: Head) -> None:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from stompring.broker.consumer import Consumer, Matches
+from stompring.broker.contents import pending
 from stompring.broker.message import Message
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, Reference
+from stompring.broker.walk import Wait
 from stompring.stomp.encode import header_line
 
 from .outbox import Outbox
@@ -251,18 +253,21 @@ class BrowserSubscription(Subscription):
     It is no consumer of the queue: nothing is delivered in the sense of the counters, and nothing is ever settled.
     """
 
-    __slots__ = ("_remaining",)
+    __slots__ = ("_remaining", "_waiting")
 
     def attach(self, queue: Queue) -> None:
         """Note what is to be shown; `room_again` begins."""
         self.queue = queue
+        self._waiting = False  # for something on disk
         self.lead = b"MESSAGE\n" + header_line(b"subscription", self.terms.id, self.terms.version)
         self.lead += header_line(b"destination", self.terms.destination, self.terms.version)
         self.lead += b"redelivered:false\n"
-        self._remaining = iter(list(queue.everything_pending()))
+        self._remaining = pending(queue)
 
     def room_again(self) -> None:
         """Show more, as long as the socket takes it."""
+        if self._waiting:
+            return
         matches, lead = self.matches, self._complete(self.lead, self.queue)
         while self.outbox.room > 0:
             ref = next(self._remaining, None)
@@ -270,8 +275,17 @@ class BrowserSubscription(Subscription):
                 self._remaining = iter(())
                 self._end()
                 return
+            if isinstance(ref, Wait):
+                self._waiting = True
+                ref.then(self._go_on)
+                return
             if ref.state == PENDING and (matches is None or matches(ref.message)):
                 self.write(ref.message, lead)
+
+    def _go_on(self) -> None:
+        self._waiting = False
+        if self.lead:
+            self.room_again()
 
     def _end(self) -> None:
         if self.lead:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompring.broker.address import Address
+from stompring.broker.admission import Obstacle, obstacle
 from stompring.broker.transaction import Transaction
 from stompring.errors import NotFound, ProtocolError, Refused
 from stompring.settings.model import FullPolicy
@@ -33,16 +35,23 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
     transaction = transaction_of(session, head)
     frees = {ref.message.address for ref in transaction.returns}
     for address in transaction.prepare():
-        full = address.full
-        # one that makes room itself must not wait for room
-        makes_room = address in frees or (full is session.broker.memory and frees)
-        if full is not None and address.policy is FullPolicy.BLOCK and not makes_room:
-            raise Blocked(address, full)
-        if full is not None and address.policy is FullPolicy.FAIL:
-            raise Refused(f"Transaction {shortened(_name(head))} is not committed: {address.describe_full()}")
+        hindered = obstacle(address, transaction.durable)
+        if hindered is None:
+            continue
+        if hindered.policy is FullPolicy.FAIL:
+            raise Refused(f"Transaction {shortened(_name(head))} is not committed: {hindered.describe()}")
+        if hindered.policy is FullPolicy.BLOCK and not _makes_room(session, hindered, frees):
+            raise Blocked(hindered)
     del session.transactions[_name(head)]
     transaction.commit()
-    session.receipt(head, durable=True)
+    session.receipt(head, durable=True, transactional=True)
+
+
+def _makes_room(session: Session, hindered: Obstacle, frees: set[Address]) -> bool:
+    """Whether what a transaction acknowledges is in the room it lacks: it must not wait for itself."""
+    if hindered.room is hindered.address.room:
+        return hindered.address in frees
+    return bool(frees) and hindered.room in (session.broker.memory, session.broker.disk)
 
 
 def on_ABORT(session: Session, head: Head, body: bytes) -> None:

@@ -1,0 +1,95 @@
+"""What a client is told while the disk has not taken yet what it asked for: nothing that could turn out untrue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stompring.broker.storage import NoStorage
+
+from .conversation import Client, Server
+
+
+class SlowStorage(NoStorage):
+    """A disk that takes everything, but only when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Callable[[], None]] = []
+
+    def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
+        """Not before `sync`."""
+        self.waiting.append(call)
+
+    def sync(self) -> None:
+        """All that was told is safe."""
+        calls, self.waiting = self.waiting, []
+        for call in calls:
+            call()
+
+
+def slow() -> tuple[Server, Client, SlowStorage]:
+    server = Server()
+    storage = server.world.broker.storage = SlowStorage()
+    return server, server.client(client_id="me"), storage
+
+
+def commands(client: Client) -> list[str]:
+    client.server.world.pass_time(0)
+    return [frame.command for frame in client.read()]
+
+
+def test_a_durable_subscription_is_confirmed_when_it_would_survive() -> None:
+    server, client, storage = slow()
+    client.say("SUBSCRIBE", destination="/topic/news", id="s", durable_subscription_name="n", receipt="r")
+    client.say("SEND", b"x", destination="/topic/news")
+    assert commands(client) == []
+    storage.sync()
+    assert commands(client) == ["RECEIPT", "MESSAGE"]
+
+
+def test_a_subscription_that_ended_meanwhile_gets_nothing() -> None:
+    server, client, storage = slow()
+    client.say("SEND", b"x", destination="/queue/q")
+    client.say("SUBSCRIBE", destination="/queue/q", id="s", receipt="r")
+    client.say("UNSUBSCRIBE", id="s")
+    storage.sync()
+    assert commands(client) == ["RECEIPT"]
+    assert server.queue().message_count == 1
+
+
+def test_the_end_of_a_durable_subscription_is_confirmed_when_it_would_survive() -> None:
+    _, client, storage = slow()
+    client.say("SUBSCRIBE", destination="/topic/news", id="s", durable_subscription_name="n")
+    client.say("UNSUBSCRIBE", id="s", durable_subscription_name="n", receipt="gone")
+    assert commands(client) == []
+    storage.sync()
+    assert commands(client) == ["RECEIPT"]
+
+
+def test_disconnect_waits_for_what_was_sent_before() -> None:
+    server, client, storage = slow()
+    client.say("SEND", b"x", destination="/queue/q", persistent="true", receipt="sent")
+    client.say("DISCONNECT", receipt="bye")
+    client.say("SEND", b"late", destination="/queue/q")
+    assert commands(client) == [] and not client.wire.closed
+    storage.sync()
+    assert commands(client) == ["RECEIPT", "RECEIPT"] and client.wire.closed
+    assert server.queue().message_count == 1
+
+
+def test_what_a_leaving_client_had_is_anybodys_at_once() -> None:
+    server, client, storage = slow()
+    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
+    client.say("SEND", b"x", destination="/queue/q")
+    client.say("DISCONNECT", receipt="bye")
+    other = server.client()
+    other.say("SUBSCRIBE", destination="/queue/q", id="s")
+    assert "MESSAGE" in commands(other)
+
+
+def test_a_broker_that_stops_does_not_refuse_who_has_left() -> None:
+    _, client, storage = slow()
+    client.say("DISCONNECT", receipt="bye")
+    client.session.refuse(RuntimeError("stopping"))
+    storage.sync()
+    assert commands(client) == ["RECEIPT"]
