@@ -1,0 +1,162 @@
+"""What the pages of an address hold, seen with what the journal says of them."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from struct import error as StructError
+
+from .inspection import Findings, Held, Inspection
+from .inspection_files import DataFile, Folder
+from .record import ADDRESS, DURABLE, MESSAGE, NAME, PREFIX, Kind, StoredMessage
+from .replay import State
+from .segment import FORMAT, PAGE, Header, Walk
+
+
+class PageContents:
+    """One page. What it says of itself is known once its messages have been gone through."""
+
+    def __init__(self, file: DataFile, journal: Inspection, findings: Findings, *, newest: bool) -> None:
+        self.file = file
+        self.address = 0  # its number; 0 until it is known
+        self.count = 0  # messages written to it
+        self.live = 0  # of those, the ones that some durable queue has not given up
+        self.lost = 0  # that end with the broker, because they or their queues are not durable
+        self.sealed = False
+        self._journal = journal
+        self._findings = findings
+        self._newest = newest  # and being written
+        self._gone: dict[int, bytearray] = {}
+        self._states: dict[tuple[int, int], State] = {}  # by queue and index
+
+    def messages(self) -> Iterator[Held]:
+        """What is left in it, in order: only durable messages, with the durable queues that hold them."""
+        data = self.file.read()
+        if not self._is_page(Header.read(data)):
+            return
+        walk = Walk(data)
+        self.sealed = walk.footer is not None
+        starts = walk.footer.starts if walk.footer is not None else None
+        for begin, end in walk:
+            kind = data[begin]
+            try:
+                if kind == Kind.MESSAGE:
+                    # damage before it does not change a message's place
+                    index = self.count if starts is None else bisect_left(starts, begin - PREFIX.size)
+                    self.count = index + 1
+                    held = self._held(index, begin, data[begin:end])
+                    if held is not None:
+                        yield held
+                elif kind == Kind.NAME:
+                    self._name(begin, data[begin:end])
+                else:
+                    self._complain(begin, f"a record of kind {kind} does not belong here")
+            except (StructError, ValueError) as fault:
+                self._complain(begin, f"a record of kind {kind} is malformed: {fault}")
+        if starts is not None:
+            self.count = len(starts)
+        if self.sealed or not self._newest:
+            for each in walk.faults:
+                lost = "" if self.sealed else f"; {len(data) - each.at} bytes to the end are not readable"
+                self._complain(each.at, each.reason + lost)
+            self._check_facts(walk.end)
+
+    def sparse_messages(self) -> Iterator[Held]:
+        """The same with less memory, for many pages side by side: they are read twice."""
+        places, sizes, indexes = array("Q"), array("I"), array("I")
+        for held in self.messages():
+            places.append(held.at)
+            sizes.append(held.size)
+            indexes.append(self.count - 1)
+        self.live = 0
+        for at, size, index in zip(places, sizes, indexes, strict=True):
+            again = self._held(index, at, self.file.read(at, at + size))
+            if again is not None:
+                yield again
+
+    def _is_page(self, header: Header) -> bool:
+        fault = header.fault
+        if fault is None and (header.kind, header.format) != (PAGE, FORMAT):
+            fault = f"a segment of kind {header.kind} and format {header.format} is not known here"
+        if fault is not None and not self._newest:
+            self._complain(0, fault)
+        return fault is None
+
+    def _held(self, index: int, at: int, payload: bytes) -> Held | None:
+        stored = StoredMessage(payload)
+        if not self.address:
+            self._belongs_to(stored.address)
+        journal, gone = self._journal, self._gone
+        if not journal.is_sure(stored.transaction):
+            return None
+        queues = tuple(
+            queue
+            for queue in stored.queue_ids()
+            if queue not in gone or index >= len(gone[queue]) or not gone[queue][index]
+        )
+        if not queues:
+            return None
+        queues = tuple(filter(journal.durable_queues.__contains__, queues)) if stored.flags & DURABLE else ()
+        if not queues:
+            self.lost += 1
+            return None
+        self.live += 1
+        states = self._states
+
+        def state_of(stored: StoredMessage, queue: int) -> State:
+            return states.get((queue, index)) or State(stored.deliveries, 0, stored.due, b"")
+
+        return Held(self.file.path, at, stored, queues, state_of)
+
+    def _name(self, at: int, payload: bytes) -> None:
+        _, what, _, number = NAME.unpack_from(payload)
+        name = payload[NAME.size :].decode("utf-8", "surrogateescape")
+        known = self._journal.names.setdefault((what, number), name)
+        if known != name:
+            self._complain(at, f"number {number} is {name!r} here and {known!r} elsewhere")
+        if what == ADDRESS and not self.address:
+            self._belongs_to(number)
+
+    def _belongs_to(self, address: int) -> None:
+        self.address = address
+        number, facts = self.file.number, self._journal.pages
+        # no message takes less than its prologue: more than this there cannot be
+        most = self.file.size // (MESSAGE.size + PREFIX.size)
+        for queue in self._journal.queues_of_page.get(number, ()):
+            gone = self._gone[queue] = bytearray(most)
+            for first, count in facts.settled.get((queue, number), ()):
+                stop = min(first + count, most)
+                gone[first:stop] = b"\1" * (stop - first)
+            for index, (deliveries, attempts, due) in facts.states.get((queue, number), {}).items():
+                self._states[queue, index] = State(deliveries, attempts, due, b"")
+
+    def _check_facts(self, at: int) -> None:
+        """The journal may not know of more messages than there are."""
+        known = self._journal.pages.ends.get(self.file.number, 0)
+        if known > self.count:
+            self._complain(at, f"the journal tells of {known} messages, and there are {self.count}")
+
+    def _complain(self, at: int, text: str) -> None:
+        self._findings(self.file.path, at, text)
+
+
+class FolderContents:
+    """All pages of one address."""
+
+    def __init__(self, folder: Folder, journal: Inspection, findings: Findings) -> None:
+        self.folder = folder
+        # a page may get its footer when the next one is begun already
+        running, last = journal.snapshot.running, folder.pages[-2:]
+        self.pages = [
+            PageContents(page, journal, findings, newest=running and page in last) for page in folder.pages
+        ]
+        self._journal = journal
+
+    @property
+    def address(self) -> str:
+        """Its name: as the pages know it, else as address.txt has it."""
+        for page in self.pages:
+            if page.address:
+                return self._journal.names.get((ADDRESS, page.address), self.folder.address)
+        return self.folder.address

@@ -1,0 +1,173 @@
+"""Whether a data directory is in order: what ``stompring data verify`` finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from .datadir import SCHEMA_VERSION, VERSION
+from .inspection import Held, Progress
+from .inspection_bindings import faults
+from .inspection_contents import Contents
+from .inspection_files import DataFile, Snapshot
+from .page_names import ADDRESS_FILE
+from .page_scan import Scan
+from .record import PREFIX, Kind
+from .segment import BLOCK, HEADER, PAGE, TRAILER, Footer, Header, Walk, find_footer, footer_place
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that should not be so."""
+
+    path: Path
+    position: int | None  # bytes from the beginning of the file; None for the whole of it
+    text: str
+
+    def __str__(self) -> str:
+        place = "" if self.position is None else f":{self.position}"
+        return f"{self.path}{place}: {self.text}"
+
+
+class Verification:
+    """Reads everything in a snapshot; ``findings`` has what is wrong, ``notes`` what somebody may like to know."""
+
+    def __init__(self, snapshot: Snapshot, progress: Progress) -> None:
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self.messages = 0
+        self.running = snapshot.running
+        self.segments = len(snapshot.journal)
+        self.pages = sum(len(folder.pages) for folder in snapshot.folders)
+        self._snapshot = snapshot
+        self._look_at_files()
+        contents = Contents(snapshot, self._found, progress)
+        self.queues = len(contents.journal.durable_queues)
+        self._look_at_messages(contents, contents.journal.in_journal())
+        for folder, messages in contents.paged():
+            self._look_at_messages(contents, messages)
+            known, said = folder.address, folder.folder.address
+            file = folder.folder.path / ADDRESS_FILE
+            if not said and folder.pages:
+                self._say(file, "it is missing or empty")
+            elif said and known != said:
+                self._say(file, f"it says {said!r}, but the pages are of {known!r}")
+        for fault in faults(contents.journal):
+            self._say(snapshot.directory.journal, fault)
+        for data_file in snapshot.files():
+            self._look_at_footer(data_file)
+            progress(data_file.size)
+
+    def summary(self) -> str:
+        """One line of what was looked at."""
+        running = ", while a broker runs on it" if self.running else ""
+        return (
+            f"{self.segments} segments, {self.pages} pages, {self.queues} queues, {self.messages} messages: "
+            f"{len(self.findings)} findings{running}"
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        return {
+            "running": self.running,
+            "segments": self.segments,
+            "pages": self.pages,
+            "queues": self.queues,
+            "messages": self.messages,
+            "findings": [
+                {"file": str(each.path), "position": each.position, "text": each.text}
+                for each in self.findings
+            ],
+            "notes": self.notes,
+        }
+
+    def _found(self, path: Path, position: int, text: str) -> None:
+        self.findings.append(Finding(path, position, text))
+
+    def _say(self, path: Path, text: str) -> None:
+        self.findings.append(Finding(path, None, text))
+
+    # ---- files
+
+    def _look_at_files(self) -> None:
+        snapshot = self._snapshot
+        for path in snapshot.strangers:
+            self._say(path, "this does not belong to the store")
+        for path in snapshot.set_aside:
+            self.notes.append(f"{path} was set aside because it was damaged")
+        for path in snapshot.drafts:
+            self.notes.append(f"{path} was left behind by a broker that was killed")
+        self._look_at_schema(snapshot.directory.root / VERSION)
+        known = {int(path.name.partition(".")[0]) for path in snapshot.set_aside if path.name[:9].isdigit()}
+        for missing in _gaps([file.number for file in snapshot.journal]):
+            if not known.issuperset(missing):
+                first, last = missing.start, missing.stop - 1
+                which = f"segment {first} is" if first == last else f"segments {first} to {last} are"
+                self._say(snapshot.directory.journal, f"{which} missing")
+
+    def _look_at_schema(self, path: Path) -> None:
+        try:
+            found = path.read_text("utf-8", "replace").strip()
+        except OSError as fault:
+            self._say(path, f"it cannot be read: {fault.strerror}")
+            return
+        if found != str(SCHEMA_VERSION):
+            self._say(path, f"it says {found[:20]!r}, and only {SCHEMA_VERSION} is known")
+
+    # ---- contents
+
+    def _look_at_messages(self, contents: Contents, messages: Iterable[Held]) -> None:
+        journal = contents.journal
+        for held in messages:
+            self.messages += 1
+            for queue in held.queues:
+                if queue not in journal.durable_queues:
+                    text = f"message {held.number} is in queue {journal.queue(queue)}, which is not there"
+                    self._found(held.path, held.at, text)
+
+    def _look_at_footer(self, file: DataFile) -> None:
+        at = footer_place(file.read(file.size - TRAILER.size)) if file.size > TRAILER.size else -1
+        if at < 0:
+            return  # not sealed, or the records before it have told of that
+        data = file.read()
+        footer = find_footer(data)
+        if footer is None:
+            self._found(file.path, at, "the footer is damaged")
+        else:
+            for position, text in footer_faults(data, footer):
+                self._found(file.path, position, text)
+
+
+def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
+    """The CRCs of its blocks, and whether its records are where it says."""
+    view = memoryview(data)[: footer.size]
+    found = [crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK)]
+    if len(found) != len(footer.blocks):
+        yield footer.size, f"the footer has the CRCs of {len(footer.blocks)} blocks, not of {len(found)}"
+    for place, (crc, expected) in enumerate(zip(found, footer.blocks, strict=False)):
+        if crc != expected:
+            yield place * BLOCK, "the CRC of this block of 64 KiB is not the one in the footer"
+    walk = Walk(data)
+    begins = [(begin - PREFIX.size, data[begin]) for begin, _ in walk]
+    if walk.faults:
+        return  # told already, and what is behind them cannot be compared
+    paged = Header.read(data[: HEADER.size]).kind == PAGE
+    starts = [at for at, kind in begins if not paged or kind == Kind.MESSAGE]
+    if list(footer.starts) != starts:
+        yield footer.size, "the footer does not tell where the records begin"
+    elif paged and _is_wrong(Scan(data).contents.footer(*footer.addresses[:1] or (0,)), footer):
+        yield footer.size, "the footer tells of other messages than there are"
+
+
+def _is_wrong(told: Footer, footer: Footer) -> bool:
+    columns = ("least_number", "greatest_number", "least_timestamp", "greatest_timestamp", "more")
+    return any(getattr(told, column) != getattr(footer, column) for column in columns)
+
+
+def _gaps(numbers: list[int]) -> Iterator[range]:
+    for before, after in zip(numbers, numbers[1:], strict=False):
+        if after > before + 1:
+            yield range(before + 1, after)
