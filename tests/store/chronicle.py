@@ -1,0 +1,107 @@
+"""What a broker with a store held at each point of its journal, to compare with what comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stompring.broker.broker import Broker
+from stompring.broker.queue import Queue
+from stompring.broker.reference import DELIVERING, GONE, SCHEDULED, Reference
+
+from ..broker.world import Taker
+from .stored_world import StoredWorld
+
+#: Of one message in one queue: how often it went out, how many of those failed, and its due time if it has one.
+Standing = tuple[int, int, int]
+
+#: A queue: its attributes, then what it holds by message number.
+Holding = tuple[Any, dict[int, Standing]]
+
+#: Where a journal ends: its newest segment, and the bytes in that.
+Position = tuple[int, int]
+
+
+def standing(ref: Reference, now: int) -> Standing:
+    due = ref.due if ref.state == SCHEDULED and ref.due > now else 0
+    deliveries = 0 if ref.queue.attributes.non_destructive else ref.deliveries  # each consumer's are its own
+    return (deliveries, ref.attempts, due)
+
+
+def refs_of(queue: Queue) -> list[Reference]:
+    """Everything that a queue holds: pending, scheduled and in delivery."""
+    held = {id(ref): ref for ref in (*queue.everything_pending(), *queue.scheduled.values())}
+    for consumer in queue.consumers:
+        assert isinstance(consumer, Taker)
+        held |= {id(ref): ref for ref in consumer.unsettled if ref.state == DELIVERING}
+    return [ref for ref in held.values() if ref.state != GONE]
+
+
+def snapshot(broker: Broker, now: int) -> dict[str, Holding]:
+    """All durable queues with the durable messages in them."""
+    taken = {}
+    for name, queue in broker.directory.queues.items():
+        if queue.durable:
+            durable = [ref for ref in refs_of(queue) if ref.message.traits.durable]
+            look = (queue.number, queue.ring_size, queue.attributes.filter, queue.paused, queue.address.name)
+            taken[name] = (look, {ref.message.number: standing(ref, now) for ref in durable})
+    return taken
+
+
+def at_time(held: dict[str, Holding], now: int) -> dict[str, Holding]:
+    """A snapshot as it would be later if nothing happened: what was to come due has."""
+    return {
+        name: (look, {number: (d, a, due if due > now else 0) for number, (d, a, due) in messages.items()})
+        for name, (look, messages) in held.items()
+    }
+
+
+class Chronicle:
+    """Snapshots of one world by where its journal ended. ``safe`` is the end that was said to be safe."""
+
+    def __init__(self, world: StoredWorld) -> None:
+        self.world = world
+        self.entries: list[tuple[Position, dict[str, Holding]]] = []
+        self.safe = 0  # the entry
+        self._gather = world.journal.gather
+        world.journal.gather = world.writer.gather = self._gather_and_note  # type: ignore[method-assign]
+        self.note()
+
+    @property
+    def position(self) -> Position:
+        newest = self.world.journal.segments[-1]
+        return (newest.number, newest.size)
+
+    def _gather_and_note(self) -> None:
+        self._gather()
+        self.note()
+
+    def note(self) -> None:
+        now = self.world.broker.clock.now
+        seen = snapshot(self.world.broker, now)
+        if self.entries and self.entries[-1][0] == self.position:
+            assert at_time(self.entries[-1][1], now) == seen, (
+                "something happened that the journal was not told"
+            )
+        else:
+            self.entries.append((self.position, seen))
+
+    def between(self, position: Position) -> tuple[dict[str, Holding], dict[str, Holding]]:
+        """What was held at the last entry up to ``position`` and at the next; the same twice where it is an entry."""
+        place = max(place for place, (where, _) in enumerate(self.entries) if where <= position)
+        assert place >= self.safe, "something that was said to be safe is not there"
+        where, held = self.entries[place]
+        if where == position:
+            return held, held
+        return held, self.entries[place + 1][1]
+
+    def promise(self) -> None:
+        """Ask to hear when all that was told is safe."""
+        told: list[int] = []
+
+        def safe() -> None:
+            self.safe = max(self.safe, told[0])
+
+        # what is told now is written with the next entry, unless all of it is written already
+        waiting = bool(self.world.journal._told)
+        told.append(len(self.entries) - 1 + waiting)
+        self.world.store.when_synced(safe)

@@ -1,0 +1,258 @@
+"""A reader of data directories by somebody who has docs/store-format.md and nothing else.
+
+What it knows beyond the tables is said in that document in words: what a later record does to an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from .format_tables import Format
+
+ADDRESS, QUEUE = 1, 2
+
+
+@dataclass
+class File:
+    """A segment or page, with all that its tables say."""
+
+    path: Path
+    header: dict[str, Any]
+    records: list[tuple[int, str, dict[str, Any]]]  # position, title, fields
+    footer: dict[str, Any] | None = None
+    page_footer: dict[str, Any] | None = None
+
+
+@dataclass
+class Found:
+    """A message in one queue."""
+
+    number: int
+    address: str
+    queue: str
+    fields: dict[str, Any]
+    deliveries: int
+    attempts: int
+    due: int
+    recurrence: dict[str, Any] | None
+    paged: bool
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header lines, unescaped."""
+        lines = self.fields["head"].decode().split("\n")[1:-2]
+        pairs = (line.split(":", 1) for line in lines)
+        return {_plain(name): _plain(value) for name, value in pairs}
+
+
+def _plain(text: str) -> str:
+    for code, character in (("\\n", "\n"), ("\\r", "\r"), ("\\c", ":"), ("\\\\", "\\")):
+        text = text.replace(code, character)
+    return text
+
+
+@dataclass
+class Directory:
+    """All files of a data directory, and what they add up to."""
+
+    format: Format
+    root: Path
+    journal: list[File] = field(default_factory=list)
+    pages: dict[str, list[File]] = field(default_factory=dict)  # by the address's name
+    names: dict[tuple[int, int], str] = field(default_factory=dict)
+    bindings: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    messages: dict[int, dict[str, Any]] = field(default_factory=dict)
+    states: dict[tuple[int, int], tuple[int, int, int, Any]] = field(default_factory=dict)  # number, queue
+    gone: set[tuple[int, int]] = field(default_factory=set)
+    page_gone: dict[tuple[int, int, int], set[int]] = field(default_factory=dict)  # address, queue, page
+    page_states: dict[tuple[int, int, int, int], tuple[int, int, int]] = field(default_factory=dict)
+    transactions: set[int] = field(default_factory=set)
+    sure: int = 0
+
+    @classmethod
+    def read(cls, root: Path) -> Directory:
+        """Everything below ``root``."""
+        self = cls(Format.of_document(), root)
+        assert (root / "schema-version").read_text() == "1\n"
+        self.journal = [self._file(path, 1) for path in sorted((root / "journal").glob("*.journal"))]
+        for folder in sorted((root / "paging").glob("*")):
+            name = (folder / "address.txt").read_text()
+            self.pages[name.removesuffix("\n")] = [
+                self._file(path, 2) for path in sorted(folder.glob("*.page"))
+            ]
+        for file in self.journal:
+            for _, title, fields in file.records:
+                self._apply(title, fields)
+        return self
+
+    # ---- files
+
+    def _file(self, path: Path, kind: int) -> File:
+        data = path.read_bytes()
+        header, at = self.format.read("Header", data)
+        assert header["magic"] == b"STOMPRNG" and header["format"] == 1 and header["kind"] == kind
+        assert header["crc"] == crc32(data[:12] + bytes(4) + data[16:at])
+        assert path.stem == f"{int(path.stem):09d}"
+        stop, footer_at = len(data), None
+        size = sum(each.size or 0 for each in self.format.tables["Trailer"])
+        trailer, _ = self.format.read("Trailer", data, len(data) - size)
+        if trailer["magic"] == b"SEAL":
+            assert trailer["crc"] == crc32(data[-size : -size + 8])
+            footer_at, stop = trailer["footer"], len(data) - size
+        file = File(path, header, [])
+        while at < stop:
+            record, end = self.format.read("Record", data, at)
+            assert record["crc"] == crc32(record["payload"]), (path, at)
+            title, fields = self.format.payload(record["payload"])
+            if title == "FOOTER":
+                assert at == footer_at and end == stop
+                file.footer = fields
+            else:
+                file.records.append((at, title, fields))
+            at = end
+        if footer_at is not None:
+            self._check_footer(file, data)
+        return file
+
+    def _check_footer(self, file: File, data: bytes) -> None:
+        footer = file.footer
+        assert footer is not None
+        size = footer["size"]
+        blocks = [data[at : min(at + 65536, size)] for at in range(0, size, 65536)]
+        assert footer["blocks"] == [crc32(block) for block in blocks]
+        paged = file.header["kind"] == 2
+        starts = [at for at, title, _ in file.records if not paged or title == "MESSAGE"]
+        assert footer["starts"] == starts
+        addresses = {
+            fields["id"] for _, title, fields in file.records if title == "NAME" and fields["what"] == 1
+        }
+        assert set(footer["addresses"]) == addresses
+        messages = [fields for _, title, fields in self._flat(file.records) if title == "MESSAGE"]
+        for column in ("number", "timestamp"):
+            values = [message[column] for message in messages] or [0]
+            assert (footer[f"least_{column}"], footer[f"greatest_{column}"]) == (min(values), max(values)), (
+                file.path
+            )
+        if not paged:
+            assert footer["more"] == b""
+            return
+        found, end = self.format.read("PAGE_FOOTER", footer["more"], outer=footer)
+        assert end == len(footer["more"])
+        file.page_footer = found
+        self._check_page_footer(found, messages)
+
+    @staticmethod
+    def _check_page_footer(found: dict[str, Any], messages: list[dict[str, Any]]) -> None:
+        kinds = [m["priority"] + 1 + 128 * (m["flags"] & 1) + 64 * (m["due"] > 0) for m in messages]
+        assert found["kinds"] == (kinds[:1] if len(set(kinds)) == 1 else kinds)
+        for column, name in (("expires", "soonest_expiry"), ("due", "soonest_due")):
+            assert found[name] == min((m[column] for m in messages if m[column]), default=0)
+        assert found["greatest_transaction"] == max(m["transaction"] for m in messages)
+        members: dict[int, set[int]] = {}
+        for index, message in enumerate(messages):
+            for queue in message["queues"]:
+                members.setdefault(queue, set()).add(index)
+        assert {each["queue"]: each["bitmap"] for each in found["members"]} == members
+
+    def _flat(
+        self, records: list[tuple[int, str, dict[str, Any]]]
+    ) -> Iterator[tuple[int, str, dict[str, Any]]]:
+        for at, title, fields in records:
+            if title == "TRANSACTION":
+                for part in fields["parts"]:
+                    yield at, *self.format.payload(part["payload"])
+            else:
+                yield at, title, fields
+
+    # ---- what records mean
+
+    def _apply(self, title: str, fields: dict[str, Any]) -> None:
+        if title == "TRANSACTION":
+            for part in fields["parts"]:
+                self._apply(*self.format.payload(part["payload"]))
+            self.transactions.add(fields["number"])
+        elif title == "NAME":
+            self.names[fields["what"], fields["id"]] = fields["name"]
+        elif title == "BINDING":
+            key = fields["what"], fields["id"]
+            if fields["operation"] == 0:
+                self.bindings[key] = fields["attributes"]
+            else:
+                self.bindings.pop(key, None)
+        elif title == "NUMBERS":
+            self.sure = fields["next_transaction"]
+        elif title.startswith("PAGE_"):
+            self._apply_to_page(title, fields)
+        else:
+            self._apply_to_message(title, fields)
+
+    def _apply_to_message(self, title: str, fields: dict[str, Any]) -> None:
+        if title == "MESSAGE":
+            number = fields["number"]
+            self.messages[number] = fields
+            for queue in fields["queues"]:
+                self.gone.discard((number, queue))
+                self.states[number, queue] = fields["deliveries"], 0, fields["due"], None
+            return
+        queue = fields["queue"]
+        if title == "STATE":
+            state = fields["deliveries"], fields["attempts"], fields["due"], fields["recurrence"]
+            self.states[fields["number"], queue] = state
+            return
+        for number in fields["numbers"]:
+            if title == "SETTLED":
+                self.gone.add((number, queue))
+            else:
+                deliveries, *rest = self.states.get((number, queue), (0, 0, 0, None))
+                self.states[number, queue] = deliveries + 1, *rest
+
+    def _apply_to_page(self, title: str, fields: dict[str, Any]) -> None:
+        key = fields["address"], fields["queue"], fields["page"]
+        if title == "PAGE_STATE":
+            state = fields["deliveries"], fields["attempts"], fields["due"]
+            self.page_states[*key, fields["index"]] = state
+            return
+        settled = {
+            index for run in fields["runs"] for index in range(run["first"], run["first"] + run["count"])
+        }
+        if title == "PAGE_CURSOR":
+            self.page_gone[key] = settled
+        else:
+            self.page_gone.setdefault(key, set()).update(settled)
+
+    # ---- what is there
+
+    def contents(self) -> Iterator[Found]:
+        """Every message in every queue that has not given it up."""
+        for number, fields in self.messages.items():
+            for queue in fields["queues"]:
+                if (number, queue) not in self.gone and (QUEUE, queue) in self.bindings:
+                    yield self._found(fields, queue, self.states[number, queue], paged=False)
+        for files in self.pages.values():
+            for file in files:
+                yield from self._contents_of(file)
+
+    def _contents_of(self, file: File) -> Iterator[Found]:
+        page = int(file.path.stem)
+        for _, title, fields in file.records:
+            if title == "NAME":
+                self.names.setdefault((fields["what"], fields["id"]), fields["name"])
+        messages = [fields for _, title, fields in file.records if title == "MESSAGE"]
+        for index, fields in enumerate(messages):
+            transaction = fields["transaction"]
+            if transaction and transaction >= self.sure and transaction not in self.transactions:
+                continue
+            for queue in fields["queues"]:
+                key = fields["address"], queue, page
+                lasts = fields["flags"] & 1 and (QUEUE, queue) in self.bindings
+                if lasts and index not in self.page_gone.get(key, ()):
+                    state = self.page_states.get((*key, index), (fields["deliveries"], 0, fields["due"]))
+                    yield self._found(fields, queue, (*state, None), paged=True)
+
+    def _found(self, fields: dict[str, Any], queue: int, state: tuple[Any, ...], *, paged: bool) -> Found:
+        address = self.names[ADDRESS, fields["address"]]
+        return Found(fields["number"], address, self.names[QUEUE, queue], fields, *state, paged=paged)

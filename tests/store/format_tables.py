@@ -1,0 +1,155 @@
+"""docs/store-format.md as a reader of data directories: its tables, and nothing of the broker's own code."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "store-format.md"
+
+NUMBERS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
+ROW = re.compile(r"^\| (\d+|…) \| `(\w+)(?:\[([\w*]+)\])?` \| (\w+) \| (.*?) ?\|$")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One row of a table."""
+
+    offset: int | None  # None: right after the one before
+    type: str
+    count: str | None  # None: one; "*": up to the end
+    name: str
+    meaning: str
+
+    @property
+    def size(self) -> int | None:
+        """Bytes, where the table alone tells."""
+        if self.type not in NUMBERS:
+            return int(self.count) if self.count is not None and self.count.isdigit() else None
+        unit = struct.calcsize(NUMBERS[self.type])
+        if self.count is None:
+            return unit
+        return unit * int(self.count) if self.count.isdigit() else None
+
+    @property
+    def one(self) -> Field:
+        """A field for each item of this one."""
+        return replace(self, count=None)
+
+
+class Malformed(Exception):
+    """The bytes are not what a table says."""
+
+
+class Format:
+    """All tables of the document."""
+
+    def __init__(self, text: str) -> None:
+        self.tables: dict[str, list[Field]] = {}
+        self.kinds: dict[int, str] = {}
+        title = ""
+        for line in text.splitlines():
+            if line.startswith("#"):
+                title = line.lstrip("# ")
+            elif found := ROW.match(line):
+                offset, kind, count, name, meaning = found.groups()
+                number = None if offset == "…" else int(offset)
+                self.tables.setdefault(title, []).append(Field(number, kind, count, name, meaning))
+            elif found := re.match(r"^\| (\d+) \| \[(\w+)\]\(#(\w+)\) \|", line):
+                self.kinds[int(found[1])] = found[2]
+
+    @classmethod
+    def of_document(cls) -> Format:
+        """The format as it is documented."""
+        return cls(DOCUMENT.read_text(encoding="utf-8"))
+
+    def prologue(self, title: str) -> str:
+        """The struct format of the fields of fixed size at the beginning of a table."""
+        codes = "<"
+        for field in self.tables[title]:
+            if field.type not in NUMBERS or field.count is not None:
+                break
+            codes += NUMBERS[field.type]
+        return codes
+
+    def read(
+        self,
+        title: str,
+        data: bytes,
+        at: int = 0,
+        stop: int | None = None,
+        outer: Mapping[str, Any] | None = None,
+    ) -> tuple[dict[str, Any], int]:
+        """The fields of one table from ``at`` on, and where they end; ``outer`` are those of the table around it."""
+        stop = len(data) if stop is None else stop
+        start: int = at
+        fields: ChainMap[str, Any] = ChainMap({}, dict(outer or {}))
+        for field in self.tables[title]:
+            if field.offset is not None and field.offset != at - start:
+                raise Malformed(f"{title}.{field.name} is at {at - start}, not {field.offset}")
+            fields[field.name], at = self._read_field(field, fields, data, at, stop)
+            if at > stop:
+                raise Malformed(f"{title}.{field.name} ends at {at}, beyond {stop}")
+        return dict(fields.maps[0]), at
+
+    def payload(self, data: bytes) -> tuple[str, dict[str, Any]]:
+        """What a payload is, and its fields; it must be used up."""
+        title = self.kinds[data[0]]
+        fields, at = self.read(title, data)
+        if at != len(data):
+            raise Malformed(f"{len(data) - at} bytes after the end of {title}")
+        return title, fields
+
+    def _read_field(
+        self, field: Field, fields: ChainMap[str, Any], data: bytes, at: int, stop: int
+    ) -> tuple[Any, int]:
+        code = NUMBERS.get(field.type)
+        if field.count is None and code is not None:
+            if at + struct.calcsize(code) > stop:
+                raise Malformed(f"{field.name} is cut off")
+            return struct.unpack_from("<" + code, data, at)[0], at + struct.calcsize(code)
+        if field.type == "bitmap":
+            return _bitmap(self._count(field, fields), fields["count"], data, at)
+        if field.type in ("bytes", "text", "json"):
+            size = stop - at if field.count == "*" else self._count(field, fields)
+            return _text(field.type, data[at : at + size]), at + size
+        items: list[Any] = []
+        unit = field.one
+        wanted = None if field.count == "*" else self._count(field, fields)
+        while at < stop if wanted is None else len(items) < wanted:
+            item, at = self._read_item(unit, fields, data, at, stop)
+            items.append(item)
+        return items, at
+
+    def _read_item(
+        self, unit: Field, fields: ChainMap[str, Any], data: bytes, at: int, stop: int
+    ) -> tuple[Any, int]:
+        if unit.type in NUMBERS:
+            return self._read_field(unit, fields, data, at, stop)
+        return self.read(unit.type, data, at, stop, fields)
+
+    @staticmethod
+    def _count(field: Field, fields: ChainMap[str, Any]) -> int:
+        assert field.count is not None
+        return int(field.count) if field.count.isdigit() else int(fields[field.count])
+
+
+def _text(kind: str, data: bytes) -> Any:
+    if kind == "bytes":
+        return data
+    if kind == "text":
+        return data.decode("utf-8", "surrogateescape")
+    return json.loads(data) if data else None
+
+
+def _bitmap(messages: int, count: int, data: bytes, at: int) -> tuple[set[int], int]:
+    if count == messages:
+        return set(range(messages)), at
+    end = at + (messages + 7) // 8
+    return {index for index in range(messages) if data[at + index // 8] >> index % 8 & 1}, end

@@ -1,0 +1,143 @@
+"""A stored world with real pages, used as the broker's dispatch would: a cursor at a time, without consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from stompring.broker.message import Message
+from stompring.broker.queue import Queue
+from stompring.broker.reference import DELIVERING, Reference
+from stompring.broker.storage import Reason
+from stompring.settings.model import RoutingType
+from stompring.store.block import Block
+from stompring.store.cursor import Cursor
+from stompring.store.files import Files
+from stompring.store.page import Page
+from stompring.store.pages import Pages
+from stompring.store.paging import Paging
+
+from .disk import DiskAtOnce
+from .stored_world import StoredWorld
+
+PAGING = Path("/data/paging")
+
+#: Small pages, so that tests have several.
+SETTINGS = {"#": {"page_size_bytes": 1024, "auto_delete_queues": False, "auto_delete_addresses": False}}
+
+
+class PagedStore(StoredWorld):
+    """One address ``a`` whose messages all go to pages; ``pages`` are None while it has none."""
+
+    def __init__(
+        self, files: Files | None = None, *, settings: Any = SETTINGS, paging: Path = PAGING, **more: Any
+    ) -> None:
+        recover = more.pop("recover", True)
+        super().__init__(files, settings, recover=False, **more)
+        self.given["paging"] = paging
+        self.reader = DiskAtOnce(self.clock)
+        self.paging = Paging(self.journal, self.writer, self.reader, self.broker.clock, paging)
+        self.store.pages = self.paging
+        if recover:
+            self.recover()
+
+    def recover(self) -> None:
+        self.store.recover(self.broker)
+        for pages in self.paging.recovered:
+            pages.address.pages = pages
+        self.turn()
+
+    def again(self, files: Files | None = None, **changed: Any) -> PagedStore:
+        given = {**self.given, "after": self.clock.seconds() - 1_700_000_000, **changed}
+        return PagedStore(files or self.memory.kill(), **given)
+
+    def crashed(self, random: Random, **changed: Any) -> PagedStore:
+        return self.again(self.memory.crash(random), **changed)
+
+    def stop(self) -> None:
+        """A clean stop."""
+        self.paging.stop()
+        self.store.close()
+
+    # ---- pages
+
+    def queues(self, *names: str, **more: Any) -> list[Queue]:
+        """Queues of address ``a``, made where they are missing."""
+        known = self.directory.queues
+        for name in names:
+            if name not in known:
+                self.queue(name, "a", RoutingType.MULTICAST, **more)
+        return [known[name] for name in names]
+
+    @property
+    def pages(self) -> Pages:
+        """Those of ``a``, opened where there are none."""
+        address = self.address("a")
+        if address.pages is None:
+            address.pages = self.paging.open(address)
+        assert isinstance(address.pages, Pages)
+        return address.pages
+
+    def page(
+        self, members: Sequence[Queue], body: bytes = b"", *, due: int = 0, **traits: Any
+    ) -> tuple[Page, int]:
+        """A durable message for some queues."""
+        traits.setdefault("durable", True)
+        return self.pages.append(self.message("a", body, **traits), members, due)
+
+    def fill(self, queue: Queue, count: int, size: int = 100, **traits: Any) -> list[tuple[Page, int]]:
+        """``count`` messages, whose bodies begin with their number and are ``size`` long."""
+        return [self.page([queue], b"%d " % at + bytes(size - 2), **traits) for at in range(count)]
+
+    def cursor(self, queue: Queue) -> Cursor:
+        return self.pages.cursor(queue)
+
+    def read(self, page: Page, index: int) -> Block | None:
+        """The block with a position."""
+        found: list[Block | None] = []
+        pages = next(pages for pages in self.all_pages() if page in pages.in_order() or page.gone)
+        pages.fetch(page, index, found.append)
+        assert not found, "called within"
+        self.turn()
+        assert len(found) == 1
+        return found[0]
+
+    def all_pages(self) -> list[Pages]:
+        return [address.pages for address in self.directory.addresses.values() if address.pages is not None]
+
+    def load(self, queue: Queue, page: Page, index: int) -> Reference:
+        """Take a position, as dispatch does."""
+        block = self.read(page, index)
+        assert block is not None
+        return refer(queue, self.cursor(queue), block.message(index), page, index)
+
+    def first(self, queue: Queue) -> Reference | None:
+        """Take what comes first, if anything does and can be read."""
+        cursor = self.cursor(queue)
+        while True:
+            position = next(filter(None, (cursor.first(level) for level in range(9, -1, -1))), None)
+            if position is None:
+                return None
+            if self.read(*position) is not None:
+                return self.load(queue, *position)
+
+    def drain(self, queue: Queue) -> list[bytes]:
+        """Take and settle everything that waits; the bodies up to the first blank."""
+        bodies = []
+        while (ref := self.first(queue)) is not None:
+            bodies.append(ref.message.body.partition(b" ")[0])
+            self.cursor(queue).settle(ref, Reason.ACKNOWLEDGED)
+        return bodies
+
+    def page_files(self) -> list[str]:
+        """Names of all files in directories of addresses."""
+        return sorted(path.name for path in self.memory.contents if path.is_relative_to(PAGING))
+
+
+def refer(queue: Queue, cursor: Cursor, message: Message, page: Page, index: int) -> Reference:
+    ref = Reference(message, queue, message.number, DELIVERING)
+    ref.place = (page, index)
+    ref.deliveries, ref.attempts = cursor.take(page, index)
+    return ref

@@ -1,0 +1,89 @@
+"""A world whose broker has a store, in memory or on a disk, and can be started again from what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from stompring.broker.broker import Broker
+from stompring.broker.message import Message
+from stompring.broker.queue import Queue
+from stompring.broker.reference import PENDING, Reference
+from stompring.settings.model import AddressSettingEntry, BrokerConfiguration
+from stompring.store.disk import Disk
+from stompring.store.durable import Durable
+from stompring.store.files import Files
+
+from ..broker.world import World
+from .disk import DiskAtOnce
+from .memory_files import MemoryFiles
+
+JOURNAL = Path("/data/journal")
+
+
+class StoredWorld(World):
+    """See the module. ``disk`` is one that works at once where none is given."""
+
+    def __init__(
+        self,
+        files: Files | None = None,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        disk: Disk | None = None,
+        directory: Path = JOURNAL,
+        recover: bool = True,
+        after: float = 0,
+        **configuration: Any,
+    ) -> None:
+        super().__init__()
+        self.clock.advance(after)
+        entries = tuple(AddressSettingEntry(match, values) for match, values in (settings or {}).items())
+        self.files = MemoryFiles() if files is None else files
+        self.given = {"settings": settings, "directory": directory, **configuration}
+        self.configuration = BrokerConfiguration(address_settings=entries, **configuration)
+        self.disk: Disk = disk or DiskAtOnce(self.clock)
+        self.store = Durable(self.configuration, directory, self.disk, self.clock, self.files)
+        self.broker = Broker(self.configuration, self.clock, self.store)
+        self.directory = self.broker.directory
+        self.journal, self.writer = self.store.journal, self.store.writer
+        if recover:
+            self.store.recover(self.broker)
+
+    @property
+    def memory(self) -> MemoryFiles:
+        """Its files, which are in memory."""
+        assert isinstance(self.files, MemoryFiles)
+        return self.files
+
+    def turn(self) -> None:
+        """Let everything happen that is to happen at once."""
+        while self.clock.calls and self.clock.calls[0].getTime() <= self.clock.seconds():
+            self.clock.advance(0)
+
+    def again(self, files: MemoryFiles | None = None, **changed: Any) -> StoredWorld:
+        """The broker started anew on its files after the process was killed, or on others."""
+        given = {**self.given, "after": self.clock.seconds() - BEGUN, **changed}
+        return StoredWorld(files or self.memory.kill(), **given)
+
+    def crashed(self, random: Random, **changed: Any) -> StoredWorld:
+        """The broker started anew after the computer has crashed."""
+        return self.again(self.memory.crash(random), **changed)
+
+    def durable(self, address: str = "q", body: bytes = b"", **more: Any) -> Message:
+        """Send a durable message."""
+        return self.send(address, body, durable=True, **more)
+
+    def synced(self) -> list[bool]:
+        """A list that gets an item once all that was told is safe."""
+        heard: list[bool] = []
+        self.store.when_synced(lambda: heard.append(True))
+        return heard
+
+
+BEGUN = 1_700_000_000
+
+
+def pending(queue: Queue) -> list[Reference]:
+    """What is pending, in order."""
+    return [ref for ref in queue.everything_pending() if ref.state == PENDING]

@@ -1,0 +1,97 @@
+"""Queues and addresses as the journal describes them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from stompring.broker.attributes import QueueAttributes
+from stompring.errors import Refused
+from stompring.settings.model import RingPolicy, RoutingType
+from stompring.store.bindings import (
+    DERIVED,
+    StoredAddress,
+    StoredQueue,
+    attributes_of,
+    describe_address,
+    describe_attributes,
+    describe_queue,
+    encode,
+)
+
+from ..broker.world import ANYCAST, MULTICAST, World
+
+
+def other_than(default: QueueAttributes, name: str) -> Any:
+    """A value that an attribute may have and does not have by default."""
+    value = getattr(default, name)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, RoutingType):
+        return MULTICAST if value is ANYCAST else ANYCAST
+    if isinstance(value, RingPolicy):
+        return RingPolicy.DEAD_LETTER
+    if isinstance(value, int):
+        return 17
+    return "a = 'ü'" if name == "filter" else "somebody"
+
+
+@pytest.mark.parametrize(
+    "name", [field.name for field in fields(QueueAttributes) if field.name not in DERIVED]
+)
+def test_every_attribute_comes_back(name: str) -> None:
+    default = QueueAttributes(ANYCAST)
+    changed = default.changed({name: other_than(default, name)})
+    described = json.loads(encode(describe_attributes(changed)))
+    again = attributes_of(described)
+    assert getattr(again, name) == getattr(changed, name) != getattr(default, name)
+    for field in fields(QueueAttributes):
+        if field.name not in DERIVED:
+            assert getattr(again, field.name) == getattr(changed, field.name)
+    assert (again.accepts is None) == (changed.accepts is None)
+
+
+def test_what_another_version_knows_and_this_one_does_not_is_left_out() -> None:
+    described = describe_attributes(QueueAttributes(ANYCAST, ring_size=3)) | {"colour": "red"}
+    assert attributes_of(described).ring_size == 3
+
+
+def test_what_this_version_knows_and_another_did_not_has_its_default() -> None:
+    assert attributes_of({"routing_type": "MULTICAST"}) == QueueAttributes(MULTICAST)
+
+
+@pytest.mark.parametrize(
+    "described",
+    [{}, {"routing_type": "SOMECAST"}, {"routing_type": "ANYCAST", "ring_policy": "KEEP"}],
+)
+def test_what_cannot_be(described: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        attributes_of(described)
+
+
+def test_a_filter_that_cannot_be() -> None:
+    with pytest.raises(Refused, match="filter"):
+        attributes_of({"routing_type": "ANYCAST", "filter": "(("})
+
+
+def test_a_queue() -> None:
+    world = World()
+    queue = world.queue("ü", "t", MULTICAST, filter="a = 1")
+    queue.no_local, queue.paused = "me", True
+    queue.as_configured = queue.attributes.changed({"ring_size": 5})
+    stored = StoredQueue.parse(queue.number, json.loads(encode(describe_queue(queue))))
+    assert (stored.name, stored.address, stored.no_local, stored.paused) == ("ü", "t", "me", True)
+    assert stored.make_attributes().filter == "a = 1"
+    as_configured = stored.make_as_configured()
+    assert as_configured is not None and as_configured.ring_size == 5
+
+
+def test_an_address() -> None:
+    world = World()
+    address = world.address("a")
+    address.auto_created, address.paused = True, True
+    stored = StoredAddress.parse(4, json.loads(encode(describe_address(address))))
+    assert stored == StoredAddress(4, "a", frozenset({ANYCAST, MULTICAST}), True, False, True)

@@ -1,0 +1,161 @@
+"""The journal stays small, in small steps, and nobody notices."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.broker.recurrence import Recurrence
+from stompring.store.compaction import BEHIND, ITEMS, PATIENCE, PAUSE
+
+from ..broker.world import MULTICAST, bodies, join
+from .disk import DiskByHand
+from .memory_files import broken
+from .stored_world import StoredWorld, pending
+
+
+def churned(rounds: int = 150, **configuration: int) -> StoredWorld:
+    """A few messages that stay, and many that come and go."""
+    world = StoredWorld(journal_file_size=2000, **configuration)
+    queue, other = world.queue("stays"), world.queue("goes")
+    for number in range(3):
+        world.durable("stays", b"%d" % number)
+    world.turn()
+    for _ in range(rounds):
+        world.durable("goes", b"x" * 100)
+        world.turn()
+        other.purge()
+        world.pass_time(20)
+    assert queue.count == 3
+    return world
+
+
+def test_its_size_is_bounded_by_what_counts() -> None:
+    world = churned(journal_compact_min_files=3, journal_compact_percentage=50)
+    assert len(world.journal.segments) <= 4 and len(world.memory.data) <= 5
+    assert world.store.compaction.segments > 0 and world.store.compaction.rewritten > 0
+    assert bodies(world.again().directory.queue("stays")) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        {"journal_compact_min_files": 0, "journal_compact_percentage": 50},
+        {"journal_compact_min_files": 3, "journal_compact_percentage": 0},
+        {"journal_compact_min_files": 1000, "journal_compact_percentage": 50},
+    ],
+)
+def test_it_is_not_done_where_it_is_not_wanted(configuration: dict[str, int]) -> None:
+    world = churned(**configuration)
+    assert len(world.journal.segments) > 10 and world.store.compaction.segments == 0
+
+
+def test_a_journal_in_which_most_counts_is_left_alone() -> None:
+    world = StoredWorld(journal_file_size=2000, journal_compact_min_files=2, journal_compact_percentage=50)
+    world.queue("q")
+    for _ in range(100):
+        world.durable("q", b"x" * 100)
+        world.pass_time(20)
+    assert len(world.journal.segments) > 10 and world.store.compaction.rewritten == 0
+
+
+def test_everything_that_is_known_of_a_message_comes_along() -> None:
+    world = StoredWorld(
+        journal_file_size=2000,
+        journal_compact_min_files=2,
+        journal_compact_percentage=90,
+        settings={"late": {"redelivery_delay": 3_600_000}},
+    )
+    now = world.now
+    for name in ("a", "b", "c"):
+        world.queue(name, "t", MULTICAST)
+    late, tried = world.queue("late"), world.queue("tried")
+    world.durable("t", b"copies")
+    world.directory.queue("b").purge()
+    world.durable("late", b"late")
+    join(late, 1).nack()
+    world.durable("tried", b"tried")
+    for _ in range(2):
+        taker = join(tried, 1)
+        taker.close(failed=True)
+    world.send("tried", b"again", durable=True, due=now + 7_200_000, recurrence=Recurrence(1000, 5))
+    churn, started = world.queue("goes"), world.journal.segments[0]
+    for _ in range(100):
+        world.durable("goes", b"x" * 100)
+        world.turn()
+        churn.purge()
+        world.pass_time(20)
+    assert started not in world.journal.segments and world.store.compaction.segments > 1
+    again = world.again().directory
+    assert [bodies(again.queue(name)) for name in ("a", "b", "c")] == [[b"copies"], [], [b"copies"]]
+    (ref,) = again.queue("late").scheduled.values()
+    assert (ref.message.body, ref.deliveries, ref.attempts, ref.due) == (b"late", 1, 1, now + 3_600_000)
+    (ref,) = pending(again.queue("tried"))
+    assert (ref.message.body, ref.deliveries, ref.attempts) == (b"tried", 2, 2)
+    (ref,) = again.queue("tried").scheduled.values()
+    assert ref.due == now + 7_200_000 and ref.recurrence == Recurrence(1000, 5)
+
+
+def test_what_is_settled_while_it_is_done() -> None:
+    world = churned(journal_compact_min_files=0)
+    stays = world.directory.queue("stays")
+    world.store.compaction._min_files = 2
+    world.store.compaction.consider()
+    world.clock.advance(PAUSE)
+    stays.kill(pending(stays)[1])
+    world.pass_time(5000)
+    assert len(world.journal.segments) <= 3
+    assert bodies(world.again().directory.queue("stays")) == [b"0", b"2"]
+
+
+def test_steps_are_small() -> None:
+    world = StoredWorld(journal_file_size=1_000_000, journal_compact_min_files=0)
+    queue = world.queue("q")
+    for _ in range(3 * ITEMS):
+        world.durable("q", b"x")
+    world.turn()
+    oldest = world.journal.segments[0]
+    world.journal.file_size = 100
+    world.durable("q")
+    world.turn()
+    held = len(oldest.live)
+    world.journal.compact_step(ITEMS, 1 << 30)
+    assert len(oldest.live) == held - ITEMS
+    world.journal.compact_step(ITEMS, 1000)
+    assert held - ITEMS - 10 < len(oldest.live) < held - ITEMS
+    assert queue.count == 3 * ITEMS + 1
+
+
+def test_it_waits_for_a_disk_that_is_behind_or_fails() -> None:
+    hand = DiskByHand()
+    world = StoredWorld(
+        disk=hand, journal_file_size=1000, journal_compact_min_files=2, journal_compact_percentage=100
+    )
+    queue = world.queue("q")
+    for _ in range(10):
+        world.durable("q", b"x" * 1000)
+        world.turn()
+    for ref in pending(queue)[1:]:
+        queue.kill(ref)
+    world.durable("q", bytes(BEHIND))
+    world.turn()
+    world.pass_time(2000)
+    assert world.store.compaction.rewritten == 0 and world.writer.waiting_bytes > BEHIND
+    world.memory.fault = lambda operation, path: (
+        (_ for _ in ()).throw(broken(path)) if operation == "write" else None
+    )
+    hand.step()
+    world.pass_time(500)
+    assert world.store.compaction.rewritten == 0 and world.writer.failing is not None
+    world.memory.fault = lambda operation, path: None
+    for _ in range(50):
+        world.pass_time(int(PATIENCE * 1000))
+        hand.finish()
+    assert world.store.compaction.rewritten > 0 and world.writer.failing is None
+
+
+def test_no_timer_is_left() -> None:
+    world = churned(rounds=20, journal_compact_min_files=0)
+    world.store.compaction._min_files = 2
+    world.store.compaction.consider()
+    world.broker.stop()
+    assert [call for call in world.clock.getDelayedCalls() if call.getTime() > world.clock.seconds()] == []

@@ -1,0 +1,322 @@
+"""Random use of a broker with a store, and crashes at any moment: what comes back is what was there."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from stompring.broker.broker import Broker
+from stompring.broker.queue import Queue
+from stompring.broker.recurrence import Recurrence
+from stompring.broker.transaction import Transaction
+from stompring.settings.model import RingPolicy
+
+from ..broker.world import MULTICAST, Taker, join
+from ..property.profile import examples
+from .chronicle import Chronicle, Holding, at_time, snapshot
+from .disk import DiskByHand
+from .memory_files import MemoryFiles, broken, out_of_space
+from .stored_world import StoredWorld
+
+SETTINGS: dict[str, Any] = {
+    "#": {
+        "auto_delete_queues": False,
+        "auto_delete_addresses": False,
+        "dead_letter_address": "DLQ",
+        "expiry_address": "EXP",
+        "max_delivery_attempts": 3,
+    },
+    "slow": {"redelivery_delay": 500},
+}
+
+CHOICE = st.integers(min_value=0, max_value=1000)
+ADDRESSES = st.sampled_from(["q", "q", "ring", "t", "slow", "kept"])
+
+
+def enforced(held: dict[str, Holding]) -> dict[str, Holding]:
+    """What a start makes of it: what was in delivery is pending, and so a ring may have too much."""
+    if "ring" not in held:
+        return held
+    look, messages = held["ring"]
+    size = look[1]
+    pending = sorted(number for number, (_, _, due) in messages.items() if not due)
+    gone = pending[:-size]
+    return held | {"ring": (look, {n: each for n, each in messages.items() if n not in gone})}
+
+
+def without_moved(found: dict[str, Holding], chronicle: Chronicle) -> dict[str, Holding]:
+    """Without the copies that rings gave up just now: their numbers are new."""
+    known = {number for _, held in chronicle.entries for _, messages in held.values() for number in messages}
+    if "DLQ" not in found:
+        return found
+    look, messages = found["DLQ"]
+    return found | {"DLQ": (look, {n: each for n, each in messages.items() if n in known})}
+
+
+def conserved(broker: Broker) -> None:
+    """The counters of each queue say where every message has gone."""
+    for queue in broker.directory.queues.values():
+        gone = queue.messages_acknowledged + queue.messages_expired
+        gone += queue.messages_killed + queue.messages_replaced
+        if not queue.attributes.non_destructive:
+            assert queue.messages_added - gone == queue.message_count, queue.name
+
+
+class Crashes(RuleBasedStateMachine):
+    """Small segments, so that the journal rolls and is compacted all the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = MemoryFiles()
+        self.start(self.files)
+        self.chronicle = Chronicle(self.world)
+        self.chronicle.entries.insert(0, ((0, 0), {}))
+        self.make_queues()
+
+    def start(self, files: MemoryFiles, after: float = 0) -> None:
+        self.hand = DiskByHand()
+        self.world = StoredWorld(
+            files,
+            SETTINGS,
+            self.hand,
+            after=after,
+            journal_file_size=3000,
+            journal_compact_min_files=2,
+            journal_compact_percentage=60,
+        )
+        self.takers: list[Taker] = []
+        self.transactions: list[Transaction] = []
+        self.random = Random(0)
+
+    def make_queues(self) -> None:
+        """Those that are not there, because there were none, or the crash came before they were written."""
+        wanted: dict[str, dict[str, Any]] = {name: {} for name in ("q", "slow", "DLQ", "EXP")}
+        wanted["ring"] = {"ring_size": 2, "ring_policy": RingPolicy.DEAD_LETTER}
+        wanted["kept"] = {"non_destructive": True}
+        wanted["t1"] = wanted["t2"] = {"address": "t", "routing_type": MULTICAST}
+        wanted["t3"] = wanted["t1"] | {"durable": False}
+        wanted["t4"] = wanted["t1"] | {"filter": "n = 1"}
+        for name, attributes in wanted.items():
+            if name not in self.world.directory.queues:
+                self.world.queue(name, **attributes)
+        self.turn()
+
+    def pick(self, choice: int, things: list[Any]) -> Any:
+        return things[choice % len(things)] if things else None
+
+    # ---- what clients do
+
+    @rule(
+        address=ADDRESSES,
+        size=st.integers(0, 400),
+        durable=st.sampled_from([True, True, True, False]),
+        n=CHOICE,
+    )
+    def send(self, address: str, size: int, durable: bool, n: int) -> None:
+        headers = {"n": str(n % 3)}
+        expires = self.world.now + 625 if n % 7 == 0 else 0
+        priority = 4 if address == "ring" else n % 10
+        self.world.send(
+            address, b"x" * size, durable=durable, headers=headers, priority=priority, expires=expires
+        )
+
+    @rule(
+        address=ADDRESSES.filter(lambda name: name != "ring"),
+        delay=st.integers(1, 8),
+        repeat=st.integers(-1, 2),
+    )
+    def schedule(self, address: str, delay: int, repeat: int) -> None:
+        recurrence = None if repeat < 0 else Recurrence(period=500, repeat=repeat)
+        self.world.send(address, due=self.world.now + delay * 250, recurrence=recurrence, durable=True)
+
+    @rule(choice=CHOICE, credit=st.integers(1, 3), auto=st.booleans())
+    def subscribe(self, choice: int, credit: int, auto: bool) -> None:
+        queue = self.pick(choice, list(self.world.directory.queues.values()))
+        if len(self.takers) < 4 and queue is not None:
+            self.takers.append(join(queue, credit, auto=auto))
+
+    @rule(choice=CHOICE)
+    def acknowledge(self, choice: int) -> None:
+        taker = self.pick(choice, self.takers)
+        if taker is not None and taker.unsettled:
+            taker.ack(taker.unsettled[0])
+
+    @rule(choice=CHOICE)
+    def refuse(self, choice: int) -> None:
+        taker = self.pick(choice, self.takers)
+        if taker is not None and taker.unsettled:
+            taker.nack(taker.unsettled[0])
+
+    @rule(choice=CHOICE, failed=st.booleans())
+    def leave(self, choice: int, failed: bool) -> None:
+        taker = self.pick(choice, self.takers)
+        if taker is not None:
+            self.takers.remove(taker)
+            taker.close(failed=failed)
+
+    @rule(choice=CHOICE, sends=st.lists(ADDRESSES, max_size=3), credit=CHOICE)
+    def commit(self, choice: int, sends: list[str], credit: int) -> None:
+        """All in one: what is taken and what is sent."""
+        transaction = Transaction(self.world.broker)
+        taker = self.pick(choice, self.takers)
+        if taker is not None and taker.unsettled and not taker.queue.attributes.non_destructive:
+            transaction.acknowledge(taker.release(taker.unsettled[:2]))
+        for address in sends:
+            message = self.world.message(address, b"in a transaction", durable=True)
+            transaction.send(
+                0, lambda: self.world.address("q"), lambda m=message: self.world.broker.send(m), durable=True
+            )
+        transaction.commit()
+        if taker is not None:
+            taker.give_credit(0)
+
+    # ---- what administrators do
+
+    @rule(choice=CHOICE, size=st.integers(1, 4))
+    def resize(self, choice: int, size: int) -> None:
+        self.world.directory.update_queue(self.world.directory.queue("ring"), {"ring_size": size})
+
+    @rule(choice=CHOICE)
+    def purge_or_pause(self, choice: int) -> None:
+        queue: Queue = self.pick(choice, list(self.world.directory.queues.values()))
+        if choice % 5 == 0:
+            queue.purge()
+        elif queue.paused:
+            queue.resume()
+        else:
+            queue.pause()
+
+    @rule()
+    def remake(self) -> None:
+        """Delete a queue, or make it anew: under the same name it is another one."""
+        if "t2" in self.world.directory.queues:
+            self.takers = [taker for taker in self.takers if taker.queue.name != "t2"]
+            self.world.directory.delete_queue("t2", force=True)
+        else:
+            self.world.queue("t2", "t", MULTICAST)
+
+    # ---- time and disk
+
+    @rule()
+    def turn(self) -> None:
+        """The end of a turn of the reactor."""
+        self.world.turn()
+
+    @rule(steps=st.integers(1, 5))
+    def pass_time(self, steps: int) -> None:
+        self.world.turn()
+        self.world.pass_time(steps * 250)
+
+    @rule()
+    def write(self) -> None:
+        if self.hand.jobs:
+            self.hand.step()
+            assert self.world.writer.failing is None
+
+    @rule(broken_disk=st.booleans())
+    def fail_to_write(self, broken_disk: bool) -> None:
+        """One write or sync fails; the batch is tried again later."""
+        if not self.hand.jobs:
+            return
+        left = [self.random.randrange(3)]
+
+        def fault(operation: str, path: Any) -> None:
+            if operation in ("write", "sync", "open"):
+                left[0] -= 1
+                if left[0] < 0:
+                    raise broken(path) if broken_disk else out_of_space(path)
+
+        self.world.memory.fault = fault
+        self.hand.step()
+        self.world.memory.fault = lambda operation, path: None
+
+    @rule()
+    def promise(self) -> None:
+        self.chronicle.promise()
+
+    # ---- the end, and the beginning
+
+    @rule(in_the_middle=st.booleans())
+    def kill(self, in_the_middle: bool) -> None:
+        """The process dies, perhaps right after it has written something."""
+        if in_the_middle and self.hand.jobs:
+            self.hand.do()
+        self.begin_again(self.world.memory.kill(), torn=False)
+
+    @rule(seed=CHOICE, in_the_middle=st.booleans())
+    def crash(self, seed: int, in_the_middle: bool) -> None:
+        """The computer dies: anything may be missing that was not synced."""
+        if in_the_middle and self.hand.jobs:
+            files = self.world.memory
+            count = Random(seed).randrange(4)
+            operations = [count]
+
+            def fault(operation: str, path: Any) -> None:
+                operations[0] -= 1
+                if operations[0] < 0:
+                    raise broken(path)
+
+            files.fault = fault
+            self.hand.do()
+        self.begin_again(self.world.memory.crash(Random(seed)), torn=True)
+
+    @rule()
+    def stop(self) -> None:
+        """A clean stop: everything is there."""
+        self.world.journal.gather()
+        self.world.broker.stop()
+        assert self.world.writer.idle
+        self.chronicle.safe = len(self.chronicle.entries) - 1
+        self.begin_again(self.world.memory.kill(), torn=False)
+
+    def begin_again(self, files: MemoryFiles, *, torn: bool) -> None:
+        chronicle, clock = self.chronicle, self.world.clock.seconds()
+        self.start(files, after=clock - 1_700_000_000)
+        replay = self.world.store.recovery
+        assert replay is not None
+        newest = replay.replay.segments[-1] if replay.replay.segments else None
+        position = (0, 0) if newest is None else (newest.number, newest.good)
+        before, after = chronicle.between(max(position, chronicle.entries[0][0]))
+        now = self.world.broker.clock.now
+        before, after = enforced(at_time(before, now)), enforced(at_time(after, now))
+        self.compare(before, after, without_moved(snapshot(self.world.broker, now), chronicle))
+        for text in replay.damaged:
+            assert torn, text
+        conserved(self.world.broker)
+        self.chronicle = Chronicle(self.world)
+        self.make_queues()
+
+    @staticmethod
+    def compare(before: dict[str, Holding], after: dict[str, Holding], found: dict[str, Holding]) -> None:
+        """Where the journal was cut off within a turn each thing is as it was before that turn or after it."""
+        if before == after:
+            assert found == before
+            return
+        for name in before.keys() | after.keys() | found.keys():
+            nothing: Holding = (None, {})
+            old, new = before.get(name, nothing), after.get(name, nothing)
+            look, messages = found.get(name, nothing)
+            assert look in (old[0], new[0])
+            for number in old[1].keys() | new[1].keys() | messages.keys():
+                seen = messages.get(number)
+                possible = (old[1].get(number), new[1].get(number))
+                assert seen in possible or (seen is not None and None not in possible), (
+                    name,
+                    number,
+                    seen,
+                    possible,
+                )
+
+    @invariant()
+    def counters_agree(self) -> None:
+        conserved(self.world.broker)
+
+    def teardown(self) -> None:
+        self.begin_again(self.world.memory.kill(), torn=False)
+
+
+TestCrashes = Crashes.TestCase
+TestCrashes.settings = examples(60, steps=60)

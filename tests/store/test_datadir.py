@@ -1,0 +1,83 @@
+"""Whose a data directory is, and which version wrote it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stompring.errors import StoreError
+from stompring.store.datadir import DataLock
+
+HOLDER = """
+import sys
+from pathlib import Path
+from stompring.store.datadir import DataLock
+lock = DataLock(Path(sys.argv[1]))
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_is_made_and_taken(tmp_path: Path) -> None:
+    root = tmp_path / "some" / "data"
+    lock = DataLock(root)
+    assert (root / "broker.lock").read_text() == f"{os.getpid()}\n"
+    assert (root / "schema-version").read_text() == "1\n"
+    lock.release()
+    lock.release()
+    DataLock(root).release()
+
+
+def test_another_process_has_it(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert holder.stdin is not None and holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == b"taken\n"
+        with pytest.raises(StoreError, match=f"in use by process {holder.pid}"):
+            DataLock(tmp_path)
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdin.close()
+        holder.stdout.close()
+    DataLock(tmp_path).release()  # one that died has let go of it
+
+
+def test_two_in_one_process(tmp_path: Path) -> None:
+    lock = DataLock(tmp_path)
+    with pytest.raises(StoreError, match=f"in use by process {os.getpid()}"):
+        DataLock(tmp_path)
+    (tmp_path / "broker.lock").write_text("rubbish")
+    with pytest.raises(StoreError, match="in use by another process"):
+        DataLock(tmp_path)
+    lock.release()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("2\n", "a newer version of stompring"), ("", "no version"), ("0", "no version"), ("one", "no version")],
+)
+def test_versions_that_are_not_known(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "schema-version").write_text(text)
+    with pytest.raises(StoreError, match=words) as caught:
+        DataLock(tmp_path)
+    assert "schema-version" in str(caught.value)
+    (tmp_path / "schema-version").write_text("1\n")
+    DataLock(tmp_path).release()  # the lock was not kept
+
+
+def test_a_place_where_no_directory_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"file.*cannot be used"):
+        DataLock(tmp_path / "file")
+    with pytest.raises(StoreError, match="cannot be used"):
+        DataLock(tmp_path / "file" / "data")

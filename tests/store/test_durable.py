@@ -1,0 +1,159 @@
+"""The store as the broker knows it: what waits for the disk, and what the settings say about that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stompring.store.durable import Durable
+from stompring.store.files import Files
+
+from ..broker.world import bodies
+from .disk import DiskByHand
+from .memory_files import out_of_space
+from .stored_world import StoredWorld
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("waits", [True, False])
+def test_who_waits_for_the_disk(transactional: bool, waits: bool) -> None:
+    """journal-sync-transactional and -non-transactional."""
+    hand = DiskByHand()
+    world = StoredWorld(
+        disk=hand,
+        journal_sync_transactional=waits if transactional else not waits,
+        journal_sync_non_transactional=not waits if transactional else waits,
+    )
+    world.queue("q")
+    hand.finish()
+    heard: list[int] = []
+    world.durable("q")
+    world.store.when_synced(lambda: heard.append(1), transactional)
+    assert heard == ([] if waits else [1])
+    world.turn()
+    hand.finish()
+    assert heard == [1]
+    assert len(world.memory.crash_free(world.journal.segments[0].path)) > 500, "it is safe in any case"
+
+
+def test_without_any_sync_it_is_written_all_the_same() -> None:
+    world = StoredWorld(journal_sync_transactional=False, journal_sync_non_transactional=False)
+    world.queue("q")
+    world.durable("q", b"kept")
+    world.turn()
+    path = world.journal.segments[0].path
+    assert world.memory.crash_free(path) == b""
+    assert bodies(world.again().directory.queue("q")) == [b"kept"]
+    world.broker.stop()
+    assert world.memory.crash_free(path) == world.memory.data[path], "a clean stop syncs"
+
+
+def test_even_then_nothing_is_deleted_before_what_replaces_it_is_safe() -> None:
+    world = StoredWorld(
+        journal_sync_transactional=False,
+        journal_sync_non_transactional=False,
+        journal_file_size=1000,
+        journal_compact_min_files=2,
+        journal_compact_percentage=100,
+    )
+    world.queue("q")
+    for number in range(20):
+        world.durable("q", b"%d" % number)
+        world.pass_time(100)
+    assert world.store.compaction.segments > 0
+    for segment in world.journal.segments[:-1]:
+        assert world.memory.crash_free(segment.path) == world.memory.data[segment.path]
+
+
+def test_the_buffer_timeout_lets_batches_grow() -> None:
+    hand = DiskByHand()
+    world = StoredWorld(disk=hand, journal_buffer_timeout=250_000_000)
+    world.queue("q")
+    world.pass_time(250)
+    hand.finish()
+    for _ in range(3):
+        world.durable("q")
+    world.pass_time(125)
+    assert not hand.jobs
+    world.pass_time(125)
+    assert len(hand.jobs) == 1
+    hand.step()
+    assert len(world.again().directory.queue("q").pending.levels[4] or ()) == 3
+
+
+def test_a_receipt_waits_for_its_own_batch() -> None:
+    hand = DiskByHand()
+    world = StoredWorld(disk=hand)
+    world.queue("q")
+    world.turn()
+    assert world.synced() == []
+    first = world.synced()
+    world.durable("q")
+    second = world.synced()
+    world.turn()
+    hand.step()
+    assert (first, second) == ([True], [])
+    hand.step()
+    assert second == [True]
+    assert world.synced() == [True], "nothing is under way"
+
+
+def test_what_was_taken_back_within_the_turn_needs_no_disk() -> None:
+    hand = DiskByHand()
+    world = StoredWorld(disk=hand)
+    queue = world.queue("q")
+    world.turn()
+    hand.finish()
+    world.durable("q")
+    heard = world.synced()
+    queue.purge()
+    world.turn()
+    assert heard == [True] and not hand.jobs
+
+
+def test_a_full_disk_and_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
+    world = StoredWorld()
+    world.queue("q")
+    world.turn()
+
+    def full(operation: str, path: Path) -> None:
+        if operation == "write":
+            raise out_of_space(path)
+
+    world.memory.fault = full
+    world.durable("q", b"kept")
+    heard = world.synced()
+    world.turn()
+    assert heard == [] and world.store.room.full
+    assert world.store.failing is not None and "No space left on device" in world.store.failing
+    assert bodies(world.directory.queue("q")) == [b"kept"], "it is served all the same"
+    world.memory.fault = lambda operation, path: None
+    world.pass_time(1000)
+    assert heard == [True] and world.store.failing is None and not world.store.room.full
+    assert bodies(world.again().directory.queue("q")) == [b"kept"]
+
+
+def test_close_writes_everything() -> None:
+    hand = DiskByHand()
+    world = StoredWorld(disk=hand)
+    world.queue("q")
+    world.durable("q", b"kept")
+    world.broker.stop()
+    assert world.writer.idle and bodies(world.again().directory.queue("q")) == [b"kept"]
+
+
+def test_a_real_disk(tmp_path: Path) -> None:
+    world = StoredWorld(Files(), directory=tmp_path / "journal", journal_file_size=5000)
+    world.queue("q")
+    for number in range(50):
+        world.durable("q", b"%d" % number)
+        world.turn()
+    world.broker.stop()
+    again = StoredWorld(Files(), directory=tmp_path / "journal", journal_file_size=5000)
+    assert isinstance(again.store, Durable)
+    assert bodies(again.directory.queue("q")) == [b"%d" % number for number in range(50)]
+    again.directory.queue("q").purge()
+    again.turn()
+    again.broker.stop()
+    assert len(list((tmp_path / "journal").iterdir())) < 10

@@ -1,0 +1,579 @@
+"""Pages after a restart: what is left in them, numbers, transactions, and files that are damaged or missing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from stompring.broker.queue import Queue
+from stompring.broker.reference import PENDING, SCHEDULED
+from stompring.broker.storage import Reason
+from stompring.errors import StoreError
+from stompring.store.ended import Ended
+from stompring.store.record import QUEUE, Kind
+from stompring.store.segment import Walk, find_footer
+
+from .memory_files import MemoryFiles, broken
+from .paged_store import PAGING, SETTINGS, PagedStore
+
+WIDE = {"#": {"page_size_bytes": 1 << 20, "auto_delete_queues": False, "auto_delete_addresses": False}}
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%d" % at for at in range(count)]
+
+
+def filled(
+    count: int = 20, settings: Any = SETTINGS, names: tuple[str, ...] = ("q",)
+) -> tuple[PagedStore, list[Queue]]:
+    world = PagedStore(settings=settings)
+    queues = world.queues(*names)
+    for at in range(count):
+        world.page(queues, b"%d " % at + bytes(98))
+    world.turn()
+    return world, queues
+
+
+def page_paths(files: MemoryFiles) -> list[Path]:
+    return sorted(path for path in files.contents if path.suffix == ".page")
+
+
+# ---- whole pages
+
+
+def test_everything_is_there_again() -> None:
+    """PD-1."""
+    world, _ = filled()
+    count, size = world.pages.count, sum(page.end for page in world.pages.in_order())
+    again = world.again()
+    (q,) = again.queues("q")
+    assert again.paging.recovered == [again.pages]
+    assert again.pages.count == count
+    assert sum(page.end for page in again.pages.in_order()) == size
+    assert again.cursor(q).levels == [0, 0, 0, 0, 20, 0, 0, 0, 0, 0]
+    assert again.drain(q) == numbered(20)
+    again.turn()
+    assert again.page_files() == ["address.txt"]
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_the_last_page_is_kept_and_a_new_one_begun(stop: bool) -> None:
+    """PD-4."""
+    world, (q,) = filled(5, WIDE)
+    (page,) = world.pages.in_order()
+    if stop:
+        world.stop()
+    again = world.again()
+    (q,) = again.queues("q")
+    assert find_footer(again.memory.data[page.path]) is not None
+    new, index = again.page([q], b"5 ")
+    assert (new.number, index) == (page.number + 1, 0)
+    assert again.drain(q) == numbered(6)
+
+
+def test_numbers_are_never_used_again() -> None:
+    world, (q,) = filled()
+    (passing,) = world.queues("passing", durable=False)
+    world.page([passing])
+    last = world.pages.in_order()[-1].number
+    greatest = world.broker.next_message_number()
+    number = passing.number
+    world.turn()
+    again = world.again()
+    (q,) = again.queues("q")
+    assert again.broker.next_message_number() >= greatest
+    assert again.queues("new")[0].number > number
+    again.drain(q)
+    again.paging.close(again.pages)
+    again.address("a").pages = None
+    again.turn()
+    third = again.again()
+    page, _ = third.page(third.queues("q"))
+    assert page.number > last
+
+
+def test_what_was_settled_stays_settled() -> None:
+    world, (q, r) = filled(names=("q", "r"))
+    positions = [(page, index) for page in world.pages.in_order() for index in range(page.count)]
+    for place in (0, 1, 2, 5, 19):
+        world.cursor(q).settle_waiting(*positions[place], Reason.ACKNOWLEDGED)
+    world.turn()
+    again = world.again()
+    q, r = again.queues("q", "r")
+    assert again.drain(q) == [body for body in numbered(20) if int(body) not in (0, 1, 2, 5, 19)]
+    assert again.drain(r) == numbered(20)
+
+
+def test_counts_and_due_times_come_back() -> None:
+    world, (q,) = filled(4, WIDE)
+    page = world.pages.in_order()[0]
+    later = world.now + 5000
+    for index, (state, due) in enumerate([(PENDING, 0), (SCHEDULED, later)]):
+        ref = world.load(q, page, index)
+        ref.deliveries, ref.attempts, ref.state, ref.due = 3 + index, 2, state, due
+        world.cursor(q).returned(ref)
+    world.page([q], due=later + 1)
+    world.turn()
+    for _ in range(2):
+        world = world.again()
+        (q,) = world.queues("q")
+        (page,) = world.pages.in_order()
+        cursor = world.cursor(q)
+        assert [cursor.counts(page, index) for index in range(3)] == [(3, 2), (4, 2), (0, 0)]
+        assert cursor.waiting_of(page) == [0, 2, 3]
+        assert cursor.timed_of(page) == [1, 4]
+        block = world.read(page, 1)
+        assert block is not None
+        assert [cursor.due(block, index) for index in (1, 4)] == [later, later + 1]
+        assert page.soonest_due == later
+
+
+def test_a_message_that_fell_due_and_came_back_is_not_timed_again() -> None:
+    world, (q,) = filled(1, WIDE)
+    page, index = world.page([q], due=world.now + 1000)
+    ref = world.load(q, page, index)
+    ref.deliveries, ref.state = 1, PENDING
+    world.cursor(q).returned(ref)
+    world.turn()
+    again = world.again()
+    (q,) = again.queues("q")
+    assert again.cursor(q).waiting_of(again.pages.in_order()[0]) == [0, 1]
+
+
+def test_what_is_not_durable_ends_with_the_broker() -> None:
+    world, (q,) = filled(3, WIDE)
+    (passing,) = world.queues("passing", durable=False)
+    world.page([q], b"x", durable=False)
+    world.page([q, passing], b"3 ")
+    world.turn()
+    again = world.again()
+    (q,) = again.queues("q")
+    assert again.drain(q) == numbered(4)
+    assert [queue.name for queue in again.pages.cursors] == ["q"]
+
+
+def test_a_page_without_anything_durable_goes() -> None:
+    world = PagedStore()
+    world.fill(world.queues("q")[0], 20, durable=False)
+    world.stop()
+    again = world.again()
+    assert again.all_pages() == []
+    assert again.page_files() == []
+
+
+def test_pages_of_a_deleted_queue_go() -> None:
+    world, (q,) = filled()
+    world.pages.forget(q)
+    world.directory.delete_queue("q")
+    crashed_before = world.again()
+    assert len(crashed_before.drain(crashed_before.queues("q")[0])) == 20
+    world.turn()
+    assert world.again().page_files() == []
+
+
+def test_compaction_keeps_what_was_settled() -> None:
+    world = PagedStore(journal_file_size=1024)
+    (q,) = world.queues("q")
+    positions = world.fill(q, 40)
+    for place in range(0, 40, 3):
+        world.cursor(q).settle_waiting(*positions[place], Reason.ACKNOWLEDGED)
+        world.turn()
+    for _ in range(200):
+        if world.journal.segments[0].number > 20:
+            break
+        world.journal.compact_step(2, 1000)
+        world.turn()
+    else:
+        raise AssertionError("the journal does not go on")
+    again = world.again()
+    assert again.drain(again.queues("q")[0]) == [b"%d" % at for at in range(40) if at % 3]
+
+
+# ---- transactions
+
+
+def test_a_transaction_counts_when_it_is_in_the_journal() -> None:
+    world, (q,) = filled(2, WIDE)
+    world.store.begin()
+    world.page([q], b"2 ")
+    world.store.commit()
+    world.turn()
+    again = world.again()
+    assert again.drain(again.queues("q")[0]) == numbered(3)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_transaction_that_did_not_get_to_the_journal_never_was(sealed: bool) -> None:
+    world, (q,) = filled(2, WIDE)
+    files = world.memory
+
+    def fault(operation: str, path: Path) -> None:
+        if operation == "write" and path.suffix == ".journal":
+            raise broken(path)
+
+    files.fault = fault
+    world.store.begin()
+    world.page([q], b"2 ")
+    world.page([q], b"3 ")
+    world.store.commit()
+    if sealed:
+        world.pages.roll()
+    world.turn()
+    assert b"3 \0\n" in b"".join(files.data.values())
+    for _ in range(3):
+        world = world.again(files.kill())
+        (q,) = world.queues("q")
+        assert world.cursor(q).remaining == 2
+        world.store.begin()
+        page, index = world.page([q])  # later transactions make no difference
+        world.store.commit()
+        world.turn()
+        world.cursor(q).settle_waiting(page, index, Reason.KILLED)
+        world.turn()
+        files = world.memory
+    assert world.drain(q) == numbered(2)
+
+
+# ---- damage
+
+
+def damaged(
+    change: Callable[[MemoryFiles, list[Path]], None], count: int = 20
+) -> tuple[PagedStore, Queue, list[str]]:
+    """A broker that was started after a change to the files; what it has said."""
+    world, _ = filled(count)
+    files = world.memory.kill()
+    change(files, page_paths(files))
+    heard: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("stompring.store")
+    log.addHandler(handler)
+    try:
+        again = world.again(files)
+    finally:
+        log.removeHandler(handler)
+    return again, again.queues("q")[0], heard
+
+
+def with_content(place: int, data: bytes) -> Callable[[MemoryFiles, list[Path]], None]:
+    def change(files: MemoryFiles, paths: list[Path]) -> None:
+        files.contents[paths[place]].data[:] = data
+
+    return change
+
+
+@pytest.mark.parametrize("place", [0, 2, -1])
+@pytest.mark.parametrize("data", [b"", b"0123456789", bytes(5000), Random(1).randbytes(5000)], ids=len)
+def test_a_page_of_garbage_is_set_aside(place: int, data: bytes) -> None:
+    """PD-2."""
+    world, q, heard = damaged(with_content(place, data))
+    drained = world.drain(q)
+    numbers = [int(body) for body in drained]
+    assert numbers == sorted(numbers)
+    assert 20 - 4 <= len(numbers) < 20
+    if place == -1 and not data:  # it was only begun, as far as one can tell
+        assert [text for text in heard if "only begun" in text]
+        return
+    path = next(path for path in world.memory.contents if path.name.startswith(page_name(place)))
+    assert path.name.endswith(".page.invalidPage")
+    assert sum(path.name in text or path.name[:14] in text for text in heard) == 1
+    assert world.paging.damaged_pages == 1
+    world.turn()
+    assert world.pages.empty
+    assert [name for name in world.page_files() if name.endswith(".page")] == []
+
+
+def page_name(place: int) -> str:
+    world, _ = filled()
+    return page_paths(world.memory)[place].name
+
+
+def test_a_page_of_garbage_is_set_aside_even_if_something_of_that_name_is_there() -> None:
+    def change(files: MemoryFiles, paths: list[Path]) -> None:
+        files.contents[paths[1].with_name(paths[1].name + ".invalidPage")] = files.contents[paths[0]]
+        files.contents[paths[1]].data[:] = b"0123456789"
+
+    world, _, _ = damaged(change)
+    assert [name for name in world.page_files() if "invalid" in name] == [
+        "000000002.page.invalidPage",
+        "000000002.page.invalidPage.2",
+    ]
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_damage_to_one_message_loses_that_one(sealed: bool) -> None:
+    """PD-3: more than asked for there, as messages behind it are not lost."""
+    world, (q,) = filled(10, WIDE)
+    (page,) = world.pages.in_order()
+    assert page.starts is not None
+    at = page.starts[4] + 100
+    world.cursor(q).settle_waiting(page, 7, Reason.ACKNOWLEDGED)
+    world.turn()
+    if sealed:
+        world.pages.roll()
+        world.turn()
+    files = world.memory.kill()
+    files.contents[page.path].data[at] ^= 1
+    for _ in range(2):
+        world = world.again(files)
+        (q,) = world.queues("q")
+        files = world.memory.kill()
+    assert world.drain(q) == [b"%d" % each for each in (0, 1, 2, 3, 5, 6, 8, 9)]
+    world.pages.roll()
+    world.turn()
+    assert world.page_files() == [page.path.name + ".invalidPage", "address.txt"]
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_behind_a_gap_of_unknown_length_nothing_is_mistaken(settled: bool) -> None:
+    world, (q,) = filled(10, WIDE)
+    (page,) = world.pages.in_order()
+    assert page.starts is not None
+    if settled:
+        world.cursor(q).settle_waiting(page, 7, Reason.ACKNOWLEDGED)
+    world.turn()
+    files = world.memory.kill()
+    files.contents[page.path].data[page.starts[3] : page.starts[5] + 90] = bytes(
+        page.starts[5] + 90 - page.starts[3]
+    )
+    again = world.again(files)
+    (q,) = again.queues("q")
+    expected = (0, 1, 2) if settled else (0, 1, 2, 6, 7, 8, 9)
+    assert again.drain(q) == [b"%d" % each for each in expected]
+    assert again.paging.damaged_pages == 1
+
+
+def test_the_journal_knows_more_than_is_there() -> None:
+    world, (q,) = filled(10, WIDE)
+    (page,) = world.pages.in_order()
+    assert page.starts is not None
+    world.cursor(q).settle_waiting(page, 9, Reason.ACKNOWLEDGED)
+    world.turn()
+    files = world.memory.kill()
+    del files.contents[page.path].data[page.starts[6] :]
+    again = world.again(files)
+    assert again.paging.damaged_pages == 1
+    assert again.drain(again.queues("q")[0]) == numbered(6)
+
+
+def test_a_queue_that_the_journal_has_lost_is_made_anew() -> None:
+    """Only its pages know it; what is not durable stays gone."""
+    world, (q,) = filled(5, WIDE)
+    (passing,) = world.queues("passing", durable=False)
+    world.page([q, passing], b"5 ")
+    world.cursor(q).settle_waiting(world.pages.in_order()[0], 0, Reason.ACKNOWLEDGED)
+    world.turn()
+    files = world.memory.kill()
+    content = next(files.contents[path] for path in files.contents if path.suffix == ".journal")
+    for begin, _ in list(Walk(bytes(content.data))):
+        if content.data[begin] == Kind.BINDING and content.data[begin + 1] == QUEUE:
+            content.data[begin + 3] ^= 1
+    again = world.again(files)
+    assert list(again.directory.queues) == ["q"]
+    queue = again.directory.queues["q"]
+    assert (queue.number, queue.durable, queue.address.name) == (q.number, True, "a")
+    assert again.drain(queue) in (numbered(6), numbered(6)[1:])  # what it had settled may be lost too
+
+
+def test_a_missing_page_loses_its_own_messages_only() -> None:
+    """PD-5."""
+
+    def change(files: MemoryFiles, paths: list[Path]) -> None:
+        del files.contents[paths[0]]
+
+    world, q, _ = damaged(change)
+    bodies = world.drain(q)
+    assert bodies == numbered(20)[-len(bodies) :]
+    assert 15 < len(bodies) < 20
+
+
+def test_all_pages_are_missing() -> None:
+    """PD-5."""
+    world, (q,) = filled()
+    world.cursor(q).settle_waiting(world.pages.in_order()[0], 0, Reason.KILLED)
+    world.turn()
+    files = world.memory.kill()
+    for path in [path for path in files.contents if path.is_relative_to(PAGING)]:
+        del files.contents[path]
+    again = world.again(files)
+    (q,) = again.queues("q")
+    assert again.all_pages() == []
+    again.fill(q, 20)
+    again.turn()
+    third = again.again()
+    assert third.drain(third.queues("q")[0]) == numbered(20)
+
+
+@pytest.mark.parametrize("name", [b"", b"\n", None])
+def test_a_directory_without_a_name_is_known_by_its_pages(name: bytes | None) -> None:
+    """PG-4: an empty address.txt does not prevent the start."""
+    world, (q,) = filled()
+    files = world.memory.kill()
+    path = world.pages.directory / "address.txt"
+    if name is None:
+        del files.contents[path]
+    else:
+        files.contents[path].data[:] = name
+    again = world.again(files)
+    assert again.drain(again.queues("q")[0]) == numbered(20)
+
+
+def test_a_directory_without_pages_goes() -> None:
+    world, (q,) = filled()
+    world.drain(q)
+    world.paging.purge = False
+    world.paging.close(world.pages)
+    world.address("a").pages = None
+    world.turn()
+    assert world.page_files() == ["address.txt"]
+    again = world.again()
+    assert again.page_files() == []
+
+
+def test_an_address_that_was_deleted_is_made_for_the_queues_that_need_it() -> None:
+    world = PagedStore(settings=SETTINGS)
+    wild = world.queue("wild", "a.#")
+    pages = world.paging.open(world.address("a.b"))
+    for at in range(5):
+        pages.append(world.message("a.b", b"%d " % at, durable=True), [wild])
+    world.directory.delete_address("a.b")
+    world.turn()
+    again = world.again()
+    (pages,) = again.all_pages()
+    assert pages.address.name == "a.b"
+    (cursor,) = pages.cursors.values()
+    assert (cursor.queue.name, cursor.remaining) == ("wild", 5)
+
+
+def test_the_paging_directory_cannot_be_used() -> None:
+    """PD-6."""
+    world = PagedStore(recover=False)
+
+    def fault(operation: str, path: Path) -> None:
+        if operation == "make_directory" and path == PAGING:
+            raise broken(path)
+
+    world.memory.fault = fault
+    with pytest.raises(StoreError, match="/data/paging"):
+        world.recover()
+
+
+def test_without_a_journal_everything_in_pages_is_there() -> None:
+    """Nobody knows any more what was settled."""
+    world, (q, _) = filled(names=("q", "r"))
+    world.store.begin()
+    world.page([q], b"20 ")
+    world.store.commit()
+    world.drain(q)
+    world.turn()
+    files = world.memory.kill()
+    for path in [path for path in files.contents if path.suffix == ".journal"]:
+        del files.contents[path]
+    again = world.again(files)
+    assert sorted(again.directory.queues) == ["q", "r"]
+    queues = again.directory.queues
+    assert again.drain(queues["r"]) == numbered(20)
+    assert again.drain(queues["q"]) == numbered(21)
+
+
+def test_a_deleted_queue_stays_deleted() -> None:
+    """Also when the journal has long forgotten it, and another queue keeps its pages."""
+    world = PagedStore(journal_file_size=1024)
+    q, r = world.queues("q", "r")
+    positions = [world.page([q, r], b"%d " % at + bytes(98)) for at in range(10)]
+    world.turn()
+    world.cursor(q).settle_waiting(*positions[3], Reason.ACKNOWLEDGED)
+    world.pages.forget(q)
+    world.directory.delete_queue("q")
+    for _ in range(2):
+        world.turn()
+        for _ in range(100):
+            if len(world.journal.segments) == 1:
+                break
+            world.journal.compact_step(100, 1 << 20)
+            world.turn()
+        files = world.memory.kill()
+        world = world.again(files)
+        assert list(world.directory.queues) == ["r"]
+        assert world.cursor(world.queues("r")[0]).remaining == 10
+        world.queues(*(f"more{each}" for each in range(20)))
+        for each in range(20):
+            world.directory.delete_queue(f"more{each}")
+    (r,) = world.queues("r")
+    assert world.drain(r) == numbered(10)
+    world.turn()
+    assert not [
+        kept for segment in world.journal.segments for kept in segment.live if isinstance(kept, Ended)
+    ]
+
+
+def test_two_directories_of_one_address() -> None:
+    world, (q,) = filled()
+    files = world.memory.kill()
+    for path in page_paths(files)[1::2]:
+        files.contents[path.parent.with_name(path.parent.name + "-2") / path.name] = files.contents.pop(path)
+    files.contents[path.parent.with_name(path.parent.name + "-2") / "address.txt"] = files.contents[
+        path.parent / "address.txt"
+    ]
+    again = world.again(files)
+    assert len(again.all_pages()) == 1
+    assert again.drain(again.queues("q")[0]) == numbered(20)
+    again.paging.close(again.pages)
+    again.address("a").pages = None
+    again.turn()
+    assert again.page_files() == []
+
+
+# ---- every place of a small file
+
+
+def small(sealed: bool) -> tuple[PagedStore, Path, list[int]]:
+    """A page with three messages, where they begin, and where the last one ends."""
+    world = PagedStore(settings=WIDE)
+    queues = world.queues("q")
+    for at in range(3):
+        page, _ = world.page(queues, b"%d " % at)
+    assert page.starts is not None
+    starts = [*page.starts, page.end]
+    if sealed:
+        world.pages.roll()
+    world.turn()
+    return world, page.path, starts
+
+
+def drained_and_gone(world: PagedStore, files: MemoryFiles) -> list[bytes]:
+    """What can be read after a start; nothing of it comes back after another."""
+    again = world.again(files)
+    bodies = again.drain(again.queues("q")[0])
+    assert again.cursor(again.queues("q")[0]).remaining == 0
+    again.turn()
+    third = again.again()
+    assert third.all_pages() == []
+    return bodies
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_cut_off_anywhere(sealed: bool) -> None:
+    world, path, starts = small(sealed)
+    for size in range(len(world.memory.data[path])):
+        files = world.memory.kill()
+        del files.contents[path].data[size:]
+        there = sum(end <= size for end in starts[1:])
+        assert drained_and_gone(world, files) == numbered(there), size
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_changed_anywhere(sealed: bool) -> None:
+    world, path, starts = small(sealed)
+    for at in range(len(world.memory.data[path])):
+        files = world.memory.kill()
+        files.contents[path].data[at] ^= 1 << (at * 5 % 8)
+        lost = next((place for place in range(3) if starts[place] <= at < starts[place + 1]), None)
+        left = [b"%d" % each for each in range(3) if each != lost]
+        assert drained_and_gone(world, files) == left, at

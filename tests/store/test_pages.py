@@ -1,0 +1,279 @@
+"""The pages of one address: what is written, when a new file begins, and when files go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from twisted.trial.unittest import TestCase
+
+from stompring.broker.storage import Reason
+from stompring.store.page_names import page_path
+from stompring.store.page_scan import Scan
+from stompring.store.segment import HEADER, PAGE, Header, find_footer
+
+from .disk import DiskByHand
+from .memory_files import out_of_space
+from .paged_store import PAGING, PagedStore
+
+
+class WritingTest(TestCase):
+    def setUp(self) -> None:
+        self.world = PagedStore()
+        self.q, self.r = self.world.queues("q", "r")
+
+    def data(self, number: int) -> bytes:
+        self.world.turn()
+        return self.world.memory.data[page_path(self.world.pages.directory, number)]
+
+    def test_a_message_is_written_once_for_all_queues(self) -> None:
+        page, index = self.world.page([self.q, self.r], b"only once")
+        self.assertEqual(self.data(page.number).count(b"only once"), 1)
+        self.assertEqual(self.world.cursor(self.q).first(4), (page, index))
+        self.assertEqual(self.world.cursor(self.r).first(4), (page, index))
+        scan = Scan(self.data(page.number))
+        ids = self.q.number.to_bytes(4, "little") + self.r.number.to_bytes(4, "little")
+        self.assertEqual(scan.contents.memberships, [(0, ids)])
+
+    def test_a_page_can_be_read_alone(self) -> None:
+        page, _ = self.world.page([self.q], b"x")
+        self.world.page([self.q, self.r], b"y")
+        data = self.data(page.number)
+        header = Header.read(data)
+        self.assertEqual((header.kind, header.next_number, header.fault), (PAGE, page.first_number, None))
+        scan = Scan(data)
+        self.assertEqual((scan.name, scan.address), ("a", self.world.address("a").number))
+        for queue in (self.q, self.r):
+            self.assertEqual(data.count(queue.number.to_bytes(4, "little") + queue.name.encode()), 1)
+        self.assertGreater(scan.contents.starts[0], HEADER.size)
+
+    def test_the_name_of_the_address_stands_in_its_directory(self) -> None:
+        self.world.page([self.q])
+        self.world.turn()
+        self.assertEqual(self.world.memory.data[self.world.pages.directory / "address.txt"], b"a")
+        self.assertEqual(self.world.pages.directory.parent, PAGING)
+
+    def test_a_new_file_begins_before_one_is_too_long(self) -> None:
+        self.world.fill(self.q, 50)
+        pages = self.world.pages
+        self.assertGreater(pages.count, 5)
+        numbers = [page.number for page in pages.in_order()]
+        self.assertEqual(numbers, list(range(numbers[0], numbers[0] + len(numbers))))
+        for page in pages.in_order():
+            self.assertLessEqual(page.end, 1024)
+        for page in list(pages.in_order())[:-1]:
+            self.assertGreater(page.end, 1024 - 400)
+
+    def test_a_message_longer_than_a_page_has_one_of_its_own(self) -> None:
+        positions = [self.world.page([self.q], bytes(size)) for size in (1, 5000, 1)]
+        self.assertEqual([page.count for page, _ in positions], [1, 1, 1])
+
+    def test_a_new_page_size_is_in_force_at_once(self) -> None:
+        self.world.fill(self.q, 10)
+        before = self.world.pages.count
+        address = self.world.address("a")
+        address.apply(replace(address.settings, page_size_bytes=1 << 20))
+        self.world.fill(self.q, 100)
+        self.assertLessEqual(self.world.pages.count, before + 1)
+
+    def test_a_complete_page_is_sealed(self) -> None:
+        self.world.fill(self.q, 3)
+        page = self.world.pages.in_order()[-1]
+        self.world.pages.roll()
+        data = self.data(page.number)
+        footer = find_footer(data)
+        assert footer is not None
+        self.assertEqual(len(footer.starts), page.count)
+        self.assertTrue(page.sealed)
+        self.assertIsNone(page.contents)
+        self.world.fill(self.q, 1)
+        self.assertIsNot(self.world.pages.in_order()[-1], page)
+
+    def test_a_clean_stop_seals_the_last_page(self) -> None:
+        page, _ = self.world.fill(self.q, 3)[0]
+        self.world.stop()
+        self.assertIsNotNone(find_footer(self.world.memory.data[page.path]))
+        self.assertEqual(self.world.memory.open_files, 1)  # the journal's
+
+    def test_numbers_go_on_over_all_addresses(self) -> None:
+        self.world.fill(self.q, 10)
+        other = self.world.paging.open(self.world.address("b"))
+        queue = self.world.queue("b")
+        page, _ = other.append(self.world.message("b"), [queue])
+        self.assertGreater(page.number, max(page.number for page in self.world.pages.in_order()))
+        self.assertNotEqual(other.directory, self.world.pages.directory)
+
+    def test_what_is_durable_is_safe_when_the_receipt_goes(self) -> None:
+        for durable, expected in ((False, 0), (True, 1)):
+            self.world.turn()
+            self.world.memory.operations.clear()
+            self.world.page([self.q], durable=durable)
+            heard: list[bool] = []
+            self.world.store.when_synced(lambda heard=heard: heard.append(True))
+            self.assertEqual(len(heard), 1 - expected)
+            self.world.turn()
+            self.assertEqual(heard, [True])
+            name = self.world.pages.in_order()[-1].path.name
+            self.assertEqual(self.world.memory.operations.count(("sync", name)), expected)
+
+    def test_a_queue_that_is_not_durable_needs_no_sync(self) -> None:
+        (passing,) = self.world.queues("passing", durable=False)
+        self.world.page([passing])
+        self.world.turn()
+        name = self.world.pages.in_order()[-1].path.name
+        self.assertNotIn(("sync", name), self.world.memory.operations)
+
+
+class DeletingTest(TestCase):
+    def setUp(self) -> None:
+        self.world = PagedStore()
+        self.q, self.r = self.world.queues("q", "r")
+
+    def files(self) -> list[int]:
+        self.world.turn()
+        return [int(name[:9]) for name in self.world.page_files() if name.endswith(".page")]
+
+    def test_a_page_goes_from_the_middle(self) -> None:
+        positions = self.world.fill(self.q, 20)
+        self.world.turn()
+        middle = self.world.pages.in_order()[2]
+        size = self.world.pages.bytes
+        for page, index in positions:
+            if page is middle:
+                self.world.cursor(self.q).settle_waiting(page, index, Reason.ACKNOWLEDGED)
+        self.assertTrue(middle.gone)
+        self.assertNotIn(middle.number, self.files())
+        self.assertIsNone(self.world.pages.page(middle.number))
+        self.assertEqual(self.world.pages.bytes, size - middle.bytes)
+        self.assertEqual(len(self.world.drain(self.q)), 20 - middle.count)
+
+    def test_a_page_stays_while_any_queue_needs_it(self) -> None:
+        for at in range(20):
+            self.world.page([self.q, self.r], b"%d " % at + bytes(98))
+        count = len(self.files())
+        self.world.drain(self.q)
+        self.assertEqual(len(self.files()), count)
+        self.world.pages.forget(self.r)
+        self.assertEqual(len(self.files()), 1)
+        self.assertTrue(self.world.pages.empty)
+
+    def test_a_page_goes_when_its_facts_are_safe_and_not_before(self) -> None:
+        disk = DiskByHand()
+        world = PagedStore(disk=disk)
+        (q,) = world.queues("q")
+        page, _ = world.fill(q, 3)[0]
+        world.pages.roll()
+        world.turn()
+        disk.finish()
+        world.turn()
+        world.cursor(q).purge(Reason.KILLED)
+        self.assertTrue(page.gone)
+        world.turn()
+        self.assertIn(page.path, world.memory.contents)
+        disk.step()
+        self.assertIn(page.path, world.memory.contents)  # the facts are safe now
+        world.turn()
+        disk.finish()
+        self.assertNotIn(page.path, world.memory.contents)
+
+    def test_what_was_never_written_leaves_nothing(self) -> None:
+        world = PagedStore(disk=(disk := DiskByHand()))
+        (q,) = world.queues("q", durable=False)
+        for page, index in world.fill(q, 20):
+            world.cursor(q).settle_waiting(page, index, Reason.KILLED)
+        world.paging.close(world.pages)
+        world.address("a").pages = None
+        world.turn()
+        disk.finish()
+        world.turn()
+        disk.finish()
+        self.assertEqual(world.page_files(), [])
+        self.assertEqual(world.writer.waiting_bytes, 0)
+
+    def test_a_closed_address_leaves_no_directory(self) -> None:
+        self.world.fill(self.q, 20)
+        self.world.drain(self.q)
+        pages = self.world.pages
+        self.world.paging.close(pages)
+        self.world.address("a").pages = None
+        self.world.turn()
+        self.assertEqual(self.world.page_files(), [])
+
+    def test_without_purge_the_directory_stays(self) -> None:
+        self.world.paging.purge = False
+        self.world.fill(self.q, 20)
+        self.world.drain(self.q)
+        self.world.paging.close(self.world.pages)
+        self.world.address("a").pages = None
+        self.world.turn()
+        self.assertEqual(self.world.page_files(), ["address.txt"])
+
+    def test_an_address_that_pages_again_at_once_keeps_its_name(self) -> None:
+        self.world.fill(self.q, 3)
+        self.world.drain(self.q)
+        self.world.paging.close(self.world.pages)
+        self.world.address("a").pages = None
+        self.world.fill(self.q, 3)
+        self.world.turn()
+        self.assertIn("address.txt", self.world.page_files())
+        self.assertEqual(len(self.files()), 1)
+
+    def test_facts_of_pages_that_are_gone_hold_no_segment(self) -> None:
+        world = PagedStore(journal_file_size=2048)
+        (q,) = world.queues("q")
+        for _ in range(80):
+            world.fill(q, 5)
+            for ref in [world.first(q) for _ in range(5)]:
+                assert ref is not None
+                world.cursor(q).settle(ref, Reason.ACKNOWLEDGED)
+                world.turn()
+        self.assertGreater(world.journal.segments[-1].number, 5)
+        kept = {kept for segment in world.journal.segments for kept in segment.live}
+        there = {holding for page in world.pages.in_order() for holding in page.holdings}
+        self.assertLessEqual({each for each in kept if type(each).__name__ == "Holding"}, there)
+
+    def test_a_deleted_queues_facts_hold_no_segment(self) -> None:
+        positions = self.world.fill(self.q, 3)
+        self.world.page([self.r])
+        self.world.turn()
+        self.world.cursor(self.q).settle_waiting(*positions[0], Reason.KILLED)
+        self.world.pages.forget(self.q)  # what it has told is not written yet
+        self.world.turn()
+        kept = [kept for segment in self.world.journal.segments for kept in segment.live]
+        self.assertFalse([each for each in kept if type(each).__name__ == "Holding"])
+
+
+class FailingTest(TestCase):
+    def test_a_full_disk_loses_nothing(self) -> None:
+        world = PagedStore()
+        (q,) = world.queues("q")
+        world.turn()
+        failing = True
+
+        def fault(operation: str, path: object) -> None:
+            if failing and operation == "write" and str(path).endswith(".page"):
+                raise out_of_space(path)  # type: ignore[arg-type]
+
+        world.memory.fault = fault
+        world.fill(q, 10)
+        world.turn()
+        self.assertIn("No space", world.writer.failing or "")
+        self.assertEqual(world.drain(q), [b"%d" % at for at in range(10)])  # from memory
+        world.fill(q, 10)
+        failing = False
+        world.clock.advance(2)
+        world.turn()
+        self.assertIsNone(world.writer.failing)
+        again = world.again()
+        (q,) = again.queues("q")
+        self.assertEqual(again.drain(q), [b"%d" % at for at in range(10)])
+
+    def test_short_writes_are_finished(self) -> None:
+        world = PagedStore()
+        (q,) = world.queues("q")
+        world.memory.most_per_write = 7
+        world.fill(q, 20)
+        world.turn()
+        world.memory.most_per_write = None
+        again = world.again()
+        (q,) = again.queues("q")
+        self.assertEqual(again.drain(q), [b"%d" % at for at in range(20)])

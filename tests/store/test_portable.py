@@ -1,0 +1,165 @@
+"""The portable form of queues and messages: nothing is lost on the way, and nothing is believed unseen."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.broker.attributes import QueueAttributes
+from stompring.broker.message import Traits
+from stompring.broker.recurrence import Recurrence
+from stompring.settings.model import RingPolicy, RoutingType
+from stompring.stomp.encode import header_line
+from stompring.store.bindings import attributes_of, describe_attributes
+from stompring.store.portable import Place, PortableAddress, PortableMessage, PortableQueue
+from stompring.store.portable_fields import Unusable
+from stompring.store.portable_file import PortableReader, PortableWriter
+
+TIMES = st.integers(0, 2**62)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+NAMES = st.binary(min_size=1, max_size=12)
+ROUTING = st.sampled_from([None, *RoutingType])
+
+RECURRENCES = st.one_of(
+    st.none(),
+    st.builds(Recurrence, TIMES, st.integers(-1, 9), st.sampled_from([None, "0 3 * * *"]), TIMES),
+)
+PLACES = st.builds(Place, TEXTS, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), TIMES, RECURRENCES)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> PortableMessage:
+    block = b"".join(
+        header_line(name, draw(st.binary(max_size=20))) for name in draw(st.lists(NAMES, max_size=4))
+    )
+    traits = Traits(
+        block,
+        draw(st.binary(max_size=20)),
+        draw(ROUTING),
+        draw(st.integers(0, 9)),
+        draw(st.booleans()),
+        0,
+        draw(st.none() | st.binary(min_size=1, max_size=9)),
+        draw(st.sampled_from([0, -1])),
+        draw(st.none() | TEXTS),
+        draw(st.none() | TEXTS),
+    )
+    places = tuple(draw(st.lists(PLACES, min_size=1, max_size=3)))
+    return PortableMessage(
+        draw(TIMES), draw(TEXTS), places, traits, draw(st.binary(max_size=40)), draw(TIMES), draw(TIMES)
+    )
+
+
+def slots(traits: Traits) -> dict[str, Any]:
+    return {name: getattr(traits, name) for name in Traits.__slots__}
+
+
+@given(messages())
+def test_a_message_comes_back(message: PortableMessage) -> None:
+    again = PortableMessage.of(json.loads(json.dumps(message.fields())))
+    assert slots(again.traits) == slots(message.traits)
+    assert replace(again, traits=message.traits) == message
+
+
+def test_a_queue_comes_back() -> None:
+    attributes = QueueAttributes(
+        RoutingType.MULTICAST, ring_size=3, ring_policy=RingPolicy.DEAD_LETTER, user="u", exclusive=True
+    ).changed({"filter": "a = 1"})
+    queue = PortableQueue(
+        "q", "a", describe_attributes(attributes), True, "client", describe_attributes(attributes)
+    )
+    again = PortableQueue.of(json.loads(json.dumps(queue.fields())))
+    assert again == queue
+    assert attributes_of(again.attributes).filter == "a = 1"
+
+
+def test_an_address_comes_back() -> None:
+    address = PortableAddress("a", frozenset(RoutingType), True, False, True)
+    assert PortableAddress.of(json.loads(json.dumps(address.fields()))) == address
+
+
+def fields() -> dict[str, Any]:
+    traits = Traits(b"a:b\n", b"d", None, 4, True)
+    return PortableMessage(1, "a", (Place("q"),), traits, b"body", 5, 0).fields()
+
+
+@pytest.mark.parametrize("name", sorted(fields()))
+@pytest.mark.parametrize("value", [None, -1, 1.5, "x", True, [], {}, {"base64": 1}, [1], [{}], 2**64])
+def test_no_field_can_be_anything(name: str, value: object) -> None:
+    """Whatever stands there, it is taken for what it is or refused in words."""
+    given_fields = fields() | {name: value}
+    try:
+        found = PortableMessage.of(given_fields)
+    except Unusable as fault:
+        assert str(fault)
+    else:
+        assert found.fields()[name] == value
+
+
+@pytest.mark.parametrize("name", sorted(fields()))
+def test_no_field_can_be_missing(name: str) -> None:
+    less = fields()
+    del less[name]
+    with pytest.raises(Unusable, match=name):
+        PortableMessage.of(less)
+
+
+# ---- the file
+
+
+def write(path: Path) -> None:
+    with PortableWriter(path, 7) as writer:
+        writer.write("address", PortableAddress("a", frozenset(RoutingType)).fields())
+        writer.write("message", fields())
+
+
+@pytest.mark.parametrize("name", ["f.json", "f.json.gz"])
+def test_every_cut_is_noticed(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    write(path)
+    whole = path.read_bytes()
+    PortableReader(path).check_whole()
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(Unusable, match=name):
+            PortableReader(path).check_whole()
+
+
+def test_lines_that_are_missing_or_too_many(tmp_path: Path) -> None:
+    path = tmp_path / "f.json"
+    write(path)
+    lines = path.read_text().splitlines(keepends=True)
+    for wrong in ([*lines[:2], lines[3]], [*lines[:3], lines[2], lines[3]], [*lines, lines[1]], lines[1:]):
+        path.write_text("".join(wrong))
+        with pytest.raises(Unusable, match=r"f\.json:\d"):
+            list(PortableReader(path))
+
+
+def test_a_newer_format(tmp_path: Path) -> None:
+    path = tmp_path / "f.json"
+    write(path)
+    path.write_text(path.read_text().replace('"format":1', '"format":2'))
+    with pytest.raises(Unusable, match="newer"):
+        PortableReader(path)
+
+
+def test_a_file_is_there_when_it_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "f.json"
+    with pytest.raises(ZeroDivisionError), PortableWriter(path, 7):
+        assert not path.exists()
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_gzip_is_known_by_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "f.json"
+    write(path)
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    assert [kind for kind, _ in PortableReader(path)] == ["address", "message"]

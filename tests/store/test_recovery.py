@@ -1,0 +1,578 @@
+"""What comes back after a start, also from a journal that was torn or damaged."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from stompring.broker.reference import SCHEDULED
+from stompring.broker.transaction import Transaction
+from stompring.errors import StoreError
+from stompring.settings.model import RingPolicy
+from stompring.store.record import Kind
+from stompring.store.segment import HEADER, JOURNAL, PAGE, Walk, pack_header
+
+from ..broker.world import ANYCAST, MULTICAST, assert_nothing_held, bodies, join
+from .memory_files import MemoryFiles
+from .stored_world import JOURNAL as DIRECTORY
+from .stored_world import StoredWorld, pending
+
+FIRST = DIRECTORY / "000000001.journal"
+
+
+def held(world: StoredWorld, queue: str = "q") -> list[bytes]:
+    found = world.directory.queues.get(queue)
+    return [] if found is None else bodies(found)
+
+
+def reported(world: StoredWorld) -> list[str]:
+    assert world.store.recovery is not None
+    return world.store.recovery.damaged
+
+
+# ---- messages
+
+
+def test_a_message_comes_back_whole() -> None:
+    world = StoredWorld()
+    world.queue("q")
+    sent = world.durable(
+        "q", b"b\0dy", priority=8, group=b"g", group_sequence=-1, origin="me", user="u", headers={"a": "b:c"}
+    )
+    world.turn()
+    (ref,) = pending(world.again().directory.queue("q"))
+    got = ref.message
+    assert (got.number, got.tail, got.body, got.timestamp) == (
+        sent.number,
+        sent.tail,
+        b"b\0dy",
+        sent.timestamp,
+    )
+    traits = got.traits
+    assert (traits.priority, traits.durable, traits.destination) == (8, True, b"q")
+    assert (traits.group, traits.group_sequence, traits.origin, traits.user) == (b"g", -1, "me", "u")
+    assert got.address.name == "q" and ref.deliveries == 0
+
+
+def test_the_order_is_kept_and_new_messages_come_behind() -> None:
+    world = StoredWorld()
+    world.queue("q")
+    for body in (b"1", b"2", b"3"):
+        world.durable("q", body)
+    world.durable("q", b"first", priority=9)
+    world.turn()
+    again = world.again()
+    again.durable("q", b"4")
+    assert held(again) == [b"first", b"1", b"2", b"3", b"4"]
+
+
+def test_what_was_settled_stays_away() -> None:
+    world = StoredWorld()
+    queues = [world.queue(name, "t", MULTICAST) for name in ("a", "b", "c")]
+    message = world.durable("t")
+    world.turn()
+    for left, queue in zip((2, 1, 0), queues, strict=True):
+        queue.purge()
+        world.turn()
+        again = world.again()
+        counts = [again.directory.queue(name).count for name in ("a", "b", "c")]
+        assert sum(counts) == left and counts[: 3 - left] == [0] * (3 - left)
+    assert message.holders == 0
+
+
+def test_memory_is_counted_as_before() -> None:
+    world = StoredWorld()
+    for name in ("a", "b"):
+        world.queue(name, "t", MULTICAST)
+    for _ in range(5):
+        world.durable("t", b"x" * 100)
+    world.turn()
+    again = world.again()
+    for there in (world, again):
+        assert there.broker.memory.messages == 5
+    assert again.broker.memory.bytes == world.broker.memory.bytes
+    for name in ("a", "b"):
+        again.directory.queue(name).purge()
+    assert_nothing_held(again)
+    again.turn()
+    assert_nothing_held(again.again())
+
+
+def test_deliveries_and_failed_attempts() -> None:
+    world = StoredWorld(settings={"#": {"max_delivery_attempts": 2, "dead_letter_address": "DLQ"}})
+    queue = world.queue("q")
+    world.queue("DLQ")
+    world.durable("q", b"refused once")
+    world.durable("q", b"out at the crash")
+    world.durable("q", b"never out")
+    taker = join(queue, 1)
+    taker.nack()
+    assert [ref.message.body for ref in taker.unsettled] == [b"refused once"]
+    taker.close()
+    other = join(queue, 2)
+    world.turn()
+    assert len(other.unsettled) == 2
+    again = world.again()
+    found = [(ref.message.body, ref.deliveries, ref.attempts) for ref in pending(again.directory.queue("q"))]
+    assert found == [(b"refused once", 3, 1), (b"out at the crash", 1, 0), (b"never out", 0, 0)]
+    last = join(again.directory.queue("q"), 1)
+    last.nack()
+    assert held(again, "DLQ") == [b"refused once"]
+
+
+def test_a_million_deliveries() -> None:
+    world = StoredWorld()
+    queue = world.queue("q")
+    world.durable("q")
+    world.turn()
+    taker = join(queue, 1)
+    taker.unsettled[0].deliveries = 1_000_000
+    taker.close()
+    world.turn()
+    assert pending(world.again().directory.queue("q"))[0].deliveries == 1_000_000
+    other = StoredWorld()
+    (first, second) = (other.queue(name, "t", MULTICAST) for name in ("a", "b"))
+    other.durable("t")
+    pending(first)[0].deliveries = 300
+    other.turn()
+    again = other.again()
+    assert [pending(again.directory.queue(name))[0].deliveries for name in ("a", "b")] == [300, 0]
+
+
+def test_schedules() -> None:
+    world = StoredWorld()
+    world.queue("q")
+    now = world.now
+    for delay in (10_000, 1000, 2000):
+        world.durable("q", b"%d" % delay, due=now + delay)
+    world.turn()
+    again = world.again(after=5)
+    queue = again.directory.queue("q")
+    assert len(queue.scheduled) == 3 and all(ref.state == SCHEDULED for ref in queue.scheduled.values())
+    again.turn()
+    assert held(again) == [b"1000", b"2000"], "what came due meanwhile, in its order"
+    again.pass_time(5000)
+    assert held(again) == [b"10000", b"1000", b"2000"]
+    assert queue.messages_added == 3
+
+
+def test_one_message_with_several_due_times() -> None:
+    world = StoredWorld(settings={"#": {"redelivery_delay": 60_000}})
+    first, second = (world.queue(name, "t", MULTICAST) for name in ("a", "b"))
+    world.durable("t")
+    taker = join(first, 1)
+    taker.nack()
+    world.turn()
+    again = world.again()
+    assert len(again.directory.queue("a").scheduled) == 1 and again.directory.queue("b").count == 1
+    assert second.count == 1
+
+
+def test_expiry() -> None:
+    world = StoredWorld(settings={"#": {"expiry_address": "EXP"}})
+    world.queue("q")
+    world.queue("EXP")
+    world.durable("q", b"short", expires=world.now + 1000)
+    world.durable("q", b"long", expires=world.now + 100_000)
+    world.durable("q", b"later", expires=world.now + 2000, due=world.now + 50_000)
+    world.turn()
+    again = world.again(after=3)
+    again.turn()
+    assert held(again) == [b"long"] and held(again, "EXP") == [b"short", b"later"]
+    again.turn()
+    third = again.again()
+    assert held(third) == [b"long"] and held(third, "EXP") == [b"short", b"later"]
+
+
+def test_rings_hold_what_they_may() -> None:
+    world = StoredWorld(settings={"#": {"dead_letter_address": "DLQ"}})
+    world.queue("DLQ")
+    queue = world.queue("ring", ring_size=3, ring_policy=RingPolicy.DEAD_LETTER)
+    for number in range(5):
+        world.durable("ring", b"%d" % number)
+    taker = join(queue, 2)
+    for number in range(5, 7):
+        world.durable("ring", b"%d" % number)
+    world.turn()
+    assert len(taker.unsettled) == 2
+    again = world.again()
+    assert held(again, "ring") == [b"4", b"5", b"6"], "what was in delivery came first"
+    assert held(again, "DLQ") == [b"0", b"1", b"2", b"3"]
+    again.turn()
+    assert held(again.again(), "DLQ") == [b"0", b"1", b"2", b"3"]
+
+
+def test_messages_in_wildcard_queues_whose_address_is_gone() -> None:
+    world = StoredWorld()
+    world.queue("all", "a.#", MULTICAST)
+    world.directory.create_address("a.b", frozenset({MULTICAST}))
+    world.durable("a.b", b"kept")
+    world.directory.delete_address("a.b")
+    world.turn()
+    again = world.again()
+    assert held(again, "all") == [b"kept"]
+    (ref,) = pending(again.directory.queue("all"))
+    assert ref.message.address.name == "a.b" and ref.message.address.deleted
+    assert "a.b" not in again.directory.addresses
+    again.directory.queue("all").purge()
+    assert again.broker.memory.messages == 0
+
+
+def test_messages_of_deleted_queues_are_gone() -> None:
+    world = StoredWorld()
+    world.queue("q")
+    world.durable("q", b"old")
+    world.turn()
+    world.directory.delete_queue("q")
+    world.turn()
+    again = world.again()
+    assert "q" not in again.directory.queues
+    again.queue("q")
+    again.durable("q", b"new")
+    again.turn()
+    assert held(again.again()) == [b"new"]
+
+
+# ---- queues and addresses
+
+
+def test_queues_with_all_that_makes_them() -> None:
+    world = StoredWorld()
+    given = {
+        "filter": "a = 'x'",
+        "ring_size": 5,
+        "ring_policy": RingPolicy.DEAD_LETTER,
+        "max_consumers": 3,
+        "exclusive": True,
+        "consumers_before_dispatch": 2,
+        "delay_before_dispatch": 1000,
+        "user": "somebody",
+        "auto_created": True,
+        "auto_delete": True,
+    }
+    queue = world.queue("q", "t", MULTICAST, **given)
+    queue.no_local = "client"
+    queue.pause()
+    world.address("t").paused = True
+    world.store.bind_address(world.address("t"))
+    world.turn()
+    again = world.again().directory.queue("q")
+    assert again.attributes == queue.attributes.changed({"filter": "a = 'x'"})
+    assert (again.number, again.id_prefix, again.no_local, again.paused) == (
+        queue.number,
+        queue.id_prefix,
+        "client",
+        True,
+    )
+    assert again.address.paused and again.address.number == queue.address.number
+    assert again.ring_size == 5 and again.accepts is not None and not again.simple
+
+
+def test_changes_last() -> None:
+    world = StoredWorld()
+    queue = world.queue("q")
+    world.turn()
+    world.directory.update_queue(queue, {"ring_size": 7})
+    world.directory.update_address(queue.address, frozenset({ANYCAST, MULTICAST}))
+    queue.pause()
+    world.turn()
+    again = world.again()
+    assert again.directory.queue("q").ring_size == 7 and again.directory.queue("q").paused
+    assert again.address("q").routing_types == {ANYCAST, MULTICAST}
+    again.directory.queue("q").resume()
+    again.turn()
+    assert not again.again().directory.queue("q").paused
+
+
+def test_what_is_not_durable_or_temporary_goes() -> None:
+    world = StoredWorld()
+    world.queue("volatile", durable=False, auto_created=True)
+    world.queue("temporary", temporary=True)
+    world.queue("mine", "shared", MULTICAST)
+    world.queue("theirs", "shared", MULTICAST, durable=False)
+    world.turn()
+    again = world.again()
+    assert set(again.directory.queues) == {"mine"}
+    assert "volatile" not in again.directory.addresses, "made for a queue that is gone"
+    again.turn()
+    assert "volatile" not in again.again().directory.addresses
+
+
+def test_a_queue_made_anew_under_the_same_name_is_another() -> None:
+    world = StoredWorld()
+    world.queue("q", ring_size=1)
+    world.durable("q", b"of the first")
+    world.directory.delete_queue("q")
+    second = world.queue("q", ring_size=2)
+    world.durable("q", b"of the second")
+    world.turn()
+    again = world.again()
+    assert again.directory.queue("q").number == second.number and held(again) == [b"of the second"]
+
+
+def test_a_description_that_cannot_be_is_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    world = StoredWorld()
+    bad, good = world.queue("bad"), world.queue("good")
+    world.durable("good", b"kept")
+    object.__setattr__(bad.attributes, "filter", "this is ( no filter")
+    world.store.bind(bad)
+    world.turn()
+    again = world.again()
+    assert set(again.directory.queues) == {good.name} and held(again, "good") == [b"kept"]
+    assert any("queue bad" in text and "filter" in text for text in reported(again))
+
+
+# ---- notes
+
+
+def test_notes() -> None:
+    world = StoredWorld()
+    world.store.note(7, {"a": [1, "ü"]})
+    world.store.note(8, {"b": 2})
+    world.store.note(8, {"b": 3})
+    world.store.note(9, {})
+    world.turn()
+    world.store.note(9, None)
+    world.turn()
+    again = world.again()
+    assert again.store.notes == {7: {"a": [1, "ü"]}, 8: {"b": 3}}
+    again.store.note(7, None)
+    again.turn()
+    assert again.again().store.notes == {8: {"b": 3}}
+
+
+# ---- torn and damaged
+
+
+def small() -> StoredWorld:
+    """Messages one by one, some settled, and two transactions."""
+    world = StoredWorld()
+    queue = world.queue("q")
+    world.queue("p")
+    for number in range(4):
+        world.durable("q", b"m%d" % number)
+        world.turn()
+    taker = join(queue, 2)
+    for number in range(2):
+        transaction = Transaction(world.broker)
+        transaction.acknowledge(taker.release(taker.unsettled[:1]))
+        for name in ("p", "p"):
+            message = world.message(name, b"t%d" % number, durable=True)
+            transaction.send(
+                0, lambda: world.address("p"), lambda m=message: world.broker.send(m), durable=True
+            )  # type: ignore[misc]
+        transaction.commit()
+        world.turn()
+    return world
+
+
+def check(before: bytes, found: StoredWorld, whole: int, *, strict: bool = True) -> None:
+    """The queues hold what the first ``whole`` records say. Transactions are there as a whole or not at all."""
+    walk = Walk(before)
+    kinds = [before[begin] for begin, _ in walk][:whole]
+    messages = kinds.count(Kind.MESSAGE)
+    transactions = kinds.count(Kind.TRANSACTION)
+    moved = held(found, "p")
+    assert moved == [b"t%d" % number for number in range(transactions) for _ in range(2)]
+    assert held(found) == [b"m%d" % number for number in range(transactions, messages)]
+
+
+def test_a_journal_cut_off_anywhere() -> None:
+    world = small()
+    data = world.memory.data[FIRST]
+    ends = [end for _, end in Walk(data)]
+    for size in range(len(data)):
+        again = world.again(MemoryFiles({FIRST: data[:size]}))
+        whole = sum(end <= size for end in ends)
+        check(data, again, whole)
+        assert reported(again) == [], "an end that was not written completely is no damage"
+        if whole > 6:
+            again.durable("q", b"goes on")
+            again.turn()
+            assert held(again.again())[-1] == b"goes on"
+
+
+def test_a_changed_byte_anywhere(caplog: pytest.LogCaptureFixture) -> None:
+    world = small()
+    data = world.memory.data[FIRST]
+    spans = [(begin - 8, end) for begin, end in Walk(data)]
+    for at in range(HEADER.size, len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x21
+        again = world.again(MemoryFiles({FIRST: bytes(damaged)}))
+        hit = next(place for place, (_, end) in enumerate(spans) if at < end)
+        check(data, again, hit)
+        last = hit == len(spans) - 1
+        assert bool(reported(again)) is not last, "what lies behind is lost, and that is told"
+        aside = FIRST.with_name("000000001.journal.damaged")
+        assert (again.memory.data.get(aside) == bytes(damaged)) is not last
+
+
+def test_a_changed_byte_in_the_header_loses_nothing() -> None:
+    world = small()
+    data = world.memory.data[FIRST]
+    for at in range(HEADER.size):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x21
+        again = world.again(MemoryFiles({FIRST: bytes(damaged)}))
+        check(data, again, 99)
+        assert len(reported(again)) == 1
+        again.pass_time(1000)
+        aside = FIRST.with_name("000000001.journal.damaged")
+        assert again.memory.data[aside] == bytes(damaged) and FIRST not in again.memory.data
+        check(data, again.again(), 99)
+
+
+def rolled(count: int = 30) -> StoredWorld:
+    """A journal of several sealed segments with one message a record."""
+    world = StoredWorld(journal_file_size=1500, journal_compact_min_files=0)
+    world.queue("q")
+    world.turn()
+    for number in range(count):
+        world.durable("q", b"m%02d" % number)
+        world.turn()
+    return world
+
+
+def test_damage_in_a_sealed_segment_costs_one_record(caplog: pytest.LogCaptureFixture) -> None:
+    world = rolled()
+    everything = held(world)
+    second = sorted(world.memory.data)[1]
+    data = world.memory.data[second]
+    spans = [(begin, end) for begin, end in Walk(data) if data[begin] == Kind.MESSAGE]
+    assert len(spans) > 3
+    begin, _ = spans[1]
+    damaged = bytearray(data)
+    damaged[begin + 60] ^= 1
+    again = world.again(MemoryFiles(world.memory.data | {second: bytes(damaged)}))
+    assert len(held(again)) == len(everything) - 1 and set(held(again)) < set(everything)
+    assert again.store.recovery is not None and again.store.recovery.lost_bytes > 0
+    assert str(second) in reported(again)[0] and f"at {begin - 8}" in reported(again)[0]
+    left = held(again)
+    again.pass_time(2000)
+    assert again.memory.data[second.with_name(second.name + ".damaged")] == bytes(damaged)
+    assert second not in again.memory.data, "what could be read was written anew"
+    third = again.again()
+    assert held(third) == left and reported(third) == []
+
+
+def test_a_missing_segment_is_told() -> None:
+    world = rolled()
+    second = sorted(world.memory.data)[1]
+    contents = world.memory.data
+    del contents[second]
+    again = world.again(MemoryFiles(contents))
+    assert any("segment 2" in text and "missing" in text for text in reported(again))
+    assert 0 < len(held(again)) < 30
+
+
+def test_a_queue_whose_description_is_lost_keeps_its_messages(caplog: pytest.LogCaptureFixture) -> None:
+    world = rolled()
+    contents = world.memory.data
+    first = sorted(contents)[0]
+    del contents[first]
+    contents |= {first: pack_header(JOURNAL, 1, 1)[:-1] + b"\xff"}
+    again = world.again(MemoryFiles(contents))
+    assert len(held(again)) > 20
+    queue = again.directory.queue("q")
+    assert queue.attributes.routing_type is ANYCAST and "q" in again.directory.addresses
+    assert any("made anew with defaults" in text for text in reported(again))
+    again.pass_time(2000)
+    third = again.again()
+    assert held(third) == held(again) and third.directory.queue("q").number == queue.number
+
+
+def test_deleted_queues_are_not_made_anew() -> None:
+    world = rolled()
+    world.directory.delete_queue("q")
+    world.turn()
+    contents = world.memory.data
+    second = sorted(contents)[1]
+    damaged = bytearray(contents[second])
+    damaged[100] ^= 1
+    again = world.again(MemoryFiles(contents | {second: bytes(damaged)}))
+    assert again.directory.queues == {}
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (pack_header(PAGE, 1, 1), "kind 2"),
+        (None, "format 9"),
+    ],
+)
+def test_what_a_newer_version_wrote_is_left_alone(
+    header: bytes | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if header is None:
+        monkeypatch.setattr("stompring.store.segment.FORMAT", 9)
+        header = pack_header(JOURNAL, 1, 1)
+        monkeypatch.undo()
+    with pytest.raises(StoreError, match=words) as caught:
+        StoredWorld(MemoryFiles({FIRST: header}))
+    assert "newer version" in str(caught.value) and str(FIRST) in str(caught.value)
+
+
+def test_files_that_are_no_segments_are_left_alone() -> None:
+    others = {
+        DIRECTORY / name: b"x"
+        for name in ("notes.txt", "1.journal", "000000009.journal.damaged", "x.journal")
+    }
+    world = StoredWorld(MemoryFiles(others))
+    world.queue("q")
+    world.turn()
+    assert others.items() <= world.memory.data.items()
+
+
+def test_a_directory_that_cannot_be_read_is_told() -> None:
+    files = MemoryFiles({FIRST: pack_header(JOURNAL, 1, 1)})
+
+    def fault(operation: str, path: Path) -> None:
+        if operation == "read":
+            raise PermissionError(13, "Permission denied", str(path))
+
+    files.fault = fault
+    with pytest.raises(StoreError, match=r"000000001.journal.*Permission denied"):
+        StoredWorld(files)
+
+
+# ---- going on
+
+
+def test_the_last_segment_goes_on() -> None:
+    world = StoredWorld()
+    world.queue("q")
+    for number in range(5):
+        world.durable("q", b"%d" % number)
+        world.turn()
+        world = world.again()
+        assert [segment.number for segment in world.journal.segments] == [1]
+        world.turn()
+    assert held(world) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_one_that_is_full_or_sealed_does_not() -> None:
+    world = rolled()
+    last = world.journal.segments[-1].number
+    again = world.again(journal_file_size=100)
+    assert again.journal.segments[-1].number == last + 1
+    again.turn()
+    again.store.close()
+    assert len(held(again.again())) == 30
+
+
+def test_progress_of_a_long_recovery_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    world = rolled()
+
+    class SlowFiles(MemoryFiles):
+        def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
+            slow.clock.rightNow += 1.5
+            return super().read(path, start, stop)
+
+    slow = StoredWorld(SlowFiles(world.memory.data), recover=False)
+    slow.store.recover(slow.broker)
+    assert "recovering the journal" in caplog.text and "MB are read" in caplog.text
+    assert "30 messages" in caplog.text

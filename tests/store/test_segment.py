@@ -1,0 +1,198 @@
+"""Headers, footers, and walks over damaged segments."""
+
+from __future__ import annotations
+
+from array import array
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.store.record import Kind, framed
+from stompring.store.segment import (
+    BLOCK,
+    HEADER,
+    JOURNAL,
+    PAGE,
+    Footer,
+    Header,
+    Walk,
+    find_footer,
+    footer_place,
+    pack_header,
+    pack_trailer,
+)
+
+from ..property.profile import examples
+
+PAYLOADS = [b"\x02first", b"\x02the second", b"\x02" + b"x" * 300]
+
+
+def unsealed(payloads: list[bytes] = PAYLOADS) -> tuple[bytes, list[int]]:
+    """A segment, and where its records begin."""
+    data, starts = pack_header(JOURNAL, 7, 1234), []
+    for payload in payloads:
+        starts.append(len(data))
+        data += framed(payload)
+    return data, starts
+
+
+def sealed(payloads: list[bytes] = PAYLOADS) -> bytes:
+    data, starts = unsealed(payloads)
+    return data + Footer(array("I", starts), 1, 9, 100, 200, (3, 4), more=b"more").ending(data)
+
+
+def walked(data: bytes) -> tuple[list[bytes], Walk]:
+    walk = Walk(data)
+    return [data[begin:end] for begin, end in walk], walk
+
+
+# ---- headers
+
+
+def test_header() -> None:
+    data = pack_header(PAGE, 2**40, 1_700_000_000_000)
+    assert len(data) == HEADER.size == 32 and data[:8] == b"STOMPRNG"
+    assert Header.read(data) == Header(1, PAGE, 2**40, 1_700_000_000_000)
+
+
+@pytest.mark.parametrize("at", range(32))
+def test_a_header_with_a_flipped_byte_is_not_believed(at: int) -> None:
+    data = bytearray(pack_header(JOURNAL, 7, 1234))
+    data[at] ^= 0x10
+    assert Header.read(bytes(data)).fault is not None
+
+
+@pytest.mark.parametrize("size", [0, 1, 31])
+def test_a_header_that_is_cut_off(size: int) -> None:
+    fault = Header.read(pack_header(JOURNAL, 7, 1234)[:size]).fault
+    assert fault is not None and str(size) in fault
+
+
+def test_something_else_altogether() -> None:
+    bare = HEADER.pack(b"NOTATALL", 1, 1, 0, 0, 0)
+    data = HEADER.pack(b"NOTATALL", 1, 1, crc32(bare), 0, 0)
+    assert Header.read(data).fault == "this is no segment"
+
+
+# ---- footers
+
+
+def test_footer() -> None:
+    data, starts = unsealed()
+    whole = sealed()
+    footer = find_footer(whole)
+    assert footer is not None
+    assert list(footer.starts) == starts
+    assert (footer.least_number, footer.greatest_number) == (1, 9)
+    assert (footer.least_timestamp, footer.greatest_timestamp) == (100, 200)
+    assert (footer.addresses, footer.more, footer.size) == ((3, 4), b"more", len(data))
+    assert footer.blocks == (crc32(data),)
+    assert footer_place(whole[-16:]) == len(data) and whole.endswith(b"SEAL")
+
+
+def test_every_block_has_its_checksum() -> None:
+    data, _ = unsealed([b"\x02" + bytes(BLOCK), b"\x02" + b"y" * BLOCK])
+    footer = find_footer(data + Footer(array("I")).ending(data))
+    assert footer is not None
+    assert footer.blocks == (crc32(data[:BLOCK]), crc32(data[BLOCK : 2 * BLOCK]), crc32(data[2 * BLOCK :]))
+
+
+def test_a_footer_with_a_flipped_byte_is_not_believed() -> None:
+    data, _ = unsealed()
+    whole = sealed()
+    for at in range(len(data), len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
+        assert find_footer(bytes(damaged)) is None, at
+        payloads, _ = walked(bytes(damaged))
+        assert payloads == PAYLOADS, "the records are found without it"
+
+
+def test_a_footer_that_is_cut_off() -> None:
+    data, _ = unsealed()
+    whole = sealed()
+    for size in range(len(data), len(whole)):
+        payloads, walk = walked(whole[:size])
+        assert payloads == PAYLOADS and walk.end == len(data)
+
+
+def test_a_trailer_that_points_anywhere() -> None:
+    data, _ = unsealed()
+    for place in (0, 5, len(data) - 3, len(data), 2**60):
+        assert find_footer(data + pack_trailer(place)) is None
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x0b", b"\x0b" + bytes(60), b"\x01" + bytes(200)])
+def test_what_is_no_footer(payload: bytes) -> None:
+    good = Footer(array("I", [32]), addresses=(1,)).payload()
+    assert Footer.parse(good) is not None
+    assert Footer.parse(payload) is None or payload == b"\x0b" + bytes(60)
+    assert Footer.parse(good[:-1]) is None
+
+
+# ---- walks
+
+
+def test_a_whole_segment() -> None:
+    for data in (unsealed()[0], sealed()):
+        payloads, walk = walked(data)
+        assert payloads == PAYLOADS and walk.whole and walk.end == len(unsealed()[0])
+
+
+def test_an_empty_segment() -> None:
+    payloads, walk = walked(pack_header(JOURNAL, 1, 1))
+    assert payloads == [] and walk.whole and walk.end == 32
+
+
+def test_cut_off_anywhere_all_before_is_there() -> None:
+    data, starts = unsealed()
+    ends = [*starts[1:], len(data)]
+    for size in range(32, len(data)):
+        payloads, walk = walked(data[:size])
+        whole = sum(end <= size for end in ends)
+        assert payloads == PAYLOADS[:whole]
+        assert walk.end == max([end for end in ends if end <= size], default=32)
+        assert walk.whole is (size in ends or size == 32)
+
+
+def test_a_flipped_byte_anywhere_all_before_is_there() -> None:
+    data, starts = unsealed()
+    for at in range(32, len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x40
+        payloads, walk = walked(bytes(damaged))
+        hit = max(place for place, start in enumerate(starts) if start <= at)
+        assert payloads[:hit] == PAYLOADS[:hit] and walk.end == starts[hit], at
+        assert walk.faults[0].at == starts[hit]
+
+
+def test_the_footer_leads_over_damage() -> None:
+    data, starts = unsealed()
+    whole = sealed()
+    for at in range(32, len(data)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x40
+        payloads, walk = walked(bytes(damaged))
+        hit = max(place for place, start in enumerate(starts) if start <= at)
+        assert payloads == PAYLOADS[:hit] + PAYLOADS[hit + 1 :], at
+        assert [fault.at for fault in walk.faults] == [starts[hit]]
+
+
+@pytest.mark.parametrize("tail", [bytes(40), b"\0\0\0\0" * 3, b"\x01\0\0\0", b"\xff" * 50])
+def test_rubbish_at_the_end(tail: bytes) -> None:
+    data, _ = unsealed()
+    payloads, walk = walked(data + tail)
+    assert payloads == PAYLOADS and walk.end == len(data) and len(walk.faults) == 1
+
+
+@examples(200)
+@given(st.binary(max_size=400))
+def test_anything_can_be_walked(rubbish: bytes) -> None:
+    data = pack_header(JOURNAL, 1, 1) + rubbish
+    payloads, walk = walked(data)
+    assert walk.end <= len(data)
+    assert all(payload[0] != Kind.FOOTER for payload in payloads)
+    Header.read(rubbish)
+    find_footer(rubbish)

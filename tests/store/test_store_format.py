@@ -1,0 +1,207 @@
+"""docs/store-format.md says what is on disk: its tables against the code's, and against what a broker wrote."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import pytest
+
+from stompring.broker.message import Message, Traits
+from stompring.settings.model import RoutingType
+from stompring.store import record
+from stompring.store.record import Kind
+
+from .filled import Expected, Filled, fill
+from .format_reader import QUEUE, Directory, Found
+from .format_tables import DOCUMENT, Format
+
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+FORMAT = Format(TEXT)
+
+
+#: Tables that are part of others, and may speak of their fields.
+AROUND = {"PAGE_FOOTER": ("FOOTER",), "PAGE_MEMBER": ("PAGE_FOOTER", "FOOTER")}
+
+
+def test_every_kind_of_record_is_documented() -> None:
+    assert FORMAT.kinds == {kind.value: kind.name for kind in Kind}
+    assert set(FORMAT.kinds.values()) <= FORMAT.tables.keys()
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in Kind if hasattr(record, kind.name)], ids=lambda kind: kind.name
+)
+def test_prologues_are_those_of_the_code(kind: Kind) -> None:
+    code: struct.Struct = getattr(record, kind.name)
+    documented = struct.Struct(FORMAT.prologue(kind.name))
+    assert layout(documented.format) == layout(code.format)
+
+
+def layout(codes: str) -> list[int]:
+    """Sizes of the numbers of a struct format."""
+    return [struct.calcsize("<" + code) for code in codes.removeprefix("<")]
+
+
+@pytest.mark.parametrize("title", sorted(FORMAT.tables))
+def test_offsets_add_up(title: str) -> None:
+    at: int | None = 0
+    for field in FORMAT.tables[title]:
+        assert field.offset == at, field.name
+        size = None if at is None else field.size
+        at = None if at is None or size is None else at + size
+
+
+@pytest.mark.parametrize("title", sorted(FORMAT.tables))
+def test_lengths_name_a_field_before_them(title: str) -> None:
+    known = {field.name for outer in AROUND.get(title, ()) for field in FORMAT.tables[outer]}
+    for field in FORMAT.tables[title]:
+        count = field.count
+        assert count is None or count == "*" or count.isdigit() or count in known, field.name
+        assert field.size is not None or count is not None, f"{field.name}: how long is it?"
+        known.add(field.name)
+    rest = [field.name for field in FORMAT.tables[title] if field.count == "*"]
+    assert rest in ([], [FORMAT.tables[title][-1].name]), "only the last one takes the rest"
+
+
+def test_every_link_leads_somewhere() -> None:
+    headings = {title.lower().replace(" ", "-") for title in re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)}
+    for anchor in re.findall(r"\]\(#([^)]+)\)", TEXT):
+        assert anchor.lower() in headings, anchor
+
+
+# ---- records as the code makes them, read with the tables
+
+
+def message(**traits: object) -> Message:
+    made = Traits(
+        b"priority:7\npersistent:true\ncolour\\c:red\\nblue\n",
+        b"/queue/a",
+        **traits,  # type: ignore[arg-type]
+    )
+    return Message(41, None, made, b"body\0 of bytes \xff", 1_700_000_000_000, 1_800_000_000_000)  # type: ignore[arg-type]
+
+
+def test_a_message() -> None:
+    sent = message(
+        routing_type=RoutingType.MULTICAST,
+        priority=7,
+        durable=True,
+        group=b"g",
+        group_sequence=-1,
+        origin="c-9",
+        user="anna",
+    )
+    payload = record.message_payload(
+        sent, 3, struct.pack("<III", 5, 6, 1 << 31), due=99, deliveries=2, transaction=12
+    )
+    title, fields = FORMAT.payload(payload)
+    assert title == "MESSAGE"
+    assert fields == {
+        "kind": 1,
+        "flags": 1 + 4 + 8,
+        "priority": 7,
+        "deliveries": 2,
+        "address": 3,
+        "number": 41,
+        "timestamp": 1_700_000_000_000,
+        "expires": 1_800_000_000_000,
+        "due": 99,
+        "transaction": 12,
+        "head": fields["head"],
+        "head_length": len(fields["head"]),
+        "body": b"body\0 of bytes \xff",
+        "body_length": 16,
+        "queue_count": 3,
+        "traits_length": 20 + len("/queue/a") + len("anna") + len("c-9") + len("g"),
+        "queues": [5, 6, 1 << 31],
+        "block_length": len(sent.traits.block),
+        "destination_length": 8,
+        "user_length": 4,
+        "origin_length": 3,
+        "group_length": 1,
+        "destination": b"/queue/a",
+        "user": "anna",
+        "origin": "c-9",
+        "group": b"g",
+        "end": b"\0\n",
+    }
+    assert fields["head"].startswith(b"41\ncontent-length:16\n")
+    assert fields["head"].endswith(b"\n" + sent.traits.block + b"\n")
+    assert fields["head"][-1 - fields["block_length"] : -1] == sent.traits.block
+
+
+# ---- a directory that a broker made
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Filled, Directory]:
+    with fill(tmp_path_factory.mktemp("filled")) as (filled, broker):
+        broker.stop()
+    return filled, Directory.read(filled.data)
+
+
+def user_headers(found: Found) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in found.headers.items()
+        if name not in ("content-length", "timestamp", "expires")
+    }
+
+
+def test_a_stranger_finds_what_was_sent(stopped: tuple[Filled, Directory]) -> None:
+    filled, directory = stopped
+    contents = sorted(directory.contents(), key=lambda found: found.number)
+    for queue in {expected.queue for expected in filled.messages}:
+        found = [
+            Expected(
+                each.queue,
+                each.fields["body"],
+                user_headers(each),
+                each.fields["priority"],
+                each.due,
+                each.deliveries,
+                0 if each.recurrence is None else each.recurrence["repeat"],
+            )
+            for each in contents
+            if each.queue == queue
+        ]
+        assert found == filled.of(queue), queue
+    assert len(contents) == len(filled.messages)
+
+
+def test_all_of_it_was_there_to_be_read(stopped: tuple[Filled, Directory]) -> None:
+    """Segments that rolled, pages, every kind of record: else the tables were not put to the test."""
+    _, directory = stopped
+    assert len(directory.journal) > 1
+    assert any(file.footer for file in directory.journal)
+    pages = directory.pages["pages.a"]
+    assert len(pages) > 2 and any(file.page_footer for file in pages)
+    assert any(found.paged for found in directory.contents())
+    titles = {title for file in (*directory.journal, *pages) for _, title, _ in file.records}
+    assert titles | {"FOOTER"} == set(directory.format.kinds.values())
+
+
+def test_what_else_is_told_of_a_message(stopped: tuple[Filled, Directory]) -> None:
+    _, directory = stopped
+    for found in directory.contents():
+        fields = found.fields
+        assert fields["origin"] == "filler" and fields["user"] == ""
+        assert fields["flags"] & 1
+        assert fields["block_length"] == len(fields["head"].split(b"\n", 4)[4]) - 1
+        assert fields["timestamp"] == int(found.headers["timestamp"])
+        assert found.headers["content-length"] == str(len(fields["body"]))
+    grouped = [found for found in directory.contents() if found.fields["group"]]
+    assert [found.fields["group"] for found in grouped] == [b"g:1"]
+
+
+def test_queues_are_there_with_their_attributes(stopped: tuple[Filled, Directory]) -> None:
+    _, directory = stopped
+    queues = {binding["name"]: binding for (what, _), binding in directory.bindings.items() if what == QUEUE}
+    assert "deleted" not in queues
+    ring = queues["ring"]
+    assert ring["address"] == "ring" and ring["paused"] is True
+    attributes = ring["attributes"]
+    assert attributes["ring_size"] == 5 and attributes["max_consumers"] == 3
+    assert attributes["filter"] == "colour <> 'grey' OR colour IS NULL" and attributes["user"] == "anna"
+    assert queues["news.one"]["attributes"]["configured"] is True
