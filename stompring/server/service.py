@@ -15,9 +15,10 @@ from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 
+from stompring.admin.served import Dispatch, Paging, Store
 from stompring.admin.site import admin_site
 from stompring.broker.broker import Broker
-from stompring.errors import ConfigurationError, Refused
+from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.security.users import Users
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
@@ -26,9 +27,12 @@ from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.model import BrokerConfiguration
 
 from .authenticate import Logins, Realm, UsersFileChecker
+from .disk_monitor import DiskMonitor
 from .factory import Connections, StompFactory
 from .garbage import Garbage
+from .limits import describe_limits
 from .logs import begin_logging
+from .persistence import Persistence
 from .reload import apply
 
 log = logging.getLogger(__name__)
@@ -40,20 +44,35 @@ BACKLOG = 4096
 class BrokerService(MultiService):
     """A broker with its listeners. `startListening` tells where it listens; `stopService` says good-bye to all."""
 
-    def __init__(self, configuration: BrokerConfiguration, reactor: Any) -> None:
+    def __init__(
+        self, configuration: BrokerConfiguration, reactor: Any, persistence: Persistence | None = None
+    ) -> None:
+        """Recover what ``persistence`` has; without it all is in memory. Raises `StoreError`, `ConfigurationError`."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.configuration = configuration
         self.reactor = reactor
-        self.broker = Broker(configuration, reactor)
+        self.persistence = persistence
+        self.broker = Broker(configuration, reactor, None if persistence is None else persistence.durable)
         self.connections = Connections(self.broker.clock.now)
         self.outgoing = Outgoing(self.broker.clock)
         self.garbage = Garbage(self.broker)
         self.users: Users | None = None
+        self.store: Store | None = None  # this and the next three: None where everything is in memory
+        self.paging: Paging | None = None
+        self.dispatch: Dispatch | None = None
+        self.disk_monitor: DiskMonitor | None = None
         self.ports: list[IListeningPort] = []
         self.listening: list[tuple[str, str, int]] = []  # acceptor, host, port
         self.stopping = False
-        apply(self.broker, configuration)
-        self.broker.storage.recover(self.broker)
+        if persistence is not None:
+            self.store, self.paging = persistence.durable, persistence.paging
+            self.dispatch = persistence.attach(self.broker)
+            self.disk_monitor = persistence.disk_monitor(self.broker)
+            persistence.durable.writer.around = self.outgoing.gather
+            persistence.recover(self.broker)
+        apply(self.broker, configuration, starting=True)
+        if persistence is not None:
+            self.garbage.set_aside()
 
     def authenticator(self) -> Authenticator:
         """Who checks logins. Raises `ConfigurationError` for a users file that cannot be read."""
@@ -68,6 +87,9 @@ class BrokerService(MultiService):
         """Open every acceptor. Fails with CannotListenError."""
         # the grammar is read with the first selector: now, and not while clients wait
         compile_selector("TRUE = TRUE")
+        log.info("%s", describe_limits(self.configuration))
+        if self.disk_monitor is not None:
+            self.disk_monitor.start()
         authenticator = self.authenticator()
         for acceptor in self.configuration.stomp_acceptors:
             factory = StompFactory(
@@ -101,6 +123,10 @@ class BrokerService(MultiService):
             log.error("the configuration is not reloaded, the old one stays in force: %s", fault)
             return str(fault)
         self.configuration = new
+        if self.dispatch is not None:
+            self.dispatch.budget.limit = new.dispatch_memory
+        if self.disk_monitor is not None:
+            self.disk_monitor.look_now()
         log.info("configuration reloaded from %s", file)
         return None
 
@@ -108,12 +134,19 @@ class BrokerService(MultiService):
         """Close the listeners, then say good-bye to every client and give their messages back."""
         self.stopping = True
         self.garbage.stop()
+        if self.disk_monitor is not None:
+            self.disk_monitor.stop()
         closing = [port.stopListening() for port in self.ports]
         self.ports = []
+        self.broker.storage.drain()  # and so every receipt goes out that is due
         for session in self.connections:
             session.refuse(Refused("The broker is shutting down"))
         self.outgoing.flush()
+        if self.persistence is not None:
+            self.persistence.paging.stop()
         self.broker.stop()
+        if self.persistence is not None:
+            self.persistence.close()
         return gatherResults([d for d in closing if d is not None], consumeErrors=True)
 
 
@@ -127,9 +160,12 @@ def run(
     """Run a broker until it is told to stop; returns the exit code. Raises `ConfigurationError`."""
     configuration = read_broker_xml(config_path)
     begin_logging(log_level, log_format)
-    if data_dir is not None:
-        log.info("--data %s is not used: this version keeps messages in memory", data_dir)
-    service = BrokerService(configuration, reactor)
+    try:
+        persistence = open_data(configuration, data_dir, reactor)
+        service = BrokerService(configuration, reactor, persistence)
+    except StoreError as fault:
+        log.error("the broker cannot start: %s", fault)
+        return 1
     outcome = {"code": 0}
 
     def failed(failure: Any) -> None:
@@ -161,6 +197,15 @@ def run(
     ):  # asked twice, it must not be killed on the last few milliseconds
         signal.signal(number, signal.SIG_IGN)
     return outcome["code"]
+
+
+def open_data(configuration: BrokerConfiguration, data: str | None, reactor: Any) -> Persistence | None:
+    """The data directory of a broker that has one. Raises `StoreError`."""
+    if configuration.persistence_enabled:
+        return Persistence(configuration, data, reactor)
+    if data is not None:
+        log.warning("--data %s is not used: persistence-enabled is false", data)
+    return None
 
 
 #: Seconds that clients get to take their last frames when the broker stops.

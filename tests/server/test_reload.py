@@ -109,3 +109,32 @@ def test_global_limits() -> None:
     world.send()
     apply(world.broker, replace(configuration(queue()), global_max_size=1))
     assert world.broker.memory.full
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"journal_file_size": 4096}, "journal-file-size"),
+        ({"persistence_enabled": False}, "persistence-enabled"),
+        ({"page_sync_timeout": 5}, "page-sync-timeout"),
+        ({"max_disk_usage": 50, "min_disk_free": 5, "disk_scan_period": 7, "dispatch_memory": 2**24}, None),
+        ({"global_max_size": 5, "global_max_messages": 6}, None),
+    ],
+)
+def test_what_only_a_restart_applies_is_told(
+    change: dict[str, object], told: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(persistence_enabled=True)
+    apply(world.broker, replace(world.broker.configuration, **change))  # type: ignore[arg-type]
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ([] if told is None else [f"a change of {told} takes effect with the next start"])
+
+
+def test_limits_of_memory_count_at_once_and_warnings_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    changed = replace(world.broker.configuration, global_max_messages=1, warnings=("x.xml:3: half a limit",))
+    apply(world.broker, changed)
+    world.queue("q")
+    world.send()
+    assert world.broker.memory.full
+    assert "x.xml:3: half a limit" in [record.getMessage() for record in caplog.records]

@@ -1,0 +1,67 @@
+"""What a broker has on disk, put together: the directory's lock, the disk's threads, the store."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+from stompring.broker import page_mode
+from stompring.broker import paging as seam
+from stompring.broker.broker import Broker
+from stompring.broker.clock import Clock
+from stompring.dispatch.dispatch import Dispatch
+from stompring.settings.data_directory import data_directory
+from stompring.settings.model import BrokerConfiguration
+from stompring.store.datadir import DataLock
+from stompring.store.durable import Durable
+from stompring.store.paging import Paging
+
+from .disk_monitor import DiskMonitor
+from .diskpool import DiskPool
+
+log = logging.getLogger(__name__)
+
+
+class Persistence:
+    """Open from construction to `close`."""
+
+    def __init__(self, configuration: BrokerConfiguration, data: str | None, reactor: Any) -> None:
+        """Take the data directory; ``data`` is one in place of the configured. Raises `StoreError`."""
+        self.directory = data_directory(configuration, data)
+        self._lock = DataLock(self.directory.root)
+        log.info("data is kept in %s", self.directory.root)
+        self.pool = DiskPool(reactor)
+        self.durable = Durable(configuration, self.directory.journal, self.pool.writing, reactor)
+        self.paging = self.durable.pages = Paging(
+            self.durable.journal,
+            self.durable.writer,
+            self.pool.reading,
+            Clock(reactor),
+            self.directory.paging,
+            purge=configuration.purge_page_folders,
+        )
+
+    def attach(self, broker: Broker) -> Dispatch:
+        """Let ``broker`` page."""
+        dispatch = Dispatch(broker)
+        # it is only ever given pages and blocks of its own, which the types cannot know
+        broker.paging = cast(seam.Paging, self.paging)
+        self.paging.reads.account = dispatch.budget
+        return dispatch
+
+    def recover(self, broker: Broker) -> None:
+        """Bring back what was kept, in memory and in pages. Raises `StoreError`."""
+        self.durable.recover(broker)
+        recovered, self.paging.recovered = self.paging.recovered, []
+        for pages in recovered:
+            page_mode.adopt(pages.address, cast(seam.Pages, pages))
+
+    def disk_monitor(self, broker: Broker) -> DiskMonitor:
+        """What looks at the disks for ``broker``."""
+        # in the thread that reads: a look need not wait for a sync
+        return DiskMonitor(broker, self.pool.reading, (self.directory.journal, self.directory.paging))
+
+    def close(self) -> None:
+        """Nothing is under way any more, and others may have the directory. The broker has stopped before."""
+        self.pool.stop()
+        self._lock.release()

@@ -1,0 +1,178 @@
+"""When the disk counts as full, who is told, and that it is noticed in time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+
+from stompring.broker.broker import Broker
+from stompring.server.disk_monitor import DiskMonitor, Reading, fault_of, read_disk
+from stompring.server.reload import apply
+from stompring.settings.model import BrokerConfiguration
+
+GB = 1024**3
+
+JUDGED = [
+    # max-disk-usage, min-disk-free, free of 100 GB, full
+    (90, -1, 10.1, False),
+    (90, -1, 10, True),
+    (90, -1, 0, True),
+    (100, -1, 0.1, False),
+    (100, -1, 0, True),
+    (0, -1, 100, True),
+    (-1, -1, 0, False),
+    (-1, 5, 5, False),
+    (-1, 5, 4.9, True),
+    (90, 5, 6, False),  # min-disk-free alone counts where it is set
+    (90, 0, 0, False),
+]
+
+
+@pytest.mark.parametrize(("usage", "least", "free", "full"), JUDGED)
+def test_when_a_disk_is_full(usage: int, least: int, free: float, full: bool) -> None:
+    configuration = BrokerConfiguration(
+        max_disk_usage=usage, min_disk_free=least * GB if least > 0 else least
+    )
+    fault = fault_of(Reading(Path("/d"), 100 * GB, int(free * GB)), configuration)
+    assert (fault is not None) == full
+    if fault is not None:
+        assert "the disk of /d is full" in fault
+        assert ("min-disk-free is" in fault) == (least >= 0)
+
+
+def test_a_disk_without_a_size_is_not_full() -> None:
+    assert fault_of(Reading(Path("/proc"), 0, 0), BrokerConfiguration()) is None
+
+
+def test_reading_a_real_disk(tmp_path: Path) -> None:
+    here, there = read_disk(tmp_path), read_disk(tmp_path / "not" / "there" / "yet")
+    assert here.total == there.total == os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
+    assert 0 <= here.usage <= 1 and 0 <= here.free <= here.total
+
+
+class SlowDisk:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+
+    def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self.jobs.append((job, done))
+
+    def finish(self) -> None:
+        while self.jobs:
+            job, done = self.jobs.pop(0)
+            done(job())
+
+
+class Watch:
+    """A monitor of two disks whose fill is said by the test."""
+
+    def __init__(self, **configuration: Any) -> None:
+        self.clock = Clock()
+        self.broker = Broker(BrokerConfiguration(**configuration), self.clock)
+        self.used = {Path("/journal"): 50, Path("/pages"): 20}
+        self.broken: OSError | None = None
+        self.disk = SlowDisk()
+        self.monitor = DiskMonitor(self.broker, self.disk, self.used, self._read)
+
+    def _read(self, path: Path) -> Reading:
+        if self.broken is not None:
+            raise self.broken
+        return Reading(path, 100 * GB, (100 - self.used[path]) * GB)
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.disk.finish()
+
+
+def test_the_first_look_is_before_the_first_message() -> None:
+    watch = Watch()
+    watch.used[Path("/pages")] = 95
+    watch.monitor.start()
+    assert watch.broker.disk.full
+
+
+def test_full_and_free_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="stompring.server.disk_monitor")
+    watch = Watch()
+    watch.monitor.start()
+    room = watch.broker.disk
+    assert not room.full and not caplog.records
+    woken: list[int] = []
+    for used, full in [(80, False), (91, True), (95, True), (90, True), (89, False), (10, False)]:
+        watch.used[Path("/journal")] = used
+        room.waiting.append(lambda: woken.append(1))
+        watch.pass_time(5)
+        assert room.full is full
+        assert (watch.monitor.reading or read_disk(Path())).usage == pytest.approx(max(used, 20) / 100)
+        room.waiting.clear()
+        room._waking = False
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2, "said once each way"
+    assert messages[0].startswith(
+        "the disk of /journal is full: 91.0 % are used, max-disk-usage is 90; durable"
+    )
+    assert messages[1] == "the disk has room again: 89.0 % are used"
+    assert woken
+
+
+def test_it_looks_every_period_and_not_while_it_looks() -> None:
+    watch = Watch(disk_scan_period=2000)
+    watch.monitor.start()
+    watch.clock.advance(1.9)
+    assert not watch.disk.jobs
+    watch.clock.advance(0.2)
+    assert len(watch.disk.jobs) == 1
+    watch.clock.advance(60)
+    watch.monitor.look_now()
+    assert len(watch.disk.jobs) == 1, "the disk takes its time"
+    watch.disk.finish()
+    watch.clock.advance(2)
+    assert len(watch.disk.jobs) == 1
+
+
+def test_a_reload_counts_at_once() -> None:
+    watch = Watch()
+    watch.monitor.start()
+    apply(watch.broker, BrokerConfiguration(max_disk_usage=40, disk_scan_period=100))
+    watch.monitor.look_now()
+    watch.disk.finish()
+    assert watch.broker.disk.full
+    apply(watch.broker, BrokerConfiguration(max_disk_usage=60, disk_scan_period=100))
+    watch.pass_time(0.1)
+    assert not watch.broker.disk.full, "and the new period"
+
+
+def test_a_disk_that_cannot_be_asked_stays_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch(max_disk_usage=40)
+    watch.monitor.start()
+    caplog.clear()
+    watch.broken = PermissionError(13, "Permission denied", "/journal")
+    watch.pass_time(5)
+    watch.pass_time(5)
+    assert watch.broker.disk.full
+    assert [record.getMessage() for record in caplog.records] == [
+        "cannot see how full the disk is: [Errno 13] Permission denied: '/journal'"
+    ]
+    watch.broken = None
+    watch.used[Path("/journal")] = 10
+    watch.pass_time(5)
+    assert not watch.broker.disk.full
+
+
+def test_stopping_leaves_nothing_behind() -> None:
+    watch = Watch()
+    watch.monitor.start()
+    watch.clock.advance(5)
+    watch.used[Path("/journal")] = 99
+    watch.monitor.stop()
+    watch.disk.finish()
+    assert not watch.broker.disk.full and not watch.clock.getDelayedCalls()
+    watch.monitor.look_now()
+    assert not watch.disk.jobs
