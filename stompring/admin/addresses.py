@@ -88,6 +88,7 @@ def set_paused(address: Address, paused: bool) -> None:
     if paused == address.paused:
         return
     address.paused = paused
+    address.directory.broker.storage.bind_address(address)
     for queue in list(address.queues.values()):
         if paused:
             queue.pause()

@@ -24,8 +24,9 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Work that takes long is a generator: every ``yield`` lets the reactor serve others, its result is the answer.
-Steps = Generator[None, None, Answer]
+#: Work that takes long is a generator: every ``yield`` lets the reactor serve others, its result is the answer. What
+#: it yields is None or a Deferred, which is waited for.
+Steps = Generator[Any, None, Answer]
 
 
 class Problem(Refused):

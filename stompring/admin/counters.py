@@ -5,14 +5,12 @@ All are read when they are asked for, from integers that the broker keeps anyway
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from stompring.broker.address import Address
 from stompring.broker.queue import Queue
-
-from .served import Served
 
 Thing = TypeVar("Thing")
 
@@ -21,7 +19,11 @@ GAUGE, COUNTER = "gauge", "counter"
 
 @dataclass(frozen=True, slots=True)
 class Counter(Generic[Thing]):
-    """One number of a thing. ``read`` gives it as JSON shows it; Prometheus gets ``scale`` times as much."""
+    """One number of a thing. ``read`` gives it as JSON shows it; Prometheus gets ``scale`` times as much.
+
+    ``None`` is what is not known, or not there: null in JSON, and left out for Prometheus. ``labels`` are those of
+    one of several counters with the same metric, which follow each other.
+    """
 
     json: str
     metric: str
@@ -29,20 +31,19 @@ class Counter(Generic[Thing]):
     help: str
     read: Callable[[Thing], Any]
     scale: float = 1
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def oldest_message_age(queue: Queue) -> int | None:
-    """Milliseconds since the next message to be delivered was sent; ``None`` when nothing is pending."""
-    if not queue.count:
-        return None
-    head = queue.first()
-    return None if head is None else max(0, queue.broker.clock.now - head.message.timestamp)
+    """Milliseconds since the next message to be delivered was sent; ``None`` when nothing is pending.
 
-
-def memory_percentage(served: Served) -> float:
-    """How much of global-max-size is used, 0 where there is no limit."""
-    memory = served.broker.memory
-    return round(100 * memory.bytes / memory.max_bytes, 2) if memory.max_bytes > 0 else 0.0
+    Of a message on disk that is not known before something was read from there.
+    """
+    head = queue.first() if queue.count else None
+    oldest = None if head is None else head.message.timestamp
+    if queue.area is not None and queue.area.leads(head) is not None:
+        oldest = queue.area.oldest
+    return None if oldest is None else max(0, queue.broker.clock.now - oldest)
 
 
 QUEUE: tuple[Counter[Queue], ...] = (
@@ -50,7 +51,7 @@ QUEUE: tuple[Counter[Queue], ...] = (
         "messageCount",
         "stompring_queue_message_count",
         GAUGE,
-        "Messages in the queue: pending, scheduled and in delivery.",
+        "Messages in the queue: pending, scheduled, in delivery and paged.",
         lambda q: q.message_count,
     ),
     Counter(
@@ -65,7 +66,7 @@ QUEUE: tuple[Counter[Queue], ...] = (
         "stompring_queue_scheduled_count",
         GAUGE,
         "Messages that wait for their time.",
-        lambda q: len(q.scheduled),
+        lambda q: q.scheduled_count,
     ),
     Counter(
         "consumerCount",
@@ -123,8 +124,13 @@ QUEUE: tuple[Counter[Queue], ...] = (
         "Memory of the messages in the queue; one in several queues counts in each.",
         lambda q: q.persistent_size,
     ),
-    # nothing is paged in a broker that keeps messages in memory: 0 is the truth
-    Counter("pagedCount", "stompring_queue_paged_count", GAUGE, "Messages in pages on disk.", lambda q: 0),
+    Counter(
+        "pagedCount",
+        "stompring_queue_paged_count",
+        GAUGE,
+        "Messages that are to be delivered and are on disk only, in pages.",
+        lambda q: q.paged_count,
+    ),
     Counter(
         "oldestMessageAge",
         "stompring_queue_oldest_message_age_seconds",
@@ -143,19 +149,39 @@ ADDRESS: tuple[Counter[Address], ...] = (
         "Memory of the messages sent to the address that some queue still holds.",
         lambda a: a.room.bytes,
     ),
-    Counter("numberOfPages", "stompring_address_pages", GAUGE, "Page files on disk.", lambda a: 0),
+    Counter(
+        "numberOfPages",
+        "stompring_address_pages",
+        GAUGE,
+        "Page files on disk.",
+        lambda a: 0 if a.pages is None else a.pages.count,
+    ),
+    Counter(
+        "pagesSize",
+        "stompring_address_pages_bytes",
+        GAUGE,
+        "Bytes that the page files take.",
+        lambda a: 0 if a.pages is None else a.pages.bytes,
+    ),
     Counter(
         "paging",
         "stompring_address_paging",
         GAUGE,
         "1 while new messages go to disk because memory is full.",
-        lambda a: False,
+        lambda a: a.room.paging,
+    ),
+    Counter(
+        "timesPaged",
+        "stompring_address_times_paged_total",
+        COUNTER,
+        "Times that the address began to page.",
+        lambda a: a.times_paged,
     ),
     Counter(
         "blockedProducers",
         "stompring_address_blocked_producers",
         GAUGE,
-        "Connections that are not read because the address is full.",
+        "Connections that are not read because the address, the disk or the store is full.",
         lambda a: a.blocked_producers,
     ),
     Counter(
@@ -183,62 +209,8 @@ ADDRESS: tuple[Counter[Address], ...] = (
         "droppedMessageCount",
         "stompring_address_dropped_messages_total",
         COUNTER,
-        "Messages thrown away because the address was full (address-full-policy DROP).",
+        "Messages thrown away because the address, its pages or the disk were full (policy DROP).",
         lambda a: a.dropped_messages,
-    ),
-)
-
-BROKER: tuple[Counter[Served], ...] = (
-    Counter(
-        "uptime",
-        "stompring_uptime_seconds",
-        GAUGE,
-        "Time since the broker started.",
-        lambda s: s.broker.clock.now - s.broker.started_at,
-        scale=0.001,
-    ),
-    Counter(
-        "connectionCount",
-        "stompring_connections",
-        GAUGE,
-        "STOMP connections that are open.",
-        lambda s: len(s.connections),
-    ),
-    Counter(
-        "totalConnectionCount",
-        "stompring_connections_total",
-        COUNTER,
-        "STOMP connections opened since the start.",
-        lambda s: s.connections.total,
-    ),
-    Counter(
-        "addressCount",
-        "stompring_addresses",
-        GAUGE,
-        "Addresses.",
-        lambda s: len(s.broker.directory.addresses),
-    ),
-    Counter("queueCount", "stompring_queues", GAUGE, "Queues.", lambda s: len(s.broker.directory.queues)),
-    Counter(
-        "heldMessageCount",
-        "stompring_messages",
-        GAUGE,
-        "Messages held; one in several queues counts once.",
-        lambda s: s.broker.memory.messages,
-    ),
-    Counter(
-        "addressMemoryUsage",
-        "stompring_address_memory_usage_bytes",
-        GAUGE,
-        "Memory of all messages held; one in several queues counts once.",
-        lambda s: s.broker.memory.bytes,
-    ),
-    Counter(
-        "globalMaxSize",
-        "stompring_address_memory_limit_bytes",
-        GAUGE,
-        "Memory that all messages together may take (global-max-size); -1 without a limit.",
-        lambda s: s.broker.memory.max_bytes,
     ),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from types import GeneratorType
 from typing import Any
 
@@ -14,7 +14,7 @@ from twisted.web.server import Request
 from stompring.errors import Refused
 
 from .access import check_host, check_login, check_origin
-from .answer import Answer, Problem, problem_answer
+from .answer import Answer, Problem, Steps, problem_answer
 from .body import LimitedBody, check_content_type, read_object
 from .query import Query
 from .routes import Call, Route, Routes
@@ -105,7 +105,7 @@ class Exchange:
             body = read_object(content.getvalue())
         return Call(self._served, names, Query(query.decode("latin-1")), body, self._header("accept") or "")
 
-    def _after(self, steps: Generator[None, None, Answer]) -> Iterator[None]:
+    def _after(self, steps: Steps) -> Iterator[object]:
         try:
             answer = yield from steps
         except Exception as fault:

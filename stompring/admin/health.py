@@ -15,7 +15,7 @@ def live(call: Call) -> Answer:
 
 
 def ready(call: Call) -> Answer:
-    """200 while every listener is open and the broker is not stopping, else 503.
+    """200 while every listener is open, what must be kept can be written, and the broker is not stopping, else 503.
 
     Listeners are those that the broker was started with: a reload opens none, and HTTP comes after STOMP.
     """
@@ -24,12 +24,15 @@ def ready(call: Call) -> Answer:
     missing = sorted(
         {name for name, _, _ in served.listening} - {listener["acceptor"] for listener in open_ports}
     )
-    up = not served.stopping and not missing
+    disk_fault, store_fault = served.broker.disk.fault, served.broker.storage.room.fault
+    up = not served.stopping and not missing and disk_fault is None and store_fault is None
     details = {
         "status": "UP" if up else "DOWN",
         "stopping": served.stopping,
         "listeners": open_ports,
         "missingListeners": missing,
+        "diskFault": disk_fault,
+        "storeFault": store_fault,
     }
     return json_answer(details, status=200 if up else 503)
 

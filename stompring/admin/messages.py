@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 from stompring.broker import contents
 from stompring.broker.reference import GONE, Reference
+from stompring.broker.walk import Wait
 
-from .answer import NO_CONTENT, Answer, Steps, encode
+from .answer import NO_CONTENT, Steps, encode
 from .inputs import message_number
 from .listing import PAGING, page_answer, paging
 from .message_view import BODY_SHOWN, message_view
 from .queues import queue_of
 from .routes import Call, Route
 from .served import Served
-from .slices import STEP
+from .slices import STEP, over
 
 #: Messages that are encoded at a time: their bodies may be long.
 BATCH = 10
@@ -30,6 +31,9 @@ def list_messages(call: Call) -> Steps:
     first, count = (page - 1) * size, 0
     chosen: list[Reference] = []
     for place, ref in enumerate(contents.browse(queue, None, in_transactions(call.served))):
+        if isinstance(ref, Wait):
+            yield over(ref)
+            continue
         if matches is None or matches(ref.message):
             if first <= count < first + size:
                 chosen.append(ref)
@@ -54,10 +58,11 @@ def in_transactions(served: Served) -> Iterator[Reference]:
             yield from transaction.returns
 
 
-def remove(call: Call) -> Answer:
+def remove(call: Call) -> Steps:
     """Remove a message that is pending or scheduled. It counts as acknowledged, as in Artemis."""
     queue = queue_of(call)
-    contents.remove_message(queue, message_number(call.names["id"], queue.number))
+    for wait in contents.remove_message(queue, message_number(call.names["id"], queue.number)):
+        yield over(wait)
     return NO_CONTENT
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 
 import twisted
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -16,7 +17,8 @@ from stompring.broker.address import Address
 from stompring.broker.queue import Queue
 
 from .answer import Answer
-from .counters import ADDRESS, BROKER, GAUGE, QUEUE, Counter
+from .broker_counters import BROKER
+from .counters import ADDRESS, GAUGE, QUEUE, Counter
 from .exposition import escaped, families
 from .routes import Call, Route
 from .served import Served
@@ -41,21 +43,30 @@ class BrokerCollector(Collector):
         }
         yield InfoMetricFamily("stompring_build", "What is running.", value=build)
         taken = {counter.metric for counter in BROKER}
-        for counter in BROKER:
-            value = counter.read(self._served) * counter.scale
-            if counter.kind == GAUGE:
-                yield GaugeMetricFamily(counter.metric, counter.help, value=value)
-            elif self._openmetrics and counter.metric.removesuffix("_total") in taken:
-                # OpenMetrics would give the counter's family the name that a gauge has (stompring_connections)
-                yield _untyped(counter, value)
-            else:
-                yield CounterMetricFamily(counter.metric, counter.help, value=value)
+        for metric, alike in groupby(BROKER, key=lambda counter: counter.metric):
+            clashes = self._openmetrics and metric.removesuffix("_total") in taken - {metric}
+            family = _family(list(alike), self._served, clashes)
+            if family.samples:
+                yield family
 
 
-def _untyped(counter: Counter[Served], value: float) -> Metric:
-    metric = Metric(counter.metric, counter.help, "unknown")
-    metric.add_sample(counter.metric, {}, value)
-    return metric
+def _family(counters: list[Counter[Served]], served: Served, clashes: bool) -> Metric:
+    """One family, with a sample for each of its counters that has a value.
+
+    ``clashes``: OpenMetrics would give the family of a counter the name that a gauge has (stompring_connections).
+    """
+    first = counters[0]
+    if clashes:
+        family = Metric(first.metric, first.help, "unknown")
+    elif first.kind == GAUGE:
+        family = GaugeMetricFamily(first.metric, first.help)
+    else:
+        family = CounterMetricFamily(first.metric, first.help)
+    for counter in counters:
+        value = counter.read(served)
+        if value is not None:
+            family.add_sample(first.metric, dict(counter.labels), value * counter.scale)
+    return family
 
 
 def scrape(call: Call) -> Answer:

@@ -6,7 +6,8 @@ import stompring
 from stompring.errors import Refused
 
 from .answer import Answer, json_answer
-from .counters import BROKER, memory_percentage, readers
+from .broker_counters import BROKER, memory_percentage
+from .counters import readers
 from .health import open_listeners
 from .listing import Fields, view
 from .routes import Call, Route

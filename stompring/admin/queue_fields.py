@@ -22,6 +22,7 @@ FIELDS: Fields[Queue] = {
     "enabled": lambda q: q.attributes.enabled,
     "filter": lambda q: q.attributes.filter,
     "ringPolicy": lambda q: q.attributes.ring_policy,
+    "ringCountsPaged": lambda q: q.attributes.ring_counts_paged,
     "lastValue": lambda q: False,  # this version has no last-value queues
     "maxConsumers": lambda q: q.attributes.max_consumers,
     "exclusive": lambda q: q.attributes.exclusive,
@@ -41,6 +42,7 @@ CHANGEABLE: dict[str, tuple[str, Reader]] = {
     "filter": ("filter", text_or_none),
     "ringSize": ("ring_size", number(LEAST["ring_size"])),
     "ringPolicy": ("ring_policy", choice(RingPolicy)),
+    "ringCountsPaged": ("ring_counts_paged", flag),
     "maxConsumers": ("max_consumers", number(LEAST["max_consumers"])),
     "exclusive": ("exclusive", flag),
     "purgeOnNoConsumers": ("purge_on_no_consumers", flag),

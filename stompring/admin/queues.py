@@ -7,6 +7,7 @@ from urllib.parse import quote
 from stompring.broker import contents
 from stompring.broker.directory import Directory
 from stompring.broker.queue import Queue
+from stompring.broker.walk import Wait
 from stompring.errors import Refused
 from stompring.settings.model import QueueConfiguration, RoutingType
 
@@ -15,7 +16,7 @@ from .inputs import flag, read_fields, required, selector, text
 from .listing import LISTING, paged
 from .queue_fields import ATTRIBUTES, FIELDS, detailed
 from .routes import Call, Route
-from .slices import STEP
+from .slices import STEP, over
 
 
 def queue_of(call: Call) -> Queue:
@@ -77,8 +78,10 @@ def delete(call: Call) -> Steps:
             f"Queue {queue.name} has {len(queue.consumers)} consumers; force=true deletes it all the same"
         )
     # decided: what follows is purged in slices so that deleting a full queue stops nobody else
-    for place, _ in enumerate(contents.purge(queue)):
-        if place % STEP == STEP - 1:
+    for place, one in enumerate(contents.purge(queue)):
+        if isinstance(one, Wait):
+            yield over(one)
+        elif place % STEP == STEP - 1:
             yield
     if directory.queues.get(queue.name) is queue:
         directory.delete_queue(queue.name, force=True)
@@ -90,6 +93,9 @@ def purge(call: Call) -> Steps:
     queue = queue_of(call)
     removed = 0
     for place, killed in enumerate(contents.purge(queue, selector(call.body, "filter"))):
+        if isinstance(killed, Wait):
+            yield over(killed)
+            continue
         removed += killed
         if place % STEP == STEP - 1:
             yield

@@ -8,14 +8,16 @@ from operator import attrgetter
 
 from stompring.broker import contents
 from stompring.broker.reference import SCHEDULED
+from stompring.broker.walk import Wait, walk_timed
 
-from .answer import NO_CONTENT, Answer, Steps, encode
+from .answer import NO_CONTENT, Steps, encode
 from .inputs import message_number
 from .listing import PAGING, page_answer, paging
 from .message_view import BODY_SHOWN, message_view
 from .messages import BATCH
 from .queues import queue_of
 from .routes import Call, Route
+from .slices import STEP, over
 
 #: References that are sorted at a time.
 RUN = 1000
@@ -30,6 +32,13 @@ def list_scheduled(call: Call) -> Steps:
     page, size = paging(query, size=most, most=most)
     limit = query.number("bodyLimit", BODY_SHOWN, 0, BODY_SHOWN)
     refs = list(queue.scheduled.values())
+    for place, ref in enumerate(walk_timed(queue)):
+        if isinstance(ref, Wait):
+            yield over(ref)
+            continue
+        refs.append(ref)
+        if place % STEP == STEP - 1:
+            yield
     runs = []
     for start in range(0, len(refs), RUN):  # a million sorted at once would hold everybody up
         runs.append(sorted(refs[start : start + RUN], key=by_due_time))
@@ -43,17 +52,19 @@ def list_scheduled(call: Call) -> Steps:
     return page_answer(items, len(refs), page, size)
 
 
-def deliver(call: Call) -> Answer:
+def deliver(call: Call) -> Steps:
     """Let a message fall due now. A recurring one sends a copy of itself and keeps its schedule."""
     queue = queue_of(call)
-    contents.deliver_now(queue, message_number(call.names["id"], queue.number))
+    for wait in contents.deliver_now(queue, message_number(call.names["id"], queue.number)):
+        yield over(wait)
     return NO_CONTENT
 
 
-def cancel(call: Call) -> Answer:
+def cancel(call: Call) -> Steps:
     """Take a message back, with all its repetitions. It counts as acknowledged."""
     queue = queue_of(call)
-    contents.cancel_scheduled(queue, message_number(call.names["id"], queue.number))
+    for wait in contents.cancel_scheduled(queue, message_number(call.names["id"], queue.number)):
+        yield over(wait)
     return NO_CONTENT
 
 

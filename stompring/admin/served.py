@@ -23,6 +23,121 @@ class OpenConnections(Protocol):
     def __iter__(self) -> Iterator[Session]: ...
 
 
+class Reading(Protocol):
+    """How full a disk is."""
+
+    @property
+    def usage(self) -> float:
+        """The share in use, 0 to 1."""
+
+    @property
+    def free(self) -> int:
+        """Bytes."""
+
+
+class DiskMonitor(Protocol):
+    """Looks at the disks now and then."""
+
+    @property
+    def reading(self) -> Reading | None:
+        """Of the fuller disk, when it was last looked at."""
+
+
+class Writer(Protocol):
+    """What writes to the disk. Counts since the start."""
+
+    failing: str | None
+    batches: int
+    bytes_written: int
+    disk_seconds: float
+    failures: int
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Told and not yet written."""
+
+
+class Journal(Protocol):
+    """The journal."""
+
+    bytes: int
+    live_bytes: int
+
+    @property
+    def segments(self) -> Sequence[object]:
+        """Its files."""
+
+
+class Compaction(Protocol):
+    """What keeps the journal small. Counts since the start."""
+
+    segments: int
+    rewritten: int
+
+
+class Recovery(Protocol):
+    """What was found at the start."""
+
+    lost_bytes: int
+
+
+class PageReads(Protocol):
+    """What reads pages. Counts since the start."""
+
+    bytes_read: int
+
+
+class Paging(Protocol):
+    """All pages. Counts since the start."""
+
+    damaged_pages: int
+    lost_messages: int
+
+    @property
+    def reads(self) -> PageReads: ...
+
+
+class Store(Protocol):
+    """Where messages are kept on disk."""
+
+    @property
+    def writer(self) -> Writer: ...
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def compaction(self) -> Compaction: ...
+    @property
+    def recovery(self) -> Recovery | None: ...
+
+
+class Budget(Protocol):
+    """A limit on memory and how much of it is used, in bytes."""
+
+    limit: int
+
+    @property
+    def used(self) -> int: ...
+
+
+class Dispatch(Protocol):
+    """What was read back from pages and who is to get it, of all queues together."""
+
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def pending_cache_bytes(self) -> int: ...
+    @property
+    def head_cache_bytes(self) -> int: ...
+    @property
+    def direct_entries(self) -> int: ...
+    @property
+    def reference_entries(self) -> int: ...
+    @property
+    def watermark_lag(self) -> int: ...
+    @property
+    def blocks_read(self) -> int: ...
+
+
 class Served(Protocol):
     """A broker with its listeners."""
 
@@ -35,6 +150,22 @@ class Served(Protocol):
     def configuration(self) -> BrokerConfiguration: ...
     @property
     def connections(self) -> OpenConnections: ...
+    @property
+    def store(self) -> Store | None:
+        """``None`` where everything is in memory."""
+
+    @property
+    def paging(self) -> Paging | None:
+        """``None`` where everything is in memory."""
+
+    @property
+    def dispatch(self) -> Dispatch | None:
+        """``None`` where everything is in memory."""
+
+    @property
+    def disk_monitor(self) -> DiskMonitor | None:
+        """``None`` where everything is in memory."""
+
     @property
     def users(self) -> Users | None:
         """Who may log in; ``None`` while security is off."""

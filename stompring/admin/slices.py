@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Cooperator, TaskFinished
+
+from stompring.broker.walk import Wait
 
 #: Seconds that management and metrics may take of the reactor at a time. Latency of messages waits for it.
 SLICE = 0.005
@@ -25,10 +28,17 @@ def make_cooperator(reactor: Any) -> Cooperator:
     return Cooperator(time_is_up, lambda call: reactor.callLater(0, call))
 
 
+def over(wait: Wait) -> Deferred[None]:
+    """Fires when a walk over a queue can go on."""
+    deferred: Deferred[None] = Deferred()
+    wait.then(lambda: deferred.callback(None))
+    return deferred
+
+
 class Slices:
     """Runs an iterator to its end. As a push producer it rests while the client is slow."""
 
-    def __init__(self, work: Iterator[None], cooperator: Cooperator) -> None:
+    def __init__(self, work: Iterator[object], cooperator: Cooperator) -> None:
         self._task = cooperator.cooperate(work)
         self._paused = False
 

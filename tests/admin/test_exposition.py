@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from stompring.admin.counters import ADDRESS, BROKER, COUNTER, GAUGE, QUEUE, Counter
+from stompring.admin.broker_counters import BROKER
+from stompring.admin.counters import ADDRESS, COUNTER, GAUGE, QUEUE, Counter
 from stompring.admin.exposition import PIECE, escaped, families
 
 COUNTERS: list[Counter[int]] = [
@@ -84,10 +86,13 @@ def test_a_scaled_number_has_milliseconds_and_nothing_is_zero() -> None:
 
 
 def test_each_name_is_used_once() -> None:
-    for spelling in ("json", "metric"):
-        for counters in (QUEUE, ADDRESS, BROKER):
-            names = [getattr(counter, spelling) for counter in counters]
-            assert len(set(names)) == len(names)
+    for counters in (QUEUE, ADDRESS, BROKER):
+        names = [counter.json for counter in counters]
+        assert len(set(names)) == len(names)
+        series = [(counter.metric, *counter.labels.items()) for counter in counters]
+        assert len(set(series)) == len(series)
+        families = [metric for metric, _ in groupby(counters, key=lambda counter: counter.metric)]
+        assert len(set(families)) == len(families), "those of one family stand together"
     assert all(
         counter.metric.endswith("_total") is (counter.kind == COUNTER)
         for counter in (*QUEUE, *ADDRESS, *BROKER)

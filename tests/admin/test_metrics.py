@@ -8,7 +8,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from stompring.admin.counters import ADDRESS, BROKER, QUEUE
+from stompring.admin.broker_counters import BROKER
+from stompring.admin.counters import ADDRESS, QUEUE
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import AddressSettingEntry, FullPolicy, RingPolicy
 
@@ -42,6 +43,21 @@ PROMISED = {
     "stompring_connections": "gauge",
     "stompring_connections_total": "counter",
     "stompring_address_memory_usage_bytes": "gauge",
+}
+
+#: Where there is a store.
+OF_STORE = {
+    "stompring_disk_usage_ratio": "gauge",
+    "stompring_disk_full": "gauge",
+    "stompring_store_failing": "gauge",
+    "stompring_store_batches_total": "counter",
+    "stompring_journal_segments": "gauge",
+    "stompring_messages_lost_total": "counter",
+    "stompring_dispatch_pending_cache_bytes": "gauge",
+    "stompring_dispatch_head_cache_bytes": "gauge",
+    "stompring_dispatch_target_entries": "gauge",
+    "stompring_dispatch_watermark_lag": "gauge",
+    "stompring_dispatch_budget_bytes": "gauge",
 }
 
 #: Names that can be written but are hard to write down.
@@ -104,8 +120,52 @@ def test_every_family_has_help() -> None:
     assert helped == types(text).keys()
 
 
-def test_what_is_not_known_yet_is_left_out() -> None:
-    assert "disk_usage" not in scrape(House())
+def test_what_there_is_not_is_left_out() -> None:
+    text = scrape(House())
+    assert not [name for name in OF_STORE if name in text]
+
+
+@pytest.mark.parametrize("openmetrics", [False, True])
+def test_the_numbers_of_the_store(openmetrics: bool) -> None:
+    house = House()
+    house.pretend_store()
+    text = scrape(house, openmetrics)
+    found = {name: value for (name, labels), value in samples(text, openmetrics).items() if not labels}
+    if not openmetrics:
+        assert {name: types(text).get(name) for name in OF_STORE} == OF_STORE
+    assert found["stompring_store_failing"] == 1
+    assert found["stompring_store_failures_total"] == 1
+    assert found["stompring_store_waiting_bytes"] == 2
+    assert found["stompring_store_batches_total"] == 3
+    assert found["stompring_store_written_bytes_total"] == 4
+    assert found["stompring_store_disk_seconds_total"] == pytest.approx(0.005)
+    assert found["stompring_journal_segments"] == 6
+    assert found["stompring_journal_size_bytes"] == 7
+    assert found["stompring_journal_live_bytes"] == 8
+    assert found["stompring_journal_compactions_total"] == 24
+    assert found["stompring_journal_rewritten_bytes_total"] == 9
+    assert found["stompring_journal_lost_bytes_total"] == 23
+    assert found["stompring_pages_read_bytes_total"] == 10
+    assert found["stompring_pages_damaged_total"] == 11
+    assert found["stompring_messages_lost_total"] == 12
+    assert found["stompring_dispatch_budget_bytes"] == 13
+    assert found["stompring_dispatch_used_bytes"] == 14
+    assert found["stompring_dispatch_pending_cache_bytes"] == 15
+    assert found["stompring_dispatch_head_cache_bytes"] == 16
+    assert found["stompring_dispatch_watermark_lag"] == 19
+    assert found["stompring_dispatch_blocks_read_total"] == 20
+    assert found["stompring_disk_usage_ratio"] == pytest.approx(0.21)
+    assert found["stompring_disk_free_bytes"] == 22
+    assert found["stompring_disk_full"] == 0
+
+
+def test_entries_of_target_lists_by_kind() -> None:
+    house = House()
+    house.pretend_store()
+    found = samples(scrape(house))
+    name = "stompring_dispatch_target_entries"
+    assert found[(name, frozenset({("kind", "direct")}))] == 17
+    assert found[(name, frozenset({("kind", "reference")}))] == 18
 
 
 def test_the_numbers_of_a_queue() -> None:
@@ -149,7 +209,9 @@ def test_the_numbers_of_an_address() -> None:
     assert full.pop("stompring_address_size_bytes") == house.directory.address("full").room.bytes > 0
     assert full == {
         "stompring_address_pages": 0,
+        "stompring_address_pages_bytes": 0,
         "stompring_address_paging": 0,
+        "stompring_address_times_paged_total": 0,
         "stompring_address_blocked_producers": 0,
         "stompring_address_limit_percent": 100,
         "stompring_address_routed_messages_total": 4,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import stompring
+from stompring.admin.store_counters import OF_STORE
 
 from ..broker_document import anycast, broker_xml
 from .house import BEGIN, HTTP_PORT, STOMP_PORT, House
@@ -23,8 +24,14 @@ LISTENERS = [
 
 
 def test_ready() -> None:
-    expected = {"status": "UP", "stopping": False, "listeners": LISTENERS, "missingListeners": []}
-    assert House().get("/health/ready") == expected
+    assert House().get("/health/ready") == {
+        "status": "UP",
+        "stopping": False,
+        "listeners": LISTENERS,
+        "missingListeners": [],
+        "diskFault": None,
+        "storeFault": None,
+    }
 
 
 def test_not_ready_while_a_listener_is_missing() -> None:
@@ -35,6 +42,19 @@ def test_not_ready_while_a_listener_is_missing() -> None:
     assert reply.json["status"] == "DOWN"
     assert reply.json["missingListeners"] == ["stomp"]
     assert house.ask("GET", "/health/live").status == 200
+
+
+@pytest.mark.parametrize("which", ["disk", "store"])
+def test_not_ready_while_nothing_can_be_written(which: str) -> None:
+    house = House()
+    room = {"disk": house.broker.disk, "store": house.broker.storage.room}[which]
+    room.shut("the disk of /d is full")
+    reply = house.ask("GET", "/health/ready")
+    assert reply.status == 503 and reply.json["status"] == "DOWN"
+    assert reply.json[f"{which}Fault"] == "the disk of /d is full"
+    assert house.ask("GET", "/health/live").status == 200
+    room.shut(None)
+    assert house.get("/health/ready")["status"] == "UP"
 
 
 def test_not_ready_once_the_broker_stops() -> None:
@@ -62,12 +82,49 @@ def test_the_broker() -> None:
         "heldMessageCount": 1,
         "addressMemoryUsage": used,
         "globalMaxSize": 1000,
+        "globalMaxMessages": -1,
+        **{counter.json: None for counter in OF_STORE},
         "addressMemoryUsagePercentage": round(used / 10, 2),
         "listeners": LISTENERS,
         "stopping": False,
         "configurationFile": None,
         "securityEnabled": False,
         "persistenceEnabled": False,
+    }
+
+
+def test_the_broker_with_a_store() -> None:
+    house = House()
+    house.pretend_store()
+    house.broker.disk.shut("the disk of /d is full")
+    shown = house.get("/api/v1/broker")
+    assert {counter.json: shown[counter.json] for counter in OF_STORE} == {
+        "diskUsage": 0.21,
+        "diskFree": 22,
+        "diskFull": True,
+        "storeFailing": True,
+        "storeFailures": 1,
+        "storeWaitingSize": 2,
+        "storeBatches": 3,
+        "storeBytesWritten": 4,
+        "storeTime": 5,
+        "journalFiles": 6,
+        "journalSize": 7,
+        "journalLiveSize": 8,
+        "journalCompactions": 24,
+        "journalRewritten": 9,
+        "journalLost": 23,
+        "pageBytesRead": 10,
+        "damagedPages": 11,
+        "lostMessageCount": 12,
+        "dispatchBudget": 13,
+        "dispatchUsed": 14,
+        "dispatchPendingCacheSize": 15,
+        "dispatchHeadCacheSize": 16,
+        "dispatchDirectReferences": 17,
+        "dispatchCacheReferences": 18,
+        "dispatchWatermarkLag": 19,
+        "dispatchBlocksRead": 20,
     }
 
 

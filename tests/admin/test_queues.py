@@ -109,6 +109,7 @@ ALL_SET: dict[str, Any] = {
     "filter": "colour = 'red'",
     "ringSize": 5,
     "ringPolicy": "DEAD_LETTER",
+    "ringCountsPaged": True,
     "maxConsumers": 3,
     "exclusive": True,
     "purgeOnNoConsumers": True,
