@@ -9,6 +9,7 @@ import click
 
 from stompring.errors import ConfigurationError
 from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
 
 
@@ -28,6 +29,8 @@ def check_config(context: click.Context, files: tuple[str, ...]) -> None:
             refused += 1
             click.echo(str(error), err=True)
         else:
+            for warning in configuration.warnings:
+                click.echo(f"{warning} (a warning)", err=True)
             click.echo(f"{file}: ok")
             for line in summary(configuration):
                 click.echo(f"  {line}")
@@ -44,6 +47,7 @@ def summary(configuration: BrokerConfiguration) -> Iterator[str]:
     if not configuration.stomp_acceptors and not configuration.http_acceptors:
         yield "no listener"
     yield f"security {_security(configuration)}"
+    yield _data(configuration)
     queues = [queue for address in configuration.addresses for queue in address.queues]
     yield ", ".join(
         (
@@ -65,6 +69,13 @@ def _security(configuration: BrokerConfiguration) -> str:
         return "off"
     missing = "" if Path(file).exists() else " (not there yet: make it with 'stompring user add')"
     return f"on, users in {file}{missing}"
+
+
+def _data(configuration: BrokerConfiguration) -> str:
+    if not configuration.persistence_enabled:
+        return "everything in memory"
+    directory = data_directory(configuration)
+    return f"journal in {directory.journal}, pages in {directory.paging}"
 
 
 def _count(number: int, one: str, several: str) -> str:

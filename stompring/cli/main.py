@@ -8,6 +8,7 @@ import click
 
 from stompring import __version__
 from stompring.cli.check_config import check_config
+from stompring.cli.data import data
 from stompring.cli.run import run
 from stompring.cli.user import user
 from stompring.errors import ConfigurationError
@@ -32,9 +33,11 @@ def main() -> None:
     stompring run             start the broker that config/broker.xml describes
     stompring check-config    look for mistakes in a broker.xml without starting
     stompring user add NAME   let somebody log in
+    stompring data print      show what the broker keeps on disk
     """
 
 
 main.add_command(run)
 main.add_command(check_config)
 main.add_command(user)
+main.add_command(data)

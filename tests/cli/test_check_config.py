@@ -50,6 +50,7 @@ def test_a_good_file_is_summed_up(good: str) -> None:
         "  STOMP on tcp://127.0.0.1:61613",
         "  HTTP on http://[::1]:(any)",
         "  security off",
+        f"  journal in {Path(good).parent / 'data' / 'journal'}, pages in {Path(good).parent / 'data' / 'paging'}",
         "  1 address, 2 queues, 1 address-setting",
     ]
 
@@ -81,10 +82,28 @@ def test_a_users_file_is_named_and_looked_for(tmp_path: Path) -> None:
     assert run(str(path)).stdout.splitlines()[1:] == [
         "  no listener",
         f"  security on, users in {users} (not there yet: make it with 'stompring user add')",
+        f"  journal in {tmp_path / 'data' / 'journal'}, pages in {tmp_path / 'data' / 'paging'}",
         "  0 addresses, 0 queues, 0 address-settings",
     ]
     users.touch()
     assert f"  security on, users in {users}\n" in run(str(path)).stdout
+
+
+def test_without_a_store_everything_is_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "broker.xml"
+    path.write_bytes(GOOD.replace(b"<core>", b"<core><persistence-enabled>false</persistence-enabled>", 1))
+    assert "  everything in memory\n" in run(str(path)).stdout
+
+
+def test_warnings_are_told_and_no_faults(tmp_path: Path) -> None:
+    path = tmp_path / "broker.xml"
+    half = b'<address-setting match="#"><page-limit-messages>5</page-limit-messages></address-setting>'
+    path.write_bytes(GOOD.replace(b'<address-setting match="#"/>', half))
+    result = run(str(path))
+    assert result.exit_code == 0 and result.stdout.startswith(f"{path}: ok")
+    assert result.stderr == (
+        f"{path}:7: the page-limit has no effect without a <page-full-policy> (DROP or FAIL) (a warning)\n"
+    )
 
 
 def test_a_file_must_be_named() -> None:

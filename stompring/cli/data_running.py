@@ -1,0 +1,220 @@
+"""An import's way into a running broker: queues over HTTP, messages over STOMP.
+
+What STOMP cannot say is lost on this way: when a message was sent and by whom, how often it was delivered, and that
+several queues share one message. An import into a stopped broker's directory keeps all of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import click
+
+from stompring.cli.data_http import ManagementApi, Missing
+from stompring.cli.data_stomp import StompConnection
+from stompring.store.portable import Place, PortableAddress, PortableMessage, PortableQueue, header_pairs
+
+#: Attributes of a queue that the management API takes, and those that it takes only when the queue is made.
+CHANGEABLE = (
+    "filter",
+    "ringSize",
+    "ringPolicy",
+    "ringCountsPaged",
+    "maxConsumers",
+    "exclusive",
+    "purgeOnNoConsumers",
+    "consumersBeforeDispatch",
+    "delayBeforeDispatch",
+    "enabled",
+    "user",
+    "paused",
+)
+FIXED = ("routingType", "durable", "nonDestructive")
+
+#: Headers that a message has of itself, or that mean something else in a SEND.
+NOT_SENT = frozenset(
+    {
+        b"content-length",
+        b"destination",
+        b"expires",
+        b"message-id",
+        b"persistent",
+        b"priority",
+        b"receipt",
+        b"transaction",
+    }
+)
+
+#: Seconds to wait for the end of an earlier import of the same file.
+PATIENCE = 10.0
+
+#: Queues or addresses that are asked for at a time.
+PAGE = 1000
+
+#: Transactions that may be under way before the first of them is known to be safe.
+WINDOW = 8
+
+
+class RunningBroker:
+    """Takes in what an import finds in its file. ``begin`` first, then everything in the order of the file."""
+
+    most_messages, most_bytes = 500, 1024 * 1024
+
+    def __init__(self, api: ManagementApi, connect: Callable[[str], StompConnection]) -> None:
+        """``connect`` opens a connection with a client-id."""
+        self._api = api
+        self._connect = connect
+        self._connection: StompConnection | None = None
+        self._marker = ""
+        self._addresses: dict[str, Mapping[str, Any]] = {}  # that were there before, as are these
+        self._queues: dict[str, Mapping[str, Any]] = {}
+        self._types: dict[str, str] = {}  # routing types of queues
+        self._transactions = 0
+        self._open = False
+        self._awaited: deque[bytes] = deque()
+
+    def __enter__(self) -> RunningBroker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    @property
+    def _stomp(self) -> StompConnection:
+        assert self._connection is not None, "begin comes first"
+        return self._connection
+
+    def begin(self, marker: str) -> int:
+        """How many messages of this file have come already: what the queue ``marker`` says, which is made here."""
+        self._marker = marker
+        self._be_alone()
+        self._connection = self._connect(marker)
+        self._addresses = dict(self._all("addresses"))
+        self._queues = dict(self._all("queues"))
+        if marker not in self._queues:
+            made = {"name": marker, "routingType": "ANYCAST", "durable": True, "ringSize": 1}
+            self._api.ask("POST", ("queues",), made)
+            return 0
+        found = self._api.ask("GET", ("queues", marker, "messages"))["data"]
+        return max((int(each["body"]) for each in found if each["body"].isdigit()), default=0)
+
+    def _all(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for page in count(1):
+            found = self._api.ask("GET", (kind,), page=page, size=PAGE)["data"]
+            yield from ((each["name"], each) for each in found)
+            if len(found) < PAGE:
+                return
+
+    def _be_alone(self) -> None:
+        """What an earlier import of this file still has under way would come too late to be counted."""
+        deadline = time.monotonic() + PATIENCE
+        while self._api.ask("GET", ("connections",), clientID=self._marker)["count"]:
+            if time.monotonic() > deadline:
+                raise click.ClickException("another import of this file is under way there")
+            time.sleep(0.1)
+
+    def address(self, address: PortableAddress) -> None:
+        """Make an address, or give one that is there the routing types it lacks."""
+        types = {str(each) for each in address.routing_types}
+        there = self._addresses.get(address.name)
+        if there is None:
+            made = {"name": address.name, "routingTypes": sorted(types), "paused": address.paused}
+            self._api.ask("POST", ("addresses",), made)
+            return
+        changed = {"routingTypes": sorted(types.union(there["routingTypes"])), "paused": address.paused}
+        if any(value != there[name] for name, value in changed.items()):
+            self._api.ask("PATCH", ("addresses", address.name), changed)
+
+    def queue(self, queue: PortableQueue) -> None:
+        """Make a queue, or give one that is there the same attributes."""
+        given = queue.fields()
+        wanted = {name: given[name] for name in (*FIXED, *CHANGEABLE)}
+        self._types[queue.name] = given["routingType"]
+        there = self._queues.get(queue.name)
+        if there is None:
+            made = {"name": queue.name, "address": queue.address, **wanted}
+            self._api.ask("POST", ("queues",), made)
+            return
+        if there["address"] != queue.address:
+            raise click.ClickException(
+                f"queue {queue.name} is bound to address {there['address']} there, and not to {queue.address}"
+            )
+        if any(value != there[name] for name, value in wanted.items()):
+            self._api.ask("PATCH", ("queues", queue.name), wanted)
+
+    def message(self, message: PortableMessage) -> None:
+        """Send a message to each of its queues, in the transaction that is open."""
+        for place in message.places:
+            self._send(self._headers(message, place), message.body)
+
+    def commit(self, done: int) -> None:
+        """Everything since the last time counts, and with it that ``done`` messages of the file have come."""
+        self._send([(b"destination", b"::" + self._marker.encode()), (b"persistent", b"true")], b"%d" % done)
+        name = self._name()
+        self._stomp.add(b"COMMIT", [(b"transaction", name), (b"receipt", name)])
+        self._stomp.flush()
+        self._open = False
+        self._awaited.append(name)
+        while len(self._awaited) > WINDOW:
+            self._await()
+
+    def settle(self) -> None:
+        """Wait until all of it is safe."""
+        while self._awaited:
+            self._await()
+
+    def finish(self) -> None:
+        """The import is complete and reported: the queue that said how far it is may go."""
+        with suppress(Missing):
+            self._api.ask("DELETE", ("queues", self._marker))
+
+    def _await(self) -> None:
+        self._stomp.receipt()
+        self._awaited.popleft()
+
+    def _name(self) -> bytes:
+        return b"import-%d" % self._transactions
+
+    def _send(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        if not self._open:
+            self._open = True
+            self._transactions += 1
+            self._stomp.add(b"BEGIN", [(b"transaction", self._name())])
+        self._stomp.add(b"SEND", [*headers, (b"transaction", self._name())], body)
+
+    def _headers(self, message: PortableMessage, place: Place) -> list[tuple[bytes, bytes]]:
+        traits = message.traits
+        headers = [
+            (b"destination", b"::" + place.queue.encode()),
+            (b"persistent", b"true" if traits.durable else b"false"),
+            (b"priority", b"%d" % traits.priority),
+        ]
+        if message.expires:
+            headers.append((b"expires", b"%d" % message.expires))
+        headers += _timing(place)
+        own = self._types.get(place.queue, "").encode()
+        for name, value in header_pairs(traits.block):
+            if name not in NOT_SENT and (name != b"destination-type" or value == own):
+                headers.append((name, value))
+        return headers
+
+
+def _timing(place: Place) -> list[tuple[bytes, bytes]]:
+    if not place.due:
+        return []
+    headers = [(b"AMQ_SCHEDULED_TIME", b"%d" % place.due)]
+    recurrence = place.recurrence
+    if recurrence is not None:
+        if recurrence.repeat:
+            headers.append((b"AMQ_SCHEDULED_PERIOD", b"%d" % recurrence.period))
+            headers.append((b"AMQ_SCHEDULED_REPEAT", b"%d" % recurrence.repeat))
+        if recurrence.cron is not None:
+            headers.append((b"AMQ_SCHEDULED_CRON", recurrence.cron.encode()))
+            headers.append((b"AMQ_SCHEDULED_DELAY", b"%d" % recurrence.delay))
+    return headers

@@ -1,0 +1,148 @@
+"""``stompring data export``: everything that a broker would find when it starts is in the file."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompring.admin.counters import QUEUE, readers
+from stompring.admin.queue_fields import FIELDS
+from stompring.store.segment import HEADER, find_footer
+
+from ..store.filled import Expected, Filled
+from .conftest import Stopped, invoke
+
+Line = dict[str, Any]
+
+
+def exported(file: Path) -> tuple[list[Line], list[Line], list[Line]]:
+    """Addresses, queues and messages of a file."""
+    opened = gzip.open(file, "rt") if file.suffix == ".gz" else file.open()
+    with opened as lines:
+        objects = [json.loads(line) for line in lines]
+    assert objects[0]["export"]["format"] == 1
+    kinds = {
+        kind: [line[kind] for line in objects if kind in line] for kind in ("address", "queue", "message")
+    }
+    assert objects[-1]["end"] == {kind: len(found) for kind, found in kinds.items()}
+    assert len(objects) == 2 + sum(map(len, kinds.values()))
+    return kinds["address"], kinds["queue"], kinds["message"]
+
+
+def raw(value: Any) -> bytes:
+    """A text, or bytes that are none."""
+    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])
+
+
+def expected_of(messages: list[Line], queue: str) -> list[Expected]:
+    """The messages of one queue, as the filler has noted them."""
+    found = []
+    for message in messages:
+        for place in message["queues"]:
+            if place["queue"] == queue:
+                recurrence = place["recurrence"]
+                found.append(
+                    Expected(
+                        queue,
+                        raw(message["body"]),
+                        {name: value for name, value in message["headers"]},
+                        message["priority"],
+                        place["dueTime"] or 0,
+                        place["deliveryCount"],
+                        0 if recurrence is None else recurrence["repeat"],
+                    )
+                )
+    return found
+
+
+def check(file: Path, stopped: Stopped) -> None:
+    addresses, queues, messages = exported(file)
+    assert {each["name"] for each in addresses} == stopped.addresses.keys()
+    assert {each["name"] for each in queues} == stopped.queues.keys()
+    for queue in queues:
+        broker = stopped.queues[queue["name"]]
+        attributes = queue.keys() - {"noLocal", "asConfigured"}
+        assert {field: queue[field] for field in attributes} == {field: broker[field] for field in attributes}
+        assert expected_of(messages, queue["name"]) == stopped.filled.of(queue["name"])
+    numbers = [message["number"] for message in messages]
+    assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize("name", ["all.json", "all.json.gz"])
+def test_everything_is_in_the_file(stopped: Stopped, tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    result = invoke("export", file, "--data", stopped.filled.data)
+    assert result.exit_code == 0, result.output
+    check(file, stopped)
+    assert (file.read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_of_a_running_broker(stopped: Stopped) -> None:
+    file = stopped.filled.data.parent / "live.gz"
+    result = stopped.live["export", str(file)]
+    assert result.exit_code == 0 and "of a running broker" in result.stdout, result.output
+    check(file, stopped)
+
+
+def test_every_attribute_that_a_queue_has(stopped: Stopped, tmp_path: Path) -> None:
+    """So that a new one cannot be forgotten: what the management API shows of a queue, but for its counters."""
+    file = tmp_path / "all.json"
+    invoke("export", file, "--data", stopped.filled.data)
+    _, queues, _ = exported(file)
+    counters = readers(QUEUE).keys() - {"ringSize"}
+    shown = FIELDS.keys() - counters - {"lastValue"}
+    assert shown <= queues[0].keys()
+
+
+def test_a_file_that_is_there_is_kept(stopped: Stopped, tmp_path: Path) -> None:
+    file = tmp_path / "all.json"
+    file.write_text("mine")
+    result = invoke("export", file, "--data", stopped.filled.data)
+    assert result.exit_code == 1 and "--replace" in result.stderr
+    assert file.read_text() == "mine"
+    assert invoke("export", file, "--replace", "--data", stopped.filled.data).exit_code == 0
+    exported(file)
+
+
+def test_a_directory_that_cannot_be_written(stopped: Stopped, tmp_path: Path) -> None:
+    file = tmp_path / "absent" / "all.json"
+    result = invoke("export", file, "--data", stopped.filled.data)
+    assert result.exit_code == 1
+    assert str(file) in result.stderr and "No such file" in result.stderr
+
+
+def test_damage_is_told_and_the_rest_is_there(filled: Filled, tmp_path: Path) -> None:
+    """One message in the middle of a complete page cannot be read: those behind it keep their places."""
+    page = min((filled.data / "paging").rglob("*.page"))
+    data = bytearray(page.read_bytes())
+    footer = find_footer(bytes(data))
+    assert footer is not None and footer.starts[0] > HEADER.size
+    places = range(len(footer.starts))
+    whole = exported_messages(filled, tmp_path / "whole.json")
+    lost = next(
+        place for place in places if damaged(filled, page, bytes(data), footer.starts[place], tmp_path, whole)
+    )
+    assert lost in places
+
+
+def damaged(filled: Filled, page: Path, data: bytes, at: int, tmp_path: Path, whole: list[Line]) -> bool:
+    """Whether damage to this record loses exactly one message; one that nobody has any more loses none."""
+    page.write_bytes(data[: at + 80] + bytes([data[at + 80] ^ 1]) + data[at + 81 :])
+    file = tmp_path / f"{at}.json"
+    result = invoke("export", file, "--data", filled.data)
+    assert result.exit_code == 1 and f"{page}:{at}: " in result.stderr
+    _, _, left = exported(file)
+    assert all(message in whole for message in left)
+    assert len(whole) - len(left) in (0, 1)
+    return len(left) < len(whole)
+
+
+def exported_messages(filled: Filled, file: Path) -> list[Line]:
+    assert invoke("export", file, "--data", filled.data).exit_code == 0
+    return exported(file)[2]

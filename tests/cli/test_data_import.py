@@ -1,0 +1,413 @@
+"""``stompring data import``: what was exported comes back, whole, once, into a directory and into a running broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from stompring.cli import data_running
+from stompring.cli.data_running import RunningBroker
+from stompring.cli.data_stopped import StoppedBroker
+from stompring.cli.main import main
+from stompring.store.portable_file import PortableWriter
+
+from ..broker_document import broker_xml
+from ..broker_process import ROOT, BrokerProcess
+from ..conftest import StartBroker
+from ..dialogue import Dialogue
+from ..management import Answered, Management
+from .conftest import Stopped, invoke
+from .test_data_export import Line, exported
+
+#: Pages almost everything.
+PAGING = broker_xml(settings={"#": {"max-size-messages": 20, "page-size-bytes": "10K"}})
+
+
+@pytest.fixture(scope="module")
+def file(stopped: Stopped, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("export") / "all.json"
+    result = invoke("export", path, "--data", stopped.filled.data)
+    assert result.exit_code == 0, result.output
+    return path
+
+
+def without_numbers(messages: list[Line]) -> list[Line]:
+    return [{name: value for name, value in message.items() if name != "number"} for message in messages]
+
+
+def contents(data: Path, tmp_path: Path) -> tuple[list[Line], list[Line], list[Line]]:
+    """What a directory holds, in order, and that it is in order."""
+    result = invoke("verify", "--data", data)
+    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    again = tmp_path / "again.json"
+    result = invoke("export", again, "--replace", "--data", data)
+    assert result.exit_code == 0, result.output
+    addresses, queues, messages = exported(again)
+    return addresses, queues, without_numbers(messages)
+
+
+def expected(file: Path) -> tuple[list[Line], list[Line], list[Line]]:
+    addresses, queues, messages = exported(file)
+    return addresses, queues, without_numbers(messages)
+
+
+# ---- into a directory
+
+
+def test_everything_comes_back(file: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    result = invoke("import", file, "--data", data)
+    assert result.exit_code == 0, result.output
+    assert f"all {len(exported(file)[2])} messages" in result.stdout
+    assert contents(data, tmp_path) == expected(file)
+
+
+def test_what_does_not_fit_into_memory_is_paged(file: Path, tmp_path: Path) -> None:
+    config = tmp_path / "broker.xml"
+    config.write_text(PAGING)
+    result = invoke("import", file, "--config", config)
+    assert result.exit_code == 0, result.output
+    shown = json.loads(invoke("print", "--json", "--config", config).stdout)
+    paged = {queue["name"]: queue["pagedCount"] for queue in shown["queues"]}
+    assert paged["pages.a"] > 300 and paged["plain"] > 30
+    assert contents(tmp_path / "data", tmp_path) == expected(file)
+
+
+@pytest.mark.parametrize("document", [broker_xml(), PAGING], ids=["memory", "paging"])
+def test_a_broker_goes_on_with_it(stopped: Stopped, file: Path, tmp_path: Path, document: str) -> None:
+    config, data = tmp_path / "broker.xml", tmp_path / "data"
+    config.write_text(document)
+    assert invoke("import", file, "--config", config).exit_code == 0
+    with BrokerProcess(config, data) as broker:
+        management = Management(broker.http_port)
+        for name, before in stopped.queues.items():
+            queue = management.queue(name)
+            assert queue["messageCount"] == len(stopped.filled.of(name))
+            same = (
+                "scheduledCount",
+                "ringSize",
+                "filter",
+                "paused",
+                "maxConsumers",
+                "user",
+                "durable",
+                "autoCreated",
+            )
+            assert {field: queue[field] for field in same} == {field: before[field] for field in same}
+        dialogue = Dialogue(broker.port)
+        dialogue.connect()
+        for name in ("plain", "again", "pages.a", "news.two"):
+            dialogue.subscribe(f"::{name}", id=name, ack="auto")
+            wanted = sorted(
+                (each for each in stopped.filled.of(name) if not each.due), key=lambda each: -each.priority
+            )
+            for each in wanted:
+                frame = dialogue.message(each.body)
+                assert frame["redelivered"] == ("true" if each.deliveries else "false")
+                for header, value in each.headers.items():
+                    assert frame[header] == value
+        dialogue.nothing()
+
+
+def test_it_comes_after_what_is_there(file: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    write(first, ["a", "b"], ringSize=7)
+    write(second, ["c", "d"], ringSize=9)
+    for each in (first, second):
+        assert invoke("import", each, "--data", data).exit_code == 0
+    _, (queue,), messages = contents(data, tmp_path)
+    assert queue["ringSize"] == 9
+    assert [message["body"] for message in messages] == ["a", "b", "c", "d"]
+
+
+def test_a_ring_that_is_smaller_there_keeps_the_newest(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    write(first, list("abc"), ringSize=5)
+    write(second, list("defg"), ringSize=5)
+    for each in (first, second):
+        assert invoke("import", each, "--data", data).exit_code == 0
+    assert [message["body"] for message in contents(data, tmp_path)[2]] == list("cdefg")
+
+
+def test_the_same_file_once(file: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert invoke("import", file, "--data", data).exit_code == 0
+    result = invoke("import", file, "--data", data)
+    assert result.exit_code == 1 and "--again" in result.stderr
+    assert contents(data, tmp_path) == expected(file)
+    rings = sum(place["queue"] == "ring" for message in exported(file)[2] for place in message["queues"])
+    assert invoke("import", file, "--again", "--data", data).exit_code == 0
+    assert len(contents(data, tmp_path)[2]) == 2 * len(exported(file)[2]) - rings
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 11])
+@pytest.mark.parametrize("safe", [False, True])
+@pytest.mark.parametrize("document", [broker_xml(), PAGING], ids=["memory", "paging"])
+def test_an_import_that_was_interrupted_goes_on(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, safe: bool, document: str
+) -> None:
+    """It ends before or after a commit, without a word."""
+    config, data = tmp_path / "broker.xml", tmp_path / "data"
+    config.write_text(document)
+    commits = 0
+    commit = StoppedBroker.commit
+
+    def interrupted(self: StoppedBroker, done: int) -> None:
+        nonlocal commits
+        commits += 1
+        if commits > after and not safe:
+            raise KeyboardInterrupt
+        commit(self, done)
+        if commits > after:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(StoppedBroker, "most_messages", 30)
+    with monkeypatch.context() as patch:
+        patch.setattr(StoppedBroker, "commit", interrupted)
+        assert invoke("import", file, "--config", config).exit_code == 1
+    result = invoke("import", file, "--config", config)
+    assert result.exit_code == 0, result.output
+    before = 30 * (after + safe)
+    assert (f", {before} of them by an earlier import" in result.stdout) == (before > 0)
+    assert contents(data, tmp_path) == expected(file)
+
+
+def test_an_import_that_was_killed_goes_on(tmp_path: Path) -> None:
+    file, data = tmp_path / "many.json.gz", tmp_path / "data"
+    bodies = [f"{number}" for number in range(30_000)]
+    write(file, bodies)
+    command = [sys.executable, "-m", "stompring", "data", "import", str(file), "--data", str(data)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for patience in (0.9, 1.3, 1.7):
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(patience)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or "imported here before, completely" in done.stderr, done.stderr
+    assert [message["body"] for message in contents(data, tmp_path)[2]] == bodies
+
+
+def write(file: Path, bodies: list[str], **attributes: object) -> None:
+    """A file of one queue."""
+    made: dict[str, Any] = {
+        **{"name": "q", "address": "q", "routingType": "ANYCAST", "durable": True, "filter": None},
+        **{"ringSize": -1, "ringPolicy": "DISCARD", "ringCountsPaged": False, "maxConsumers": -1},
+        **{"purgeOnNoConsumers": False, "exclusive": False, "nonDestructive": False},
+        **{"consumersBeforeDispatch": 0, "delayBeforeDispatch": -1, "enabled": True, "user": None},
+        **{"autoCreated": False, "autoDelete": False, "temporary": False, "configured": False},
+        **{"paused": False, "noLocal": None, "asConfigured": None},
+        **attributes,
+    }
+    with PortableWriter(file, 0) as writer:
+        writer.write("queue", made)
+        for number, body in enumerate(bodies, 1):
+            writer.write("message", message(number, body))
+
+
+def message(number: int, text: str, **fields: object) -> Line:
+    place = {"queue": "q", "deliveryCount": 0, "failedAttempts": 0, "dueTime": None, "recurrence": None}
+    return {
+        **{"number": number, "address": "q", "queues": [place], "priority": 4, "durable": True},
+        **{"timestamp": 1000 + number, "expires": 0, "routingType": None, "destination": "q", "user": None},
+        **{"origin": None, "group": None, "groupEnd": False, "body": text},
+        **{"headers": [["priority", "4"], ["persistent", "true"]]},
+        **fields,
+    }
+
+
+# ---- files that cannot be
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 5000, -1, -3])
+def test_a_file_that_was_cut_off_changes_nothing(file: Path, tmp_path: Path, size: int) -> None:
+    part = tmp_path / "part.json"
+    part.write_bytes(file.read_bytes()[: size or 0])
+    result = invoke("import", part, "--data", tmp_path / "data")
+    assert result.exit_code == 1 and str(part) in result.stderr, result.output
+    assert not list((tmp_path / "data").rglob("*.journal")) or contents(tmp_path / "data", tmp_path) == (
+        [],
+        [],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"priority": 10}, "priority is not a whole number from 0 to 9"),
+        ({"body": {"base64": "?"}}, "body is neither"),
+        ({"queues": []}, "queues is empty"),
+        ({"headers": [["a"]]}, "headers is not a list"),
+        ({"routingType": "ANY"}, "routingType is one of"),
+        ({"colour": 1}, "unknown field colour"),
+    ],
+)
+def test_a_line_that_cannot_be(tmp_path: Path, changes: Line, words: str) -> None:
+    file, data = tmp_path / "some.json", tmp_path / "data"
+    write(file, ["a", "b"])
+    lines = file.read_text().splitlines()
+    lines[3] = json.dumps({"message": message(2, "b", **changes)})
+    file.write_text("\n".join(lines) + "\n")
+    result = invoke("import", file, "--data", data)
+    assert result.exit_code == 1
+    assert f"{file}:4: " in result.stderr and words in result.stderr
+    assert (
+        contents(data, tmp_path)[2] == []
+    )  # what came before it was not safe yet, and comes with the next import
+    lines[3] = json.dumps({"message": message(2, "b")})
+    file.write_text("\n".join(lines) + "\n")
+    assert invoke("import", file, "--data", data).exit_code == 0
+    assert [each["body"] for each in contents(data, tmp_path)[2]] == ["a", "b"]
+
+
+def test_a_queue_that_cannot_become_what_the_file_says(tmp_path: Path) -> None:
+    file, data = tmp_path / "some.json", tmp_path / "data"
+    write(file, ["a"])
+    assert invoke("import", file, "--data", data).exit_code == 0
+    write(file, ["b"], routingType="MULTICAST")
+    result = invoke("import", file, "--data", data)
+    assert result.exit_code == 1
+    assert "queue q: routing-type is ANYCAST there and MULTICAST in the file" in result.stderr
+    write(file, ["b"], filter="a = ")
+    assert "queue q: filter" in invoke("import", file, "--data", data).stderr
+    assert [each["body"] for each in contents(data, tmp_path)[2]] == ["a"]
+
+
+def test_a_broker_that_keeps_nothing(tmp_path: Path) -> None:
+    file, config = tmp_path / "some.json", tmp_path / "broker.xml"
+    write(file, ["a"])
+    config.write_text(broker_xml(core="<persistence-enabled>false</persistence-enabled>"))
+    result = invoke("import", file, "--config", config)
+    assert result.exit_code == 1 and "persistence-enabled is false" in result.stderr
+
+
+# ---- into a running broker
+
+
+def places(broker: BrokerProcess) -> list[str]:
+    return ["--stomp", f"127.0.0.1:{broker.port}", "--http", f"http://127.0.0.1:{broker.http_port}"]
+
+
+def check_running(stopped: Stopped, broker: BrokerProcess) -> None:
+    management = Management(broker.http_port)
+    for name, before in stopped.queues.items():
+        queue = management.queue(name)
+        assert queue["messageCount"] == len(stopped.filled.of(name)), name
+        same = (
+            "scheduledCount",
+            "ringSize",
+            "filter",
+            "paused",
+            "maxConsumers",
+            "user",
+            "durable",
+            "routingType",
+        )
+        assert {field: queue[field] for field in same} == {field: before[field] for field in same}
+    for name in stopped.queues:
+        shown = management.messages(name)
+        wanted = sorted(stopped.filled.of(name), key=lambda each: (bool(each.due), -each.priority))
+        own = {name for each in wanted for name in each.headers}
+        assert len(shown) == min(len(wanted), 200)
+        for each, seen in zip(wanted, shown, strict=False):
+            assert {key: value for key, value in seen["headers"].items() if key in own} == each.headers
+            assert seen["durable"] and seen["dueTime"] == (each.due or None)
+            assert seen["bodySize"] == len(each.body)
+            repeat = None if seen["recurrence"] is None else seen["recurrence"]["repeat"]
+            assert (repeat or 0) == each.repeat
+    assert not [each for each in management.ask("GET", "/queues")["data"] if "import" in each["name"]]
+
+
+def test_into_a_running_broker(stopped: Stopped, file: Path, start_broker: StartBroker) -> None:
+    broker = start_broker()
+    result = invoke("import", file, *places(broker))
+    assert result.exit_code == 0, result.output
+    check_running(stopped, broker)
+
+
+@pytest.mark.parametrize("after", [1, 4])
+def test_a_running_import_that_was_interrupted_goes_on(
+    stopped: Stopped, file: Path, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    broker = start_broker()
+    commits = 0
+    commit = RunningBroker.commit
+
+    def interrupted(self: RunningBroker, done: int) -> None:
+        nonlocal commits
+        commits += 1
+        if commits > after:
+            raise KeyboardInterrupt
+        commit(self, done)
+
+    monkeypatch.setattr(RunningBroker, "most_messages", 50)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunningBroker, "commit", interrupted)
+        assert invoke("import", file, *places(broker)).exit_code == 1
+    result = invoke("import", file, *places(broker))
+    assert result.exit_code == 0, result.output
+    check_running(stopped, broker)
+
+
+def test_a_running_broker_is_asked_where_it_listens(
+    file: Path, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker()
+    data = broker.config.with_name(f"{broker.config.stem}-data")
+    result = invoke("import", file, "--data", data)
+    assert result.exit_code == 1 and "--stomp HOST:PORT" in result.stderr
+    with pytest.raises(Answered):
+        Management(broker.http_port).queue("plain")
+
+
+def test_nobody_listens(file: Path) -> None:
+    result = invoke("import", file, "--stomp", "127.0.0.1:1", "--http", "http://127.0.0.1:1")
+    assert result.exit_code == 1 and "cannot reach" in result.stderr
+
+
+def test_one_import_of_a_file_at_a_time(
+    file: Path, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the other has under way would come too late to be counted."""
+    broker = start_broker()
+    export = json.loads(file.read_text().partition("\n")[0])["export"]
+    other = Dialogue(broker.port)
+    other.connect({"client-id": f"stompring.import.{export['id']}"})
+    monkeypatch.setattr(data_running, "PATIENCE", 0.3)
+    result = invoke("import", file, *places(broker))
+    assert result.exit_code == 1 and "another import of this file is under way" in result.stderr
+    other.ask("DISCONNECT")
+    monkeypatch.undo()
+    assert invoke("import", file, *places(broker)).exit_code == 0
+
+
+def test_a_login_is_needed_where_security_is_on(start_broker: StartBroker, tmp_path: Path) -> None:
+    file = tmp_path / "some.json"
+    write(file, ["a"])
+    users = tmp_path / "users.json"
+    runner = CliRunner()
+    added = runner.invoke(
+        main, ["user", "add", "anna", "--password-stdin", "--users", str(users)], input="secret\n"
+    )
+    assert added.exit_code == 0, added.output
+    broker = start_broker(secure=True, core=f"<users-file>{users}</users-file>")
+    assert invoke("import", file, *places(broker)).exit_code == 1
+    command = ["data", "import", str(file), *places(broker), "--user", "anna", "--password-stdin"]
+    wrong = runner.invoke(main, command, input="other\n")
+    assert wrong.exit_code == 1 and "the broker refuses" in wrong.stderr, wrong.output
+    right = runner.invoke(main, command, input="secret\n")
+    assert right.exit_code == 0, right.output

@@ -1,0 +1,112 @@
+"""The commands on a directory in which a busy broker makes, compacts and deletes files all the time."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stompring.settings.data_directory import data_directory
+from stompring.settings.model import BrokerConfiguration
+from stompring.store.inspection_files import Snapshot
+from stompring.store.verification import Verification
+
+from ..broker_document import broker_xml
+from ..broker_process import BrokerProcess
+from ..dialogue import Dialogue
+from .conftest import invoke
+
+#: Files roll with every few messages.
+DOCUMENT = broker_xml(
+    core="<journal-file-size>10K</journal-file-size><journal-compact-min-files>3</journal-compact-min-files>",
+    settings={"paged": {"max-size-messages": 10, "page-size-bytes": "5K"}},
+)
+QUEUES = ("memory", "paged")
+KEPT = 30
+
+#: Segments and pages that must have come and gone before a test is over.
+FILES = 40
+
+
+class Load(threading.Thread):
+    """Sends to a queue and consumes it, so that about `KEPT` messages stay."""
+
+    def __init__(self, port: int, queue: str) -> None:
+        super().__init__(daemon=True)
+        self._port = port
+        self._queue = queue
+        self.stopping = threading.Event()
+        self.sent = 0
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._work()
+        except BaseException as failure:
+            self.failure = failure
+
+    def _work(self) -> None:
+        dialogue = Dialogue(self._port)
+        dialogue.connect()
+        self._send(dialogue, KEPT)
+        dialogue.subscribe(f"/queue/{self._queue}", id="load", ack="client", prefetch_count=5)
+        while not self.stopping.is_set():
+            self._send(dialogue, 5)
+            messages = [dialogue.message() for _ in range(5)]
+            dialogue.answer("ACK", messages[-1])
+        dialogue.ask("DISCONNECT")
+
+    def _send(self, dialogue: Dialogue, count: int) -> None:
+        bodies = [f"{self.sent + place} " + "x" * 200 for place in range(count)]
+        dialogue.put(f"/queue/{self._queue}", *bodies, persistent="true")
+        self.sent += count
+
+
+@contextmanager
+def busy(tmp_path: Path) -> Iterator[Path]:
+    config, data = tmp_path / "broker.xml", tmp_path / "data"
+    config.write_text(DOCUMENT)
+    with BrokerProcess(config, data) as broker:
+        loads = [Load(broker.port, queue) for queue in QUEUES]
+        for load in loads:
+            load.start()
+        try:
+            yield data
+        finally:
+            for load in loads:
+                load.stopping.set()
+            for load in loads:
+                load.join(30)
+            assert [load.failure for load in loads] == [None, None]
+        assert all(load.sent > KEPT for load in loads)
+
+
+def test_nothing_is_found_at_any_moment(tmp_path: Path) -> None:
+    with busy(tmp_path) as data:
+        directory = data_directory(BrokerConfiguration(), str(data))
+        seen: set[Path] = set()
+        while len(seen) < FILES:
+            with Snapshot(directory) as snapshot:
+                assert snapshot.running
+                seen.update(file.path for file in snapshot.files())
+                verification = Verification(snapshot, lambda _: None)
+            assert [str(finding) for finding in verification.findings] == []
+
+
+def test_an_export_is_one_moment(tmp_path: Path) -> None:
+    """Of each queue it has messages that follow one another, about as many as there ever are."""
+    file = tmp_path / "all.json"
+    with busy(tmp_path) as data:
+        names: set[str] = set()
+        while len(names) < FILES:
+            names.update(path.name for path in data.rglob("0*.*"))
+            result = invoke("export", file, "--replace", "--data", data)
+            assert result.exit_code == 0, result.output
+            messages = [json.loads(line).get("message") for line in file.read_text().splitlines()]
+            for queue in QUEUES:
+                bodies = [each["body"] for each in messages if each and each["queues"][0]["queue"] == queue]
+                numbers = [int(body.partition(" ")[0]) for body in bodies]
+                assert numbers == [*range(numbers[0], numbers[0] + len(numbers))] if numbers else True
+                assert len(numbers) <= KEPT + 10

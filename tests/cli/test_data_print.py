@@ -1,0 +1,108 @@
+"""``stompring data print``: its counts are those of the broker that filled the directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ..store.filled import Filled
+from .conftest import Stopped, invoke
+
+#: Counters that mean the same on disk and in a broker, for durable messages.
+SAME = (
+    "scheduledCount",
+    "durable",
+    "paused",
+    "filter",
+    "ringSize",
+    "maxConsumers",
+    "user",
+    "routingType",
+    "address",
+)
+
+
+def test_it_tells_what_the_broker_had(stopped: Stopped) -> None:
+    result = invoke("print", "--json", "--data", stopped.filled.data)
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    assert shown["running"] is False and shown["setAside"] == []
+    queues = {each["name"]: each for each in shown["queues"]}
+    assert queues.keys() == stopped.queues.keys()
+    for name, queue in queues.items():
+        broker = stopped.queues[name]
+        assert {field: queue[field] for field in SAME} == {field: broker[field] for field in SAME}
+        assert queue["messageCount"] == len(stopped.filled.of(name))
+        assert queue["deliveredCount"] == sum(each.deliveries > 0 for each in stopped.filled.of(name))
+    assert {each["name"] for each in shown["addresses"]} == stopped.addresses.keys()
+
+
+def test_every_attribute_of_a_queue_is_there(stopped: Stopped) -> None:
+    queues = json.loads(invoke("print", "--json", "--data", stopped.filled.data).stdout)["queues"]
+    counters = {"messageCount", "pagedCount", "scheduledCount", "deliveredCount", "messageBytes"}
+    for queue in queues:
+        broker = stopped.queues[queue["name"]]
+        attributes = queue.keys() - counters - {"noLocal", "asConfigured"}
+        assert {field: queue[field] for field in attributes} == {field: broker[field] for field in attributes}
+
+
+def test_pages_and_segments(stopped: Stopped) -> None:
+    data = stopped.filled.data
+    shown = json.loads(invoke("print", "--json", "--data", data).stdout)
+    (pages,) = shown["paging"]
+    files = list((data / "paging" / pages["folder"]).glob("*.page"))
+    assert pages["address"] == "pages.a"
+    assert (pages["pages"], pages["bytes"]) == (len(files), sum(file.stat().st_size for file in files))
+    assert pages["liveMessages"] == next(q for q in shown["queues"] if q["name"] == "pages.a")["pagedCount"]
+    assert 0 < pages["volatileMessages"] < pages["messages"] - pages["liveMessages"]
+    segments = {file.name: file.stat().st_size for file in (data / "journal").glob("*.journal")}
+    assert {each["file"]: each["bytes"] for each in shown["journal"]} == segments
+    assert all(each["liveBytes"] < each["bytes"] for each in shown["journal"])
+    assert shown["messages"] == pages["liveMessages"] + sum(each["liveMessages"] for each in shown["journal"])
+
+
+def test_for_people(stopped: Stopped) -> None:
+    text = invoke("print", "--data", stopped.filled.data).stdout
+    plain = [line.split() for line in text.splitlines() if line.startswith("plain ")]
+    assert [
+        "plain",
+        "plain",
+        str(len(stopped.filled.of("plain"))),
+        "0",
+        "0",
+        "0",
+        "ANYCAST",
+        "autoCreated",
+    ] in plain
+    ring = next(line for line in text.splitlines() if line.startswith("ring ") and "ringSize=5" in line)
+    assert "maxConsumers=3" in ring and "paused" in ring and 'user="anna"' in ring
+    assert "running" not in text
+
+
+def test_while_the_broker_runs(stopped: Stopped) -> None:
+    assert "a broker is running" in stopped.live["print",].stdout
+    live = json.loads(stopped.live["print", "--json"].stdout)
+    assert live["running"] is True
+    counts = {each["name"]: each["messageCount"] for each in live["queues"]}
+    assert counts == {name: len(stopped.filled.of(name)) for name in stopped.queues}
+
+
+def test_damage_is_passed_over(filled: Filled) -> None:
+    newest = max((filled.data / "journal").glob("*.journal"))
+    newest.write_bytes(newest.read_bytes()[:-5])
+    assert invoke("print", "--data", filled.data).exit_code == 0
+
+
+def test_the_directory_of_a_broker_xml(stopped: Stopped, tmp_path: Path) -> None:
+    config = tmp_path / "broker.xml"
+    config.write_text(stopped.filled.config.read_text())
+    (tmp_path / "data").symlink_to(stopped.filled.data)
+    shown = json.loads(invoke("print", "--json", "--config", config).stdout)
+    assert shown["directory"] == str(tmp_path / "data") and shown["messages"] > 0
+
+
+def test_what_is_no_data_directory(tmp_path: Path) -> None:
+    for command in ("print", "verify"):
+        result = invoke(command, "--data", tmp_path)
+        assert result.exit_code == 1
+        assert str(tmp_path) in result.stderr and "not the data directory" in result.stderr

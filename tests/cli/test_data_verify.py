@@ -1,0 +1,244 @@
+"""``stompring data verify``: nothing to find in what a broker leaves, and everything in what was damaged."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from stompring.store.datadir import DataLock
+from stompring.store.page_footer import Summary
+from stompring.store.record import (
+    DELIVERED,
+    NUMBERS,
+    PAGE_SETTLED,
+    SETTLED,
+    STATE,
+    Kind,
+    framed,
+    pack_numbers,
+    pack_runs,
+)
+from stompring.store.segment import HEADER, JOURNAL, Walk, find_footer, pack_header
+
+from ..store.filled import Filled
+from .conftest import Stopped, invoke
+
+
+def findings(data: Path) -> list[dict[str, object]]:
+    """What is found, as JSON; the exit status must agree."""
+    result = invoke("verify", "--json", "--data", data)
+    found = json.loads(result.stdout)["findings"]
+    assert result.exit_code == (1 if found else 0), result.output
+    return list(found)
+
+
+def newest(data: Path) -> Path:
+    return max((data / "journal").glob("*.journal"))
+
+
+def oldest(data: Path) -> Path:
+    return min((data / "journal").glob("*.journal"))
+
+
+def page(data: Path) -> Path:
+    return min((data / "paging").rglob("*.page"))
+
+
+def test_what_a_broker_leaves_is_in_order(stopped: Stopped) -> None:
+    result = invoke("verify", "--data", stopped.filled.data)
+    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    assert "0 findings" in result.stderr and "broker runs" not in result.stderr
+    told = json.loads(invoke("verify", "--json", "--data", stopped.filled.data).stdout)
+    assert told["findings"] == [] and told["notes"] == []
+    assert told["pages"] > 2 and told["segments"] > 2 and told["queues"] == len(stopped.queues)
+
+
+def test_a_running_broker_is_no_finding(stopped: Stopped) -> None:
+    result = stopped.live["verify",]
+    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    assert "while a broker runs on it" in result.stderr
+
+
+def test_nothing_is_changed(filled: Filled) -> None:
+    def contents() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in filled.data.rglob("*") if path.is_file()}
+
+    newest(filled.data).write_bytes(newest(filled.data).read_bytes()[:-3])
+    before = contents()
+    assert findings(filled.data)
+    assert contents() == before
+
+
+@pytest.mark.parametrize("which", [newest, oldest, page])
+def test_every_flipped_byte_is_found(filled: Filled, which: Callable[[Path], Path]) -> None:
+    path = which(filled.data)
+    whole = path.read_bytes()
+    places = random.Random(7).sample(range(len(whole)), 40) + [
+        *range(HEADER.size + 12),
+        *range(len(whole) - 16, len(whole)),
+    ]
+    for place in places:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        found = findings(filled.data)
+        assert [each for each in found if each["file"] == str(path)], place
+    path.write_bytes(whole)
+    assert findings(filled.data) == []
+
+
+@pytest.mark.parametrize("which", [newest, oldest, page])
+def test_every_cut_is_found(filled: Filled, which: Callable[[Path], Path]) -> None:
+    """But for one exactly between two records of a file without a footer: nothing is missing there."""
+    path = which(filled.data)
+    whole = path.read_bytes()
+    ends = {HEADER.size, *(end for _, end in Walk(whole))}
+    for size in random.Random(3).sample(range(len(whole)), 40):
+        path.write_bytes(whole[:size])
+        found = findings(filled.data)
+        assert size in ends or [each for each in found if each["file"] == str(path)], size
+
+
+def test_a_torn_tail_is_one_line_with_its_place(filled: Filled) -> None:
+    path = newest(filled.data)
+    whole = path.read_bytes()
+    path.write_bytes(whole + framed(SETTLED.pack(Kind.SETTLED, 0, 0, 1, 0))[:-1])
+    result = invoke("verify", "--data", filled.data)
+    assert result.exit_code == 1
+    (line,) = result.stdout.splitlines()
+    assert line.startswith(f"{path}:{len(whole)}: ")
+
+
+def test_a_torn_tail_is_being_written_while_a_broker_runs(filled: Filled) -> None:
+    for path in (newest(filled.data), max((filled.data / "paging").rglob("*.page"))):
+        data = path.read_bytes()
+        footer = find_footer(data)
+        path.write_bytes(data[: len(data) if footer is None else footer.size] + b"\x10\0\0\0half")
+    assert len(findings(filled.data)) == 2
+    lock = DataLock(filled.data)
+    try:
+        assert findings(filled.data) == []
+        oldest_page = page(filled.data)
+        oldest_page.write_bytes(oldest_page.read_bytes()[:-1])
+        assert len(findings(filled.data)) == 1
+    finally:
+        lock.release()
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "journal/7.journal", "paging/x", "paging/{0}/1.page", "journal/a.new"]
+)
+def test_what_does_not_belong(filled: Filled, name: str) -> None:
+    folder = page(filled.data).parent.name
+    path = filled.data / name.format(folder)
+    path.write_text("")
+    (found,) = findings(filled.data)
+    assert found == {"file": str(path), "position": None, "text": "this does not belong to the store"}
+
+
+def test_what_a_recovery_set_aside_is_only_noted(filled: Filled) -> None:
+    (filled.data / "journal" / "000000001.journal.damaged").write_text("")
+    (filled.data / "schema-version.new").write_text("")
+    told = json.loads(invoke("verify", "--json", "--data", filled.data).stdout)
+    assert told["findings"] == [] and len(told["notes"]) == 2
+
+
+def test_a_segment_that_is_missing(filled: Filled) -> None:
+    segments = sorted((filled.data / "journal").glob("*.journal"))
+    segments[1].unlink()
+    assert f"segment {int(segments[1].stem)} is missing" in [each["text"] for each in findings(filled.data)]
+
+
+@pytest.mark.parametrize("text", ["", "2\n", "one\n"])
+def test_another_schema(filled: Filled, text: str) -> None:
+    (filled.data / "schema-version").write_text(text)
+    (found,) = findings(filled.data)
+    assert found["file"] == str(filled.data / "schema-version")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("", "missing or empty"), ("other", "'other', but the pages are of")]
+)
+def test_the_name_of_a_folder(filled: Filled, text: str, expected: str) -> None:
+    (page(filled.data).parent / "address.txt").write_text(text)
+    (found,) = findings(filled.data)
+    assert expected in str(found["text"])
+
+
+def dangling() -> list[object]:
+    """Facts about what never was, and words of what is to be said of them."""
+    never = 10_000_000
+    return [
+        pytest.param(
+            SETTLED.pack(Kind.SETTLED, 0, 0, 1, 0) + pack_numbers([never]), "never there", id="settled"
+        ),
+        pytest.param(STATE.pack(Kind.STATE, 0, 0, 1, never, 1, 1, 0), "never there", id="state"),
+        pytest.param(
+            DELIVERED.pack(Kind.DELIVERED, 0, 0, 1) + pack_numbers([never]), "never there", id="delivered"
+        ),
+        pytest.param(
+            PAGE_SETTLED.pack(Kind.PAGE_SETTLED, 0, 0, 0, 0, 0, 0) + pack_runs([100_000]),
+            "the journal tells of 100001 messages",
+            id="page",
+        ),
+        pytest.param(bytes([Kind.STATE]) + b"short", "cannot be understood", id="malformed"),
+        pytest.param(b"\x63what", "cannot be understood", id="unknown kind"),
+    ]
+
+
+@pytest.mark.parametrize(("payload", "words"), dangling())
+def test_facts_about_nothing(filled: Filled, payload: bytes, words: str) -> None:
+    if payload[0] == Kind.PAGE_SETTLED:
+        number = int(page(filled.data).stem)
+        queue = next(iter(queues_of(filled)))
+        payload = (
+            PAGE_SETTLED.pack(Kind.PAGE_SETTLED, 0, 0, 0, queue, number, 0) + payload[PAGE_SETTLED.size :]
+        )
+    path, place = another_segment(filled.data, framed(payload))
+    found = findings(filled.data)
+    assert [each for each in found if words in str(each["text"])], found
+    if payload[0] != Kind.PAGE_SETTLED:
+        assert (found[0]["file"], found[0]["position"]) == (str(path), place + 8)
+
+
+def queues_of(filled: Filled) -> set[int]:
+    """Numbers of queues that have something in the first page."""
+    footer = find_footer(page(filled.data).read_bytes())
+    assert footer is not None
+    summary = Summary.of(footer)
+    assert summary is not None
+    return set(summary.members)
+
+
+def another_segment(data: Path, records: bytes) -> tuple[Path, int]:
+    """One more segment, and where its records begin."""
+    last = newest(data)
+    path = last.with_name(f"{int(last.stem) + 1:09d}.journal")
+    header = pack_header(JOURNAL, 1, 1)
+    numbers = framed(NUMBERS.pack(Kind.NUMBERS, 0, 0, 1, 1, 1))
+    path.write_bytes(header + numbers + records)
+    return path, len(header + numbers)
+
+
+def test_a_message_in_a_queue_that_is_not_there(filled: Filled) -> None:
+    """Its binding is cut out of all segments; all else stays as it is."""
+    for path in sorted((filled.data / "journal").glob("*.journal")):
+        data = path.read_bytes()
+        footer = find_footer(data)
+        stop = len(data) if footer is None else footer.size
+        kept, at = data[: HEADER.size], HEADER.size
+        while at < stop:
+            length = int.from_bytes(data[at : at + 4], "little")
+            record = data[at : at + 8 + length]
+            assert crc32(record[8:]) == int.from_bytes(record[4:8], "little")
+            if not (
+                record[8] == Kind.BINDING and b'"name":"together"' in record and b'"attributes"' in record
+            ):
+                kept += record
+            at += 8 + length
+        path.write_bytes(kept)
+    found = [each["text"] for each in findings(filled.data)]
+    assert len(found) == 3 and all("queue together, which is not there" in str(text) for text in found), found
