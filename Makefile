@@ -13,7 +13,7 @@ find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 pytho
 # The modules that belong to trial are those that import it; pytest runs the others.
 trial_files = grep -rlE '^(from|import) twisted\.trial' --include='test_*.py' tests | sort
 
-.PHONY: help run test suite lint types imports docs-check bench format clean check-lint check-types check-imports
+.PHONY: help run test suite lint types imports docs-check bench crash format clean check-lint check-types check-imports
 
 help:
 	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...)'
@@ -23,6 +23,7 @@ help:
 	@echo 'make imports     import-linter: who may import whom'
 	@echo 'make docs-check  the tests that hold the documentation to the code'
 	@echo 'make bench       our broker beside its peers, where they are installed; needs a C compiler'
+	@echo 'make crash       kill the broker under load, 500 times, and count what it promised; see docs/testing.md'
 	@echo 'make clean       remove what tools have made, .venv included'
 
 run: $(VENV)/.installed
@@ -63,6 +64,10 @@ format: $(VENV)/.installed-check
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.whole_broker $(BENCH_OPTIONS)
+
+# STOMPRING_KILLS, STOMPRING_SEED and STOMPRING_AREAS choose other numbers; docs/testing.md.
+crash: $(VENV)/.installed
+	$(BIN)/python -m tests.crash
 
 clean:
 	rm -rf $(VENV) .tox build dist *.egg-info _trial_temp* tests/end_to_end/clients/node_modules

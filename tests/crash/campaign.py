@@ -1,0 +1,256 @@
+"""Loads, kills, audits: one data directory that has many lives."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from stompring.settings.data_directory import DataDirectory
+from stompring.store.inspection_files import Snapshot
+from stompring.store.verification import Verification
+
+from ..management import Management
+from . import plan
+from .administrator import BARRIER, Administrator, Bindings
+from .audit import NOTICE, Audit, observe
+from .consumers import Diet, consume
+from .ledger import Fault, Ledger
+from .plots import PLOTS, establish, settle
+from .victim import Victim
+from .world import World
+
+#: Seconds that draining everything may take.
+DRAINING = 30.0
+
+
+class BrokenPromise(AssertionError):
+    """The broker did not keep what it had promised."""
+
+
+@dataclass
+class Report:
+    """What a campaign has done."""
+
+    kills: int = 0
+    early: int = 0  # before it was ready again
+    stops: int = 0
+    verified: int = 0  # looks at all files
+    found: int = 0  # messages found at restarts
+    paged: int = 0  # page files seen after kills
+    segments: int = 0  # the most journal files seen
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        counted = ", ".join(f"{number} {what}" for what, number in sorted(self.counts.items()))
+        return (
+            f"{self.kills} kills ({self.early} while starting), {self.stops} stops, {self.found} messages found again, "
+            f"{self.paged} page files, up to {self.segments} journal files; {counted}"
+        )
+
+
+class Campaign:
+    """Many lives of one broker.
+
+    ``directory`` must be empty; all choices come from ``seed``. ``hurry`` are the seconds that a life takes at most.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        seed: int,
+        kills: int,
+        *,
+        persistence: bool = True,
+        areas: tuple[str, ...] = tuple(plan.AREAS),
+        hurry: float = 1.0,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.seed = seed
+        self.kills = kills
+        self.persistence = persistence
+        self.areas = areas
+        self.hurry = hurry
+        self.tell = tell
+        self.random = Random(seed)
+        self.ledger = Ledger()
+        self.bindings = Bindings()
+        self.groups = [*plan.groups(), plan.Group(BARRIER)]
+        self.report = Report(counts=self.ledger.counts)
+
+    def run(self) -> Report:
+        """Kill it so often, then drain everything. Raises `BrokenPromise`."""
+        try:
+            while self.report.kills < self.kills:
+                self._life()
+            self._last_life()
+            return self.report
+        except BaseException:
+            self.tell(f"seed {self.seed}, kill {self.report.kills}: failed; files are in {self.directory}")
+            raise
+
+    # ---- one life
+
+    def _start(self) -> Victim:
+        config = self.directory / "broker.xml"
+        config.write_text(plan.document(self.random, persistence=self.persistence), encoding="utf-8")
+        return Victim(config, self.data)
+
+    def _life(self) -> None:
+        while self.report.kills and self.random.random() < 0.15:
+            early = self._start().kill_while_starting(self.random)
+            self.report.kills += 1
+            self.report.early += early
+        with self._start() as victim:
+            self._audit(victim)
+            asyncio.run(self._load(victim))
+        self._keep_copy()
+        self._raise_faults(self.ledger.faults)
+
+    async def _load(self, victim: Victim) -> None:
+        world = World(victim.port, victim.http_port, self.ledger, self.random)
+        try:
+            await establish(world, self.bindings)
+            self._begin(world)
+            end = time.monotonic() + 0.1 + self.random.random() * self.hurry
+            while time.monotonic() < end:
+                await asyncio.sleep(0.01)
+                world.check()
+            await self._kill(world, victim)
+        finally:
+            await world.end()
+
+    def _begin(self, world: World) -> None:
+        plots = [(plot, area) for plot in PLOTS for area in self.areas]
+        for plot, area in self.random.sample(plots, self.random.randint(3, 9)):
+            plot(world, area)
+        if self.random.random() < 0.5:
+            purged = [plan.address(area, "purged") for area in self.areas]
+            world.start(Administrator(world, self.bindings, purged).run())
+        settle(world)
+
+    async def _kill(self, world: World, victim: Victim) -> None:
+        if self.random.random() < 0.9:
+            await asyncio.to_thread(victim.kill)
+            self.report.kills += 1
+        else:
+            world.over = self.ledger.stopping = True
+            await asyncio.to_thread(victim.stop)
+            self.report.stops += 1
+            self._verify()
+
+    def _keep_copy(self) -> None:
+        """What the kill left, before the next start mends it: what is needed to look into a failure."""
+        if not self.data.exists():
+            return
+        copy = self.directory / "as-killed"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.data, copy)
+        self.report.paged += len(list(copy.rglob("*.page")))
+        self.report.segments = max(self.report.segments, len(list(copy.rglob("*.journal"))))
+
+    # ---- what is left
+
+    def _audit(self, victim: Victim) -> None:
+        management = Management(victim.http_port)
+        self.ledger.forget_done()
+        ready = time.monotonic()
+        while True:
+            found = observe(management)
+            audit = Audit(self.ledger, self.groups, found)
+            # what became due or expired while the broker was down may take a moment
+            late = {fault.rule for fault in audit.faults} & {"too late", "overdue"}
+            if not late or time.monotonic() > ready + NOTICE / 1000:
+                break
+            time.sleep(0.1)
+        self._raise_faults(audit.faults)
+        self.bindings.audit(self.ledger, found.queues)
+        self.report.found += len(audit.present)
+        self._verify()
+        self.ledger.next_life(set(audit.present))
+        for copy, seen in audit.present.items():
+            copy.attempts = seen.attempts if seen.place == copy.queue else copy.attempts
+        self._raise_faults(self.ledger.faults)
+
+    def _verify(self) -> None:
+        """As ``stompring data verify`` does, but sooner."""
+        if not self.persistence:
+            return
+        directory = DataDirectory(self.data, self.data / "journal", self.data / "paging")
+        with Snapshot(directory) as snapshot:
+            findings = Verification(snapshot, lambda done: None).findings
+        for finding in findings:
+            self.ledger.fault("verify", str(finding))
+        self.report.verified += 1
+        self._raise_faults(self.ledger.faults)
+
+    def _raise_faults(self, faults: list[Fault]) -> None:
+        if faults:
+            told = "\n".join(f"  {fault}" for fault in faults[:20])
+            raise BrokenPromise(
+                f"seed {self.seed}, kill {self.report.kills}: {len(faults)} broken promises\n{told}\n"
+                f"what the kill left is in {self.directory / 'as-killed'}"
+            )
+
+    # ---- the end
+
+    def _last_life(self) -> None:
+        with self._start() as victim:
+            self._audit(victim)
+            asyncio.run(self._drain(victim))
+            self._raise_faults(self.ledger.faults)
+        left = list(self.data.rglob("*.page"))
+        if left:
+            raise BrokenPromise(f"seed {self.seed}: everything is consumed, and page files are left: {left}")
+        with self._start() as victim:
+            self._audit(victim)
+            rest = self.ledger.everything()
+            if rest:
+                self.ledger.fault("undrained", f"{len(rest)} are left", *rest)
+                self._raise_faults(self.ledger.faults)
+
+    async def _drain(self, victim: Victim) -> None:
+        world = World(victim.port, victim.http_port, self.ledger, self.random)
+        try:
+            for queue in {copy.queue for copy in self.ledger.everything()} | plan.GRAVES:
+                consume(world, _drainer(queue), f"the last reader of {queue}")
+            await self._until_drained(world)
+            await asyncio.sleep(0.3)  # page files go a moment after the last receipt
+            world.over = self.ledger.stopping = True
+            await asyncio.to_thread(victim.stop)
+        finally:
+            await world.end()
+
+    async def _until_drained(self, world: World) -> None:
+        end = time.monotonic() + DRAINING
+        while rest := self.ledger.everything():
+            await asyncio.sleep(0.1)
+            world.check()
+            self.ledger.forget_done()
+            if time.monotonic() > end:
+                management = Management(world.http_port)
+                queues = await asyncio.to_thread(management.ask, "GET", "/queues", size=1000)
+                counts = {queue["name"]: queue["messageCount"] for queue in queues["data"]}
+                told = {name: count for name, count in counts.items() if count}
+                self.ledger.fault("undrained", f"{len(rest)} never came; the broker counts {told}", *rest)
+                return
+
+
+def _drainer(queue: str) -> Diet:
+    """Takes everything, at once, and for good."""
+    return Diet(
+        f"::{queue}",
+        queue,
+        refused=0.0,
+        receipted=1.0,
+        leaves=0.0,
+        slowness=0.0,
+        ordered="later" not in queue and queue not in plan.GRAVES,
+        moved=queue in plan.GRAVES,
+    )

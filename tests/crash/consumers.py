@@ -1,0 +1,180 @@
+"""Actors that receive: they acknowledge, refuse, hold back, hang up and come again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .ledger import Copy, State, Unit
+from .wire import Frame, Lost, Wire, within
+from .world import World
+
+
+@dataclass(frozen=True)
+class Diet:
+    """How a consumer treats what it gets. Shares are between 0 and 1."""
+
+    destination: str
+    queue: str
+    ack: str = "client-individual"
+    selector: str | None = None
+    subscription: str | None = None  # the name of a durable one
+    client_id: str | None = None
+    refused: float = 0.08
+    receipted: float = 0.8
+    leaves: float = 0.01
+    slowness: float = 0.003
+    ordered: bool = True
+    moved: bool = False  # it reads what died or expired, whatever queue that was in
+
+
+class Consumer:
+    """One subscription on a connection of its own, again and again."""
+
+    def __init__(self, world: World, diet: Diet, name: str) -> None:
+        self.world = world
+        self.ledger = world.ledger
+        self.diet = diet
+        self.name = name
+        self.held: dict[Copy, str] = {}  # by the order of delivery, with what an ACK must say
+        self._arrived = asyncio.Event()
+        self._last: dict[tuple[str, int], int] = {}
+        self._wire: Wire | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    async def run(self) -> None:
+        """Consume until the broker is gone."""
+        while True:
+            wire = await self.subscribe()
+            while not self.world.chance(self.diet.leaves):
+                await self._step(wire)
+                if wire.lost:
+                    raise Lost
+            await self._go(wire)
+
+    async def subscribe(self) -> Wire:
+        """Connect and subscribe anew. Raises `Lost`."""
+        diet = self.diet
+        wire = await self.world.open(diet.client_id)
+        self._wire = wire
+        self._last.clear()
+        wire.on_lost.append(lambda: self._forget(wire, "its connection is lost"))
+        wire.receivers["s"] = lambda frame: self._take(wire, frame)
+        headers: dict[str, object] = {"destination": diet.destination, "id": "s", "ack": diet.ack}
+        headers["prefetch-count"] = self.world.random.choice([1, 3, 20, 100])
+        if diet.selector:
+            headers["selector"] = diet.selector
+        if diet.subscription:
+            headers["durable-subscription-name"] = diet.subscription
+        await within(wire.ask("SUBSCRIBE", headers))
+        return wire
+
+    # ---- receiving
+
+    def _take(self, wire: Wire, frame: Frame) -> None:
+        if wire is not self._wire:
+            return
+        text = frame.body.partition(b"|")[0].decode()
+        queue = frame.headers["_AMQ_ORIG_QUEUE"] if self.diet.moved else self.diet.queue
+        redelivered = frame.headers["redelivered"] == "true"
+        copy = self.ledger.delivered(queue, text, self, redelivered=redelivered, moved=self.diet.moved)
+        if copy is None:
+            return
+        if self.diet.ordered and not redelivered:
+            self._judge_order(copy)
+        self.held[copy] = frame.headers["ack"]
+        self._arrived.set()
+
+    def _judge_order(self, copy: Copy) -> None:
+        key = (copy.producer, copy.priority)
+        if copy.sequence < self._last.get(key, 0):
+            self.ledger.fault("order", f"{self} got {copy.text} after number {self._last[key]}", copy)
+        self._last[key] = copy.sequence
+
+    # ---- settling
+
+    async def _step(self, wire: Wire) -> None:
+        await self.some()
+        if self.diet.slowness:
+            await self.world.pause(self.diet.slowness)
+        if not self.held or wire.lost:
+            return
+        random = self.world.random
+        if self.diet.ack == "client":
+            upto = random.randrange(len(self.held))
+            self.acknowledge(wire, list(self.held)[: upto + 1])
+        else:
+            copy = random.choice(list(self.held)[:5])
+            if random.random() < self.diet.refused:
+                self._refuse(wire, copy)
+            else:
+                self.acknowledge(wire, [copy])
+
+    async def some(self) -> None:
+        """Wait a little for messages, where there are none."""
+        if not self.held:
+            self._arrived.clear()
+            try:
+                await within(self._arrived.wait(), 0.1)
+            except TimeoutError:
+                pass
+
+    def acknowledge(self, wire: Wire, copies: list[Copy]) -> None:
+        """ACK the last of them, which settles all of them where the subscription is of that kind."""
+        name = {"id": self.held[copies[-1]]}
+        receipted = self.world.chance(self.diet.receipted)
+        promise = wire.ask("ACK", dict(name)) if receipted else None
+        if promise is None:
+            wire.send("ACK", dict(name))
+        units = [self.ledger.acknowledge(copy, wire) for copy in copies]
+        for copy in copies:
+            del self.held[copy]
+        if promise is not None:
+            promise.add_done_callback(lambda done: self._acknowledged(units, done))
+
+    def _acknowledged(self, units: Iterable[Unit], done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            for unit in units:
+                unit.move(State.DONE)
+            self.ledger.count("receipts of ACK")
+
+    def _refuse(self, wire: Wire, copy: Copy) -> None:
+        promise = wire.ask("NACK", {"id": self.held.pop(copy)})
+        self.ledger.give_back([copy], f"refused by {self}")
+        before = copy.attempts
+
+        def answered(done: asyncio.Future[None]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                copy.attempts = max(copy.attempts, before + 1)
+                copy.note(f"refusal receipted, {copy.attempts} attempts")
+                self.ledger.count("receipts of NACK")
+
+        promise.add_done_callback(answered)
+
+    # ---- leaving
+
+    async def _go(self, wire: Wire) -> None:
+        how = self.world.random.choice(["UNSUBSCRIBE", "DISCONNECT", "hang up"])
+        # what is on its way to here may reach somebody else before it is read here
+        self._forget(wire, f"given back by {how} of {self}")
+        if how == "UNSUBSCRIBE":
+            await within(wire.ask("UNSUBSCRIBE", {"id": "s"}))
+        if how == "DISCONNECT":
+            await wire.leave()
+        wire.drop()
+        await self.world.pause(0.05)
+
+    def _forget(self, wire: Wire, why: str) -> None:
+        if wire is self._wire:
+            self._wire = None
+            self.ledger.give_back(self.held, why)
+            self.held.clear()
+
+
+def consume(world: World, diet: Diet, name: str, count: int = 1) -> None:
+    """Start consumers."""
+    for number in range(count):
+        world.start(Consumer(world, diet, f"{name}{number} of life {world.ledger.life}").run())

@@ -1,0 +1,187 @@
+"""A short history on a broker in process, which has everything in it that is written to a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .audit import Audit
+from .in_process import Life, Talker
+from .ledger import Copy, Fault, Ledger, State, Unit
+from .plan import Group
+
+GROUPS = [Group(queue) for queue in ("work", "out", "always.work", "c.a", "c.b", "purged", "last")]
+GROUPS.append(Group("ring", 3, consumers=False))
+
+
+class History:
+    """Steps that one client after the other takes. What is promised meanwhile is in ``ledger``."""
+
+    def __init__(self, life: Life, ledger: Ledger) -> None:
+        self.life = life
+        self.ledger = ledger
+        self.sender = life.talker()
+        self.taker = life.talker(client_id="c")
+        self.held: dict[str, list[tuple[Copy, str]]] = {}  # by subscription
+        self._promises: dict[str, list[Unit]] = {}
+        self._transactions = 0
+
+    def play(self) -> None:
+        """From beginning to end."""
+        for step in STEPS:
+            step(self)
+            self.listen()
+
+    def listen(self) -> None:
+        """Everything happens, and clients hear of it."""
+        self.life.turn()
+        for talker in (self.sender, self.taker):
+            for got in talker.read():
+                if got.command == "RECEIPT":
+                    for unit in self._promises.pop(got["receipt-id"], []):
+                        unit.move(State.DONE)
+                elif got.command == "MESSAGE":
+                    self._take(got.headers, got.body)
+                else:
+                    raise AssertionError(f"{got.command} {got.headers}")
+
+    def _take(self, headers: dict[str, str], body: bytes) -> None:
+        subscription = headers["subscription"]
+        text = body.partition(b"|")[0].decode()
+        redelivered = headers["redelivered"] == "true"
+        copy = self.ledger.delivered(subscription, text, "the taker", redelivered=redelivered)
+        if copy is not None:
+            self.held.setdefault(subscription, []).append((copy, headers["ack"]))
+
+    @property
+    def unanswered(self) -> list[Unit]:
+        """What waits for its receipt."""
+        return [unit for units in self._promises.values() for unit in units]
+
+    # ---- steps
+
+    def ask(self, talker: Talker, units: list[Unit], command: str, body: bytes = b"", **headers: Any) -> None:
+        """Say something with a receipt that these units wait for."""
+        receipt = f"r{len(self._promises)}-{self.life.world.broker.next_message_number()}"
+        self._promises[receipt] = units
+        for unit in units:
+            unit.move(State.ASKED)
+        talker.say(command, body, receipt=receipt, **headers)
+
+    def send(self, destination: str, *queues: str, size: int = 40, **headers: Any) -> None:
+        """A durable message, with a receipt."""
+        unit = self.ledger.unit("SEND")
+        durable = headers.setdefault("persistent", "true") == "true"
+        text = self.ledger.enter(unit, queues or (destination,), f"to-{destination}", durable=durable)
+        self.ask(self.sender, [unit], "SEND", _body(text, size), destination=destination, **headers)
+        self.listen()
+
+    def subscribe(self, queue: str, window: int = 3) -> None:
+        """The taker takes so many messages at a time. Its subscriptions have the names of their queues."""
+        destination = f"\\c\\c{queue}"
+        self.taker.say(
+            "SUBSCRIBE",
+            destination=destination,
+            id=queue,
+            ack="client-individual",
+            prefetch_count=str(window),
+        )
+        self.listen()
+
+    def acknowledge(self, queue: str, place: int = 0) -> None:
+        """ACK with a receipt; nothing, where nothing has come because the disk fails."""
+        if place < len(self.held.get(queue, [])):
+            copy, ack = self.held[queue].pop(place)
+            unit = self.ledger.unit("ACK")
+            self.ledger.leave(unit, copy)
+            copy.holder = None
+            self.ask(self.taker, [unit], "ACK", id=ack)
+            self.listen()
+
+    def refuse(self, queue: str) -> None:
+        """NACK with a receipt."""
+        if self.held.get(queue):
+            copy, ack = self.held[queue].pop(0)
+            copy.holder = None
+            self.ask(self.taker, [], "NACK", id=ack)
+            self.listen()
+
+    def transact(self, source: str, *targets: str, end: str = "COMMIT") -> None:
+        """The taker acknowledges one message and sends others, in one transaction."""
+        self._transactions += 1
+        name = f"t{self._transactions}"
+        unit = self.ledger.unit(name)
+        self.taker.say("BEGIN", transaction=name)
+        if self.held.get(source):
+            copy, ack = self.held[source].pop(0)
+            copy.holder = None
+            self.ledger.leave(unit, copy)
+            self.taker.say("ACK", id=ack, transaction=name)
+        for target in targets:
+            text = self.ledger.enter(unit, [target], f"tx-{target}")
+            self.taker.say("SEND", _body(text, 60), destination=target, persistent="true", transaction=name)
+        if end == "COMMIT":
+            self.ask(self.taker, [unit], "COMMIT", transaction=name)
+        else:
+            self.taker.say("ABORT", transaction=name)
+            unit.move(State.UNDONE)
+        self.listen()
+
+    def purge(self, queue: str) -> None:
+        """What was there is gone when a later message is safe."""
+        gone = [copy for copy in self.ledger.in_queue(queue) if copy.entry.state is State.DONE]
+        for copy in self.ledger.in_queue(queue):
+            copy.doubt = "purged"
+        if queue in self.life.world.directory.queues:
+            self.life.world.directory.queues[queue].purge()
+        purge, unit = self.ledger.unit("purge"), self.ledger.unit("SEND")
+        for copy in gone:
+            self.ledger.leave(purge, copy)
+        text = self.ledger.enter(unit, ["out"], "to-out")
+        self.ask(self.sender, [unit, purge], "SEND", _body(text, 20), destination="out", persistent="true")
+        self.listen()
+
+    def durable_subscriptions(self) -> None:
+        """Two of them, on one topic."""
+        for name in ("a", "b"):
+            self.taker.say("SUBSCRIBE", destination="/topic/t", id=name, durable_subscription_name=name)
+            self.taker.say("UNSUBSCRIBE", id=name)
+
+
+def _body(text: str, size: int) -> bytes:
+    return f"{text}|".encode() + b"x" * size
+
+
+Step = Callable[[History], None]
+
+STEPS: list[Step] = [
+    History.durable_subscriptions,
+    *[lambda h: h.send("work")] * 5,
+    lambda h: h.subscribe("work"),
+    lambda h: h.acknowledge("work", 1),
+    lambda h: h.refuse("work"),
+    *[lambda h: h.send("always.work", size=300)] * 6,
+    lambda h: h.send("always.work", persistent="false"),
+    lambda h: h.transact("work", "out", "always.work", "ring"),
+    lambda h: h.transact("work", "out", end="ABORT"),
+    *[lambda h: h.send("ring")] * 5,
+    *[lambda h: h.send("/topic/t", "c.a", "c.b")] * 2,
+    lambda h: h.subscribe("always.work", 2),
+    lambda h: h.acknowledge("always.work", 1),
+    lambda h: h.refuse("always.work"),
+    *[lambda h: h.acknowledge("always.work")] * 4,
+    *[lambda h: h.send("purged")] * 3,
+    lambda h: h.purge("purged"),
+    *[lambda h: h.send("always.work", size=300)] * 4,
+    lambda h: h.transact("always.work", "work", "always.work"),
+    *[lambda h: (h.send("work"), h.acknowledge("work"))] * 6,
+    lambda h: h.send("last", size=1500),
+]
+
+
+def broken(ledger: Ledger, life: Life) -> list[Fault]:
+    """The promises that a broker that was started again does not keep."""
+    ledger.forget_done()
+    audit = Audit(ledger, GROUPS, life.observe())
+    ledger.next_life(set(audit.present))
+    return [*audit.faults, *ledger.faults]

@@ -1,0 +1,144 @@
+"""A whole broker without sockets, threads and time of its own, on files that a test may spoil."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stompring.broker import page_mode
+from stompring.broker.queue import Queue
+from stompring.dispatch.dispatch import Dispatch
+from stompring.session.connect import Anonymous
+from stompring.session.outbox import Outgoing
+from stompring.settings.model import RoutingType, StompAcceptor
+from stompring.store.files import Files
+from stompring.store.paging import Paging
+
+from ..session.conversation import Client, Got, Server, frame
+from ..store.disk import DiskAtOnce
+from ..store.stored_world import BEGUN, StoredWorld
+from .audit import Observation, Seen
+
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "#": {
+        "auto_delete_queues": False,
+        "auto_delete_addresses": False,
+        "default_address_routing_type": RoutingType.ANYCAST,
+        "default_queue_routing_type": RoutingType.ANYCAST,
+    },
+    "always.#": {"max_size_messages": 0, "page_size_bytes": 1024, "max_read_page_bytes": -1},
+    "ring": {"default_ring_size": 3},
+}
+
+
+class Talker(Client):
+    """A client whose frames wait while the broker does not read from it."""
+
+    def __init__(self, server: Life, number: str) -> None:
+        super().__init__(server, number)
+        self.unread: list[bytes] = []
+
+    def say(self, command: str, body: bytes = b"", **headers: Any) -> None:
+        """Send a frame, when the broker reads it."""
+        self.unread.append(frame(command, body, **headers))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Let the broker read, if it does."""
+        while self.unread and self.wire.reading:
+            self.write(self.unread.pop(0))
+
+
+class Life(Server):
+    """A broker from its start on ``root`` to whatever end."""
+
+    def __init__(self, files: Files, root: Path, after: float = 0) -> None:
+        self.files, self.root = files, root
+        self.world: StoredWorld = StoredWorld(
+            files,
+            SETTINGS,
+            directory=root / "journal",
+            recover=False,
+            after=after,
+            journal_file_size=1024,
+            journal_compact_min_files=2,
+            journal_compact_percentage=90,
+            dispatch_memory=1 << 20,
+        )
+        world = self.world
+        self.dispatch = Dispatch(world.broker)
+        reader = DiskAtOnce(world.clock)
+        self.paging = Paging(world.journal, world.writer, reader, world.broker.clock, root / "paging")
+        self.paging.reads.account = self.dispatch.budget
+        world.broker.paging = world.store.pages = self.paging
+        self.acceptor = StompAcceptor("stomp", "127.0.0.1", 0, multicast_prefix=("/topic/",))
+        self.outgoing = Outgoing(world.broker.clock)
+        world.writer.around = self.outgoing.gather
+        self.authenticator = Anonymous()
+        self.clients = 0
+        self.talkers: list[Talker] = []
+        world.store.recover(world.broker)
+        for pages in self.paging.recovered:
+            page_mode.adopt(pages.address, pages)
+        self.turn()
+
+    def talker(self, **headers: str) -> Talker:
+        """A client that is connected."""
+        self.clients += 1
+        talker = Talker(self, str(self.clients))
+        self.talkers.append(talker)
+        talker.say("CONNECT", accept_version="1.2", host="/", **headers)
+        assert talker.one("CONNECTED")
+        return talker
+
+    def turn(self) -> None:
+        """All that happens at once happens."""
+        for _ in range(10_000):
+            self.world.turn()
+            waiting = [talker for talker in self.talkers if talker.unread and talker.wire.reading]
+            if not waiting:
+                return
+            for talker in waiting:
+                talker.go_on()
+        raise AssertionError("it never comes to rest")
+
+    def wait(self, seconds: int) -> None:
+        """Time passes."""
+        for _ in range(seconds):
+            self.world.clock.advance(1)
+            self.turn()
+
+    def again(self, files: Files | None = None) -> Life:
+        """The broker started anew, after this process has died."""
+        return Life(files or self.files, self.root, self.world.clock.seconds() - BEGUN)
+
+    def observe(self) -> Observation:
+        """What its queues count, and what somebody gets who reads them; he settles nothing."""
+        found = Observation()
+        for name, queue in dict(self.world.directory.queues).items():
+            found.queues[name] = self._counted(queue)
+            found.contents[name] = [_seen(name, got) for got in self._read(name)]
+        return found
+
+    def _counted(self, queue: Queue) -> dict[str, int]:
+        return {
+            "messageCount": queue.message_count,
+            "scheduledCount": queue.scheduled_count,
+            "deliveringCount": queue.delivering,
+        }
+
+    def _read(self, queue: str) -> list[Got]:
+        reader = self.talker()
+        destination = f"\\c\\c{queue}"
+        reader.say("SUBSCRIBE", destination=destination, id="r", ack="client", consumer_window_size="-1")
+        self.turn()
+        messages = [got for got in reader.read() if got.command == "MESSAGE"]
+        reader.say("DISCONNECT")
+        self.turn()
+        return messages
+
+
+def _seen(queue: str, got: Got) -> Seen:
+    text = got.body.partition(b"|")[0].decode()
+    return Seen(queue, queue, text, "pending", int(got["priority"]), 0)

@@ -1,0 +1,105 @@
+"""What the loads run on: the queues, and the broker.xml that makes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from ..broker_document import anycast, broker_xml
+
+DEAD, EXPIRED = "DLQ", "EXP"
+GRAVES = {DEAD, EXPIRED}
+RING = 7
+ATTEMPTS = 3
+
+#: Address-settings of each area: all in memory, paging when it gets full, paging always.
+AREAS: dict[str, dict[str, object]] = {
+    "memory": {},
+    "paged": {"max-size-bytes": "12K", "page-size-bytes": "3K"},
+    "always": {"max-size-messages": 0, "page-size-bytes": "2K"},
+}
+
+KINDS = (
+    "work",
+    "cumulative",
+    "transfer",
+    "ring",
+    "busyring",
+    "topic",
+    "later",
+    "expiring",
+    "graded",
+    "purged",
+    "coloured",
+)
+RINGS = ("ring", "busyring")
+SUBSCRIBERS = ("a", "b", "c")
+CLIENT_ID = "crash"
+
+
+@dataclass(frozen=True)
+class Group:
+    """What the audit must know of one queue."""
+
+    queue: str
+    ring: int = 0
+    consumers: bool = True
+
+
+def address(area: str, kind: str) -> str:
+    """Where messages of this kind are sent."""
+    return f"{area}.{kind}"
+
+
+def result(area: str) -> str:
+    """Where the transactions of an area put what they make of its messages."""
+    return f"{area}.results"
+
+
+def subscription(area: str, name: str) -> str:
+    """The queue of a durable subscription to the area's topic."""
+    return f"{CLIENT_ID}.{area}-{name}"
+
+
+def groups() -> list[Group]:
+    """All queues that are always there."""
+    found = [Group(DEAD), Group(EXPIRED)]
+    for area in AREAS:
+        found += [Group(subscription(area, name)) for name in SUBSCRIBERS]
+        found.append(Group(result(area)))
+        for kind in KINDS:
+            if kind != "topic":
+                ring = RING if kind in RINGS else 0
+                found.append(Group(address(area, kind), ring, consumers=kind not in ("ring", "purged")))
+    return found
+
+
+def document(random: Random, *, persistence: bool = True) -> str:
+    """A broker.xml: queues are always the same, the sizes of files are not."""
+    settings: dict[str, dict[str, object]] = {
+        "#": {
+            "dead-letter-address": DEAD,
+            "expiry-address": EXPIRED,
+            "max-delivery-attempts": ATTEMPTS,
+        }
+    }
+    for area, values in AREAS.items():
+        if persistence:
+            settings[f"{area}.#"] = dict(values)
+        for kind in RINGS:
+            # a ring counts what waits in pages too, so that what it holds is known exactly
+            settings[address(area, kind)] = {"default-ring-size": RING, "ring-counts-paged": "true"}
+    core: dict[str, Any] = {
+        "persistence-enabled": str(persistence).lower(),
+        "journal-file-size": random.choice(["4K", "16K", "64K", "10M"]),
+        "journal-compact-min-files": random.choice([2, 3, 10]),
+        "journal-compact-percentage": random.choice([30, 60, 90]),
+        "dispatch-memory": "1M",
+        "max-disk-usage": -1,
+    }
+    # all others are made by who comes first
+    written = [*sorted(GRAVES), *(address(area, "purged") for area in AREAS)]
+    addresses = "".join(anycast(name) for name in written)
+    elements = "".join(f"<{name}>{value}</{name}>" for name, value in core.items())
+    return broker_xml(settings=settings, core=elements, addresses=addresses)

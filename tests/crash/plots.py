@@ -1,0 +1,148 @@
+"""Which actors belong together: each plot loads the queues of one kind in one area."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import plan
+from .administrator import PLAIN, Bindings
+from .consumers import Diet, consume
+from .plan import DEAD, EXPIRED, SUBSCRIBERS, address, result, subscription
+from .producers import Load, produce
+from .transactions import Transfer
+from .wire import within
+from .world import World
+
+Plot = Callable[[World, str], None]
+
+
+def work(world: World, area: str) -> None:
+    """Producers and consumers of one queue; refused messages become dead letters."""
+    queue = address(area, "work")
+    produce(world, Load(queue, (queue,)), f"{area}-work", 2)
+    consume(world, Diet(queue, queue), f"{area}-worker", 2)
+
+
+def cumulative(world: World, area: str) -> None:
+    """Acknowledgements that settle all before them."""
+    queue = address(area, "cumulative")
+    produce(world, Load(queue, (queue,)), f"{area}-cumulative")
+    consume(world, Diet(queue, queue, ack="client"), f"{area}-accumulator")
+
+
+def transfer(world: World, area: str) -> None:
+    """Transactions that take here and put there, also into other areas."""
+    queue = address(area, "transfer")
+    produce(world, Load(queue, (queue,), durable=1.0), f"{area}-transfer")
+    results = tuple(result(other) for other in plan.AREAS)
+    name = f"{area}-transferer"
+    world.start(Transfer(world, Diet(queue, queue), results, name).run())
+    consume(world, Diet(result(area), result(area)), f"{area}-results")
+
+
+def ring(world: World, area: str) -> None:
+    """A ring that nobody reads: what it holds is known exactly."""
+    queue = address(area, "ring")
+    produce(world, Load(queue, (queue,), durable=1.0, transactions=0.0, most=1000), f"{area}-ring")
+
+
+def busy_ring(world: World, area: str) -> None:
+    """A ring with a consumer."""
+    queue = address(area, "busyring")
+    produce(world, Load(queue, (queue,), durable=1.0, transactions=0.0), f"{area}-busyring")
+    consume(world, Diet(queue, queue), f"{area}-ringer")
+
+
+def topic(world: World, area: str) -> None:
+    """Durable subscriptions: one message in several queues. One subscriber is often away."""
+    destination = address(area, "topic")
+    queues = tuple(subscription(area, name) for name in SUBSCRIBERS)
+    produce(world, Load(f"/topic/{destination}", queues), f"{area}-topic")
+    for name, queue in zip(SUBSCRIBERS, queues, strict=True):
+        if name != "c" or world.chance(0.3):
+            diet = Diet(
+                f"/topic/{destination}",
+                queue,
+                subscription=f"{area}-{name}",
+                client_id=plan.CLIENT_ID,
+                refused=0.02,
+            )
+            consume(world, diet, f"{area}-subscriber-{name}")
+
+
+def later(world: World, area: str) -> None:
+    """Scheduled messages."""
+    queue = address(area, "later")
+    load = Load(queue, (queue,), durable=1.0, delay=(1, 4000), most=200)
+    produce(world, load, f"{area}-later")
+    consume(world, Diet(queue, queue, ordered=False), f"{area}-later")
+
+
+def expiring(world: World, area: str) -> None:
+    """Messages that expire unless they are read in time."""
+    queue = address(area, "expiring")
+    load = Load(queue, (queue,), durable=1.0, lifetime=(100, 4000), most=200)
+    produce(world, load, f"{area}-expiring")
+    consume(world, Diet(queue, queue, slowness=0.05), f"{area}-expiring")
+
+
+def graded(world: World, area: str) -> None:
+    """Priorities."""
+    queue = address(area, "graded")
+    produce(world, Load(queue, (queue,), priorities=(0, 2, 4, 4, 9)), f"{area}-graded", 2)
+    consume(world, Diet(queue, queue), f"{area}-graded")
+
+
+def purged(world: World, area: str) -> None:
+    """A queue that nobody but the administrator empties."""
+    queue = address(area, "purged")
+    produce(world, Load(queue, (queue,)), f"{area}-purged")
+
+
+def coloured(world: World, area: str) -> None:
+    """A consumer with a selector, and now and then one without."""
+    queue = address(area, "coloured")
+    produce(world, Load(queue, (queue,), coloured=True), f"{area}-coloured")
+    consume(world, Diet(queue, queue, selector="colour = 'red'"), f"{area}-red")
+    if world.chance(0.5):
+        consume(world, Diet(queue, queue), f"{area}-any")
+
+
+PLOTS: tuple[Plot, ...] = (
+    work,
+    cumulative,
+    transfer,
+    ring,
+    busy_ring,
+    topic,
+    later,
+    expiring,
+    graded,
+    purged,
+    coloured,
+)
+
+
+async def establish(world: World, bindings: Bindings) -> None:
+    """Make the durable subscriptions, in the first life; they must be there in all that follow."""
+    if world.ledger.life > 2:
+        return
+    wire = await world.open(plan.CLIENT_ID)
+    for area in plan.AREAS:
+        for name in SUBSCRIBERS:
+            headers: dict[str, object] = {"destination": f"/topic/{address(area, 'topic')}"}
+            headers |= {
+                "id": f"{area}-{name}",
+                "ack": "client",
+                "durable-subscription-name": f"{area}-{name}",
+            }
+            await within(wire.ask("SUBSCRIBE", headers))
+            bindings.promised(subscription(area, name), PLAIN)
+    await wire.leave()
+
+
+def settle(world: World) -> None:
+    """Read what died and what expired, sometimes."""
+    for grave in (DEAD, EXPIRED):
+        if world.chance(0.5):
+            consume(world, Diet(grave, grave, refused=0.0, ordered=False, moved=True), f"reader of {grave}")

@@ -1,0 +1,129 @@
+"""Actors that send: one message at a time or many, with receipts and without, in transactions that may be given up."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from .ledger import State, Unit, now
+from .wire import Wire, within
+from .world import World
+
+COLOURS = ("red", "blue", "blue", "blue")
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a producer sends. Shares are between 0 and 1, times milliseconds."""
+
+    destination: str
+    queues: tuple[str, ...]
+    durable: float = 0.9
+    receipted: float = 0.8
+    transactions: float = 0.08
+    priorities: tuple[int, ...] = (4,)
+    delay: tuple[int, int] | None = None
+    lifetime: tuple[int, int] | None = None
+    coloured: bool = False
+    largest: int = 400
+    most: int = 120  # waiting in its first queue; above that it rests
+
+
+class Producer:
+    """One producer on a connection of its own."""
+
+    def __init__(self, world: World, load: Load, name: str) -> None:
+        self.world = world
+        self.load = load
+        self.name = name
+        self._window = world.random.choice([1, 5, 40])
+        self._slots = asyncio.Semaphore(self._window)
+        self._in_transaction = 0
+
+    async def run(self) -> None:
+        """Send until the broker is gone."""
+        wire = await self.world.open()
+        while True:
+            await self._rest()
+            for _ in range(self.world.random.randint(1, 8)):  # several in one write
+                await self._step(wire)
+            await wire.flowing()
+            await asyncio.sleep(0)
+
+    async def _step(self, wire: Wire) -> None:
+        if self.world.chance(self.load.transactions):
+            await self._transaction(wire)
+        elif self.world.chance(self.load.receipted):
+            await within(self._slots.acquire())
+            self._receipted(wire)
+        else:
+            unit = self.world.ledger.unit("SEND", wire)
+            self._send(wire, unit)
+            unit.move(State.ASKED)
+
+    async def _rest(self) -> None:
+        while self.world.ledger.waiting(self.load.queues[0]) > self.load.most:
+            await asyncio.sleep(0.02)
+            if self.world.over:
+                return
+
+    def _receipted(self, wire: Wire) -> None:
+        unit = self.world.ledger.unit("SEND", wire)
+        promise = self._send(wire, unit, receipt=True)
+        unit.move(State.ASKED)
+        assert promise is not None
+        promise.add_done_callback(lambda done: self._answered(unit, done))
+
+    def _answered(self, unit: Unit, done: asyncio.Future[None]) -> None:
+        self._slots.release()
+        if not done.cancelled() and done.exception() is None:
+            unit.move(State.DONE)
+            self.world.ledger.count("receipts of SEND")
+
+    def _send(
+        self, wire: Wire, unit: Unit, receipt: bool = False, **more: object
+    ) -> asyncio.Future[None] | None:
+        load, random = self.load, self.world.random
+        durable = random.random() < load.durable
+        priority = random.choice(load.priorities)
+        due = now() + random.randint(*load.delay) if load.delay else 0
+        expires = now() + random.randint(*load.lifetime) if load.lifetime else 0
+        text = self.world.ledger.enter(
+            unit, load.queues, self.name, priority=priority, durable=durable, due=due, expires=expires
+        )
+        headers: dict[str, object] = {"destination": load.destination, **more}
+        headers |= {"persistent": "true"} if durable else {}
+        headers |= {"priority": priority} if priority != 4 else {}
+        headers |= {"AMQ_SCHEDULED_TIME": due} if due else {}
+        headers |= {"expires": expires} if expires else {}
+        headers |= {"colour": random.choice(COLOURS)} if load.coloured else {}
+        body = text.encode() + b"|" + b"x" * random.randint(0, load.largest)
+        if receipt:
+            return wire.ask("SEND", headers, body)
+        wire.send("SEND", headers, body)
+        return None
+
+    async def _transaction(self, wire: Wire) -> None:
+        world = self.world
+        self._in_transaction += 1
+        name = f"t{self._in_transaction}"
+        wire.send("BEGIN", {"transaction": name})
+        unit = world.ledger.unit(f"{name} of {self.name}", wire)
+        for _ in range(world.random.randint(1, 8)):
+            self._send(wire, unit, transaction=name)
+        await world.pause(0.01)
+        if world.chance(0.2):
+            wire.send("ABORT", {"transaction": name})
+            unit.move(State.UNDONE)
+            return
+        promise = wire.ask("COMMIT", {"transaction": name})
+        unit.move(State.ASKED)
+        await within(promise)
+        unit.move(State.DONE)
+        world.ledger.count("receipts of COMMIT")
+
+
+def produce(world: World, load: Load, name: str, count: int = 1) -> None:
+    """Start producers. Names must not repeat on one ledger, or sequences go on."""
+    for number in range(count):
+        world.start(Producer(world, load, f"{name}{number}").run())

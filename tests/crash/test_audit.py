@@ -1,0 +1,285 @@
+"""The ledger notices what it is there for: each kind of broken promise, and none where nothing was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from .audit import Audit, Observation, Seen
+from .ledger import Copy, Ledger, State, Unit, now
+from .plan import DEAD, EXPIRED, RING, Group
+
+QUEUE, OTHER, RINGED = "memory.work", "memory.results", "memory.ring"
+GROUPS = [Group(QUEUE), Group(OTHER), Group(RINGED, RING, consumers=False), Group(DEAD), Group(EXPIRED)]
+
+
+class Story:
+    """A ledger, and what a broker shows after a restart."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.contents: dict[str, list[Seen]] = {QUEUE: [], OTHER: []}
+        self.counted: dict[str, tuple[int, int, int]] = {}
+
+    def send(
+        self,
+        state: State = State.DONE,
+        queues: tuple[str, ...] = (QUEUE,),
+        unit: Unit | None = None,
+        **more: int,
+    ) -> Copy:
+        unit = unit or self.ledger.unit("SEND")
+        text = self.ledger.enter(unit, queues, "p", durable=bool(more.pop("durable", True)), **more)
+        if state is not State.OPEN:
+            unit.move(state)
+        copy = self.ledger.find(queues[0], text)
+        assert copy is not None
+        return copy
+
+    def acknowledge(self, copy: Copy, state: State) -> Unit:
+        unit = self.ledger.unit("ACK")
+        self.ledger.leave(unit, copy)
+        unit.move(state)
+        return unit
+
+    def show(self, *copies: Copy, place: str = "", state: str = "pending", attempts: int = 0) -> None:
+        for copy in copies:
+            there = place or copy.queue
+            seen = Seen(there, copy.queue, copy.text, state, copy.priority, attempts)
+            self.contents.setdefault(there, []).append(seen)
+
+    def rules(self, again: bool = False) -> list[str]:
+        """The rules that are broken."""
+        self.ledger.forget_done()
+        queues = {}
+        for name, contents in self.contents.items():
+            states = [seen.state for seen in contents]
+            counts = (len(contents), states.count("scheduled"), states.count("delivering"))
+            total, scheduled, delivering = self.counted.get(name, counts)
+            queues[name] = {
+                "messageCount": total,
+                "scheduledCount": scheduled,
+                "deliveringCount": delivering,
+            }
+        audit = Audit(self.ledger, GROUPS, Observation(queues, self.contents))
+        if again:
+            self.ledger.next_life(set(audit.present))
+        return sorted(fault.rule for fault in audit.faults)
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def test_all_is_well(story: Story) -> None:
+    story.show(story.send(), story.send())
+    story.acknowledge(story.send(), State.DONE)
+    story.send(State.OPEN)
+    story.send(State.UNDONE)
+    story.send(durable=False)
+    assert story.rules() == []
+
+
+def test_a_receipted_message_is_missing(story: Story) -> None:
+    story.send()
+    assert story.rules() == ["lost"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_was_not_receipted_may_be_there_or_not(story: Story, there: bool) -> None:
+    copy, taken = story.send(State.ASKED), story.send()
+    story.acknowledge(taken, State.ASKED)
+    if there:
+        story.show(copy, taken)
+    assert story.rules() == []
+
+
+def test_what_was_found_once_must_stay(story: Story) -> None:
+    copy = story.send(State.ASKED)
+    story.show(copy)
+    assert story.rules(again=True) == []
+    story.contents[QUEUE].clear()
+    assert story.rules() == ["lost"]
+
+
+def test_what_was_missing_once_must_not_come_back(story: Story) -> None:
+    copy = story.send(State.ASKED)
+    assert story.rules(again=True) == []
+    story.show(copy)
+    assert story.rules() == ["came back"]
+
+
+def test_an_acknowledged_message_comes_back(story: Story) -> None:
+    copy = story.send()
+    story.acknowledge(copy, State.DONE)
+    story.show(copy)
+    assert story.rules() == ["came back"]
+
+
+@pytest.mark.parametrize("state", [State.OPEN, State.UNDONE])
+def test_a_message_of_an_unfinished_transaction_is_there(story: Story, state: State) -> None:
+    story.show(story.send(state))
+    assert story.rules() == ["came back"]
+
+
+def test_a_message_that_nobody_sent(story: Story) -> None:
+    story.contents[QUEUE].append(Seen(QUEUE, QUEUE, "nobody/1", "pending", 4, 0))
+    assert story.rules() == ["never sent"]
+
+
+def test_a_message_is_there_twice(story: Story) -> None:
+    copy = story.send()
+    story.show(copy, copy)
+    assert "twice" in story.rules()
+
+
+def test_a_dead_letter_that_is_still_in_its_queue(story: Story) -> None:
+    copy = story.send()
+    story.show(copy)
+    story.show(copy, place=DEAD)
+    assert story.rules() == ["twice"]
+
+
+def test_a_dead_letter_is_not_lost(story: Story) -> None:
+    story.show(story.send(), place=DEAD)
+    assert story.rules() == []
+
+
+def test_a_message_that_was_not_durable_survives(story: Story) -> None:
+    story.show(story.send(durable=False))
+    assert story.rules() == ["not durable"]
+
+
+@pytest.mark.parametrize("missing", ["entry", "exit"])
+def test_half_a_transaction(story: Story, missing: str) -> None:
+    taken = story.send()
+    unit = story.ledger.unit("COMMIT")
+    made = story.send(State.ASKED, (OTHER,), unit)
+    story.ledger.leave(unit, taken)
+    if missing == "exit":
+        story.show(made, taken)
+    assert story.rules() == ["half"]
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_whole_transaction(story: Story, happened: bool) -> None:
+    taken = story.send()
+    unit = story.ledger.unit("COMMIT")
+    made = [story.send(State.ASKED, (OTHER,), unit) for _ in range(3)]
+    story.ledger.leave(unit, taken)
+    story.show(*(made if happened else [taken]))
+    assert story.rules() == []
+
+
+def test_half_a_topic(story: Story) -> None:
+    story.show(story.send(State.ASKED, (QUEUE, OTHER)))
+    assert story.rules() == ["half"]
+
+
+def test_out_of_order(story: Story) -> None:
+    first, second = story.send(), story.send()
+    story.show(second, first)
+    assert story.rules() == ["order"]
+
+
+def test_priorities_have_orders_of_their_own(story: Story) -> None:
+    low, high = story.send(priority=1), story.send(priority=9)
+    story.show(high, low)
+    assert story.rules() == []
+    story.contents[QUEUE].reverse()
+    assert story.rules() == ["order"]
+
+
+def test_counters_that_lie(story: Story) -> None:
+    story.show(story.send())
+    story.counted[QUEUE] = (2, 0, 0)
+    assert story.rules() == ["counters"]
+
+
+def test_a_ring_holds_the_newest(story: Story) -> None:
+    copies = [story.send(queues=(RINGED,)) for _ in range(RING + 5)]
+    story.show(*copies[-RING:])
+    assert story.rules() == []
+
+
+RING_FAULTS: list[tuple[str, Callable[[list[Copy]], list[Copy]], list[str]]] = [
+    ("a new one is missing", lambda copies: copies[-RING:-1], ["lost"]),
+    ("an old one came back", lambda copies: [copies[0], *copies[-RING + 1 :]], ["lost", "ring"]),
+    ("there are too many", lambda copies: copies[-RING - 1 :], ["ring", "ring"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("shown", "rules"), [case[1:] for case in RING_FAULTS], ids=[case[0] for case in RING_FAULTS]
+)
+def test_a_ring_that_is_wrong(
+    story: Story, shown: Callable[[list[Copy]], list[Copy]], rules: list[str]
+) -> None:
+    copies = [story.send(queues=(RINGED,)) for _ in range(RING + 5)]
+    story.show(*shown(copies))
+    assert story.rules() == rules
+
+
+def test_a_ring_may_hold_what_the_unreceipted_sends_left(story: Story) -> None:
+    copies = [story.send(queues=(RINGED,)) for _ in range(RING)]
+    story.send(State.ASKED, (RINGED,))
+    story.show(*copies)
+    assert story.rules() == []
+
+
+def test_schedules(story: Story) -> None:
+    early, late = story.send(due=now() + 60_000), story.send(due=now() - 60_000)
+    story.show(early, state="pending")
+    story.show(late, state="scheduled")
+    assert story.rules() == ["too early", "too late"]
+
+
+def test_expiry(story: Story) -> None:
+    overdue, alive = story.send(expires=now() - 60_000), story.send(expires=now() + 60_000)
+    story.show(overdue)
+    story.show(alive, place=EXPIRED)
+    assert story.rules() == ["expired", "overdue"]
+
+
+def test_forgotten_attempts(story: Story) -> None:
+    copy = story.send()
+    copy.attempts = 2
+    story.show(copy, attempts=1)
+    assert story.rules() == ["attempts"]
+
+
+def test_deliveries(story: Story) -> None:
+    ledger = story.ledger
+    ledger.delivered(QUEUE, story.send().text, "a")
+    ledger.delivered(QUEUE, story.send(State.OPEN).text, "a")
+    held = story.send()
+    ledger.delivered(QUEUE, held.text, "a")
+    ledger.delivered(QUEUE, held.text, "b")
+    ended = story.send()
+    story.acknowledge(ended, State.ASKED)
+    ledger.delivered(QUEUE, ended.text, "a")
+    gone = story.send()
+    story.acknowledge(gone, State.DONE)
+    ledger.forget_done()
+    ledger.delivered(QUEUE, gone.text, "a")
+    ledger.delivered(QUEUE, story.send(due=now() + 60_000).text, "a")
+    ledger.delivered(QUEUE, story.send(expires=now() - 60_000).text, "a")
+    assert [fault.rule for fault in ledger.faults] == [
+        "not committed",
+        "delivered twice",
+        "came back",
+        "came back",
+        "too early",
+        "expired",
+    ]
+
+
+def test_a_fault_tells_the_whole_history(story: Story) -> None:
+    copy = story.send()
+    story.ledger.delivered(QUEUE, copy.text, "somebody")
+    story.ledger.delivered(QUEUE, copy.text, "somebody else")
+    (fault,) = story.ledger.faults
+    for told in ("p/1", QUEUE, "receipted", "somebody else", "life 1"):
+        assert told in str(fault)

@@ -1,0 +1,27 @@
+"""The short form of the crash test; ``make crash`` is the long one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from .campaign import BrokenPromise, Campaign
+
+
+@pytest.mark.timeout(300)
+def test_nothing_that_was_promised_is_lost(tmp_path: Path) -> None:
+    """Twenty kills. The seed is in the report of a failure; STOMPRING_SEED repeats it."""
+    seed = int(os.environ.get("STOMPRING_SEED", "1"))
+    report = Campaign(tmp_path, seed, 20, hurry=0.5).run()
+    assert report.kills == 20
+    for what in ("receipts of SEND", "receipts of ACK", "receipts of NACK", "receipts of COMMIT", "purges"):
+        assert report.counts.get(what), f"nothing was tested of {what}: {report}"
+    assert report.paged and report.segments > 2, f"files did not matter: {report}"
+
+
+def test_a_broker_without_a_store_is_found_out(tmp_path: Path) -> None:
+    """The whole apparatus fails where it must."""
+    with pytest.raises(BrokenPromise, match=r"seed 7, kill 1: \d+ broken promises\n  lost: "):
+        Campaign(tmp_path, 7, 2, persistence=False).run()

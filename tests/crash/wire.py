@@ -1,0 +1,193 @@
+"""A STOMP 1.2 connection on asyncio that may be cut off at any moment, and tells what it was promised before."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+#: Seconds that anything may take which a living broker answers at once.
+PATIENCE = 30.0
+
+_CODES = {r"\n": "\n", r"\r": "\r", r"\c": ":", r"\\": "\\"}
+_ESCAPES = {meaning: code for code, meaning in _CODES.items()}
+
+
+async def within(promise: Awaitable[object], seconds: float = PATIENCE) -> None:
+    """Wait for something, but not for ever. Raises `TimeoutError`."""
+    async with asyncio.timeout(seconds):  # asyncio.wait_for may swallow a cancellation
+        await promise
+
+
+class Lost(Exception):
+    """The connection is gone, whoever closed it."""
+
+
+class Refused(AssertionError):
+    """The broker sent an ERROR, which nothing in these loads deserves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame as it came."""
+
+    command: str
+    headers: dict[str, str]
+    body: bytes
+
+
+def frame_bytes(command: str, headers: dict[str, object], body: bytes = b"") -> bytes:
+    """One frame, with its content-length where it has a body."""
+    if body:
+        headers = {**headers, "content-length": len(body)}
+    lines = "".join(f"{_escaped(name)}:{_escaped(value)}\n" for name, value in headers.items())
+    return f"{command}\n{lines}\n".encode() + body + b"\0"
+
+
+def _escaped(value: object) -> str:
+    return re.sub(r"[\n\r:\\]", lambda found: _ESCAPES[found[0]], str(value))
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\.", lambda found: _CODES[found[0]], text) if "\\" in text else text
+
+
+class Wire(asyncio.Protocol):
+    """One connection. Messages go to whoever has their subscription; receipts end the futures of `ask`."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self.refused: Refused | None = None
+        self.receivers: dict[str, Callable[[Frame], None]] = {}
+        self.on_lost: list[Callable[[], None]] = []
+        self._buffer = bytearray()
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._next_receipt = 1
+        self._connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flowing = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+
+    @classmethod
+    async def open(cls, port: int, client_id: str | None = None) -> Wire:
+        """Connect and log in. Raises `Lost`."""
+        try:
+            _, wire = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+        except OSError as fault:
+            raise Lost(str(fault)) from None
+        headers: dict[str, object] = {"accept-version": "1.2", "host": "localhost"}
+        if client_id is not None:
+            headers["client-id"] = client_id
+        wire.send("CONNECT", headers)
+        await within(wire._connected)
+        return wire
+
+    # ---- saying
+
+    def send(self, command: str, headers: dict[str, object], body: bytes = b"") -> None:
+        """Write a frame. Raises `Lost`."""
+        if self.lost or self._transport is None or self._transport.is_closing():
+            raise Lost
+        self._transport.write(frame_bytes(command, headers, body))
+
+    def ask(self, command: str, headers: dict[str, object], body: bytes = b"") -> asyncio.Future[None]:
+        """Write a frame with a receipt; the future ends when that has come, with `Lost` where it never will."""
+        receipt = f"r{self._next_receipt}"
+        self._next_receipt += 1
+        self.send(command, {**headers, "receipt": receipt}, body)
+        promise: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        promise.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody need look at it
+        self._waiting[receipt] = promise
+        return promise
+
+    async def flowing(self) -> None:
+        """Wait while the broker does not read."""
+        await within(self._flowing.wait())
+        if self.lost:
+            raise Lost
+
+    async def leave(self) -> None:
+        """DISCONNECT in good order."""
+        await within(self.ask("DISCONNECT", {}))
+        self.drop()
+
+    def drop(self) -> None:
+        """Hang up without a word."""
+        if self._transport is not None and not self.lost:
+            connection = self._transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
+            self.connection_lost(None)
+
+    # ---- hearing
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: the connection is there."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._flowing.set()
+
+    def pause_writing(self) -> None:
+        """asyncio: the socket takes no more."""
+        self._flowing.clear()
+
+    def resume_writing(self) -> None:
+        """asyncio: the socket takes more."""
+        self._flowing.set()
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes have come."""
+        self._buffer += data
+        while (frame := self._cut()) is not None:
+            self._take(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio: it is over. What was not promised by now never will be."""
+        if self.lost:
+            return
+        self.lost = True
+        self._flowing.set()
+        for promise in [self._connected, *self._waiting.values()]:
+            if not promise.done():
+                promise.set_exception(self.refused or Lost())
+        self._waiting.clear()
+        for call in self.on_lost:
+            call()
+
+    def _cut(self) -> Frame | None:
+        buffer = self._buffer
+        while buffer[:1] == b"\n":
+            del buffer[:1]
+        end = buffer.find(b"\n\n")
+        if end < 0:
+            return None
+        command, *lines = buffer[:end].decode().split("\n")
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            headers.setdefault(_plain(name), _plain(value))
+        start = end + 2
+        length = headers.get("content-length")
+        stop = buffer.find(b"\0", start) if length is None else start + int(length)
+        if stop < 0 or stop >= len(buffer):
+            return None
+        assert buffer[stop] == 0, f"no NUL after the body: {bytes(buffer[: stop + 1])!r}"
+        frame = Frame(command, headers, bytes(buffer[start:stop]))
+        del buffer[: stop + 1]
+        return frame
+
+    def _take(self, frame: Frame) -> None:
+        if frame.command == "MESSAGE":
+            receiver = self.receivers.get(frame.headers["subscription"])
+            if receiver is not None:
+                receiver(frame)
+        elif frame.command == "RECEIPT":
+            promise = self._waiting.pop(frame.headers["receipt-id"])
+            if not promise.done():
+                promise.set_result(None)
+        elif frame.command == "CONNECTED":
+            self._connected.set_result(None)
+        elif "shutting down" not in frame.headers.get("message", ""):
+            self.refused = Refused(f"the broker refuses: {frame.headers.get('message')}")
