@@ -19,6 +19,8 @@ HEADERS = tuple(
     for word in ("-x", line)
 ) + ("-X", "serial")
 
+DURABLE = ("-p", "8", "-r", "1", "-R", "50", "-D", "1")
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -31,6 +33,8 @@ class Case:
     # microseconds at given percentiles instead of messages per second
     latency: bool = False
     needs_selectors: bool = False
+    # whether the store has to write before anybody is answered
+    disk: bool = False
 
     @property
     def prefix(self) -> str:
@@ -60,7 +64,19 @@ CASES = {
             "8 producers, each waits for the RECEIPT of each SEND; 1 consumer",
             ("-p", "8", "-r", "1"),
         ),
-        Case("persistent", "the same with persistent:true", ("-p", "8", "-r", "1", "-D", "1")),
+        Case("persistent", "the same with persistent:true", ("-p", "8", "-r", "1", "-D", "1"), disk=True),
+        Case(
+            "durable-receipts",
+            "8 producers, persistent:true and a RECEIPT for each SEND, 50 outstanding for each; 1 consumer",
+            DURABLE,
+            disk=True,
+        ),
+        Case(
+            "durable-held",
+            "the same without the consumer: nothing can be skipped because it was consumed meanwhile",
+            (*DURABLE, "-m", "produce"),
+            disk=True,
+        ),
         Case(
             "selector",
             "as unique-headers; the consumer selects color = 'red' (all match)",

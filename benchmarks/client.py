@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Mapping
 
 from benchmarks.brokers import Broker
 from benchmarks.brokers.process import HOST
@@ -35,15 +36,23 @@ class Client:
             f"CONNECT\naccept-version:1.2\nhost:/\nheart-beat:0,0\n{self._login}\n\0".encode()
         )
 
-    def send(self, destination: str, body: bytes, receipt: int | None = None) -> None:
-        """Sends a message, and asks for a receipt with that number."""
+    def send(
+        self,
+        destination: str,
+        body: bytes,
+        receipt: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Sends a message, and asks for a receipt with that number. ``headers`` are added as they are."""
         asked = "" if receipt is None else f"receipt:{receipt}\n"
+        asked += "".join(f"{name}:{value}\n" for name, value in (headers or {}).items())
         head = f"SEND\ndestination:{destination}\n{asked}content-length:{len(body)}\n\n"
         self.socket.sendall(head.encode() + body + b"\0")
 
-    def subscribe(self, destination: str) -> None:
+    def subscribe(self, destination: str, selector: str | None = None) -> None:
         """Subscribes, with id 0 and ack auto."""
-        self.socket.sendall(f"SUBSCRIBE\nid:0\ndestination:{destination}\n\n\0".encode())
+        selects = "" if selector is None else f"selector:{selector}\n"
+        self.socket.sendall(f"SUBSCRIBE\nid:0\ndestination:{destination}\n{selects}\n\0".encode())
 
     def expect(self, command: str) -> bytes:
         """Reads one frame (its body holds no NUL) and returns it; raises `Unexpected` if it is another."""

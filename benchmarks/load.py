@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from benchmarks.brokers import Broker
 
@@ -43,12 +48,8 @@ def command(broker: Broker, *options: str) -> list[str]:
 
 def run(broker: Broker, *options: str) -> dict[str, float]:
     """One run: what stompload printed, and what processor time and memory the broker took meanwhile."""
-    cpu = broker.cpu_seconds()
-    done = subprocess.run(command(broker, *options), capture_output=True, text=True)
-    measured = result_of(done.returncode, done.stdout, done.stderr)
-    measured["broker_cpu_s"] = round(broker.cpu_seconds() - cpu, 3)
-    measured["broker_rss"] = broker.rss()
-    return measured
+    with Running(broker, *options) as running:
+        return running.finish()
 
 
 def result_of(status: int, out: str, err: str) -> dict[str, float]:
@@ -59,3 +60,58 @@ def result_of(status: int, out: str, err: str) -> dict[str, float]:
     if measured["errors"]:
         raise LoadFailed(f"the broker answered with {measured['errors']} ERROR frames: {err.strip()[-2000:]}")
     return measured
+
+
+class Running:
+    """A stompload under way. As a context manager it is ended when it is left too early."""
+
+    def __init__(self, broker: Broker, *options: str) -> None:
+        self._broker = broker
+        self._cpu = broker.cpu_seconds()
+        self._errors = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            command(broker, *options), stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
+        self._last = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._errors.close()
+
+    def lines(self) -> Iterator[dict[str, float]]:
+        """What it says on its way (options -i, -I and -k), line by line as it comes; ends with the run."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            told = json.loads(line)
+            if "sent" in told:
+                self._last = line
+                return
+            yield told
+
+    def release(self) -> None:
+        """Lets consumers read that were stuck (option -k)."""
+        self._process.send_signal(signal.SIGUSR1)
+
+    def interrupt(self) -> None:
+        """Ends it with what it has done."""
+        self._process.send_signal(signal.SIGINT)
+
+    def finish(self) -> dict[str, float]:
+        """Waits for the end; the numbers of the run, and processor time and memory of the broker meanwhile."""
+        for _ in self.lines():
+            pass
+        status = self._process.wait()
+        self._errors.seek(0)
+        measured = result_of(status, self._last, self._errors.read())
+        measured["broker_cpu_s"] = round(self._broker.cpu_seconds() - self._cpu, 3)
+        measured["broker_rss"] = self._broker.rss()
+        return measured

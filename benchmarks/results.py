@@ -63,6 +63,13 @@ class Results:
         found = self.values(case, broker, name)
         return statistics.median(found) if found else None
 
+    def costs(self, case: str, broker: str) -> list[float]:
+        """Microseconds of the broker's processor time for a delivery (a SEND where nobody consumes), by run."""
+        cpu, received, sent = (
+            self.values(case, broker, name) for name in ("broker_cpu_s", "received", "sent")
+        )
+        return [1e6 * a / max(b or c, 1) for a, b, c in zip(cpu, received, sent, strict=True)]
+
     def failures(self) -> list[Run]:
         """The runs without a number."""
         return [run for run in self.runs if run.failure is not None]
@@ -109,8 +116,7 @@ class Results:
 
     def _costs(self, cases: list[str], brokers: list[str]) -> str:
         def cost(case: str, broker: str) -> str:
-            cpu, received = self.values(case, broker, "broker_cpu_s"), self.values(case, broker, "received")
-            each = [1e6 * seconds / count for seconds, count in zip(cpu, received, strict=True)]
+            each = self.costs(case, broker)
             return f"{statistics.median(each):.1f}" if each else ""
 
         rows = [[case, *(cost(case, broker) for broker in brokers)] for case in cases]

@@ -25,14 +25,24 @@
  *   -L target rate in messages per second over all producers (0 = as fast as possible); use it to measure latency
  *   -T seconds without progress before giving up (20)
  *   -t 1 = topic: every consumer gets every message
- * Output: one JSON line: sent, received, seconds, msgs_per_s, client_cpu (share of one core that this program
- *   itself used: near 1 means that the client was the limit), latency percentiles in microseconds.
+ *   -C 1 = check: every body carries its producer and a number that counts up from 0, and consumers compare: JSON has
+ *      distinct, repeated (had before), disordered (after a later one of the same producer) and redelivered (so says
+ *      the broker). Both sides need it.
+ *   -i N  a JSON line of its own after every N messages: done, seconds. Messages are those received; without
+ *      consumers those sent.
+ *   -I S  the same after every S seconds
+ *   -k 1 = consumers are stuck: they subscribe, print {"stuck":1}, and read nothing until SIGUSR1; time counts from there
+ * SIGINT ends the run with what was done until then.
+ * Output: one JSON line (behind those of -i, -I and -k): sent, received, seconds, msgs_per_s, client_cpu (share of
+ *   one core that this program itself used: near 1 means that the client was the limit), what -C found, latency
+ *   percentiles in microseconds (of the first 20 million messages).
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,13 +54,16 @@
 
 enum { CONNECTING, READY };
 typedef struct {
-    int fd, producer, state, queue, want_write;
+    int fd, producer, state, queue, want_write, deaf, number;
     char *in; size_t in_len, in_cap;
     char *out; size_t out_len, out_off, out_cap;
     char *frame; size_t frame_len; size_t stamp_off, receipt_off, serial_off;
     long sent, received, outstanding, unacked;
     char last_ack[256];
+    struct track *tracks; int tracks_n;
 } conn;
+/* what came of one producer: which numbers, one bit each, and the greatest of them */
+typedef struct track { uint8_t *seen; long cap, last; } track;
 
 static const char *host = "127.0.0.1", *login = NULL, *passcode = NULL, *vhost = "/";
 static const char *dest = "/queue/bench", *ack = "auto", *mode = "both";
@@ -62,7 +75,13 @@ static long total = 100000, window = 20000, size = 128;
 static long rate = 0; static uint64_t rate_t0 = 0; static double run_for = 0;
 static long sent = 0, received = 0, receipts = 0, errors = 0;
 static uint32_t *lat; static long lat_n = 0, lat_cap = 0;
+static int check = 0, stuck = 0; static long mark_every = 0; static double mark_seconds = 0;
+static long distinct = 0, repeated = 0, disordered = 0, redelivered = 0;
+static track *shared; static int shared_n = 0;  /* of a queue: what all consumers got */
+static volatile sig_atomic_t released = 0, interrupted = 0;
 static int ep;
+
+static void on_signal(int number) { if (number == SIGUSR1) released = 1; else interrupted = 1; }
 
 static uint64_t now_ns(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000ull + t.tv_nsec; }
 static void die(const char *m) { perror(m); exit(1); }
@@ -83,11 +102,42 @@ static void push(conn *c, const char *p, size_t n) {
     memcpy(c->out + c->out_len, p, n); c->out_len += n;
 }
 
-static void arm(conn *c, int w) {
-    if (w == c->want_write) return;
-    c->want_write = w;
-    struct epoll_event e = { .events = EPOLLIN | (w ? EPOLLOUT : 0), .data.ptr = c };
+static void watch(conn *c) {
+    struct epoll_event e = { .events = (c->deaf ? 0 : EPOLLIN) | (c->want_write ? EPOLLOUT : 0), .data.ptr = c };
     epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &e);
+}
+
+static void arm(conn *c, int w) { if (w != c->want_write) { c->want_write = w; watch(c); } }
+
+static void set_deaf(conn *c, int deaf) { c->deaf = deaf; watch(c); }
+
+static track *track_of(track **tracks, int *n, int producer) {
+    if (producer >= *n) {
+        *tracks = realloc(*tracks, sizeof **tracks * (producer + 1));
+        for (; *n <= producer; ++*n) (*tracks)[*n] = (track){ NULL, 0, -1 };
+    }
+    return *tracks + producer;
+}
+
+/* Whether the message was not there before; notes that it is now. */
+static int first_time(track *t, long serial) {
+    long byte = serial >> 3;
+    if (byte >= t->cap) {
+        long cap = t->cap ? t->cap : 4096; while (cap <= byte) cap *= 2;
+        t->seen = realloc(t->seen, cap); memset(t->seen + t->cap, 0, cap - t->cap); t->cap = cap;
+    }
+    int bit = 1 << (serial & 7), had = t->seen[byte] & bit;
+    t->seen[byte] |= bit;
+    return !had;
+}
+
+static void compare(conn *c, const char *body, size_t length) {
+    if (length < 38) { fprintf(stderr, "a body of %zu bytes has no number to check\n", length); exit(1); }
+    char *end; long producer = strtol(body + 20, &end, 10), serial = strtol(end, NULL, 10);
+    if (producer < 0 || producer > 9999 || serial < 0 || serial > 1000000000000) { fprintf(stderr, "a body without producer and number\n"); exit(1); }
+    track *own = track_of(&c->tracks, &c->tracks_n, producer);
+    if (serial < own->last) disordered++; else own->last = serial;
+    if (first_time(topic ? own : track_of(&shared, &shared_n, producer), serial)) distinct++; else repeated++;
 }
 
 static void flush(conn *c) {
@@ -114,6 +164,10 @@ static void produce(conn *c) {
     while (may_send(c) && c->out_len - c->out_off < 65536) {
         char stamp[24]; snprintf(stamp, sizeof stamp, "%019llu ", (unsigned long long)now_ns());
         memcpy(c->frame + c->stamp_off, stamp, 20);
+        if (check) {
+            char v[32]; snprintf(v, sizeof v, "%04d %012ld ", c->number % 10000, c->sent % 1000000000000);
+            memcpy(c->frame + c->stamp_off + 20, v, 18);
+        }
         if (serial) { char v[16]; snprintf(v, sizeof v, "%012ld", sent % 1000000000000); memcpy(c->frame + c->serial_off, v, 12); }
         if (receipt_every && (c->sent + 1) % receipt_every == 0) {
             char r[24]; snprintf(r, sizeof r, "receipt:%010ld\n", c->sent);
@@ -149,9 +203,15 @@ static void frame_in(conn *c, const char *cmd, size_t cmd_len, const char *h, co
             char s[2048];
             int k = snprintf(s, sizeof s, "SUBSCRIBE\nid:0\ndestination:%s.%d\nack:%s\n%s\n", dest, c->queue, ack, extra_sub);
             push(c, s, k + 1); flush(c);
+            if (stuck) set_deaf(c, 1);
         }
     } else if (cmd_len == 7 && !memcmp(cmd, "MESSAGE", 7)) {
         received++; c->received++;
+        if (check) {
+            compare(c, body, body_len);
+            v = header(h, h_end, "redelivered", &n);
+            if (v && n == 4 && !memcmp(v, "true", 4)) redelivered++;
+        }
         if (body_len >= 19 && lat_n < lat_cap) lat[lat_n++] = (uint32_t)((now_ns() - strtoull(body, NULL, 10)) / 1000);
         if (ack[0] != 'a') {
             v = header(h, h_end, "ack", &n); if (!v) v = header(h, h_end, "message-id", &n);
@@ -232,11 +292,25 @@ static conn *dial(int producer, int queue) {
     return c;
 }
 
+/* A line for every N messages or S seconds that are behind us. */
+static void marks(uint64_t t0) {
+    static long next = 0; static double next_at = 0;
+    long done = consumers ? received : sent; double at = (now_ns() - t0) / 1e9;
+    if (mark_every) {
+        if (!next) next = mark_every;
+        if (done >= next) { printf("{\"done\":%ld,\"seconds\":%.3f}\n", done, at); next = done - done % mark_every + mark_every; }
+    }
+    if (mark_seconds > 0) {
+        if (next_at == 0) next_at = mark_seconds;
+        if (at >= next_at) { printf("{\"done\":%ld,\"seconds\":%.3f}\n", done, at); while (next_at <= at) next_at += mark_seconds; }
+    }
+}
+
 static int cmp(const void *a, const void *b) { uint32_t x = *(uint32_t *)a, y = *(uint32_t *)b; return x < y ? -1 : x > y; }
 
 int main(int argc, char **argv) {
     int o, counted = 0;
-    while ((o = getopt(argc, argv, "H:P:u:w:V:d:q:p:c:n:s:a:b:r:R:D:W:x:X:y:m:t:T:L:S:")) != -1) switch (o) {
+    while ((o = getopt(argc, argv, "H:P:u:w:V:d:q:p:c:n:s:a:b:r:R:D:W:x:X:y:m:t:T:L:S:C:i:I:k:")) != -1) switch (o) {
         case 'H': host = optarg; break; case 'P': port = atoi(optarg); break;
         case 'u': login = optarg; break; case 'w': passcode = optarg; break; case 'V': vhost = optarg; break;
         case 'd': dest = optarg; break; case 'q': queues = atoi(optarg); break;
@@ -248,36 +322,51 @@ int main(int argc, char **argv) {
         case 'x': add_line(extra_send, optarg); break; case 'y': add_line(extra_sub, optarg); break;
         case 'X': serial = optarg; if (strlen(serial) > 200) { fprintf(stderr, "-X: name longer than 200 bytes\n"); return 2; } break;
         case 'S': run_for = atof(optarg); break;
+        case 'C': check = atoi(optarg); break; case 'k': stuck = atoi(optarg); break;
+        case 'i': mark_every = atol(optarg); break; case 'I': mark_seconds = atof(optarg); break;
         case 'm': mode = optarg; break; case 't': topic = atoi(optarg); break; case 'L': rate = atol(optarg); break; case 'T': give_up = atoi(optarg); break;
         default: return 2;
     }
-    if (run_for > 0 && !counted) total = 20000000;
+    if ((run_for > 0 || stuck) && !counted) total = 200000000;
+    if (check && size < 40) size = 40;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    signal(SIGUSR1, on_signal); signal(SIGINT, on_signal);
     if (!strcmp(mode, "produce")) consumers = 0;
     if (!strcmp(mode, "consume")) producers = 0;
     ep = epoll_create1(0);
-    lat_cap = total; lat = malloc(sizeof *lat * (lat_cap + 1));
+    lat_cap = total < 20000000 ? total : 20000000; lat = malloc(sizeof *lat * (lat_cap + 1));
     int nc = producers + consumers; conn **cs = calloc(nc, sizeof *cs);
     for (int i = 0; i < consumers; i++) cs[i] = dial(0, i % queues);
     struct epoll_event ev[256];
-    /* consumers first: wait until they are subscribed */
+    /* consumers first: wait until they are subscribed, if anybody is to wait for them */
     uint64_t settle = now_ns() + 500000000ull;
-    while (now_ns() < settle) {
+    while (now_ns() < settle && (producers || stuck)) {
         int n = epoll_wait(ep, ev, 256, 50);
         for (int i = 0; i < n; i++) { conn *c = ev[i].data.ptr; if (ev[i].events & EPOLLIN) on_read(c); if (ev[i].events & EPOLLOUT) { arm(c, 0); flush(c); } }
     }
-    for (int i = 0; i < producers; i++) cs[consumers + i] = dial(1, i % queues);
+    if (stuck) {
+        printf("{\"stuck\":1}\n");
+        while (!released && !interrupted) {
+            int n = epoll_wait(ep, ev, 256, 50);
+            for (int i = 0; i < n; i++) if (ev[i].events & (EPOLLHUP | EPOLLERR)) on_read(ev[i].data.ptr);
+        }
+        for (int i = 0; i < consumers; i++) set_deaf(cs[i], 0);
+    }
+    for (int i = 0; i < producers; i++) { cs[consumers + i] = dial(1, i % queues); cs[consumers + i]->number = i; }
     uint64_t t0 = now_ns(), last = t0; long seen = -1; int stalled = 0;
     long goal = producers && !consumers ? total : total * (topic ? consumers : 1);
     for (;;) {
         int n = epoll_wait(ep, ev, 256, rate ? 1 : 100);
+        if (n < 0) n = 0;  /* a signal */
         for (int i = 0; i < n; i++) {
             conn *c = ev[i].data.ptr;
             if (ev[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) on_read(c);
             if (ev[i].events & EPOLLOUT) { arm(c, 0); flush(c); }
         }
-        if (run_for > 0 && now_ns() - t0 >= run_for * 1e9) {
-            run_for = 0; total = producers ? sent : received;
-            goal = producers && !consumers ? total : total * (topic ? consumers : 1);
+        marks(t0);
+        if (interrupted || (run_for > 0 && now_ns() - t0 >= run_for * 1e9)) {
+            run_for = 0; interrupted = 0; total = producers ? sent : received;
+            goal = producers && consumers && topic ? total * consumers : total;
         }
         for (int i = consumers; i < nc; i++) if (may_send(cs[i]) && cs[i]->out_len - cs[i]->out_off < 65536) produce(cs[i]);
         long done = consumers ? received : sent;
@@ -293,9 +382,9 @@ int main(int argc, char **argv) {
     double secs = ((stalled ? last : now_ns()) - t0) / 1e9;
     qsort(lat, lat_n, sizeof *lat, cmp);
     #define P(q) (lat_n ? lat[(long)((lat_n - 1) * (q))] : 0)
-    printf("{\"sent\":%ld,\"received\":%ld,\"receipts\":%ld,\"errors\":%ld,\"stalled\":%d,\"seconds\":%.3f,\"msgs_per_s\":%.0f,\"client_cpu\":%.2f,\"p50_us\":%u,\"p99_us\":%u,\"p999_us\":%u,\"max_us\":%u}\n",
+    printf("{\"sent\":%ld,\"received\":%ld,\"receipts\":%ld,\"errors\":%ld,\"stalled\":%d,\"seconds\":%.3f,\"msgs_per_s\":%.0f,\"client_cpu\":%.2f,\"distinct\":%ld,\"repeated\":%ld,\"disordered\":%ld,\"redelivered\":%ld,\"p50_us\":%u,\"p99_us\":%u,\"p999_us\":%u,\"max_us\":%u}\n",
         sent, received, receipts, errors, stalled, secs, (consumers ? received : sent) / secs,
-        (double)clock() / CLOCKS_PER_SEC / secs, P(.5), P(.99), P(.999), P(1));
+        (double)clock() / CLOCKS_PER_SEC / secs, distinct, repeated, disordered, redelivered, P(.5), P(.99), P(.999), P(1));
     /* leave politely so that unacknowledged auto-mode deliveries are settled */
     for (int i = 0; i < consumers; i++) if (cs[i]->unacked) {
         char s[512]; int k = snprintf(s, sizeof s, "ACK\nid:%s\n\n", cs[i]->last_ack);

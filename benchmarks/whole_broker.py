@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -79,25 +80,33 @@ def _say(run: Run) -> None:
 
 
 def measure(names: list[str], cases: list[Case], rounds: int, seconds: float) -> Results:
-    """All cases on all brokers, round by round, so that what else the machine does spreads over all of them.
-
-    The brokers that are not being measured are stopped (SIGSTOP) meanwhile.
-    """
+    """All cases on all brokers. The brokers that are not being measured are stopped (SIGSTOP) meanwhile."""
     results = Results()
     with ExitStack() as stack:
-        started = _start(names, stack, results)
-        for broker in started.values():
-            _warm(broker)
-        for number in range(1, rounds + 1):
-            click.echo(f"round {number} of {rounds}")
-            for case in cases:
-                for broker in started.values():
-                    if case.needs_selectors and not broker.selectors:
-                        continue
-                    run = _measure(case, broker, number, seconds)
-                    results.runs.append(run)
-                    _say(run)
+        play(results, _start(names, stack, results), cases, rounds, seconds)
     return results
+
+
+def play(
+    results: Results, started: dict[str, Broker], cases: list[Case], rounds: int, seconds: float
+) -> None:
+    """Round by round, so that what else the machine does spreads over all brokers.
+
+    They come paused, and in turn: what follows on a busy moment is not always the same one.
+    """
+    for broker in started.values():
+        _warm(broker)
+    for number in range(1, rounds + 1):
+        click.echo(f"round {number} of {rounds}")
+        labels = list(started) if number % 2 else list(started)[::-1]
+        for case in cases:
+            for label in labels:
+                broker = started[label]
+                if case.needs_selectors and not broker.selectors:
+                    continue
+                run = replace(_measure(case, broker, number, seconds), broker=label)
+                results.runs.append(run)
+                _say(run)
 
 
 @click.command()

@@ -53,6 +53,7 @@ class Broker(ABC):
     # whether SUBSCRIBE takes a selector
     selectors: ClassVar[bool] = True
     start_seconds: ClassVar[float] = 90.0
+    stop_seconds: ClassVar[float] = 20.0
 
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
         """``env`` is added to the environment of the broker, to compare its settings."""
@@ -60,6 +61,7 @@ class Broker(ABC):
         self._added_env = dict(env or {})
         self.directory = Path()
         self._process: subprocess.Popen[bytes] | None = None
+        self._launch = Launch([])
 
     @classmethod
     @abstractmethod
@@ -90,8 +92,14 @@ class Broker(ABC):
 
     def start(self) -> None:
         """Starts the broker and returns when it answers a CONNECT."""
-        launch = self.prepare()
-        with self.output.open("wb") as output:
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Starts the broker and returns at once; a second time what it has stored is there again."""
+        launch = self.prepare() if self._process is None else self._launch
+        self._launch = launch
+        with self.output.open("ab") as output:
             self._process = subprocess.Popen(
                 launch.argv,
                 env=os.environ | launch.env | self._added_env,
@@ -101,26 +109,45 @@ class Broker(ABC):
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def wait(self) -> None:
+        """Returns when the broker answers a CONNECT."""
         deadline = time.monotonic() + self.start_seconds
         while not self._answers():
-            if self._process.poll() is not None:
-                raise BrokerDied(f"{self.name} ended with {self._process.returncode}:\n{self.tail()}")
+            self.alive()
             if time.monotonic() > deadline:
                 raise BrokerDied(f"{self.name} does not answer on port {self.port}:\n{self.tail()}")
             time.sleep(0.1)
 
+    def alive(self) -> None:
+        """Raises `BrokerDied` when the process that was launched has ended."""
+        if self._process is None or self._process.poll() is not None:
+            status = None if self._process is None else self._process.returncode
+            raise BrokerDied(f"{self.name} ended with {status}:\n{self.tail()}")
+
     def stop(self) -> None:
-        """Asks the broker to end, ends it after 20 s if it does not, and removes its directory."""
+        """Ends the broker and removes its directory."""
+        self.end()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def end(self) -> None:
+        """Asks the broker to end, and kills it after `stop_seconds` if it does not. What it stored stays."""
         if self._process is not None:
             self.resume()
             self._process.terminate()
             try:
-                self._process.wait(20)
+                self._process.wait(self.stop_seconds)
             except subprocess.TimeoutExpired:
                 self._signal(signal.SIGKILL)
                 self._process.wait()
             self._end_left_over()
-        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def kill(self) -> None:
+        """Ends the broker without giving it a chance. What it stored stays."""
+        if self._process is not None:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            self._end_left_over()
 
     def pause(self) -> None:
         """Freezes a broker that is not being measured, so that it takes nothing from the one that is."""
@@ -155,6 +182,18 @@ class Broker(ABC):
     def rss(self) -> int:
         """Resident memory in bytes, of the process and all its children."""
         return sum(_rss(pid) for pid in self._session())
+
+    def peak_rss(self) -> int:
+        """The most memory that was resident since the start (or `reset_peak`), in bytes, summed over processes."""
+        return sum(_peak_rss(pid) for pid in self._session())
+
+    def reset_peak(self) -> None:
+        """From now on `peak_rss` tells the most of what comes."""
+        for pid in self._session():
+            try:
+                Path(f"/proc/{pid}/clear_refs").write_text("5")
+            except OSError:
+                continue
 
     def cpu_seconds(self) -> float:
         """Processor time used so far, of the process and all its children."""
@@ -203,6 +242,14 @@ def _rss(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
+
+
+def _peak_rss(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -1,0 +1,127 @@
+"""Whether this tree is slower than an earlier one, where both can do the same.
+
+python -m benchmarks.before_after [--tag before-store] [--rounds 10] [--seconds 3] [--only CASE …]
+
+The files of the tag are unpacked into a temporary directory and run beside the working tree, each with the
+configuration that it ships, round by round in turn. The ratio is the median over the rounds of what the two did in
+the same round, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import io
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from benchmarks import load
+from benchmarks.brokers import Broker, BrokerDied, Stompring
+from benchmarks.brokers.stompring import ROOT
+from benchmarks.cases import CASES, Case
+from benchmarks.results import Results, markdown
+from benchmarks.targets import verdict
+from benchmarks.whole_broker import play
+
+BEFORE, AFTER = "before", "after"
+# of the earlier rate
+KEPT = 0.95
+# what does not wait for a disk
+MEMORY_CASES = [name for name, case in CASES.items() if not case.disk]
+
+
+def unpack(tag: str, directory: Path) -> None:
+    """Writes the files of a tag into a directory. The repository stays as it is."""
+    packed = subprocess.run(["git", "-C", str(ROOT), "archive", tag], capture_output=True)
+    if packed.returncode:
+        raise click.ClickException(f"git archive {tag}: {packed.stderr.decode().strip()}")
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(directory, filter="data")
+
+
+def compare(tag: str, cases: list[Case], rounds: int, seconds: float) -> Results:
+    """All cases on both trees."""
+    results = Results()
+    with ExitStack() as stack:
+        tree = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-tree-")))
+        unpack(tag, tree)
+        started: dict[str, Broker] = {}
+        for label, root in ((BEFORE, tree), (AFTER, ROOT)):
+            broker = stack.enter_context(Stompring(root=root))
+            results.versions[label] = broker.version()
+            broker.pause()
+            started[label] = broker
+        play(results, started, cases, rounds, seconds)
+    return results
+
+
+def paired(results: Results, case: Case) -> tuple[float | None, float | None]:
+    """Medians over the rounds of after / before: of the rate (of the median latency), of the processor time."""
+    name = "p50_us" if case.latency else "msgs_per_s"
+    before, after = (results.values(case.name, label, name) for label in (BEFORE, AFTER))
+    cost_before, cost_after = (results.costs(case.name, label) for label in (BEFORE, AFTER))
+    if not before or len(before) != len(after):
+        return None, None
+    rate = statistics.median(b / max(a, 1e-9) for a, b in zip(before, after, strict=True))
+    cost = statistics.median(b / max(a, 1e-9) for a, b in zip(cost_before, cost_after, strict=True))
+    return rate, cost
+
+
+def table(results: Results, cases: list[Case]) -> str:
+    """A row for each case: what was, what is, the ratios, the verdict."""
+    rows = []
+    for case in cases:
+        rate, cost = paired(results, case)
+        if rate is None or cost is None:
+            rows.append([case.name, *[""] * 6, "not measured"])
+            continue
+        name = "p50_us" if case.latency else "msgs_per_s"
+        values = [results.median(case.name, label, name) or 0.0 for label in (BEFORE, AFTER)]
+        costs = [statistics.median(results.costs(case.name, label)) for label in (BEFORE, AFTER)]
+        judged = "" if case.latency else verdict(rate, KEPT).partition(":")[0]
+        rows.append(
+            [
+                case.name + (" (p50 µs)" if case.latency else ""),
+                *(f"{value:,.0f}" for value in values),
+                f"{rate:.3f}",
+                *(f"{value:.1f}" for value in costs),
+                f"{cost:.3f}",
+                judged,
+            ]
+        )
+    head = ["case", "before /s", "after /s", "ratio", "before µs", "after µs", "ratio", f"target {KEPT}"]
+    return markdown(head, rows)
+
+
+@click.command()
+@click.option(
+    "--tag", default="before-store", show_default=True, help="What to compare with: a tag or commit."
+)
+@click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="How often.")
+@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1), help="Per run.")
+@click.option("--only", multiple=True, type=click.Choice(MEMORY_CASES), help="Only this case; repeatable.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write runs here.")
+def main(tag: str, rounds: int, seconds: float, only: tuple[str, ...], json_file: Path | None) -> None:
+    """Runs the cases that need no store on an earlier tree and on this one, and prints ratios.
+
+    The columns in µs are the broker's processor time for a delivery: they vary less than the rates do.
+    """
+    cases = [CASES[name] for name in MEMORY_CASES if not only or name in only]
+    try:
+        results = compare(tag, cases, rounds, seconds)
+    except (BrokerDied, load.LoadFailed) as failure:
+        raise click.ClickException(str(failure)) from failure
+    click.echo("\n" + table(results, cases))
+    if json_file is not None:
+        results.save(json_file)
+        click.echo(f"written: {json_file}")
+    sys.exit(1 if results.failures() else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Millions of messages into one queue that nobody reads, then out again through one consumer.
+
+    python -m benchmarks.deep_queue [--messages 10000000] [--memory 64MB] [--durable]
+                                    [--brokers a,b] [--peer-messages 1000000]
+
+Printed are the rate of every step of messages, the memory and the disk that the broker takes, and whether everything
+came out in order and once: every body carries a number, which stompload compares.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+
+import click
+
+from benchmarks import disk, load
+from benchmarks.brokers import BROKERS, Broker, BrokerDied, Stompring
+from benchmarks.choice import names_of
+from benchmarks.results import markdown
+from benchmarks.targets import OURS, verdict
+
+DESTINATION = "/queue/deep"
+# few enough that what was sent has arrived, many enough that nobody waits for them
+RECEIPT_EVERY = 500
+TARGET_RATE = 40_000
+TARGET_BYTES = 256_000_000
+# the slowest step beside the first
+TARGET_FLAT = 0.8
+# how long a broker may take to delete its files
+GONE_SECONDS = 30.0
+# what may be left: the newest segment, directories
+LEFT_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Messages per second since the step before, and bytes of memory and of disk at its end."""
+
+    done: int
+    rate: float
+    memory: int
+    disk: int
+
+
+@dataclass(slots=True)
+class Passage:
+    """All messages in, or all out."""
+
+    numbers: dict[str, float] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    peak: int = 0
+
+    @property
+    def flatness(self) -> float:
+        """The rate of the slowest whole step beside that of the first."""
+        return min(step.rate for step in self.steps) / self.steps[0].rate if self.steps else 1.0
+
+
+def passage(broker: Broker, title: str, step: int, *options: str) -> Passage:
+    """Runs stompload and looks at the broker after every ``step`` messages."""
+    found = Passage()
+    broker.reset_peak()
+    done, seconds = 0.0, 0.0
+    with load.Running(broker, "-C", "1", "-i", str(step), "-d", DESTINATION, "-T", "60", *options) as running:
+        for told in running.lines():
+            rate = (told["done"] - done) / (told["seconds"] - seconds)
+            done, seconds = told["done"], told["seconds"]
+            found.steps.append(Step(int(done), rate, broker.rss(), disk.used(broker.directory)))
+            click.echo(_line(title, found.steps[-1]))
+        found.numbers = running.finish()
+    found.peak = broker.peak_rss()
+    return found
+
+
+def _line(title: str, step: Step) -> str:
+    return (
+        f"  {title} {step.done:>12,}  {step.rate:>9,.0f} /s  memory {step.memory / 1e6:>6,.0f} MB"
+        f"  disk {step.disk / 1e6:>7,.0f} MB"
+    )
+
+
+def leftover(broker: Broker) -> tuple[int, int]:
+    """Bytes on disk, and page files of stompring, once they stay the same or `GONE_SECONDS` are over."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while True:
+        pages = len(disk.files(broker.data / "paging", "*.page")) if isinstance(broker, Stompring) else 0
+        left = disk.used(broker.directory)
+        if (pages == 0 and left <= LEFT_BYTES) or time.monotonic() > deadline:
+            return left, pages
+        time.sleep(0.2)
+
+
+def faults(messages: int, filled: Passage, drained: Passage) -> list[str]:
+    """What is wrong with what came out, in words; nothing if nothing is."""
+    wanted = {"sent": (filled, messages), "received": (drained, messages), "distinct": (drained, messages)}
+    wanted |= {"repeated": (drained, 0), "disordered": (drained, 0)}
+    return [
+        f"{name} is {of.numbers[name]:,.0f} and not {value:,}"
+        for name, (of, value) in wanted.items()
+        if of.numbers[name] != value
+    ]
+
+
+def measure(broker: Broker, messages: int, durable: bool) -> tuple[list[str], list[str]]:
+    """A row of the table, and what is wrong. Says whether the targets are reached."""
+    step = max(messages // 10, 1)
+    size = ["-n", str(messages), "-s", "128"]
+    send = ["-m", "produce", "-r", str(RECEIPT_EVERY), "-R", "20", "-D", str(int(durable))]
+    filled = passage(broker, "in ", step, *size, *send)
+    full = disk.used(broker.directory)
+    drained = passage(broker, "out", step, *size, "-m", "consume")
+    left, pages = leftover(broker)
+    wrong = faults(messages, filled, drained)
+    if pages:
+        wrong.append(f"{pages} page files are left")
+    rates = [one.numbers["msgs_per_s"] for one in (filled, drained)]
+    peak = max(filled.peak, drained.peak)
+    if broker.name == OURS:
+        _targets(rates, [filled.flatness, drained.flatness], peak, left)
+    cpu = [1e6 * one.numbers["broker_cpu_s"] / messages for one in (filled, drained)]
+    columns = [f"{messages:,}", f"{rates[0]:,.0f}", f"{filled.flatness:.2f}", f"{cpu[0]:.1f}"]
+    columns += [f"{rates[1]:,.0f}", f"{drained.flatness:.2f}", f"{cpu[1]:.1f}"]
+    columns += [f"{peak / 1e6:,.0f}", f"{full / 1e6:,.0f}", f"{left / 1e6:,.1f}"]
+    return [broker.name, *columns, "; ".join(wrong) or "all once, in order"], wrong
+
+
+def _targets(rates: list[float], flat: list[float], peak: int, left: int) -> None:
+    for title, rate, even in zip(("in", "out"), rates, flat, strict=True):
+        click.echo(f"target {title} at {TARGET_RATE:,}/s or more: {verdict(rate, TARGET_RATE)}")
+        what = f"target {title} flat, slowest step at least {TARGET_FLAT} of the first"
+        click.echo(f"{what}: {verdict(even, TARGET_FLAT)}")
+    for what, found, most in (("memory", peak, TARGET_BYTES), ("files gone, left", left, LEFT_BYTES)):
+        click.echo(f"target {what} below {most / 1e6:.0f} MB: {verdict(found / 1e6, most / 1e6, True)}")
+
+
+def _fresh(name: str, memory: str) -> Broker:
+    return Stompring(settings={"global-max-size": memory}) if name == OURS else BROKERS[name]()
+
+
+HEAD = ["broker", "messages", "in /s", "flat", "µs each", "out /s", "flat", "µs each", "peak MB", "disk MB"]
+
+
+@click.command()
+@click.option("--messages", default=10_000_000, show_default=True, type=click.IntRange(1000))
+@click.option("--memory", default="64MB", show_default=True, help="global-max-size of stompring.")
+@click.option("--durable", is_flag=True, help="persistent:true on every message.")
+@click.option("--brokers", default=OURS, show_default=True, help="Comma-separated.")
+@click.option("--peer-messages", default=1_000_000, show_default=True, type=click.IntRange(1000))
+def main(messages: int, memory: str, durable: bool, brokers: str, peer_messages: int) -> None:
+    """Fills one queue with messages of 128 bytes while nobody consumes, and drains it with one consumer.
+
+    `flat` is the rate of the slowest tenth of the messages beside that of the first tenth. The broker writes below
+    the directory for temporary files: TMPDIR chooses the disk.
+    """
+    rows, wrong = [], []
+    for name in names_of(brokers):
+        if reason := BROKERS[name].missing():
+            click.echo(f"{name}: skipped, {reason}")
+            continue
+        try:
+            with _fresh(name, memory) as broker:
+                click.echo(f"{name}, on {disk.file_system(broker.directory)}")
+                row, faulty = measure(broker, messages if name == OURS else peer_messages, durable)
+        except (BrokerDied, load.LoadFailed) as failure:
+            click.echo(f"{name} FAILED: {failure}")
+            wrong.append(str(failure))
+            continue
+        rows.append(row)
+        wrong += faulty if name == OURS else []
+    if rows:
+        click.echo("\n" + markdown([*HEAD, "left MB", "what came out"], rows))
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

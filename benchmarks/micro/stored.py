@@ -1,0 +1,103 @@
+"""A broker with its store in a temporary directory and without a reactor: what the micro-benchmarks of the store use.
+
+The disk is real, its thread is not: a job is done where it is given, its processor time is noted apart, and its end
+is reported when the bench says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.task import Clock
+
+from stompring.broker.broker import Broker
+from stompring.broker.message import Message, Traits
+from stompring.broker.queue import Queue
+from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType
+from stompring.store.durable import Durable
+
+TURN = 50  # messages that one turn of the reactor brings, in a busy broker
+BODY = b"x" * 128
+
+
+class TimedDisk:
+    """See `stompring.store.disk.Disk`. ``cpu`` is the processor time that the thread would have taken, in seconds."""
+
+    def __init__(self) -> None:
+        self.cpu = 0.0
+        self.jobs = 0
+        self._ended: list[tuple[Callable[[Any], None], Any]] = []
+
+    def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Do it now."""
+        begun = time.thread_time()
+        try:
+            result = job()
+        except Exception as error:
+            result = error
+        self.cpu += time.thread_time() - begun
+        self.jobs += 1
+        self._ended.append((done, result))
+
+    def land(self) -> bool:
+        """Report what has ended; False when there was nothing."""
+        ended, self._ended = self._ended, []
+        for done, result in ended:
+            done(result)
+        return bool(ended)
+
+    def finish(self) -> None:
+        """Until nothing is left."""
+        while self.land():
+            pass
+
+
+class StoredBroker:
+    """A broker on the journal in ``directory``, recovered, with ``queues`` durable queues on one address."""
+
+    def __init__(self, directory: Path, queues: int = 1, durable: bool = True, **settings: Any) -> None:
+        self.disk = TimedDisk()
+        self.reactor = Clock()
+        self.reactor.advance(time.time())
+        configuration = BrokerConfiguration(security_enabled=False, **settings)
+        self.storage = Durable(configuration, directory / "journal", self.disk, self.reactor)
+        self.broker = Broker(configuration, self.reactor, self.storage)
+        self.storage.recover(self.broker)
+        kind = RoutingType.ANYCAST if queues == 1 else RoutingType.MULTICAST
+        known = self.broker.directory.queues
+        self.queues: list[Queue] = [
+            known.get(f"q{n}") or self.broker.directory.create_queue(QueueConfiguration(f"q{n}", "a", kind))
+            for n in range(queues)
+        ]
+        self.queue = self.queues[0]
+        self.traits = Traits(b"priority:4\npersistent:true\n", b"/queue/a", durable=durable)
+        self.settle()
+
+    def turn(self) -> None:
+        """The end of a turn: what was told is written, synced and reported."""
+        self.reactor.advance(0)
+        self.disk.land()
+
+    def settle(self) -> None:
+        """Turns until nothing is left to write."""
+        while True:
+            self.reactor.advance(0)
+            if not self.disk.land():
+                return
+
+    def send(self, messages: int, turn: int = TURN) -> None:
+        """Messages of 128 bytes, some in a turn."""
+        address, broker, traits = self.queue.address, self.broker, self.traits
+        number, send = broker.next_message_number, broker.send
+        for start in range(0, messages, turn):
+            now = broker.clock.refresh()
+            for _ in range(min(turn, messages - start)):
+                send(Message(number(), address, traits, BODY, now))
+            self.turn()
+
+    def close(self) -> None:
+        """Everything is safe when this returns."""
+        self.storage.close()

@@ -1,0 +1,141 @@
+"""How long a broker with much in its store takes until it serves again.
+
+    python -m benchmarks.restart [--in-memory 1000000] [--paged 10000000] [--how kill|stop] [--rounds 3] [--warm]
+
+Two stores: durable messages that all fit into memory, and durable ones that are in pages. For each a broker is
+filled, ended, and started again; the clock runs from the start of the process to the first yes of /health/ready. What
+the system remembers of the files is dropped before (--warm leaves it). At last everything is drained and compared.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+
+import click
+
+from benchmarks import disk, load, management
+from benchmarks.brokers import BrokerDied, Stompring
+from benchmarks.results import markdown
+from benchmarks.targets import verdict
+
+QUEUE = "restart.0"
+PREFIX = "/queue/restart"
+TARGET_SECONDS = 10.0
+# before a benchmark gives up
+READY_SECONDS = 600.0
+PLENTY, LITTLE = "8GB", "64MB"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Seconds until ready, processor seconds until then, resident bytes and their most until then."""
+
+    seconds: float
+    cpu: float
+    memory: int
+    peak: int
+
+
+def start(broker: Stompring) -> Start:
+    """Starts what has been ended."""
+    begun = time.perf_counter()
+    broker.launch()
+    management.wait_ready(broker, READY_SECONDS)
+    seconds = time.perf_counter() - begun
+    return Start(seconds, broker.cpu_seconds(), broker.rss(), broker.peak_rss())
+
+
+def fill(broker: Stompring, messages: int) -> float:
+    """Durable messages, all on disk when this returns; how many per second."""
+    options = ["-m", "produce", "-D", "1", "-C", "1", "-r", "500", "-R", "20", "-T", "60"]
+    return load.run(broker, *options, "-n", str(messages), "-d", PREFIX)["msgs_per_s"]
+
+
+def restarts(broker: Stompring, how: str, rounds: int, warm: bool) -> list[Start]:
+    """Ends and starts it again so often."""
+    found = []
+    for _ in range(rounds):
+        if how == "kill":
+            broker.kill()
+        else:
+            broker.end()
+        if not warm:
+            disk.forget(broker.data)
+        found.append(start(broker))
+        click.echo(f"  ready after {found[-1].seconds:.2f} s, {found[-1].memory / 1e6:,.0f} MB")
+    return found
+
+
+def compare(broker: Stompring, messages: int) -> list[str]:
+    """Drains the queue: what is wrong."""
+    count = management.queue(broker, QUEUE)["messageCount"]
+    wrong = [] if count == messages else [f"messageCount is {count:,} and not {messages:,}"]
+    drained = load.run(broker, "-m", "consume", "-C", "1", "-n", str(count), "-d", PREFIX, "-T", "60")
+    for name, value in (("distinct", messages), ("repeated", 0), ("disordered", 0)):
+        if drained[name] != value:
+            wrong.append(f"{name} is {drained[name]:,} and not {value:,}")
+    return wrong
+
+
+def measure(
+    title: str, messages: int, memory: str, how: str, rounds: int, warm: bool
+) -> tuple[list[str], list[str]]:
+    """A row of the table, and what is wrong."""
+    with Stompring(settings={"global-max-size": memory}) as broker:
+        click.echo(f"{messages:,} {title}, on {disk.file_system(broker.directory)}")
+        if messages:
+            click.echo(f"  filled at {fill(broker, messages):,.0f} /s")
+            paged = management.queue(broker, QUEUE)["pagedCount"]
+            click.echo(f"  in pages: {paged:,}")
+        taken = disk.used(broker.data)
+        found = restarts(broker, how, rounds, warm)
+        wrong = compare(broker, messages) if messages else []
+    if messages and bool(paged) != (memory == LITTLE):
+        wrong.append(f"{paged:,} of {messages:,} were in pages")
+    seconds = [one.seconds for one in found]
+    if messages:
+        click.echo(
+            f"target {title} serving within {TARGET_SECONDS:g} s: {verdict(max(seconds), TARGET_SECONDS, below=True)}"
+        )
+    columns = [f"{messages:,}", f"{taken / 1e6:,.0f}"]
+    columns += [f"{statistics.median(seconds):.2f}", f"{max(seconds):.2f}"]
+    columns.append(f"{statistics.median(one.cpu for one in found):.2f}")
+    columns += [f"{found[-1].memory / 1e6:,.0f}", f"{max(one.peak for one in found) / 1e6:,.0f}"]
+    return [title, *columns, "; ".join(wrong) or "all once, in order"], wrong
+
+
+HEAD = ["store", "messages", "disk MB", "seconds", "longest", "processor s", "MB", "peak MB", "drained"]
+
+
+@click.command()
+@click.option(
+    "--in-memory", default=1_000_000, show_default=True, type=click.IntRange(0), help="0: leave out."
+)
+@click.option("--paged", default=10_000_000, show_default=True, type=click.IntRange(0), help="0: leave out.")
+@click.option(
+    "--how", default="kill", show_default=True, type=click.Choice(["kill", "stop"]), help="The end."
+)
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="How often.")
+@click.option("--warm", is_flag=True, help="Let the system keep what it remembers of the files.")
+def main(in_memory: int, paged: int, how: str, rounds: int, warm: bool) -> None:
+    """Seconds from the start of the process to /health/ready, with durable messages in memory and in pages."""
+    rows, wrong = [], []
+    stores = [("nothing stored", 0, PLENTY), ("durable, in memory", in_memory, PLENTY)]
+    stores.append(("durable, in pages", paged, LITTLE))
+    try:
+        for title, messages, memory in stores:
+            if messages or title == "nothing stored":
+                row, faulty = measure(title, messages, memory, how, rounds, warm)
+                rows.append(row)
+                wrong += faulty
+    except (BrokerDied, load.LoadFailed, management.NotTold) as failure:
+        raise click.ClickException(str(failure)) from failure
+    click.echo("\n" + markdown(HEAD, rows))
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

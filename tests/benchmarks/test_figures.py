@@ -1,0 +1,106 @@
+"""What the programs make of their measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import before_after, deep_queue, disk
+from benchmarks.cases import CASES
+from benchmarks.results import Results, Run
+from benchmarks.targets import TARGETS, Target, verdict
+
+
+def numbers(rate: float, cpu: float, sent: int = 1000, received: int = 1000) -> dict[str, float]:
+    return {"msgs_per_s": rate, "broker_cpu_s": cpu, "sent": sent, "received": received, "p50_us": 100}
+
+
+@pytest.mark.parametrize(
+    ("found", "limit", "below", "expected"),
+    [
+        (0.95, 0.95, False, "reached: 0.95"),
+        (0.94, 0.95, False, "MISSED: 0.94"),
+        (1.3, 1.3, True, "reached: 1.30"),
+        (1.31, 1.3, True, "MISSED: 1.31"),
+    ],
+)
+def test_a_verdict(found: float, limit: float, below: bool, expected: str) -> None:
+    assert verdict(found, limit, below) == expected
+
+
+def test_a_target_compares_medians() -> None:
+    results = Results(machine={})
+    for number, (ours, theirs) in enumerate([(10, 3), (30, 1), (20, 2)], 1):
+        results.runs.append(Run("auto", "stompring", number, numbers(ours, 1)))
+        results.runs.append(Run("auto", "rabbitmq", number, numbers(theirs, 1)))
+    assert Target("auto", "rabbitmq", 10).verdict(results) == "reached: 10.00"
+    assert Target("auto", "activemq", 10).verdict(results) == "not measured"
+
+
+def test_every_target_names_a_case() -> None:
+    assert {target.case for target in TARGETS} <= set(CASES)
+
+
+def test_what_a_message_costs_counts_those_sent_where_nobody_consumes() -> None:
+    results = Results(machine={})
+    results.runs.append(Run("durable-held", "stompring", 1, numbers(1, 0.5, sent=1000, received=0)))
+    results.runs.append(Run("fan-out", "stompring", 1, numbers(1, 0.5, sent=100, received=1000)))
+    assert results.costs("durable-held", "stompring") == [500.0]
+    assert results.costs("fan-out", "stompring") == [500.0]
+
+
+def test_before_and_after_are_compared_within_a_round() -> None:
+    results = Results(machine={})
+    for number, (before, after) in enumerate([(100, 90), (200, 180), (50, 50)], 1):
+        results.runs.append(Run("auto", before_after.BEFORE, number, numbers(before, 1.0)))
+        results.runs.append(Run("auto", before_after.AFTER, number, numbers(after, 1.1)))
+    rate, cost = before_after.paired(results, CASES["auto"])
+    assert rate == pytest.approx(0.9) and cost == pytest.approx(1.1)
+    assert "MISSED" in before_after.table(results, [CASES["auto"]])
+
+
+def test_a_failed_run_is_no_comparison() -> None:
+    results = Results(machine={})
+    results.runs.append(Run("auto", before_after.BEFORE, 1, numbers(1, 1)))
+    results.runs.append(Run("auto", before_after.AFTER, 1, failure="lost"))
+    assert before_after.paired(results, CASES["auto"]) == (None, None)
+    assert "not measured" in before_after.table(results, [CASES["auto"]])
+
+
+def passage(**found: float) -> deep_queue.Passage:
+    steps = [deep_queue.Step(10 * n, rate, 0, 0) for n, rate in enumerate((100.0, 80.0, 90.0), 1)]
+    return deep_queue.Passage(found, steps)
+
+
+def test_flatness_is_that_of_the_slowest_step() -> None:
+    assert passage().flatness == pytest.approx(0.8)
+
+
+def test_what_came_out_wrong_is_named() -> None:
+    good = passage(sent=5, received=5, distinct=5, repeated=0, disordered=0)
+    assert deep_queue.faults(5, good, good) == []
+    bad = passage(sent=5, received=5, distinct=4, repeated=1, disordered=2)
+    assert deep_queue.faults(5, good, bad) == [
+        "distinct is 4 and not 5",
+        "repeated is 1 and not 0",
+        "disordered is 2 and not 0",
+    ]
+
+
+def test_what_a_directory_takes(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/1.page").write_bytes(b"x" * 100_000)
+    (tmp_path / "sparse").write_bytes(b"")
+    with (tmp_path / "sparse").open("r+b") as file:
+        file.truncate(10_000_000)
+    assert 100_000 <= disk.used(tmp_path) < 1_000_000
+    assert [path.name for path in disk.files(tmp_path, "*.page")] == ["1.page"]
+    disk.forget(tmp_path)
+    assert (tmp_path / "a/1.page").read_bytes() == b"x" * 100_000
+
+
+def test_the_disk_alone(tmp_path: Path) -> None:
+    found = disk.sync_time(tmp_path, 0.05)
+    assert found.count >= 1 and found.mean > 0 and found.median > 0
+    assert list(tmp_path.iterdir()) == []

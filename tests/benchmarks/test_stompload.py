@@ -1,0 +1,186 @@
+"""The load generator's own checks: a server that answers wrongly must be found out."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import load
+from benchmarks.brokers.process import HOST, Broker, Launch
+
+pytestmark = pytest.mark.skipif(
+    not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler in the PATH"
+)
+
+
+def message(producer: int, serial: int, redelivered: bool = False) -> bytes:
+    """A MESSAGE as it comes when stompload sent it with -C."""
+    body = f"{0:019d} {producer:04d} {serial:012d} xx"
+    again = f"redelivered:{'true' if redelivered else 'false'}\n"
+    head = (
+        f"MESSAGE\nsubscription:0\nmessage-id:1\n{again}destination:/queue/a\ncontent-length:{len(body)}\n\n"
+    )
+    return head.encode() + body.encode() + b"\0"
+
+
+class Scripted(Broker):
+    """No broker: sends what it was given to whoever subscribes, and keeps what it was sent."""
+
+    name = "scripted"
+
+    def __init__(self, *frames: bytes) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+        self._frames = frames
+        self._listener = socket.create_server((HOST, self.port))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return None
+
+    def version(self) -> str:
+        return "0"
+
+    def prepare(self) -> Launch:
+        raise AssertionError("it is not started")
+
+    def close(self) -> None:
+        """Accept nobody any more."""
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._talk, args=(client,), daemon=True).start()
+
+    def _talk(self, client: socket.socket) -> None:
+        unread = b""
+        while read := client.recv(65536):
+            unread += read
+            *frames, unread = unread.split(b"\0")
+            for frame in frames:
+                self._answer(client, frame.lstrip())
+        client.close()
+
+    def _answer(self, client: socket.socket, frame: bytes) -> None:
+        command = frame.split(b"\n", 1)[0]
+        if command == b"CONNECT":
+            client.sendall(b"CONNECTED\nversion:1.2\n\n\0")
+        elif command == b"SUBSCRIBE":
+            client.sendall(b"".join(self._frames))
+        elif command == b"SEND":
+            self.sent.append(frame)
+            head = dict(line.split(b":", 1) for line in frame.split(b"\n\n", 1)[0].split(b"\n")[1:])
+            if b"receipt" in head:
+                client.sendall(b"RECEIPT\nreceipt-id:" + head[b"receipt"] + b"\n\n\0")
+
+
+@pytest.fixture
+def scripted(request: pytest.FixtureRequest) -> Iterator[Scripted]:
+    """A server with the frames of the test's parameter."""
+    server = Scripted(*getattr(request, "param", ()))
+    yield server
+    server.close()
+
+
+def found(server: Scripted, frames: int, *options: str) -> tuple[float, float, float, float]:
+    numbers = load.run(server, "-m", "consume", "-C", "1", "-n", str(frames), "-T", "5", *options)
+    assert numbers["received"] == frames
+    return numbers["distinct"], numbers["repeated"], numbers["disordered"], numbers["redelivered"]
+
+
+@pytest.mark.parametrize(
+    ("serials", "expected"),
+    [
+        ([0, 1, 2, 3], (4, 0, 0, 0)),
+        ([0, 1, 1, 2], (3, 1, 0, 0)),
+        ([0, 2, 1, 3], (4, 0, 1, 0)),
+        ([0, 1, 2, 0], (3, 1, 1, 0)),
+        ([70_000, 140_000, 70_000], (2, 1, 1, 0)),
+    ],
+)
+def test_repeated_and_disordered_messages_are_counted(
+    serials: list[int], expected: tuple[int, int, int, int]
+) -> None:
+    server = Scripted(*(message(0, serial) for serial in serials))
+    assert found(server, len(serials)) == expected
+    server.close()
+
+
+def test_producers_are_told_apart() -> None:
+    server = Scripted(message(0, 0), message(1, 0), message(1, 1), message(0, 1))
+    assert found(server, 4) == (4, 0, 0, 0)
+    server.close()
+
+
+def test_redelivered_messages_are_counted() -> None:
+    server = Scripted(message(0, 0), message(0, 1, redelivered=True))
+    assert found(server, 2) == (2, 0, 0, 1)
+    server.close()
+
+
+def test_each_subscriber_of_a_topic_may_have_each_message_once() -> None:
+    server = Scripted(message(0, 0), message(0, 1))
+    numbers = load.run(server, "-m", "consume", "-C", "1", "-t", "1", "-c", "2", "-n", "2", "-T", "5")
+    assert (numbers["received"], numbers["distinct"], numbers["repeated"]) == (4, 4, 0)
+    server.close()
+
+
+def test_a_message_that_does_not_come_is_a_failure(scripted: Scripted) -> None:
+    with pytest.raises(load.LoadFailed, match="ended with 3"):
+        load.run(scripted, "-m", "consume", "-n", "1", "-T", "1")
+
+
+def test_a_body_without_a_number_is_a_failure() -> None:
+    server = Scripted(b"MESSAGE\nmessage-id:1\n\nhello\0")
+    with pytest.raises(load.LoadFailed, match="no number"):
+        load.run(server, "-m", "consume", "-C", "1", "-n", "1", "-T", "5")
+    server.close()
+
+
+def test_producers_number_their_bodies(scripted: Scripted) -> None:
+    load.run(scripted, "-m", "produce", "-C", "1", "-n", "3", "-r", "1", "-s", "20")
+    bodies = [frame.split(b"\n\n", 1)[1] for frame in scripted.sent]
+    assert [body[20:38] for body in bodies] == [b"0000 %012d " % serial for serial in range(3)]
+
+
+def test_progress_is_told_after_every_so_many_messages(scripted: Scripted) -> None:
+    with load.Running(scripted, "-m", "produce", "-n", "10", "-r", "1", "-i", "4") as running:
+        done = [told["done"] for told in running.lines()]
+        assert running.finish()["sent"] == 10
+    assert done == [4, 8]
+
+
+def test_a_stuck_consumer_reads_nothing_until_it_is_released() -> None:
+    server = Scripted(*(message(0, serial) for serial in range(10)))
+    with load.Running(server, "-m", "consume", "-k", "1", "-C", "1", "-n", "10", "-i", "10") as running:
+        told = running.lines()
+        assert next(told) == {"stuck": 1}
+        running.release()
+        assert next(told)["done"] == 10
+        assert running.finish()["distinct"] == 10
+    server.close()
+
+
+def test_an_interrupted_run_tells_what_it_did() -> None:
+    server = Scripted(message(0, 0), message(0, 1))
+    with load.Running(server, "-m", "consume", "-n", "5", "-i", "2") as running:
+        next(running.lines())
+        running.interrupt()
+        assert running.finish()["received"] == 2
+    server.close()
+
+
+def test_it_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "BUILD", tmp_path)
+    first = load.build().stat().st_mtime_ns
+    assert load.build().stat().st_mtime_ns == first
