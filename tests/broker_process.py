@@ -19,9 +19,12 @@ LISTENS = re.compile(r"listens on \S+:(\d+) \(acceptor (\S+)\)")
 
 
 class BrokerProcess:
-    """``stompring run`` with its log. Use as a context manager: leaving it stops the broker and looks for faults."""
+    """``stompring run`` with its log. Use as a context manager: leaving it stops the broker and looks for faults.
 
-    def __init__(self, config: Path) -> None:
+    ``data`` is its data directory; without it each broker.xml has one of its own, beside it.
+    """
+
+    def __init__(self, config: Path, data: Path | None = None) -> None:
         self.config = config
         self.ports: dict[str, int] = {}
         self._lines: list[str] = []
@@ -29,7 +32,10 @@ class BrokerProcess:
         self._ended = False
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "stompring", "run", "--config", str(config)],
+            [
+                *(sys.executable, "-m", "stompring", "run", "--config", str(config)),
+                *("--data", str(data or config.with_name(f"{config.stem}-data"))),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

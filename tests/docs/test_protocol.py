@@ -71,7 +71,7 @@ MANAGEMENT_ONLY = {
 #: Errors that are made of another text, and where that one is found.
 MADE_OF_OTHERS = {
     "reason": "server/authenticate.py, read below",
-    "address.describe_full()": "broker/address.py, read below",
+    "hindered.describe()": "broker/admission.py, read below",
     "str(fault)": "the same error under another class",
 }
 
@@ -115,6 +115,8 @@ def errors_in_source() -> list[Found]:
         if whole
     ]
     found += returned_texts(PACKAGE / "broker" / "address.py", "describe_full")
+    found += returned_texts(PACKAGE / "broker" / "admission.py", "describe")
+    found += returned_texts(PACKAGE / "broker" / "admission.py", "describe_page_limit")
     found += returned_texts(PACKAGE / "server" / "authenticate.py", "authenticate")
     return found
 

@@ -171,7 +171,9 @@ def test_a_blocked_client_is_not_cut_off_for_its_silence(connect: Connect, name:
     producer.expect("RECEIPT", receipt_id="late")
 
 
-@pytest.mark.broker(core="<global-max-size>1MB</global-max-size>")
+@pytest.mark.broker(
+    core="<global-max-size>1MB</global-max-size>", settings={"#": {"address-full-policy": "BLOCK"}}
+)
 def test_global_max_size_holds_for_all_addresses_together(
     connect: Connect, name: str, management: Management
 ) -> None:

@@ -1,0 +1,126 @@
+"""A broker that is stopped or killed and started again on the same data."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ..broker_document import broker_xml
+from ..broker_process import PATIENCE, BrokerProcess
+from ..dialogue import Dialogue, Frame
+from ..management import Management
+
+DURABLE = {"persistent": "true"}
+
+
+class LastingBroker:
+    """One data directory, and whatever broker runs on it at the moment."""
+
+    def __init__(self, directory: Path, opened: ExitStack) -> None:
+        self.data = directory / "data"
+        self._config = directory / "broker.xml"
+        self._document: dict[str, Any] = {}
+        self._running: BrokerProcess | None = None
+        self._opened = opened
+
+    def start(self, **document: Any) -> LastingBroker:
+        """Run it; takes what `broker_xml` takes, and without anything the configuration it had."""
+        if document:
+            self._document = document
+        self._config.write_text(broker_xml(**self._document), encoding="utf-8")
+        self._running = BrokerProcess(self._config, self.data).__enter__()
+        return self
+
+    @property
+    def process(self) -> BrokerProcess:
+        """The one that runs."""
+        assert self._running is not None
+        return self._running
+
+    @property
+    def management(self) -> Management:
+        """Its management API."""
+        return Management(self.process.http_port)
+
+    def connect(self, version: str = "1.2", **headers: object) -> Dialogue:
+        """A client of it."""
+        dialogue = Dialogue(self.process.port, version)
+        self._opened.callback(dialogue.close)
+        dialogue.connect({name.replace("_", "-"): value for name, value in headers.items()})
+        return dialogue
+
+    def stop(self) -> None:
+        """In good order."""
+        if self._running is not None:
+            self._running.stop()
+            self._running = None
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        process = self.process._process
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+        self._running = None
+
+    def again(self, how: str = "kill", **document: Any) -> LastingBroker:
+        """End it by ``kill`` or ``stop``, and start it again."""
+        (self.kill if how == "kill" else self.stop)()
+        return self.start(**document)
+
+    def drain(self, queue: str, **headers: object) -> list[str]:
+        """Take all that is pending there, until the broker counts nothing but what is scheduled."""
+        client, got = self.connect(), []
+        client.subscribe(f"::{queue}", id="drain", ack="client", **headers)
+        while True:
+            try:
+                message = client.inbox.pop(0) if client.inbox else client.frame(patience=0.1)
+            except TimeoutError:
+                found = self.management.queue(queue)
+                if found["messageCount"] == found["scheduledCount"]:
+                    break
+                continue
+            got += texts([message])
+            client.ask("ACK", client.reference(message))
+        client.disconnect()
+        return got
+
+    # ---- what is on disk
+
+    def pages(self) -> list[Path]:
+        """All page files, oldest first."""
+        return sorted((self.data / "paging").rglob("*.page"), key=lambda path: path.name)
+
+    def directories(self) -> list[Path]:
+        """The directories of addresses."""
+        paging = self.data / "paging"
+        return sorted(paging.iterdir()) if paging.exists() else []
+
+
+def texts(frames: list[Frame]) -> list[str]:
+    """Their bodies, up to the first blank: the rest is padding."""
+    return [frame.body.decode().partition(" ")[0] for frame in frames]
+
+
+def padded(first: int, last: int, size: int = 100) -> list[str]:
+    """Bodies that begin with the numbers from ``first`` to ``last``, and have this size."""
+    return [f"{number} ".ljust(size, "x") for number in range(first, last + 1)]
+
+
+def numbers(first: int, last: int) -> list[str]:
+    """What `texts` makes of them."""
+    return [str(number) for number in range(first, last + 1)]
+
+
+def take(client: Dialogue, queue: str, count: int, ack: str = "ACK") -> list[str]:
+    """Take so many messages, acknowledge each, and give nothing else back."""
+    client.subscribe(queue, id="take", prefetch_count=1)
+    taken = []
+    for _ in range(count):
+        message = client.message()
+        taken += texts([message])
+        client.answer(ack, message)
+    client.ask("UNSUBSCRIBE", {"id": "take"})
+    client.inbox.clear()
+    return taken

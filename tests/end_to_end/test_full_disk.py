@@ -1,0 +1,146 @@
+"""Limits of the disk: what must be written waits, is dropped or fails; everything else goes on.
+
+The disk is made "full" for real: no disk is less than 0 % used, and none has an exabyte free.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from ..broker_document import broker_xml
+from ..broker_process import BrokerProcess
+from ..conftest import StartBroker
+from ..dialogue import Dialogue
+from ..management import Answered, Management
+
+SCAN = "<disk-scan-period>50</disk-scan-period>"
+ALWAYS = f"<max-disk-usage>0</max-disk-usage>{SCAN}"
+NEVER = f"<max-disk-usage>-1</max-disk-usage>{SCAN}"
+TOO_LITTLE = f"<min-disk-free>1000000000G</min-disk-free>{SCAN}"
+
+POLICIES = {
+    "block.#": {"disk-full-policy": "BLOCK"},
+    "drop.#": {"disk-full-policy": "DROP"},
+    "fail.#": {"disk-full-policy": "FAIL"},
+    "page.#": {"disk-full-policy": "FAIL", "max-size-messages": 1},
+}
+
+DURABLE = {"persistent": "true"}
+
+
+def greeted(broker: BrokerProcess) -> Dialogue:
+    client = Dialogue(broker.port)
+    client.connect()
+    return client
+
+
+def silent(client: Dialogue) -> None:
+    with pytest.raises(TimeoutError):
+        client.frame(patience=0.3)
+
+
+@pytest.mark.parametrize("full", [ALWAYS, TOO_LITTLE], ids=["max-disk-usage", "min-disk-free"])
+def test_block_waits_and_goes_on_by_itself(start_broker: StartBroker, full: str) -> None:
+    broker = start_broker(core=full, settings=POLICIES)
+    management, producer, other = Management(broker.http_port), greeted(broker), greeted(broker)
+    producer.send("SEND", {"destination": "block.q", "receipt": "late", **DURABLE}, b"1")
+    management.expect_address("block.q", blockedProducers=1)
+    silent(producer)
+    other.put("block.q", "2")
+    other.subscribe("block.q", ack="auto")
+    other.message("2")
+    broker.reload(broker_xml(core=NEVER, settings=POLICIES))
+    producer.expect("RECEIPT", receipt_id="late")
+    other.message("1")
+    producer.put("block.q", "3", **DURABLE)
+    other.message("3")
+    management.expect_address("block.q", blockedProducers=0)
+    said = [line for line in broker.log if "the disk" in line and "full" in line]
+    assert len(said) == 1 and sum("the disk has room again" in line for line in broker.log) == 1
+
+
+def test_drop_takes_and_forgets(start_broker: StartBroker) -> None:
+    broker = start_broker(core=ALWAYS, settings=POLICIES)
+    management, client = Management(broker.http_port), greeted(broker)
+    client.put("drop.q", "1", "2", **DURABLE)
+    client.put("drop.q", "3")
+    management.expect("drop.q", messageCount=1, messagesAdded=1)
+    management.expect_address("drop.q", droppedMessageCount=2)
+    client.subscribe("drop.q", ack="auto")
+    client.message("3")
+
+
+def test_fail_says_which_limit(start_broker: StartBroker) -> None:
+    broker = start_broker(core=ALWAYS, settings=POLICIES)
+    client = greeted(broker)
+    client.put("fail.q", "1")
+    client.send("SEND", {"destination": "fail.q", "receipt": "r", **DURABLE}, b"2")
+    client.error("fail.q", "must be written", "max-disk-usage is 0", receipt="r")
+    Management(broker.http_port).expect("fail.q", messageCount=1)
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_what_would_be_paged_needs_the_disk_durable_or_not(
+    start_broker: StartBroker, persistent: str
+) -> None:
+    broker = start_broker(core=ALWAYS, settings=POLICIES)
+    client = greeted(broker)
+    client.put("page.q", "1")  # the one that reaches the limit is still for memory
+    client.send("SEND", {"destination": "page.q", "receipt": "r", "persistent": persistent}, b"2")
+    client.error("page.q", "must be written", receipt="r")
+
+
+@pytest.mark.parametrize("policy", ["block", "drop", "fail"])
+def test_commit(start_broker: StartBroker, policy: str) -> None:
+    broker = start_broker(core=ALWAYS, settings=POLICIES)
+    client, address = greeted(broker), f"{policy}.q"
+    client.ask("BEGIN", {"transaction": "t"})
+    for body in (b"1", b"2"):
+        client.ask("SEND", {"destination": address, "transaction": "t", **DURABLE}, body)
+    client.send("COMMIT", {"transaction": "t", "receipt": "done"})
+    if policy == "fail":
+        client.error("Transaction t is not committed", "must be written", receipt="done")
+        return
+    if policy == "block":
+        silent(client)
+        broker.reload(broker_xml(core=NEVER, settings=POLICIES))
+    client.expect("RECEIPT", receipt_id="done")
+    Management(broker.http_port).expect(address, messageCount=2 if policy == "block" else 0)
+
+
+def test_acknowledgements_go_on(start_broker: StartBroker) -> None:
+    broker = start_broker(core=NEVER, settings=POLICIES)
+    client = greeted(broker)
+    client.put("block.q", *"123", **DURABLE)
+    client.subscribe("block.q", ack="client-individual")
+    messages = client.messages(*"123")
+    broker.reload(broker_xml(core=ALWAYS, settings=POLICIES))
+    broker.wait_for_log("the disk of .* is full")
+    for message in messages:
+        client.ask("ACK", client.reference(message))
+    Management(broker.http_port).expect("block.q", messageCount=0, messagesAcknowledged=3)
+
+
+def test_health_and_metrics_tell(start_broker: StartBroker) -> None:
+    broker = start_broker(core=ALWAYS)
+    management = Management(broker.http_port)
+    with pytest.raises(Answered) as answered:
+        management.text("/health/ready")
+    assert answered.value.status == 503 and "max-disk-usage is 0" in answered.value.problem["diskFault"]
+    assert "stompring_disk_full 1.0" in management.text("/metrics")
+    shown = management.ask("GET", "/broker")
+    assert shown["diskFull"] is True and 0 < shown["diskUsage"] <= 1 and shown["diskFree"] > 0
+    broker.reload(broker_xml(core=NEVER))
+    broker.wait_for_log("the disk has room again")
+    assert management.ask("GET", "/broker")["diskFull"] is False
+    assert '"UP"' in management.text("/health/ready")
+
+
+def test_without_a_store_the_disk_is_of_no_interest(start_broker: StartBroker) -> None:
+    broker = start_broker(core=f"<persistence-enabled>false</persistence-enabled>{ALWAYS}")
+    management, client = Management(broker.http_port), greeted(broker)
+    client.put("q", "1", **DURABLE)
+    management.expect("q", messageCount=1)
+    assert '"UP"' in management.text("/health/ready")
+    assert "stompring_disk" not in management.text("/metrics")
+    assert management.ask("GET", "/broker")["diskFull"] is None

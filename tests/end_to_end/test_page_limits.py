@@ -1,0 +1,227 @@
+"""page-limit-bytes, page-limit-messages and page-full-policy (Artemis: PagingLimitTest, PagingSendTest)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..broker_document import broker_xml
+from ..broker_process import BrokerProcess
+from ..conftest import Connect, StartBroker
+from ..dialogue import Dialogue, Frame
+from ..management import Management
+
+MESSAGES = {"max-size-messages": 0, "page-limit-messages": 30}
+BYTES = {"max-size-bytes": 0, "page-limit-bytes": "64K"}
+FAIL, DROP = {"page-full-policy": "FAIL"}, {"page-full-policy": "DROP"}
+
+LIMITED = pytest.mark.broker(
+    settings={
+        "mf.#": MESSAGES | FAIL,
+        "md.#": MESSAGES | DROP,
+        "bf.#": BYTES | FAIL,
+        "both.#": {"max-size-messages": 2} | MESSAGES | BYTES | DROP,
+        "half.#": {"max-size-messages": 0, "page-limit-messages": 3},
+    }
+)
+
+KILO = "x" * 1000
+
+
+def consume(connect: Connect, address: str, *bodies: str) -> None:
+    """Receive and acknowledge exactly these, from a connection of their own."""
+    client = connect()
+    client.subscribe(address, ack="client-individual", prefetch_count=1)
+    for body in bodies:
+        client.answer("ACK", client.message(body))
+    client.disconnect()
+
+
+def refused(client: Dialogue, address: str, body: str, limit: str) -> None:
+    client.send("SEND", {"destination": address, "receipt": "no"}, body.encode())
+    client.error(address, "full", limit, receipt="no")
+
+
+def numbers(start: int, stop: int) -> list[str]:
+    return [str(number) for number in range(start, stop)]
+
+
+@LIMITED
+def test_fail_by_number(connect: Connect, name: str, management: Management) -> None:
+    address = f"mf.{name}"
+    producer = connect()
+    producer.put(address, *numbers(0, 30))
+    management.expect_address(address, paging=True, numberOfPages=1)
+    refused(producer, address, "lost", "page-limit-messages 30")
+    consume(connect, address, *numbers(0, 10))
+    producer = connect()
+    producer.put(address, *numbers(30, 40))
+    refused(producer, address, "lost", "page-limit-messages 30")
+    consume(connect, address, *numbers(10, 25))
+    producer = connect()
+    producer.put(address, *numbers(40, 55))
+    refused(producer, address, "lost", "page-limit-messages 30")
+    consume(connect, address, *numbers(25, 55))
+    management.expect(address, messageCount=0, messagesAdded=55)
+    assert management.address(address)["numberOfPages"] <= 1
+
+
+@LIMITED
+def test_drop_by_number(connect: Connect, name: str, management: Management) -> None:
+    address = f"md.{name}"
+    producer = connect()
+    producer.put(address, *numbers(0, 30), "lost", "lost too")
+    management.expect_address(address, droppedMessageCount=2)
+    consume(connect, address, *numbers(0, 12))
+    producer.put(address, *numbers(30, 42), "lost again")
+    management.expect_address(address, droppedMessageCount=3)
+    consume(connect, address, *numbers(12, 42))
+    management.expect(address, messageCount=0, messagesAdded=42)
+
+
+@LIMITED
+def test_dropping_is_said_once(connect: Connect, name: str, broker: BrokerProcess) -> None:
+    address = f"md.{name}"
+    connect().put(address, *numbers(0, 35))
+    told = [line for line in broker.log if address in line and "dropped" in line]
+    assert len(told) == 1 and "page-limit-messages 30" in told[0]
+
+
+@LIMITED
+def test_fail_by_bytes(connect: Connect, name: str, management: Management) -> None:
+    """Files of a quarter of the limit: what is consumed makes room long before all of it is."""
+    address = f"bf.{name}"
+    producer, sent = connect(), 0
+    while True:
+        producer.send("SEND", {"destination": address, "receipt": sent}, f"{sent} {KILO}".encode())
+        answer: Frame = producer.frame()
+        if answer.command == "ERROR":
+            break
+        sent += 1
+    assert 40 <= sent <= 70 and "page-limit-bytes 65536" in answer["message"]
+    assert management.address(address)["numberOfPages"] >= 3
+    half = sent // 2
+    consume(connect, address, *(f"{number} {KILO}" for number in range(half)))
+    connect().put(address, *(f"{number} {KILO}" for number in range(sent, sent + half // 2)))
+    consume(connect, address, *(f"{number} {KILO}" for number in range(half, sent + half // 2)))
+    management.expect(address, messageCount=0)
+    assert management.address(address)["pagesSize"] <= 16 * 1024
+
+
+@LIMITED
+def test_of_both_limits_the_nearer_counts(connect: Connect, name: str, management: Management) -> None:
+    few, large = f"both.{name}.few", f"both.{name}.large"
+    connect().put(few, *numbers(0, 40))
+    management.expect(few, messageCount=30)
+    connect().put(large, *("y" * 10_000 for _ in range(20)))
+    assert management.queue(large)["messageCount"] < 10
+
+
+@LIMITED
+def test_a_limit_without_a_policy_is_none(connect: Connect, name: str, management: Management) -> None:
+    connect().put(f"half.{name}", *numbers(0, 20))
+    management.expect(f"half.{name}", messageCount=20)
+
+
+@LIMITED
+def test_in_a_transaction(connect: Connect, name: str, management: Management) -> None:
+    address = f"mf.{name}"
+    client = connect()
+    client.put(address, *numbers(0, 30))
+    client.ask("BEGIN", {"transaction": "t"})
+    client.ask("SEND", {"destination": address, "transaction": "t"}, b"lost")
+    client.send("COMMIT", {"transaction": "t", "receipt": "r"})
+    client.error("Transaction t is not committed", "page-limit-messages 30", receipt="r")
+    management.expect(address, messageCount=30)
+
+
+def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker: StartBroker) -> None:
+    limited = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
+    broker = start_broker(settings=limited)
+    management, client = Management(broker.http_port), Dialogue(broker.port)
+    client.connect()
+    client.put("q", *"12345")
+    management.expect("q", messageCount=3)
+    broker.reload(broker_xml(settings={"q": limited["q"] | {"page-limit-messages": 5}}))
+    client.put("q", *"678")
+    management.expect("q", messageCount=5)
+    seen = len(broker.log)
+    broker.reload(broker_xml(settings={"q": {"max-size-messages": 0, "page-limit-messages": 5}}))
+    assert "no effect without a <page-full-policy>" in "\n".join(broker.log[seen:])
+    client.put("q", *"9abc")
+    management.expect("q", messageCount=9)
+    client.close()
+
+
+def test_the_limit_holds_after_a_restart(start_broker: StartBroker) -> None:
+    settings = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
+    broker = start_broker(settings=settings)
+    client = Dialogue(broker.port)
+    client.connect()
+    client.put("q", *"12345", persistent="true")
+    client.close()
+    broker.stop()
+    with BrokerProcess(broker.config) as again:
+        client = Dialogue(again.port)
+        client.connect()
+        client.put("q", "6", persistent="true")
+        Management(again.http_port).expect("q", messageCount=3)
+        client.subscribe("q", ack="client-individual")
+        for body in "123":
+            client.answer("ACK", client.message(body))
+        client.put("q", "7", persistent="true")
+        client.message("7")
+        client.close()
+
+
+def test_the_largest_address_pages_first_not_the_unlucky_one(start_broker: StartBroker) -> None:
+    broker = start_broker(core="<global-max-messages>100</global-max-messages>")
+    management, client = Management(broker.http_port), Dialogue(broker.port)
+    client.connect()
+    client.put("large", *numbers(0, 90))
+    client.put("small", *numbers(0, 10))
+    assert not management.address("large")["paging"]
+    client.put("small", *numbers(10, 14))
+    assert not management.address("small")["paging"], "the unlucky one, with whom the limit was passed"
+    client.put("large", *numbers(90, 100))
+    management.expect_address("large", paging=True, timesPaged=1)
+    assert not management.address("small")["paging"]
+    client.put("small", *numbers(14, 40))
+    management.expect_address("small", paging=True)
+    assert management.ask("GET", "/broker")["heldMessageCount"] <= 112, "an eighth beyond the limit"
+    said = [
+        line for line in broker.log if "global-max-messages 100 is used up: new messages go to pages" in line
+    ]
+    assert len(said) == 2
+    client.subscribe("large", ack="auto", id="1")
+    client.messages(*numbers(0, 100))
+    client.subscribe("small", ack="auto", id="2")
+    client.messages(*numbers(0, 40))
+    for address in ("large", "small"):
+        management.expect_address(address, paging=False, numberOfPages=0)
+    assert sum("pages no more" in line for line in broker.log) == 2
+    client.close()
+
+
+def test_bytes_and_number_are_limits_of_their_own(start_broker: StartBroker) -> None:
+    """PG-2: either alone is enough, and with global-max-size off the number still counts."""
+    broker = start_broker(
+        core="<global-max-size>-1</global-max-size><global-max-messages>5</global-max-messages>"
+    )
+    management, client = Management(broker.http_port), Dialogue(broker.port)
+    client.connect()
+    client.put("q", *numbers(0, 5))
+    assert not management.address("q")["paging"]
+    client.put("q", "5")
+    management.expect_address("q", paging=True)
+    broker.reload(
+        broker_xml(
+            core="<global-max-size>100K</global-max-size><global-max-messages>1000</global-max-messages>"
+        )
+    )
+    client.subscribe("q", ack="auto")
+    client.messages(*numbers(0, 6))
+    management.expect_address("q", paging=False)
+    client.ask("UNSUBSCRIBE", {"id": "s"})
+    client.put("q", *(KILO * 20 for _ in range(8)))
+    management.expect_address("q", paging=True)
+    client.close()

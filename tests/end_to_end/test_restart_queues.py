@@ -1,0 +1,138 @@
+"""Addresses, queues and subscriptions after a restart, and who may have the data directory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ..broker_document import anycast, broker_xml
+from ..broker_process import PATIENCE, ROOT
+from .lasting import DURABLE, LastingBroker
+
+ATTRIBUTES = {
+    "filter": "colour = 'red'",
+    "ringSize": 17,
+    "maxConsumers": 3,
+    "exclusive": True,
+    "purgeOnNoConsumers": False,
+    "consumersBeforeDispatch": 1,
+    "delayBeforeDispatch": 50,
+    "user": "somebody",
+}
+
+
+def test_queues_that_management_made(lasting: LastingBroker, how: str) -> None:
+    management = lasting.start().management
+    management.ask(
+        "POST", "/queues", {"name": "made", "address": "a", "routingType": "MULTICAST", **ATTRIBUTES}
+    )
+    management.ask("POST", "/queues", {"name": "short", "routingType": "ANYCAST", "durable": False})
+    management.ask("POST", "/queues", {"name": "doomed", "routingType": "ANYCAST"})
+    management.ask("DELETE", "/queues/doomed")
+    lasting.connect().put("q", "what is receipted after that is safe, and so is that", **DURABLE)
+    management = lasting.again(how).management
+    made = management.queue("made")
+    assert {name: made[name] for name in ATTRIBUTES} == ATTRIBUTES
+    assert (made["address"], made["routingType"], made["durable"]) == ("a", "MULTICAST", True)
+    management.gone("short")
+    management.gone("doomed")
+
+
+def test_changes_of_queues(lasting: LastingBroker) -> None:
+    client = lasting.start().connect()
+    client.put("q", "1", **DURABLE)
+    lasting.management.update("q", ringSize=2, maxConsumers=5)
+    client.put("q", "2", "3", **DURABLE)
+    queue = lasting.again().management.queue("q")
+    assert (queue["ringSize"], queue["maxConsumers"], queue["messageCount"]) == (2, 5, 2)
+
+
+def test_what_broker_xml_says_wins(lasting: LastingBroker) -> None:
+    lasting.start(addresses=anycast("q", "ring-size='5' max-consumers='9'"))
+    client = lasting.connect()
+    client.put("q", *"123456", **DURABLE)
+    lasting.again("kill", addresses=anycast("q", "ring-size='3' max-consumers='8'"))
+    queue = lasting.management.queue("q")
+    assert (queue["ringSize"], queue["maxConsumers"], queue["configured"]) == (3, 8, True)
+    assert queue["messageCount"] == 5  # a smaller ring takes nothing away by itself
+    lasting.connect().put("q", "7", **DURABLE)
+    assert lasting.again().drain("q")[-1] == "7"
+
+
+def test_durable_subscriptions(lasting: LastingBroker, how: str) -> None:
+    client = lasting.start().connect(client_id="c")
+    client.subscribe("/topic/t", id="d", ack="client", durable_subscription_name="d", selector="n > 1")
+    client.subscribe("/topic/t", id="passing", ack="client")
+    client = lasting.again(how).connect(client_id="c")
+    for n in range(4):
+        client.put("/topic/t", str(n), n=n, **DURABLE)
+    client = lasting.again(how).connect(client_id="c")
+    assert [queue["name"] for queue in lasting.management.ask("GET", "/queues")["data"]] == ["c.d"]
+    client.subscribe("/topic/t", id="d", ack="client", durable_subscription_name="d", selector="n > 1")
+    client.messages("2", "3")
+    client.ask("UNSUBSCRIBE", {"id": "d", "durable-subscription-name": "d"})
+    lasting.again(how).management.gone("c.d")
+
+
+def test_temporary_queues_go(lasting: LastingBroker) -> None:
+    client = lasting.start().connect()
+    client.put("/temp-queue/answers", "x", **DURABLE)
+    client.put("q", "y", **DURABLE)
+    queues = lasting.again().management.ask("GET", "/queues")["data"]
+    assert [queue["name"] for queue in queues] == ["q"]
+
+
+def test_one_broker_for_a_data_directory(lasting: LastingBroker, tmp_path: Path) -> None:
+    lasting.start().connect().put("q", "1", **DURABLE)
+    config = tmp_path / "second.xml"
+    config.write_text(broker_xml(), encoding="utf-8")
+    second = subprocess.run(
+        [sys.executable, "-m", "stompring", "run", "--config", str(config), "--data", str(lasting.data)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        cwd=ROOT,
+    )
+    assert second.returncode != 0
+    told = second.stdout + second.stderr
+    assert str(lasting.data) in told and "Traceback" not in told
+    assert lasting.drain("q") == ["1"]  # and the first has not noticed
+
+
+def test_a_directory_of_a_later_format_is_left_alone(lasting: LastingBroker, tmp_path: Path) -> None:
+    lasting.start().connect().put("q", "1", **DURABLE)
+    lasting.stop()
+    version = lasting.data / "schema-version"
+    before = version.read_text(encoding="utf-8")
+    version.write_text("4711\n", encoding="utf-8")
+    config = tmp_path / "broker.xml"
+    refused = subprocess.run(
+        [sys.executable, "-m", "stompring", "run", "--config", str(config), "--data", str(lasting.data)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        cwd=ROOT,
+    )
+    told = refused.stdout + refused.stderr
+    assert refused.returncode != 0 and "4711" in told and "Traceback" not in told
+    version.write_text(before, encoding="utf-8")
+    assert lasting.start().drain("q") == ["1"]
+
+
+def test_counters_begin_anew_and_contents_do_not(lasting: LastingBroker) -> None:
+    client = lasting.start().connect()
+    client.put("q", *"12345", **DURABLE)
+    client.subscribe("q")
+    for message in client.messages(*"12345")[:2]:
+        client.answer("ACK", message)
+    queue = lasting.again().management.queue("q")
+    assert (queue["messageCount"], queue["messagesAdded"], queue["messagesAcknowledged"]) == (3, 3, 0)
+
+
+def test_many_restarts(lasting: LastingBroker) -> None:
+    lasting.start(core="<journal-file-size>4096</journal-file-size>")
+    for life in range(6):
+        lasting.connect().put("q", *(f"{life}.{n}" for n in range(20)), **DURABLE)
+        lasting.again("stop" if life % 3 else "kill")
+    assert lasting.drain("q") == [f"{life}.{n}" for life in range(6) for n in range(20)]

@@ -1,0 +1,121 @@
+"""The numbers of a real store and of dispatch, as they change."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from ..broker_process import PATIENCE
+from ..conftest import Connect, StartBroker
+from ..dialogue import Dialogue
+from ..management import Management
+
+PAGED = pytest.mark.broker(settings={"paged.#": {"max-size-messages": 10, "page-size-bytes": "16K"}})
+
+
+def meters(management: Management) -> dict[str, float]:
+    """Samples of the broker as a whole, labels and all in the name."""
+    lines = re.findall(r"^(stompring_[^ ]+) ([0-9.e+-]+)$", management.text("/metrics"), re.MULTILINE)
+    return {name: float(value) for name, value in lines}
+
+
+def wait_until(management: Management, **least: float) -> dict[str, float]:
+    """The meters once each named one is at least so much."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found = meters(management)
+        if all(found[f"stompring_{name}"] >= value for name, value in least.items()):
+            return found
+        assert time.monotonic() < deadline, {name: found[f"stompring_{name}"] for name in least}
+        time.sleep(0.02)
+
+
+def test_a_durable_message_is_written_and_synced(connect: Connect, name: str, management: Management) -> None:
+    before = meters(management)
+    connect().put(name, *(f"{number} {'x' * 1000}" for number in range(20)), persistent="true")
+    after = meters(management)
+    for counter in ("batches_total", "written_bytes_total", "disk_seconds_total"):
+        assert after[f"stompring_store_{counter}"] > before[f"stompring_store_{counter}"], counter
+    written = after["stompring_store_written_bytes_total"] - before["stompring_store_written_bytes_total"]
+    assert 20_000 < written < 40_000
+    assert after["stompring_journal_segments"] >= 1
+    grown = after["stompring_journal_size_bytes"] - before["stompring_journal_size_bytes"]
+    assert 0 <= written - grown < 200, "but for the head of the file"
+    assert after["stompring_journal_live_bytes"] - before["stompring_journal_live_bytes"] > 20_000
+    assert after["stompring_store_failing"] == after["stompring_store_failures_total"] == 0
+    assert after["stompring_messages_lost_total"] == after["stompring_journal_lost_bytes_total"] == 0
+    assert 0 < after["stompring_disk_usage_ratio"] <= 1 and after["stompring_disk_free_bytes"] > 0
+
+
+@PAGED
+def test_paging_shows_and_goes(connect: Connect, name: str, management: Management) -> None:
+    address = f"paged.{name}"
+    count = 200
+    producer = connect()
+    producer.put(address, *(f"{number} {'x' * 500}" for number in range(count)))
+    found = meters(management)
+    labels = f'{{address="{address}"}}'
+    assert found[f"stompring_address_paging{labels}"] == 1
+    assert found[f"stompring_address_times_paged_total{labels}"] == 1
+    assert found[f"stompring_address_pages{labels}"] > 3
+    assert found[f"stompring_address_pages_bytes{labels}"] > (count - 20) * 500
+    assert management.queue(address)["messageCount"] == count
+    assert found["stompring_dispatch_used_bytes"] <= found["stompring_dispatch_budget_bytes"]
+    consumer = connect()
+    consumer.subscribe(address, ack="auto")
+    for number in range(count):
+        consumer.message(f"{number} {'x' * 500}")
+    management.expect(address, messageCount=0, pagedCount=0, messagesAcknowledged=count)
+    management.expect_address(address, paging=False, numberOfPages=0, pagesSize=0)
+    after = wait_until(management, dispatch_blocks_read_total=0)
+    assert after["stompring_dispatch_watermark_lag"] == 0
+
+
+def test_reading_from_pages_is_counted(start_broker: StartBroker) -> None:
+    broker = start_broker(
+        core="<dispatch-memory>1MB</dispatch-memory>",
+        settings={"q": {"max-size-messages": 1, "page-size-bytes": "256K", "page-max-cache-size": 1}},
+    )
+    management, client = Management(broker.http_port), Dialogue(broker.port)
+    client.connect()
+    body = "x" * 10_000
+    client.put("q", *(body for _ in range(300)))
+    shown = management.queue("q")
+    assert shown["messageCount"] == 300 and 100 < shown["pagedCount"] < 300
+    used = meters(management)["stompring_dispatch_used_bytes"]
+    assert used <= 1024 * 1024 + 300_000, "the budget, and a block beyond it"
+    client.subscribe("q", ack="auto")
+    for _ in range(300):
+        client.message(body)
+    after = meters(management)
+    assert after["stompring_dispatch_blocks_read_total"] > 0
+    assert after["stompring_pages_read_bytes_total"] > 1_000_000
+    assert after["stompring_dispatch_budget_bytes"] == 1024 * 1024
+    client.close()
+
+
+def test_entries_of_target_lists(start_broker: StartBroker) -> None:
+    """A selective consumer with a small window: what was found for it is known, and waits."""
+    broker = start_broker(settings={"q": {"max-size-messages": 1}})
+    management, client = Management(broker.http_port), Dialogue(broker.port)
+    client.connect()
+    for number in range(300):
+        client.send(
+            "SEND", {"destination": "q", "colour": "red" if number % 3 else "blue"}, str(number).encode()
+        )
+    client.ask("SEND", {"destination": "other"})
+    client.subscribe("q", ack="client-individual", selector="colour = 'blue'", prefetch_count=1)
+    client.message("0")
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found = meters(management)
+        direct, reference = (
+            found[f'stompring_dispatch_target_entries{{kind="{kind}"}}'] for kind in ("direct", "reference")
+        )
+        if direct + reference > 0:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    client.close()
