@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 Matches = Callable[["Message"], bool]
 
 
+def not_from(origin: object, matches: Matches | None) -> Matches:
+    """A filter that also turns away what ``origin`` sent (no-local)."""
+
+    def accepts(message: Message) -> bool:
+        return message.traits.origin != origin and (matches is None or matches(message))
+
+    return accepts
+
+
 class Consumer:
     """Base of the session's subscriptions. A queue calls the ``take`` methods; the rest is data it keeps here.
 

@@ -202,7 +202,11 @@ def check_name(kind: str, name: str) -> None:
         raise Refused(
             f"{name!r} cannot be the name of {kind}: it holds '::' or a control character", status=400
         )
-    if len(name.encode("utf-8", "replace")) > MAX_NAME:
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        raise Refused(f"{name!r} cannot be the name of {kind}: it is not Unicode", status=400) from None
+    if len(encoded) > MAX_NAME:
         raise Refused(f"the name of {kind} is longer than {MAX_NAME} bytes", status=400)
 
 

@@ -74,9 +74,7 @@ class Room:
     def review(self) -> None:
         """Set ``full`` anew. A limit is reached, not passed: the message that reaches it was the last to enter."""
         self.full = (
-            self.bytes >= self.brim_bytes
-            or self.messages >= self.brim_messages
-            or self.fault is not None
+            self.bytes >= self.brim_bytes or self.messages >= self.brim_messages or self.fault is not None
         )
         self.detour = self.full or self.paging
         if not self.full and self.waiting and not self._waking:

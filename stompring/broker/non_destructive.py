@@ -16,6 +16,8 @@ from .reference import PENDING, Reference
 class NonDestructiveQueue(Queue):
     """A queue that is read, not emptied."""
 
+    __slots__ = ()
+
     keeps_in_memory = True
 
     def settle(self, ref: Reference) -> None:

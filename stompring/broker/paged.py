@@ -11,6 +11,8 @@ from .turns import Turns
 class Paged(Turns):
     """Base of `Queue`, between it and `Turns`. Without an `Area` everything is in memory."""
 
+    __slots__ = ("durable", "persistent_size", "scheduled")
+
     durable: bool
 
     def __init__(self) -> None:

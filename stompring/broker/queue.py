@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from .consumer import Consumer, Matches
+from .consumer import Consumer, Matches, not_from
 from .message import Message
 from .paged import Paged
 from .pending import Pending
@@ -26,6 +26,22 @@ if TYPE_CHECKING:
 
 class Queue(Paged):
     """One queue of an address. Counters are plain integers, named as in management."""
+
+    __slots__ = (
+        "_lowest_sequence",
+        "accepts",
+        "as_configured",
+        "deleted",
+        "id_prefix",
+        "messages_acknowledged",
+        "messages_added",
+        "messages_expired",
+        "messages_killed",
+        "messages_replaced",
+        "no_local",
+        "number",
+        "ring_size",
+    )
 
     keeps_in_memory = False  # whatever page mode its addresses are in
 
@@ -376,12 +392,3 @@ class Queue(Paged):
                 consumer.cancelled(reason)
         if self.area is not None:
             self.area.close()
-
-
-def not_from(origin: object, matches: Matches | None) -> Matches:
-    """A filter that also turns away what ``origin`` sent (no-local)."""
-
-    def accepts(message: Message) -> bool:
-        return message.traits.origin != origin and (matches is None or matches(message))
-
-    return accepts

@@ -42,6 +42,30 @@ class Target:
 class Turns:
     """Base of `Queue`: its consumers, what each may have, and the loop that gives it to them."""
 
+    # more attributes than Python keeps fast in a dictionary
+    __slots__ = (
+        "__weakref__",
+        "_dispatch_timer",
+        "_dispatching",
+        "address",
+        "area",
+        "attributes",
+        "broker",
+        "consumers",
+        "count",
+        "delivering",
+        "groups",
+        "name",
+        "paused",
+        "pending",
+        "plain",
+        "ready",
+        "simple",
+        "targets",
+        "used",
+        "waiting",
+    )
+
     name: str
     address: Address
     attributes: QueueAttributes

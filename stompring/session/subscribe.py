@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from stompring.broker.consumer import Matches
-from stompring.broker.queue import Queue, not_from
+from stompring.broker.consumer import Matches, not_from
+from stompring.broker.queue import Queue
 from stompring.errors import NotFound, ProtocolError, Refused
 from stompring.selector import InvalidSelector, Selector, compile_selector
 from stompring.settings.model import QueueConfiguration, RoutingType
@@ -49,7 +49,9 @@ def on_SUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
 
 def _begin(session: Session, head: Head, subscription: Subscription) -> None:
     session.receipt(head)
-    if session.subscriptions.get(subscription.terms.id) is subscription:  # it may have ended while the disk was busy
+    if (
+        session.subscriptions.get(subscription.terms.id) is subscription
+    ):  # it may have ended while the disk was busy
         subscription.room_again()
 
 
