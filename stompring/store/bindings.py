@@ -80,7 +80,7 @@ class Note(Kept):
 
 def encode(value: Mapping[str, Any]) -> bytes:
     """As a BINDING record ends."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def describe_queue(queue: Queue) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def summarize(contents: Contents) -> Summary:
     snapshot, journal = contents.snapshot, contents.journal
     counts = {number: QueueCounts(queue) for number, queue in bound_queues(journal).items()}
     segments = {
-        each.path: SegmentCounts(each.path.name, each.size, each.sealed, len(each.starts))
+        each.path: SegmentCounts(each.path.name, each.size, each.sealed, each.records)
         for each in journal.segments
     }
     summary = Summary(

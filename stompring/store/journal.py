@@ -7,7 +7,9 @@ in it counts any more, always the oldest first: a fact is never older than what 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from .record import NUMBERS, Kind
 from .segment import HEADER, JOURNAL, pack_header
 from .tail import Tail
 from .writer import Writer
+
+log = logging.getLogger(__name__)
 
 #: Queue numbers given out ahead of use, so that one of a queue that is not stored is not given to another later.
 LEASE = 1000
@@ -213,31 +217,34 @@ class Journal:
         facts = Facts(tail, self.clock.now)
         stated: set[Reference] = set()
         for news in told:
-            if type(news) is Reference:
-                message = news.message
-                if message.segment is not news or news.state == GONE:
-                    self._write(news)
-                    continue
-                # one queue holds it, as it is with most
-                tail.message(message, news)
-                live[message.number] = news
-                message.segment = newest
-                self.live_bytes += held_bytes(len(message.tail))
-            elif type(news) is tuple:
-                ref: Reference = news[0]
-                reason: int = news[1]
-                if reason == STATED:
-                    if ref.state != GONE:
-                        facts.flush()
-                        stated.add(ref)
-                        tail.state(ref)
-                elif reason != WENT_OUT:
-                    facts.add(ref, reason)
-                elif ref.state == DELIVERING and ref not in stated:
-                    facts.add(ref, reason)
-            else:
-                facts.flush()
-                self._gather_other(news)
+            try:
+                if type(news) is Reference:
+                    message = news.message
+                    if message.segment is not news or news.state == GONE:
+                        self._write(news)
+                        continue
+                    # one queue holds it, as it is with most
+                    tail.message(message, news)
+                    live[message.number] = news
+                    message.segment = newest
+                    self.live_bytes += held_bytes(len(message.tail))
+                elif type(news) is tuple:
+                    ref: Reference = news[0]
+                    reason: int = news[1]
+                    if reason == STATED:
+                        if ref.state != GONE:
+                            facts.flush()
+                            stated.add(ref)
+                            tail.state(ref)
+                    elif reason != WENT_OUT:
+                        facts.add(ref, reason)
+                    elif ref.state == DELIVERING and ref not in stated:
+                        facts.add(ref, reason)
+                else:
+                    facts.flush()
+                    self._gather_other(news)
+            except Exception:  # a fault of ours: it must not take along what else was told
+                log.exception("the journal cannot write %r", news)
         facts.flush()
         self.next_message = max(self.next_message, tail.footer.greatest_number + 1)
         self._put()
@@ -356,7 +363,7 @@ class Journal:
         self._put(sync=True)
         for segment in dead:
             self.bytes -= segment.size
-            self.writer.with_next(_deletion(self.writer, segment))
+            self.writer.with_next(partial(segment.remove, self.writer))
 
     def compact_step(self, items: int, size: int) -> int:
         """Write some of what counts in the oldest segment once more, at the end; returns the bytes that took."""
@@ -373,22 +380,6 @@ class Journal:
         self._put()
         self.drop_dead()
         return written
-
-
-def _deletion(writer: Writer, segment: Segment) -> Callable[[], None]:
-    """What to call once a segment may go: it is deleted, or set aside where it is damaged."""
-    path = segment.path
-
-    def set_aside() -> None:
-        writer.chore(lambda files: files.rename(path, path.with_name(path.name + ".damaged")))
-
-    def delete() -> None:
-        if segment.stream is not None:
-            segment.stream.delete()
-        else:
-            writer.chore(lambda files: files.remove(path))
-
-    return set_aside if segment.damaged else delete
 
 
 def _nothing() -> None:

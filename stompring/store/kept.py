@@ -10,6 +10,7 @@ from stompring.broker.reference import Reference
 if TYPE_CHECKING:
     from .stream import Stream
     from .tail import Tail
+    from .writer import Writer
 
 
 class Kept:
@@ -67,6 +68,16 @@ class Segment:
         self.size = size
         self.live: dict[int | Kept, Held | Kept] = {}  # messages by number
         self.damaged = False  # it is set aside, and not deleted, when its time comes
+
+    def remove(self, writer: Writer) -> None:
+        """The file goes, or is set aside where it is damaged: everything that counts in it is safe elsewhere."""
+        path = self.path
+        if self.damaged:
+            writer.chore(lambda files: files.rename(path, path.with_name(path.name + ".damaged")))
+        elif self.stream is not None:
+            self.stream.delete()
+        else:
+            writer.chore(lambda files: files.remove(path))
 
 
 #: Bytes of a record beyond the tail of its message, more or less, for the share of what is live.

@@ -40,7 +40,7 @@ class Mending:
         if newest and not read.sealed and fault.at >= HEADER.size:
             self._cut(read, fault)
             return True
-        if newest and not read.starts and read.size <= HEADER.size:
+        if newest and not read.records and read.size <= HEADER.size:
             log.warning("%s was only begun, and is removed", read.path)
             self._files.remove(read.path)
             return False

@@ -20,6 +20,7 @@ from .mending import Mending
 from .record import ADDRESS, NOTE, QUEUE
 from .replay import ReadSegment, Replay
 from .revival import Progress, Revival
+from .survey import survey
 from .tail import Tail
 
 if TYPE_CHECKING:
@@ -113,9 +114,7 @@ class Recovery:
         """Where to go on in the last segment, unless it is sealed, damaged or full."""
         if read.sealed or read.faults or read.size >= self.journal.file_size:
             return None
-        tail = Tail(read.size, self.journal.next_address, read.starts)
-        tail.footer.least_number, tail.footer.least_timestamp = 0, 0
-        return tail
+        return Tail(read.size, self.journal.next_address, survey(self._files.read(read.path)))
 
     def _report(self, text: str) -> None:
         self.damaged.append(text)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +60,7 @@ class ReadSegment:
     good: int = 0
     sealed: bool = False
     faults: list[Fault] = field(default_factory=list)
-    starts: array[int] = field(default_factory=lambda: array("I"))
+    records: int = 0
 
     @property
     def lost(self) -> int:
@@ -139,9 +138,9 @@ class Replay:
             segment.faults.append(Fault(0, f"a segment of {what} is not known here"))
             return len(data)
         self.next_message = max(self.next_message, header.next_number)
-        starts, messages, greatest = segment.starts, self.messages, self.next_message - 1
+        messages, greatest, records = self.messages, self.next_message - 1, 0
         for begin, end in walk:
-            starts.append(begin - 8)
+            records += 1
             if data[begin] == 1:
                 if end - begin < MESSAGE.size:
                     self._not_understood(begin)
@@ -157,6 +156,7 @@ class Replay:
         self.next_message = max(self.next_message, greatest + 1)
         segment.good = max(walk.end, HEADER.size) if header.fault is None else 0
         segment.faults += walk.faults
+        segment.records = records
         segment.sealed = walk.footer is not None
         return len(data)
 

@@ -75,6 +75,13 @@ class Footer:
     size: int = 0  # bytes before the footer
     more: bytes = field(default=b"", repr=False)  # for those who make it
 
+    def note(self, number: int, timestamp: int) -> None:
+        """A message is in it."""
+        self.greatest_number = max(self.greatest_number, number)
+        self.greatest_timestamp = max(self.greatest_timestamp, timestamp)
+        self.least_number = min(self.least_number or number, number)
+        self.least_timestamp = min(self.least_timestamp or timestamp, timestamp)
+
     def ending(self, data: bytes | memoryview) -> bytes:
         """Footer and trailer behind ``data``, all of the file so far. Made in the disk thread: it walks all bytes."""
         view = memoryview(data)

@@ -39,7 +39,8 @@ MOST_DELIVERIES = 255
 class Tail:
     """Records for one segment. Names are told before they are used, so that each segment can be read alone.
 
-    ``at`` is where the next record will begin. Between `open` and `close` records become one TRANSACTION.
+    ``at`` is where the next record will begin; ``footer`` tells of those that an earlier run wrote. Between `open`
+    and `close` records become one TRANSACTION.
     """
 
     __slots__ = (
@@ -53,10 +54,10 @@ class Tail:
         "footer",
     )
 
-    def __init__(self, at: int, next_address: Iterable[int], starts: array[int] | None = None) -> None:
+    def __init__(self, at: int, next_address: Iterable[int], footer: Footer | None = None) -> None:
         self.at = at
-        self._starts = starts or array("I")
-        self.footer = Footer(self._starts)
+        self.footer = Footer(array("I")) if footer is None else footer
+        self._starts = self.footer.starts
         self._next_address = iter(next_address)
         self._addresses: set[int] = set()
         self._queues: dict[int, bytes] = {}  # the packed ids of those whose names were told
@@ -106,7 +107,7 @@ class Tail:
         if message.number > footer.greatest_number > 0 and message.timestamp >= footer.greatest_timestamp:
             footer.greatest_number, footer.greatest_timestamp = message.number, message.timestamp
         else:
-            self._note(message)
+            self.footer.note(message.number, message.timestamp)
 
     def copies(self, message: Message, refs: list[Reference]) -> None:
         """A message, and where it stands in each of the queues that hold it."""
@@ -115,7 +116,7 @@ class Tail:
         due, deliveries = _due(refs[0]), min(ref.deliveries for ref in refs)
         differing = [ref for ref in refs if _differs(ref, due, deliveries)]
         head = message_head(message, address, ids, due, min(deliveries, MOST_DELIVERIES))
-        self._note(message)
+        self.footer.note(message.number, message.timestamp)
         if self._inner is not None:
             self._inner.append(head + message.tail)
             for ref in differing:
@@ -131,13 +132,6 @@ class Tail:
             self._starts.append(self.at)
             self.at += len(frame) + len(tail)
             self._parts += (frame, tail)
-
-    def _note(self, message: Message) -> None:
-        footer, number, timestamp = self.footer, message.number, message.timestamp
-        footer.greatest_number = max(footer.greatest_number, number)
-        footer.greatest_timestamp = max(footer.greatest_timestamp, timestamp)
-        footer.least_number = min(footer.least_number or number, number)
-        footer.least_timestamp = min(footer.least_timestamp or timestamp, timestamp)
 
     def state(self, ref: Reference) -> None:
         """Where a message stands in a queue: its counts, and its due time while it is scheduled."""
@@ -204,7 +198,7 @@ class Tail:
 
     def ending(self, data: bytes) -> bytes:
         """Footer and trailer (see `Stream.close`)."""
-        self.footer.addresses = tuple(sorted(self._addresses))
+        self.footer.addresses = tuple(sorted({*self.footer.addresses, *self._addresses}))
         return self.footer.ending(data)
 
 

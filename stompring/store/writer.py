@@ -247,7 +247,8 @@ class Writer:
         text = describe(fault)
         if self.failing is None:
             self._failing_since = self.clock.refresh()
-            log.error("%s; what must be written waits until that is mended", text)
+            bug = None if isinstance(fault, OSError) else fault
+            log.error("%s; what must be written waits until that is mended", text, exc_info=bug)
         self.failing = text
         self.room.shut(text)
         if self._retrying is None:
