@@ -152,7 +152,7 @@ class Audit:
             self._fault("overdue", f"{copy.text} has expired and is still in {copy.queue}", copy)
         if copy.due > self.now + NOTICE and seen.state != "scheduled":
             self._fault("too early", f"{copy.text} is {seen.state} in {copy.queue}", copy)
-        if copy.due + NOTICE < self.now and seen.state == "scheduled":
+        if 0 < copy.due < self.now - NOTICE and seen.state == "scheduled" and not seen.attempts:
             self._fault("too late", f"{copy.text} is still scheduled in {copy.queue}", copy)
         if seen.attempts < copy.attempts:
             detail = (

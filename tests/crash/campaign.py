@@ -103,7 +103,7 @@ class Campaign:
         return Victim(config, self.data)
 
     def _life(self) -> None:
-        while self.report.kills and self.random.random() < 0.15:
+        while 0 < self.report.kills < self.kills - 1 and self.random.random() < 0.15:
             early = self._start().kill_while_starting(self.random)
             self.report.kills += 1
             self.report.early += early

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from stompring.broker import page_mode
+from stompring.broker import paging as seam
 from stompring.broker.queue import Queue
 from stompring.dispatch.dispatch import Dispatch
 from stompring.session.connect import Anonymous
@@ -71,7 +72,8 @@ class Life(Server):
         reader = DiskAtOnce(world.clock)
         self.paging = Paging(world.journal, world.writer, reader, world.broker.clock, root / "paging")
         self.paging.reads.account = self.dispatch.budget
-        world.broker.paging = world.store.pages = self.paging
+        world.store.pages = self.paging
+        world.broker.paging = cast(seam.Paging, self.paging)
         self.acceptor = StompAcceptor("stomp", "127.0.0.1", 0, multicast_prefix=("/topic/",))
         self.outgoing = Outgoing(world.broker.clock)
         world.writer.around = self.outgoing.gather
@@ -80,7 +82,7 @@ class Life(Server):
         self.talkers: list[Talker] = []
         world.store.recover(world.broker)
         for pages in self.paging.recovered:
-            page_mode.adopt(pages.address, pages)
+            page_mode.adopt(pages.address, cast(seam.Pages, pages))
         self.turn()
 
     def talker(self, **headers: str) -> Talker:

@@ -87,6 +87,7 @@ def document(random: Random, *, persistence: bool = True) -> str:
     for area, values in AREAS.items():
         if persistence:
             settings[f"{area}.#"] = dict(values)
+        settings[address(area, "coloured")] = {"redelivery-delay": 150}
         for kind in RINGS:
             # a ring counts what waits in pages too, so that what it holds is known exactly
             settings[address(area, kind)] = {"default-ring-size": RING, "ring-counts-paged": "true"}

@@ -100,10 +100,10 @@ def purged(world: World, area: str) -> None:
 
 
 def coloured(world: World, area: str) -> None:
-    """A consumer with a selector, and now and then one without."""
+    """A consumer with a selector, and now and then one without. What is refused comes again a little later."""
     queue = address(area, "coloured")
     produce(world, Load(queue, (queue,), coloured=True), f"{area}-coloured")
-    consume(world, Diet(queue, queue, selector="colour = 'red'"), f"{area}-red")
+    consume(world, Diet(queue, queue, selector="colour = 'red'", refused=0.3), f"{area}-red")
     if world.chance(0.5):
         consume(world, Diet(queue, queue), f"{area}-any")
 

@@ -164,6 +164,7 @@ def loses(path: Path, at: int) -> set[str]:
     return store().messages(path, at, at + 1 if whole else len(data))
 
 
+@pytest.mark.timeout(3600)
 def test_changed_bytes(caplog: pytest.LogCaptureFixture) -> None:
     faults = []
     for path, at in offsets():
@@ -174,6 +175,7 @@ def test_changed_bytes(caplog: pytest.LogCaptureFixture) -> None:
     assert not faults, f"{len(faults)} faults\n" + "\n".join(faults[:40])
 
 
+@pytest.mark.timeout(3600)
 def test_files_that_were_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     faults = []
     for path, at in offsets():

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from copy import deepcopy
 from pathlib import Path
 from random import Random
+
+import pytest
 
 from ..store.memory_files import MemoryFiles
 from .history import History, broken
@@ -17,13 +20,16 @@ ROOT = Path("/data")
 STEP = 2 if int(os.environ.get("STOMPRING_EXAMPLES", "1")) < 2 else 1
 
 
+NEVER = 1 << 30
+
+
 class PowerLoss(BaseException):
     """Nothing in the broker can do anything about it."""
 
 
-def fails_at(count: int) -> MemoryFiles:
+def fails_at(count: int, data: dict[Path, bytes] | None = None) -> MemoryFiles:
     """Files that end with operation number ``count``."""
-    files = MemoryFiles()
+    files = MemoryFiles(data)
 
     def fault(operation: str, path: Path) -> None:
         if len(files.operations) > count:
@@ -33,36 +39,57 @@ def fails_at(count: int) -> MemoryFiles:
     return files
 
 
-def played(files: MemoryFiles) -> tuple[Life | None, Ledger]:
-    """As much of the history as the power allowed."""
-    ledger, life = Ledger(), None
+def played(files: MemoryFiles, ledger: Ledger) -> Life | None:
+    """As much of the history as the power allowed. None where it was gone before the broker was there."""
+    life = None
     try:
         life = Life(files, ROOT)
         History(life, ledger).play()
         life.wait(3)
     except PowerLoss:
         pass
-    return life, ledger
+    return life
 
 
+def check(files: MemoryFiles, ledger: Ledger, at: int) -> None:
+    """Play until operation ``at``, and see what a crash at that moment leaves."""
+    life = played(files, ledger)
+    after = files.crash(Random(at))
+    again = life.again(after) if life is not None else Life(after, ROOT)
+    faults = broken(ledger, again)
+    assert not faults, f"before {files.operations[-1]}, number {at}:\n" + "\n".join(map(str, faults))
+
+
+@pytest.mark.timeout(3600)
 def test_what_was_promised_survives() -> None:
-    whole = fails_at(1 << 30)
-    played(whole)
+    whole = fails_at(NEVER)
+    played(whole, Ledger())
     count = len(whole.operations)
     assert count > 100
     for at in range(0, count, STEP):
-        files = fails_at(at)
-        life, ledger = played(files)
-        after = files.crash(Random(at))
-        again = life.again(after) if life is not None else Life(after, ROOT)
-        faults = broken(ledger, again)
-        assert not faults, f"before {files.operations[-1]}, number {at}:\n" + "\n".join(map(str, faults))
+        check(fails_at(at), Ledger(), at)
+
+
+@pytest.mark.timeout(3600)
+def test_what_was_promised_survives_in_a_second_life() -> None:
+    """As above, on what a first life has left: recovery, facts about old pages, compaction of old segments."""
+    first, ledger = fails_at(NEVER), Ledger()
+    life = played(first, ledger)
+    assert life is not None
+    left = first.kill().data
+    assert not broken(ledger, life.again(MemoryFiles(left)))
+    whole = fails_at(NEVER, left)
+    played(whole, deepcopy(ledger))
+    count = len(whole.operations)
+    assert count > 100
+    for at in range(0, count, STEP):
+        check(fails_at(at, left), deepcopy(ledger), at)
 
 
 def test_files_that_do_not_sync_are_found_out() -> None:
     """The test fails where it must: here nothing that was synced is safe."""
-    files = MemoryFiles()
+    files, ledger = MemoryFiles(), Ledger()
     files.sync = lambda descriptor: None  # type: ignore[method-assign]
-    life, ledger = played(files)
+    life = played(files, ledger)
     assert life is not None
     assert {fault.rule for fault in broken(ledger, life.again(files.crash(Random(1))))} >= {"lost"}

@@ -107,6 +107,7 @@ def one_fault(kind: Kind, at: int, root: Path) -> list[str]:
     return [f"{kind.name} at {at}, {files.failed[:1]}: {each}" for each in wrong]
 
 
+@pytest.mark.timeout(3600)
 def test_every_operation_fails_once(root: Path) -> None:
     count = operations(root)
     assert count > 100

@@ -161,11 +161,12 @@ def test_pg_10_counters_of_an_active_and_a_lazy_queue(lasting: LastingBroker) ->
 @PAGING
 def test_pg_12_expired_messages_among_others(connect: Connect, name: str, management: Management) -> None:
     client, queue = connect(), f"five.{name}"
-    soon = now() + 700
+    soon = now() + 3000
     for first in range(1, 200, 10):
         client.put(queue, *padded(first, first + 8, 50), expires=soon)
         client.put(queue, str(first + 9))
-    client.subscribe(queue, id="late", prefetch_count=1)
+    client.subscribe(queue, id="late", ack="client-individual", prefetch_count=1)
+    management.expect(queue, deliveringCount=1)
     time.sleep(max(0.0, soon / 1000 - time.time()) + 0.1)
     management.expect(queue, messagesExpired=179)  # one is in delivery
     client.ask("UNSUBSCRIBE", {"id": "late"})

@@ -16,7 +16,7 @@ from stompring.store.disk import Disk
 from stompring.store.durable import Durable
 from stompring.store.files import Files
 
-from ..broker.world import World
+from ..broker.world import World, bodies
 from .disk import DiskAtOnce
 from .memory_files import MemoryFiles
 
@@ -87,3 +87,15 @@ BEGUN = 1_700_000_000
 def pending(queue: Queue) -> list[Reference]:
     """What is pending, in order."""
     return [ref for ref in queue.everything_pending() if ref.state == PENDING]
+
+
+def held(world: StoredWorld, queue: str = "q") -> list[bytes]:
+    """The bodies of what is pending, in order; nothing where the queue is not there."""
+    found = world.directory.queues.get(queue)
+    return [] if found is None else bodies(found)
+
+
+def reported(world: StoredWorld) -> list[str]:
+    """What its recovery found damaged, for people."""
+    assert world.store.recovery is not None
+    return world.store.recovery.damaged

@@ -7,7 +7,9 @@ from dataclasses import replace
 from twisted.trial.unittest import TestCase
 
 from stompring.broker.storage import Reason
+from stompring.store.cursor import AT_HAND
 from stompring.store.page_names import page_path
+from stompring.store.page_reads import PAGES_AT_HAND
 from stompring.store.page_scan import Scan
 from stompring.store.segment import HEADER, PAGE, Header, find_footer
 
@@ -115,12 +117,43 @@ class WritingTest(TestCase):
             name = self.world.pages.in_order()[-1].path.name
             self.assertEqual(self.world.memory.operations.count(("sync", name)), expected)
 
+    def test_a_store_that_does_not_sync_leaves_it_to_the_system(self) -> None:
+        self.world.paging.sync = False
+        self.world.page([self.q])
+        self.world.turn()
+        name = self.world.pages.in_order()[-1].path.name
+        self.assertNotIn(("sync", name), self.world.memory.operations)
+
     def test_a_queue_that_is_not_durable_needs_no_sync(self) -> None:
         (passing,) = self.world.queues("passing", durable=False)
         self.world.page([passing])
         self.world.turn()
         name = self.world.pages.in_order()[-1].path.name
         self.assertNotIn(("sync", name), self.world.memory.operations)
+
+
+class MemoryTest(TestCase):
+    def test_pages_that_nobody_touches_cost_little(self) -> None:
+        world = PagedStore(settings={"#": {"page_size_bytes": 100_000, "auto_delete_queues": False}})
+        queues = world.queues("q", "r", "s")
+        message = world.message("a", b"x" * 50, durable=True)
+        while world.pages.count < 40:
+            for _ in range(400):
+                world.pages.append(message, queues)
+            world.turn()
+        pages = list(world.pages.in_order())[:-1]
+        messages = sum(page.count for page in pages)
+        self.assertGreater(messages, 10_000)
+        self.assertEqual([page for page in pages if page.contents is not None], [])
+        self.assertEqual([page for page in pages if page.stream is None or page.stream.seal is not None], [])
+        self.assertLessEqual(sum(page.starts is not None for page in pages), PAGES_AT_HAND)
+        holdings = [holding for page in pages for holding in page.holdings]
+        self.assertLessEqual(sum(bool(holding.states) for holding in holdings), AT_HAND * len(queues))
+        packed = sum(len(holding._packed) for holding in holdings)
+        self.assertLess(packed, messages * len(queues) / 5)
+        self.assertEqual(
+            [world.cursor(queue).waiting_of(pages[7]) for queue in queues], [[*range(pages[7].count)]] * 3
+        )
 
 
 class DeletingTest(TestCase):

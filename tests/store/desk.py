@@ -1,0 +1,38 @@
+"""A writer with its disk, which is told when to work, and its files, which are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from twisted.internet.task import Clock as FakeReactor
+
+from stompring.broker.clock import Clock
+from stompring.store.writer import Writer
+
+from .disk import DiskByHand
+from .memory_files import MemoryFiles
+
+PAGE, JOURNAL = Path("/data/1.page"), Path("/data/1.journal")
+
+
+class Desk:
+    """A writer, its disk and its files."""
+
+    def __init__(self, delay: float = 0.0) -> None:
+        self.reactor = FakeReactor()
+        self.files = MemoryFiles()
+        self.hand = DiskByHand()
+        self.writer = Writer(self.hand, Clock(self.reactor), self.files, delay)
+        self.page = self.writer.open(PAGE)
+        self.journal = self.writer.open(JOURNAL, journal=True)
+        self.heard: list[str] = []
+
+    def hear(self, word: str) -> Callable[[], None]:
+        return lambda: self.heard.append(word)
+
+    def turn(self, seconds: float = 0) -> None:
+        self.reactor.advance(seconds)
+
+    def data(self, path: Path) -> bytes:
+        return self.files.data.get(path, b"")

@@ -1,0 +1,252 @@
+"""Starts on a journal that was torn, damaged, or written by somebody else."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from stompring.broker.transaction import Transaction
+from stompring.errors import StoreError
+from stompring.store.record import Kind
+from stompring.store.segment import HEADER, JOURNAL, PAGE, Walk, pack_header
+
+from ..broker.world import ANYCAST, join
+from .memory_files import MemoryFiles
+from .stored_world import JOURNAL as DIRECTORY
+from .stored_world import StoredWorld, held, reported
+
+FIRST = DIRECTORY / "000000001.journal"
+
+
+def small() -> StoredWorld:
+    """Messages one by one, some settled, and two transactions."""
+    world = StoredWorld()
+    queue = world.queue("q")
+    world.queue("p")
+    for number in range(4):
+        world.durable("q", b"m%d" % number)
+        world.turn()
+    taker = join(queue, 2)
+    for number in range(2):
+        transaction = Transaction(world.broker)
+        transaction.acknowledge(taker.release(taker.unsettled[:1]))
+        for name in ("p", "p"):
+            message = world.message(name, b"t%d" % number, durable=True)
+            transaction.send(
+                0, lambda: world.address("p"), lambda m=message: world.broker.send(m), durable=True
+            )  # type: ignore[misc]
+        transaction.commit()
+        world.turn()
+    return world
+
+
+def check(before: bytes, found: StoredWorld, whole: int, *, strict: bool = True) -> None:
+    """The queues hold what the first ``whole`` records say. Transactions are there as a whole or not at all."""
+    walk = Walk(before)
+    kinds = [before[begin] for begin, _ in walk][:whole]
+    messages = kinds.count(Kind.MESSAGE)
+    transactions = kinds.count(Kind.TRANSACTION)
+    moved = held(found, "p")
+    assert moved == [b"t%d" % number for number in range(transactions) for _ in range(2)]
+    assert held(found) == [b"m%d" % number for number in range(transactions, messages)]
+
+
+def test_a_journal_cut_off_anywhere() -> None:
+    world = small()
+    data = world.memory.data[FIRST]
+    ends = [end for _, end in Walk(data)]
+    for size in range(len(data)):
+        again = world.again(MemoryFiles({FIRST: data[:size]}))
+        whole = sum(end <= size for end in ends)
+        check(data, again, whole)
+        assert reported(again) == [], "an end that was not written completely is no damage"
+        if whole > 6:
+            again.durable("q", b"goes on")
+            again.turn()
+            assert held(again.again())[-1] == b"goes on"
+
+
+def test_a_changed_byte_anywhere(caplog: pytest.LogCaptureFixture) -> None:
+    world = small()
+    data = world.memory.data[FIRST]
+    spans = [(begin - 8, end) for begin, end in Walk(data)]
+    for at in range(HEADER.size, len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x21
+        again = world.again(MemoryFiles({FIRST: bytes(damaged)}))
+        hit = next(place for place, (_, end) in enumerate(spans) if at < end)
+        check(data, again, hit)
+        last = hit == len(spans) - 1
+        assert bool(reported(again)) is not last, "what lies behind is lost, and that is told"
+        aside = FIRST.with_name("000000001.journal.damaged")
+        assert (again.memory.data.get(aside) == bytes(damaged)) is not last
+
+
+def test_a_changed_byte_in_the_header_loses_nothing() -> None:
+    world = small()
+    data = world.memory.data[FIRST]
+    for at in range(HEADER.size):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x21
+        again = world.again(MemoryFiles({FIRST: bytes(damaged)}))
+        check(data, again, 99)
+        assert len(reported(again)) == 1
+        again.pass_time(1000)
+        aside = FIRST.with_name("000000001.journal.damaged")
+        assert again.memory.data[aside] == bytes(damaged) and FIRST not in again.memory.data
+        check(data, again.again(), 99)
+
+
+def rolled(count: int = 30) -> StoredWorld:
+    """A journal of several sealed segments with one message a record."""
+    world = StoredWorld(journal_file_size=1500, journal_compact_min_files=0)
+    world.queue("q")
+    world.turn()
+    for number in range(count):
+        world.durable("q", b"m%02d" % number)
+        world.turn()
+    return world
+
+
+def test_damage_in_a_sealed_segment_costs_one_record(caplog: pytest.LogCaptureFixture) -> None:
+    world = rolled()
+    everything = held(world)
+    second = sorted(world.memory.data)[1]
+    data = world.memory.data[second]
+    spans = [(begin, end) for begin, end in Walk(data) if data[begin] == Kind.MESSAGE]
+    assert len(spans) > 3
+    begin, _ = spans[1]
+    damaged = bytearray(data)
+    damaged[begin + 60] ^= 1
+    again = world.again(MemoryFiles(world.memory.data | {second: bytes(damaged)}))
+    assert len(held(again)) == len(everything) - 1 and set(held(again)) < set(everything)
+    assert again.store.recovery is not None and again.store.recovery.lost_bytes > 0
+    assert str(second) in reported(again)[0] and f"at {begin - 8}" in reported(again)[0]
+    left = held(again)
+    again.pass_time(2000)
+    assert again.memory.data[second.with_name(second.name + ".damaged")] == bytes(damaged)
+    assert second not in again.memory.data, "what could be read was written anew"
+    third = again.again()
+    assert held(third) == left and reported(third) == []
+
+
+def test_a_missing_segment_is_told() -> None:
+    world = rolled()
+    second = sorted(world.memory.data)[1]
+    contents = world.memory.data
+    del contents[second]
+    again = world.again(MemoryFiles(contents))
+    assert any("segment 2" in text and "missing" in text for text in reported(again))
+    assert 0 < len(held(again)) < 30
+
+
+def test_a_queue_whose_description_is_lost_keeps_its_messages(caplog: pytest.LogCaptureFixture) -> None:
+    world = rolled()
+    contents = world.memory.data
+    first = sorted(contents)[0]
+    del contents[first]
+    contents |= {first: pack_header(JOURNAL, 1, 1)[:-1] + b"\xff"}
+    again = world.again(MemoryFiles(contents))
+    assert len(held(again)) > 20
+    queue = again.directory.queue("q")
+    assert queue.attributes.routing_type is ANYCAST and "q" in again.directory.addresses
+    assert any("made anew with defaults" in text for text in reported(again))
+    again.pass_time(2000)
+    third = again.again()
+    assert held(third) == held(again) and third.directory.queue("q").number == queue.number
+
+
+def test_deleted_queues_are_not_made_anew() -> None:
+    world = rolled()
+    world.directory.delete_queue("q")
+    world.turn()
+    contents = world.memory.data
+    second = sorted(contents)[1]
+    damaged = bytearray(contents[second])
+    damaged[100] ^= 1
+    again = world.again(MemoryFiles(contents | {second: bytes(damaged)}))
+    assert again.directory.queues == {}
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (pack_header(PAGE, 1, 1), "kind 2"),
+        (None, "format 9"),
+    ],
+)
+def test_what_a_newer_version_wrote_is_left_alone(
+    header: bytes | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if header is None:
+        monkeypatch.setattr("stompring.store.segment.FORMAT", 9)
+        header = pack_header(JOURNAL, 1, 1)
+        monkeypatch.undo()
+    with pytest.raises(StoreError, match=words) as caught:
+        StoredWorld(MemoryFiles({FIRST: header}))
+    assert "newer version" in str(caught.value) and str(FIRST) in str(caught.value)
+
+
+def test_files_that_are_no_segments_are_left_alone() -> None:
+    others = {
+        DIRECTORY / name: b"x"
+        for name in ("notes.txt", "1.journal", "000000009.journal.damaged", "x.journal")
+    }
+    world = StoredWorld(MemoryFiles(others))
+    world.queue("q")
+    world.turn()
+    assert others.items() <= world.memory.data.items()
+
+
+def test_a_directory_that_cannot_be_read_is_told() -> None:
+    files = MemoryFiles({FIRST: pack_header(JOURNAL, 1, 1)})
+
+    def fault(operation: str, path: Path) -> None:
+        if operation == "read":
+            raise PermissionError(13, "Permission denied", str(path))
+
+    files.fault = fault
+    with pytest.raises(StoreError, match=r"000000001.journal.*Permission denied"):
+        StoredWorld(files)
+
+
+# ---- going on
+
+
+def test_the_last_segment_goes_on() -> None:
+    world = StoredWorld()
+    world.queue("q")
+    for number in range(5):
+        world.durable("q", b"%d" % number)
+        world.turn()
+        world = world.again()
+        assert [segment.number for segment in world.journal.segments] == [1]
+        world.turn()
+    assert held(world) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_one_that_is_full_or_sealed_does_not() -> None:
+    world = rolled()
+    last = world.journal.segments[-1].number
+    again = world.again(journal_file_size=100)
+    assert again.journal.segments[-1].number == last + 1
+    again.turn()
+    again.store.close()
+    assert len(held(again.again())) == 30
+
+
+def test_progress_of_a_long_recovery_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    world = rolled()
+
+    class SlowFiles(MemoryFiles):
+        def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
+            slow.clock.rightNow += 1.5
+            return super().read(path, start, stop)
+
+    slow = StoredWorld(SlowFiles(world.memory.data), recover=False)
+    slow.store.recover(slow.broker)
+    assert "recovering the journal" in caplog.text and "MB are read" in caplog.text
+    assert "30 messages" in caplog.text
