@@ -39,6 +39,7 @@ class Persistence:
             Clock(reactor),
             self.directory.paging,
             purge=configuration.purge_page_folders,
+            sync=configuration.journal_sync_transactional or configuration.journal_sync_non_transactional,
         )
 
     def attach(self, broker: Broker) -> Dispatch:
