@@ -67,6 +67,9 @@ class Session:
         self.version = b"1.0"
         self.connected = False
         self.closed = False
+        self.leaving = (
+            False  # has said good-bye, and waits for the disk: what it sends does not count any more
+        )
         self.login = Login()
         self.client_id: str | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
@@ -94,7 +97,7 @@ class Session:
     def receive(self, data: bytes) -> None:
         """Bytes from the client. Everything they ask for has happened, or is held back, when this returns."""
         self.heartbeat.last_read = self.broker.clock.now
-        if self.closed:
+        if self.closed or self.leaving:
             return
         frames = self._parser.feed(data)
         if self.blocked:
@@ -107,7 +110,7 @@ class Session:
             self.receive(b"")
             return
         error = self._parser.error
-        if error is not None and not self._held and not self.closed:
+        if error is not None and not (self._held or self.closed or self.leaving):
             self.fail(error, None)
 
     def _take(self, frames: list[Frame]) -> None:
@@ -121,7 +124,7 @@ class Session:
                     verb = first_verb(head, self.connected)
                 verb(self, head, body)
                 taken += 1
-                if self.closed or self.awaiting_login:
+                if self.closed or self.awaiting_login or self.leaving:
                     break
         except Blocked as wait:
             self._wait_for(wait.address, wait.room)
@@ -130,7 +133,7 @@ class Session:
         except Exception:
             log.exception("session %s: %s failed", self.number, head.command if head else b"")
             self.fail(Refused("Internal error; the broker's log tells more"), head)
-        if taken < len(frames) and not self.closed:
+        if taken < len(frames) and not (self.closed or self.leaving):
             self._held = frames[taken:] + self._held
             if self.blocked:
                 self._let_settlements_pass()
@@ -258,17 +261,18 @@ class Session:
         """The client has said good-bye. The connection closes after ``farewell``, once all it asked for is safe."""
 
         def end() -> None:
-            farewell()
-            self.outbox.flush()
-            self._wire.close()
+            if not self.closed:
+                farewell()
+                self.close(failed=False)
 
-        self.lost(failed=False)
+        self.leaving = self.heartbeat.suspended = True
         self.broker.storage.when_synced(end)
 
     def lost(self, *, failed: bool = True) -> None:
         """The connection is gone. What it had not settled or committed comes back, marked as redelivered."""
         if self.closed:
             return
+        failed = failed and not self.leaving
         self.closed = True
         self._parser.discard()
         self._held.clear()

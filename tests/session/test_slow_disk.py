@@ -77,19 +77,36 @@ def test_disconnect_waits_for_what_was_sent_before() -> None:
     assert server.queue().message_count == 1
 
 
-def test_what_a_leaving_client_had_is_anybodys_at_once() -> None:
-    server, client, storage = slow()
+def test_a_message_that_is_due_comes_before_the_receipt_of_disconnect() -> None:
+    _, client, storage = slow()
+    client.say("SEND", b"x", destination="/queue/q")
+    client.say("SUBSCRIBE", destination="/queue/q", id="s", receipt="r")
+    client.say("DISCONNECT", receipt="bye")
+    storage.sync()
+    assert commands(client) == ["RECEIPT", "MESSAGE", "RECEIPT"]
+
+
+def test_a_connection_that_breaks_after_its_good_bye_was_not_lost() -> None:
+    """The attempt does not count against max-delivery-attempts."""
+    server, client, _ = slow()
     client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
     client.say("SEND", b"x", destination="/queue/q")
     client.say("DISCONNECT", receipt="bye")
-    other = server.client()
-    other.say("SUBSCRIBE", destination="/queue/q", id="s")
-    assert "MESSAGE" in commands(other)
+    client.lose()
+    assert server.queue().first().attempts == 0 and server.queue().first().deliveries == 1
+
+
+def test_a_client_that_has_left_is_not_silent() -> None:
+    server, client, storage = slow()
+    client.say("DISCONNECT", receipt="bye")
+    server.world.pass_time(10 * 60_000)
+    storage.sync()
+    assert commands(client) == ["RECEIPT"]
 
 
 def test_a_broker_that_stops_does_not_refuse_who_has_left() -> None:
     _, client, storage = slow()
     client.say("DISCONNECT", receipt="bye")
-    client.session.refuse(RuntimeError("stopping"))
     storage.sync()
+    client.session.refuse(RuntimeError("stopping"))
     assert commands(client) == ["RECEIPT"]
