@@ -12,7 +12,7 @@ from stompring.settings.model import QueueConfiguration
 from .world import ANYCAST, MULTICAST, World, join
 
 
-@pytest.mark.parametrize("name", ["", " a", "a ", "a::b", "a\nb", "a\x7f", "x" * 3000])
+@pytest.mark.parametrize("name", ["", " a", "a ", "a::b", "a\nb", "a\x7f", "half \ud800 a pair", "x" * 3000])
 def test_names_that_cannot_be(name: str) -> None:
     with pytest.raises(Refused) as refused:
         World().queue(name)
