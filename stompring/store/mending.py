@@ -32,6 +32,9 @@ class Mending:
         return [each for each in segments if self._mend(each, newest=each is segments[-1])]
 
     def _mend(self, read: ReadSegment, newest: bool) -> bool:
+        if not read.faults and not newest and not read.sealed:
+            # it was sealed before the next one began
+            read.faults.append(Fault(read.size, "its seal is missing, and what stood before that perhaps"))
         if not read.faults:
             return True
         fault = read.faults[0]

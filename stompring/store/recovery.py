@@ -111,8 +111,8 @@ class Recovery:
         return segment
 
     def _tail_of(self, read: ReadSegment, segment: Segment) -> Tail | None:
-        """Where to go on in the last segment, unless it is sealed, damaged or full."""
-        if read.sealed or read.faults or read.size >= self.journal.file_size:
+        """Where to go on in the last segment, unless it is sealed or damaged."""
+        if read.sealed or read.faults:
             return None
         return Tail(read.size, self.journal.next_address, survey(self._files.read(read.path)))
 

@@ -47,54 +47,44 @@ class Revival:
         """How many messages are back, and how many had no queue any more."""
         replay = self._replay
         numbers = sorted(replay.messages)
-        places, segments = replay.messages, self._recovery.segments
         eventful = replay.gone.keys() | replay.states.keys() | replay.went_out.keys()
-        for done, number in enumerate(numbers):
-            if not done % SLICE:
-                progress.restoring(done, len(numbers))
-            read, data, at = places.pop(number)  # so that a segment's bytes go with the last of its messages
-            if number in eventful or not self._restore_plain(data, at, segments[read.number]):
-                self._restore(number, StoredMessage(data, at), segments[read.number])
+        for first in range(0, len(numbers), SLICE):
+            progress.restoring(first, len(numbers))
+            self._restore_slice(numbers[first : first + SLICE], eventful)
         self._recovery.journal.live_bytes += self._live_bytes
         return self._restored, self._dangling
 
-    def _restore_plain(self, data: bytes, at: int, segment: Segment) -> bool:
-        """A message to which nothing has happened, in one queue: a million of these are what takes time."""
-        (
-            _,
-            flags,
-            priority,
-            deliveries,
-            address_id,
-            number,
-            timestamp,
-            expires,
-            due,
-            _,
-            head,
-            body,
-            queues,
-            traits_length,
-        ) = MESSAGE.unpack_from(data, at)
-        start = at + MESSAGE.size
-        if queues != 1 or due:
-            return False
-        queue = self._queues.get(_ID.unpack_from(data, start)[0])
-        if queue is None:
-            return False
-        tail_at = start + 4 + traits_length
-        tail = data[tail_at : tail_at + head + body + 2]
-        traits = self._memo.recall(flags, priority, data[start + 4 : tail_at], tail, head)
-        address = self._addresses.get(address_id) or self._recovery.address_of(address_id)
-        message = Message.restored(number, address, traits, tail, head, timestamp, expires, address)
-        ref = queue.restore(message)
-        ref.deliveries = deliveries
-        segment.live[number] = ref
-        message.segment = segment
-        self._live_bytes += held_bytes(len(tail))
-        self._restored += 1
-        queue.reinstate(ref)
-        return True
+    def _restore_slice(self, numbers: list[int], eventful: set[int]) -> None:
+        """Messages to which nothing has happened, in one queue each, are what takes time where there are millions."""
+        unpack, id_at, size = MESSAGE.unpack_from, _ID.unpack_from, MESSAGE.size
+        queue_of, address_of = self._queues.get, self._addresses.get
+        recall, restored = self._memo.recall, Message.restored
+        take, segments = self._replay.messages.pop, self._recovery.segments
+        for number in numbers:
+            read, data, at = take(number)  # so that a segment's bytes go with the last of its messages
+            segment = segments[read.number]
+            # fmt: off
+            (_, flags, priority, deliveries, address_id, _, timestamp, expires, due, _,
+             head, body, queues, traits_length) = unpack(data, at)
+            # fmt: on
+            start = at + size
+            queue = queue_of(id_at(data, start)[0]) if queues == 1 else None
+            address = address_of(address_id)
+            if queue is None or address is None or due or number in eventful:
+                self._restore(number, StoredMessage(data, at), segment)
+                continue
+            start += 4
+            tail_at = start + traits_length
+            tail = data[tail_at : tail_at + head + body + 2]
+            traits = recall(flags, priority, data[start:tail_at], tail, head)
+            message = restored(number, address, traits, tail, head, timestamp, expires, address)
+            ref = queue.restore(message)
+            ref.deliveries = deliveries
+            message.segment = segment
+            segment.live[number] = ref
+            self._live_bytes += held_bytes(len(tail))
+            queue.reinstate(ref)
+            self._restored += 1
 
     def _restore(self, number: int, stored: StoredMessage, segment: Segment) -> None:
         gone = self._replay.gone.get(number, ())

@@ -82,6 +82,15 @@ class Footer:
         self.least_number = min(self.least_number or number, number)
         self.least_timestamp = min(self.least_timestamp or timestamp, timestamp)
 
+    def agrees_with(self, data: bytes) -> bool:
+        """Whether ``data``, a whole segment, is what this footer was made for, to the last byte."""
+        starts = self.starts
+        if not starts or starts[0] != HEADER.size:
+            return False
+        view = memoryview(data)[: self.size]
+        crcs = (crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK))
+        return tuple(crcs) == self.blocks
+
     def ending(self, data: bytes | memoryview) -> bytes:
         """Footer and trailer behind ``data``, all of the file so far. Made in the disk thread: it walks all bytes."""
         view = memoryview(data)
@@ -201,6 +210,15 @@ class Walk:
         return not self.faults
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
+        footer = self.footer
+        if footer is None or self.start != HEADER.size or not footer.agrees_with(self.data):
+            return self._one_by_one()
+        # every block is as it was written, and so every record is: ten times as quick as looking at each
+        self.end = footer.size
+        begins = [start + PREFIX.size for start in footer.starts]
+        return zip(begins, [*footer.starts[1:], footer.size], strict=True)
+
+    def _one_by_one(self) -> Iterator[tuple[int, int]]:
         data, view = self.data, memoryview(self.data)
         unpack, size = PREFIX.unpack_from, PREFIX.size
         at = self.start

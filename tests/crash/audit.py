@@ -230,8 +230,13 @@ class Audit:
 
     def _ring(self, group: Group) -> None:
         """What is there is no more than fits. Without consumers it is what the sends that are promised leave."""
-        there = [copy for copy in self.ledger.in_queue(group.queue) if copy in self.present]
-        there = [copy for copy in there if self.present[copy].state == "pending"]
+        there = []
+        for copy in self.ledger.in_queue(group.queue):
+            seen = self.present.get(copy)
+            if (
+                seen is not None and seen.place == group.queue and seen.state == "pending"
+            ):  # and no dead letter
+                there.append(copy)
         if len(there) > group.ring:
             self._fault("ring", f"{group.queue} holds {len(there)}, not {group.ring}", *there)
         if group.consumers:

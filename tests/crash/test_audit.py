@@ -222,6 +222,13 @@ def test_a_ring_that_is_wrong(
     assert story.rules() == rules
 
 
+def test_dead_letters_of_a_ring_are_not_in_it(story: Story) -> None:
+    copies = [story.send(queues=(RINGED,)) for _ in range(RING + 1)]
+    story.show(copies[0], place=DEAD)
+    story.show(*copies[1:])
+    assert story.rules() == []
+
+
 def test_a_ring_may_hold_what_the_unreceipted_sends_left(story: Story) -> None:
     copies = [story.send(queues=(RINGED,)) for _ in range(RING)]
     story.send(State.ASKED, (RINGED,))

@@ -10,7 +10,7 @@ import pytest
 from stompring.broker.transaction import Transaction
 from stompring.errors import StoreError
 from stompring.store.record import Kind
-from stompring.store.segment import HEADER, JOURNAL, PAGE, Walk, pack_header
+from stompring.store.segment import HEADER, JOURNAL, PAGE, Walk, find_footer, pack_header
 
 from ..broker.world import ANYCAST, join
 from .memory_files import MemoryFiles
@@ -227,14 +227,40 @@ def test_the_last_segment_goes_on() -> None:
     assert held(world) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_one_that_is_full_or_sealed_does_not() -> None:
+def test_one_that_is_full_is_sealed_first() -> None:
     world = rolled()
-    last = world.journal.segments[-1].number
+    last = world.journal.segments[-1]
     again = world.again(journal_file_size=100)
-    assert again.journal.segments[-1].number == last + 1
+    again.durable("q")
     again.turn()
-    again.store.close()
-    assert len(held(again.again())) == 30
+    assert again.journal.segments[-1].number == last.number + 1
+    assert find_footer(again.memory.data[last.path]) is not None
+    third = again.again()
+    assert len(held(third)) == 31 and reported(third) == []
+
+
+def test_one_that_is_sealed_does_not() -> None:
+    world = rolled()
+    *sealed, last = world.journal.segments
+    contents = world.memory.data
+    del contents[last.path]
+    again = world.again(MemoryFiles(contents))
+    assert again.journal.segments[-1].number == last.number and reported(again) == []
+    again.turn()
+    assert find_footer(again.memory.data[sealed[-1].path]) is not None
+
+
+def test_a_segment_that_was_cut_off_between_two_records_is_told() -> None:
+    world = rolled()
+    everything = held(world)
+    second = sorted(world.memory.data)[1]
+    data = world.memory.data[second]
+    spans = [(begin, end) for begin, end in Walk(data) if data[begin] == Kind.MESSAGE]
+    cut = data[: spans[-1][0] - 8]
+    again = world.again(MemoryFiles(world.memory.data | {second: cut}))
+    assert len(held(again)) == len(everything) - 1
+    (told,) = reported(again)
+    assert str(second) in told and "seal is missing" in told
 
 
 def test_progress_of_a_long_recovery_is_told(caplog: pytest.LogCaptureFixture) -> None:

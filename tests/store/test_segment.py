@@ -196,3 +196,21 @@ def test_anything_can_be_walked(rubbish: bytes) -> None:
     assert all(payload[0] != Kind.FOOTER for payload in payloads)
     Header.read(rubbish)
     find_footer(rubbish)
+
+
+def test_a_footer_of_another_segment_is_not_believed() -> None:
+    """Its checksums of blocks are of other bytes: each record is looked at."""
+    data, starts = unsealed()
+    other, _ = unsealed([payload[::-1] for payload in PAYLOADS])
+    ending = Footer(array("I", starts)).ending(other)
+    payloads, walk = walked(data + ending)
+    assert payloads == PAYLOADS and walk.whole
+    payloads, walk = walked(data[:60] + b"X" + data[61:] + ending)
+    assert len(payloads) == 2 and not walk.whole
+
+
+@pytest.mark.parametrize("starts", [[], [40], [33, 60]])
+def test_a_footer_that_does_not_begin_at_the_beginning(starts: list[int]) -> None:
+    data, _ = unsealed()
+    payloads, _ = walked(data + Footer(array("I", starts)).ending(data))
+    assert payloads == PAYLOADS
