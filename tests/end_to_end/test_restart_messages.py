@@ -122,7 +122,7 @@ def test_transactions(lasting: LastingBroker) -> None:
 
 def test_schedules(lasting: LastingBroker, how: str) -> None:
     client = lasting.start().connect()
-    due = now() + 3000
+    due = now() + 8000  # longer than a slow machine takes to start the broker again
     client.put("q", "soon", AMQ_SCHEDULED_TIME=due, **DURABLE)
     client.put("q", "overdue", AMQ_SCHEDULED_DELAY=50, **DURABLE)
     client.put("q", "far", AMQ_SCHEDULED_DELAY=600_000, **DURABLE)
