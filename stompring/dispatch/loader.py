@@ -9,8 +9,12 @@ from typing import Protocol
 
 from stompring.broker.clock import Clock
 
-#: Seconds of work at a time, after which the reactor serves everybody else.
-SLICE = 0.003
+#: Most and least seconds of work at a time, after which the reactor serves everybody else.
+SLICE, LEAST = 0.003, 0.0005
+
+#: Between the two, by how much what everybody else did since the last time is more: who comes back to a long backlog
+#: does not slow down those who have none.
+PATIENCE = 8
 
 
 class Work(Protocol):
@@ -30,6 +34,7 @@ class Loader:
         self._now = now
         self._line: deque[Work] = deque()
         self._called = False
+        self._since = 0.0  # when somebody else had the reactor
         self._end = 0.0
         self.stopped = False
 
@@ -41,6 +46,7 @@ class Loader:
         self._line.append(work)
         if not self._called:
             self._called = True
+            self._since = self._now()
             self._clock.soon(self._run)
 
     def _in_time(self) -> bool:
@@ -48,7 +54,8 @@ class Loader:
 
     def _run(self) -> None:
         self._clock.refresh()
-        self._end = self._now() + SLICE
+        now = self._now()
+        self._end = now + min(SLICE, max(LEAST, (now - self._since) / PATIENCE))
         try:
             for _ in range(len(self._line)):
                 work = self._line.popleft()
@@ -59,6 +66,7 @@ class Loader:
         finally:
             self._called = bool(self._line) and not self.stopped
             if self._called:
+                self._since = self._now()
                 self._clock.soon(self._run)
 
     def stop(self) -> None:
