@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stompring.settings.model import AddressSettings, FullPolicy, RoutingType
@@ -47,6 +48,41 @@ class Address:
 
     name: str
 
+    __slots__ = (
+        "__weakref__",
+        "_all",
+        "_anycast",
+        "_generation",
+        "_multicast",
+        "_not_for_all",
+        "_said_full",
+        "_said_pages_full",
+        "_sole",
+        "_watching",
+        "auto_created",
+        "blocked_producers",
+        "changes_expiry",
+        "configured",
+        "deleted",
+        "directory",
+        "dropped_messages",
+        "memory",
+        "name",
+        "number",
+        "pages",
+        "paused",
+        "queues",
+        "room",
+        "routed_messages",
+        "routing_types",
+        "settings",
+        "stamp",
+        "times_paged",
+        "turn",
+        "unrouted_messages",
+        "used",
+    )
+
     def __init__(
         self,
         name: str,
@@ -81,6 +117,8 @@ class Address:
         self._sole: Queue | None = None
         self._anycast: list[AnycastGroup] = []
         self._multicast: list[Queue] = []
+        self._all: list[Queue] | None = None  # whoever a message may reach, where all reach the same
+        self._not_for_all = ANYCAST  # but for those sent with this routing type
         self.apply(settings)
 
     def apply(self, settings: AddressSettings) -> None:
@@ -90,6 +128,7 @@ class Address:
             max(settings.expiry_delay, settings.min_expiry_delay, settings.max_expiry_delay) >= 0
         )
         self.room.limit(settings.max_size_bytes, settings.max_size_messages)
+        self.note_pages()
 
     # ---- memory
 
@@ -127,6 +166,15 @@ class Address:
         if self.room.full:
             return self.room
         return self.memory if self.memory.full else None
+
+    def note_pages(self) -> None:
+        """Page mode, or what ends it, may have changed."""
+        self.room.page(self.pages is not None)
+        self.room.endless = (
+            self.pages is not None
+            and self.policy is FullPolicy.PAGE
+            and self.settings.page_full_policy is None
+        )
 
     def describe_full(self) -> str:
         """Which limit stands in the way, for an ERROR frame or a log line."""
@@ -211,6 +259,11 @@ class Address:
         if len(self._anycast) == 1 and not self._multicast and len(self._anycast[0].queues) == 1:
             only = self._anycast[0].queues[0]
             self._sole = only if only.accepts is None else None
+        if self._sole is not None:
+            self._all, self._not_for_all = [self._sole], MULTICAST
+        else:
+            plain = not self._anycast and all(queue.accepts is None for queue in self._multicast)
+            self._all, self._not_for_all = self._multicast if plain else None, ANYCAST
 
     def route(self, message: Message) -> int:
         """Put a message into every queue it belongs to, and say into how many."""
@@ -236,11 +289,13 @@ class Address:
                     reached += 1
         return self.count_routed(reached)
 
-    def choose(self, message: Message) -> list[Queue]:
+    def choose(self, message: Message) -> Sequence[Queue]:
         """The queues a message belongs to, for those who do not just put it there."""
         if self._generation != self.directory.generation:
             self.rebind()
         wanted = message.traits.routing_type
+        if self._all is not None and wanted is not self._not_for_all:
+            return self._all
         chosen: list[Queue] = []
         if wanted is not ANYCAST:
             chosen += [queue for queue in self._multicast if queue.accepts is None or queue.accepts(message)]

@@ -40,13 +40,15 @@ def obstacle(address: Address, durable: bool) -> Obstacle | None:
     """What stands in the way of a message to ``address``, None where nothing does."""
     room, memory = address.room, address.memory
     paging = room.paging
-    if room.full or memory.full:
+    if room.endless:
+        pass
+    elif room.full or memory.full:
         if address.policy is not FullPolicy.PAGE:
             return Obstacle(address, address.policy, room if room.full else memory)
         paging = paging or memory.should_page(room)
     if not (paging or durable):
         return None
-    if paging and (limit := _page_limit(address)) is not None:
+    if paging and not room.endless and (limit := _page_limit(address)) is not None:
         return limit
     broker = address.directory.broker
     if broker.disk.full:

@@ -27,6 +27,7 @@ class Room:
     kept up to date so that the hot path reads one flag: who changes ``bytes`` and ``messages`` (`Address.occupy`,
     `Address.release`) calls `review` where it may change, at ``brim_bytes`` and ``brim_messages``. ``detour`` is
     another such flag: messages cannot just be put into their queues, because the room is full or its address pages.
+    ``endless`` is a third: its address pages, and neither its policy nor a limit of its pages can end that.
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class Room:
         "brim_messages",
         "bytes",
         "detour",
+        "endless",
         "fault",
         "full",
         "max_bytes",
@@ -47,7 +49,7 @@ class Room:
     def __init__(self, max_bytes: int = -1, max_messages: int = -1) -> None:
         self.bytes = 0
         self.messages = 0
-        self.full = self.detour = False
+        self.full = self.detour = self.endless = False
         self.fault: str | None = None  # why nothing may enter, whatever the counts say
         self.paging = False
         self.waiting: deque[Callable[[], None]] = deque()

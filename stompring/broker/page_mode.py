@@ -29,7 +29,7 @@ def pages_of(address: Address) -> Pages | None:
         room, memory = address.room, address.memory
         if (room.full or memory.full) and address.policy is FullPolicy.PAGE and memory.should_page(room):
             return enter(address)
-    elif address.full is None and pages.empty:
+    elif pages.empty and address.full is None:
         leave(address)
         return None
     return pages
@@ -66,7 +66,7 @@ def adopt(address: Address, pages: Pages) -> None:
 
 def _begin(address: Address, pages: Pages) -> None:
     address.pages = pages
-    address.room.page(True)
+    address.note_pages()
     address.watch_room()
 
 
@@ -82,7 +82,7 @@ def leave(address: Address) -> None:
     pages, broker = address.pages, address.directory.broker
     assert pages is not None and broker.paging is not None and broker.areas is not None
     address.pages = None
-    address.room.page(False)
+    address.note_pages()
     broker.areas.closed(pages)
     broker.paging.close(pages)
     log.info("Address %s pages no more", address.name)
@@ -106,6 +106,7 @@ def spread(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0
     areas = broker.areas
     assert areas is not None
     message.account = areas.budget
+    durable = traits.durable
     straight = not due and traits.group is None
     straight = straight and not (message.expires and message.expires <= broker.clock.now)
     members = []
@@ -114,12 +115,12 @@ def spread(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0
             _keep(queue, message, due)
             continue
         queue.messages_added += 1
-        if straight and queue.ready and queue.plain and not (traits.durable and queue.durable):
-            if queue.count or queue.targets or queue.area is not None:
+        ready = queue.ready
+        if straight and ready and queue.plain and not (durable and queue.durable):
+            if queue.count or queue.targets or (queue.area is not None and queue.area.waiting):
                 if queue.straight(message):
                     continue
             else:  # as `Queue.straight`, for those of many who keep up
-                ready = queue.ready
                 consumer = ready[0]
                 if len(ready) > 1:
                     ready.rotate(-1)

@@ -99,8 +99,11 @@ class TargetArea:
     @property
     def waiting(self) -> int:
         """See `Area.waiting`."""
+        cursors = self.cursors
+        if len(cursors) == 1:  # as good as always
+            return cursors[0].waiting
         waiting = 0
-        for cursor in self.cursors:
+        for cursor in cursors:
             waiting += cursor.waiting
         return waiting
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompring.broker import page_mode
 from stompring.broker.admission import drop, obstacle
 from stompring.broker.message import Message
 from stompring.broker.redelivery import lifetime
@@ -37,6 +38,9 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         message = Message(session.next_message_number(), address, traits, body, now, expires)
         if not address.route(message):
             session.broker.unrouted(message)
+    elif gate is not None and kin is None:  # as above, for an address that is full or pages
+        if _admitted(session, plan):
+            _put(session, plan, body)
     elif b"transaction" in head.headers:
         transaction_of(session, head).send(
             len(body),
@@ -79,8 +83,14 @@ def _put(session: Session, plan: SendPlan, body: bytes) -> None:
     """Route a message that was admitted: at once, at its time, or into the one queue it names."""
     address, traits, broker = plan.address, plan.traits, session.broker
     now = broker.clock.now
-    expires = lifetime(address.settings, now, traits.lifetime_end)
+    expires = 0
+    if traits.lifetime_end or address.changes_expiry:
+        expires = lifetime(address.settings, now, traits.lifetime_end)
     message = Message(session.next_message_number(), address, traits, body, now, expires)
+    if plan.gate is not None:  # nothing but routing
+        if not page_mode.route(address, message):
+            broker.unrouted(message)
+        return
     timing = plan.timing
     due, recurrence = (0, None) if timing is None else (timing.due_at(now), timing.new_recurrence())
     if plan.queue is not None:

@@ -16,7 +16,7 @@ from .page import Page
 from .page_footer import DELAYED, LASTING, Contents
 from .page_names import page_path
 from .plan import Plan
-from .record import ADDRESS, NAME, QUEUE, Kind, framed, framed_message, message_head
+from .record import ADDRESS, NAME, QUEUE, Kind, framed, message_frame
 from .segment import PAGE, pack_header
 
 if TYPE_CHECKING:
@@ -119,9 +119,12 @@ class Pages:
             plan = self._make_plan(members)
         traits, tail = message.traits, message.tail
         transaction = self.log.transaction()
-        head = message_head(message, self.address.number, plan.ids, due, 0, transaction)
-        frame = framed_message(head, tail)
-        size = len(frame) + len(tail)
+        if plan.traits is not traits:
+            plan.describe(traits)
+        record = (
+            message_frame(message, self.address.number, plan.rest, len(plan.cursors), due, transaction) + tail
+        )
+        size = len(record)
         page = self._last
         if self.address.settings is not self._settings:
             self._apply_settings()
@@ -144,10 +147,20 @@ class Pages:
         page.end += size
         page.bytes += size
         self.bytes += size
-        stream.append(frame + tail, plan.wants_sync and traits.durable)
+        stream.append(record, plan.wants_sync and traits.durable)
         if message.expires or due or transaction:
             self._note(page, contents, message.expires, due, transaction)
-        self._give(plan, index, level, due)
+        sole = plan.sole
+        if sole is not None and sole.remaining and not due and len(sole.states) == index:
+            cursor = sole.cursor  # as below, in a shorter way
+            sole.states.append(level + 1)
+            sole.remaining += 1
+            sole.levels[level] += 1
+            cursor.remaining += 1
+            cursor.levels[level] += 1
+            cursor.waiting += 1
+        else:
+            self._give(plan, index, level, due)
         return page, index
 
     @staticmethod
@@ -198,6 +211,7 @@ class Pages:
         """Tell the names of the queues in this page, before the first message that is theirs."""
         plan.page = page
         plan.holdings = [cursor.holding(page) for cursor in plan.cursors]
+        plan.sole = plan.holdings[0] if len(plan.holdings) == 1 else None
         for cursor in plan.cursors:
             number = cursor.queue.number
             if number not in page.names:

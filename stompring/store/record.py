@@ -127,6 +127,38 @@ def message_head(
     )
 
 
+def message_frame(
+    message: Message, address: int, rest: bytes, queues: int, due: int, transaction: int
+) -> bytes:
+    """What stands before the tail in the record of a message that never went out yet.
+
+    ``rest`` are the ids of its ``queues`` queues, then the traits part, which are the same for many messages.
+    """
+    record, tail, body_at = message.traits.record, message.tail, message.body_at
+    assert record is not None
+    size = len(tail)
+    head = (
+        _pack_message(
+            1,
+            record[0],
+            record[1],
+            0,
+            address,
+            message.number,
+            message.timestamp,
+            message.expires,
+            due,
+            transaction,
+            body_at,
+            size - body_at - 2,
+            queues,
+            len(record) - 2,
+        )
+        + rest
+    )
+    return _pack_prefix(len(head) + size, crc32(tail, crc32(head))) + head
+
+
 def message_payload(
     message: Message, address: int, queues: bytes, due: int = 0, deliveries: int = 0, transaction: int = 0
 ) -> bytes:

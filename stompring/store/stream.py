@@ -24,6 +24,7 @@ class Stream:
         "_chunks",
         "_flight",
         "_parts",
+        "_room",
         "_writer",
         "closed",
         "deleted",
@@ -38,6 +39,7 @@ class Stream:
 
     def __init__(self, writer: Writer, path: Path, size: int = 0, *, journal: bool = False) -> None:
         self._writer = writer
+        self._room = writer.room
         self.path = path
         self.journal = journal
         self.size = size
@@ -53,12 +55,18 @@ class Stream:
 
     def append(self, data: bytes, sync: bool = True) -> int:
         """Add to the end, and return where that is; ``sync`` asks for the batch to be safe before it is done."""
-        at = self.size
-        self.size = at + len(data)
-        self._parts.append(data)
-        if sync:
-            self.sync = True
-        self._writer.told(self, len(data), sync)
+        at, size, parts = self.size, len(data), self._parts
+        self.size = at + size
+        if sync or not parts:
+            if sync:
+                self.sync = True
+            self._writer.told(self, size, sync)
+        else:  # the writer knows of it already
+            room = self._room
+            room.bytes += size
+            if room.bytes >= room.max_bytes:
+                room.review()
+        parts.append(data)
         return at
 
     def read(self, start: int, stop: int) -> bytes:

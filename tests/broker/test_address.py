@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stompring.broker.queue import Queue
@@ -145,3 +147,43 @@ def test_the_whole_broker_may_be_full() -> None:
     world.send("a")
     assert queue.address.full is world.broker.memory
     assert "global-max-size 1" in queue.address.describe_full()
+
+
+CHOICES: list[tuple[str, list[tuple[object, str | None]]]] = [
+    ("nobody", []),
+    ("one", [(ANYCAST, None)]),
+    ("one with a filter", [(ANYCAST, "colour = 'red'")]),
+    ("a topic", [(MULTICAST, None), (MULTICAST, None)]),
+    ("a topic, filtered", [(MULTICAST, None), (MULTICAST, "colour = 'red'")]),
+    ("two in turns", [(ANYCAST, None), (ANYCAST, None)]),
+    ("both kinds", [(ANYCAST, None), (MULTICAST, None)]),
+]
+
+
+@pytest.mark.parametrize("routing_type", [None, ANYCAST, MULTICAST])
+@pytest.mark.parametrize("queues", [queues for _, queues in CHOICES], ids=[name for name, _ in CHOICES])
+def test_who_is_chosen_is_who_is_reached(queues: list[tuple[Any, str | None]], routing_type: object) -> None:
+    """An address that pages asks who should have a message; one that does not gives it to them at once."""
+    asked, reached = World(), World()
+    for world in (asked, reached):
+        for number, (kind, selector) in enumerate(queues):
+            world.queue(f"q{number}", "a", kind, filter=selector)
+    for colour in ("red", "blue", "red"):
+        before = [queue.messages_added for queue in reached.address("a").queues.values()]
+        reached.send("a", routing_type=routing_type, headers={"colour": colour})
+        after = [queue.messages_added for queue in reached.address("a").queues.values()]
+        message = asked.message("a", routing_type=routing_type, headers={"colour": colour})
+        chosen = {queue.name for queue in asked.address("a").choose(message)}
+        assert chosen == {
+            f"q{at}" for at, (was, now) in enumerate(zip(before, after, strict=True)) if now > was
+        }
+
+
+def test_choices_follow_the_bindings() -> None:
+    world = World()
+    first = world.queue("first", "a", MULTICAST)
+    assert list(world.address("a").choose(world.message("a"))) == [first]
+    second = world.queue("second", "a", MULTICAST)
+    assert list(world.address("a").choose(world.message("a"))) == [first, second]
+    world.directory.delete_queue("first")
+    assert list(world.address("a").choose(world.message("a"))) == [second]

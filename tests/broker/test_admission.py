@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
@@ -38,7 +38,7 @@ def place(
         room.review()
     if pages is not None:
         address.pages = cast(Any, pages)
-        address.room.page(True)
+        address.note_pages()
     return world, address
 
 
@@ -155,6 +155,28 @@ def test_dropping_at_a_page_limit_is_said_once(
     assert [record.getMessage() for record in caplog.records][1:] == [
         "The pages of address q have room again"
     ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, None),
+        (MESSAGES | DROPS, DROP),
+        (BYTES | FAILS, FAIL),
+        ({"max_size_messages": 2, "address_full_policy": BLOCK}, BLOCK),
+        ({"max_size_messages": 2, "address_full_policy": PAGE}, None),
+    ],
+)
+def test_settings_that_change_while_an_address_pages(
+    changed: dict[str, Any], expected: FullPolicy | None
+) -> None:
+    """Where nothing limits the pages that is known beforehand; what comes to limit them counts at once."""
+    _, address = place(Pages(10**9, 10**9), held=2)
+    assert address.room.endless and obstacle(address, durable=False) is None
+    address.apply(replace(address.settings, **changed))
+    found = obstacle(address, durable=False)
+    assert (None if found is None else found.policy) is expected
+    assert address.room.endless is (expected is None)
 
 
 def test_dropping_because_of_the_disk_is_counted_and_left_to_its_monitor_to_say(
