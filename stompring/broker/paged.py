@@ -41,6 +41,16 @@ class Paged(Turns):
         consumer.take(message)
         return True
 
+    def next_taker(self) -> Consumer | None:
+        """Who gets any message now, while nothing is pending and nobody selects. Its turn is over with that."""
+        ready = self.ready
+        if self.count or not ready or not self.plain or self.targets or self._dispatching:
+            return None
+        consumer = ready[0]
+        if len(ready) > 1:
+            ready.rotate(-1)
+        return consumer
+
     def unload(self, ref: Reference) -> None:
         """Forget a pending reference, whose message stays in its page."""
         self.take_out(ref)

@@ -199,7 +199,8 @@ class Filling:
                 track.use_reference(one.top)
             if one.test is None or known:
                 most = 1 if known or len(one.firsts) > 1 else step
-                loaded += self._load_run(one, track, page, index, block, most)
+                passed = self._pass_on(one, track.cursor, page, index, block, in_time) if most > 1 else 0
+                loaded += passed or self._load_run(one, track, page, index, block, most)
             else:
                 track.scan(block)
                 area.version += 1
@@ -219,6 +220,40 @@ class Filling:
                     return None
                 numbered[cursor] = block.number_of(key & 0xFFFFFFFF)
         return one.next(self._area.cursors, numbered)
+
+    def _pass_on(
+        self,
+        one: TargetList,
+        cursor: Cursor,
+        page: Page,
+        index: int,
+        block: Block,
+        in_time: Callable[[], bool],
+    ) -> int:
+        """Hand over what is read, as `_load_run` and `Turns.dispatch` do in two steps, while nobody is choosy.
+
+        Returns how many positions were taken.
+        """
+        area, queue = self._area, self._queue
+        wanted = one.top + 1
+        passed = 0
+        for at, state in enumerate(cursor.states(page, index, block.stop), index):
+            if state != wanted:
+                continue
+            consumer = queue.next_taker()
+            if consumer is None or area.shares.exhausted(consumer):
+                break
+            message = block.message(at)
+            if message.traits.group is not None:
+                break
+            ref = area.load(cursor, page, at, message)
+            passed += 1
+            if ref is not None:
+                queue.count += 1
+                queue.hand_over(ref, consumer)
+            if area.closed or (passed % STEP == 0 and not in_time()):
+                break
+        return passed
 
     def _load_run(
         self, one: TargetList, track: Track, page: Page, index: int, block: Block, most: int

@@ -1,0 +1,115 @@
+"""What is read back while nobody is choosy is handed over at once: in turns, in order, as much as each may have."""
+
+from __future__ import annotations
+
+from ..broker.paged_world import PagedWorld, assert_nothing_paged
+from ..broker.world import Taker, header_is, join
+
+
+def filled(count: int = 60, **settings: object) -> PagedWorld:
+    """All messages but the first are in pages, and nobody is there."""
+    world = PagedWorld(limit=1, settings={"max_read_page_bytes": 1 << 20, **settings}, memory=0)
+    world.queue()
+    world.fill(count)
+    world.settle_down()
+    return world
+
+
+def numbers(*takers: Taker) -> list[list[int]]:
+    return [[int(body) for body in taker.bodies] for taker in takers]
+
+
+def test_one_consumer_gets_everything_in_order() -> None:
+    world = filled()
+    taker = join(world.directory.queues["q"], auto=True)
+    world.settle_down()
+    assert numbers(taker) == [list(range(60))]
+    assert taker.deliveries == [1] * 60
+    assert_nothing_paged(world)
+
+
+def test_two_take_turns() -> None:
+    world = filled()
+    queue = world.directory.queues["q"]
+    first, second = join(queue, 0, auto=True), join(queue, 0, auto=True)
+    first.credit = second.credit = None
+    first.give_credit()
+    queue.wake(first)
+    queue.wake(second)
+    world.settle_down()
+    got = numbers(first, second)
+    assert sorted(got[0] + got[1]) == list(range(60))
+    assert all(taker == sorted(taker) for taker in got)
+    assert {len(set(taker) & set(range(1, 60))) for taker in got} <= {29, 30}
+
+
+def test_who_has_enough_is_passed_by() -> None:
+    world = filled()
+    queue = world.directory.queues["q"]
+    small, large = join(queue, 5), join(queue, 1000)
+    world.settle_down()
+    assert len(small.got) == 5 and len(large.got) == 55
+    assert sorted(numbers(small)[0] + numbers(large)[0]) == list(range(60))
+    assert numbers(large)[0] == sorted(numbers(large)[0])
+    assert queue.delivering == 60 and queue.count == 0
+
+
+def test_max_read_page_messages_holds_for_each() -> None:
+    world = filled(max_read_page_messages=7)
+    queue = world.directory.queues["q"]
+    first, second = join(queue), join(queue)
+    world.settle_down()
+    assert (len(first.unsettled), len(second.unsettled)) == (8, 7), "one of them was in memory"
+    first.ack(*first.unsettled[1:4])
+    world.settle_down()
+    assert (len(first.got), len(second.got)) == (11, 7)
+
+
+def test_a_higher_priority_comes_first_and_expired_ones_not_at_all() -> None:
+    world = filled(10)
+    world.fill(10, first=10, priority=9)
+    world.fill(10, first=20, expires=world.now + 1000)
+    world.settle_down()
+    world.clock.advance(2)
+    taker = join(world.directory.queues["q"], auto=True)
+    world.settle_down()
+    assert numbers(taker) == [[*range(10, 20), *range(10)]]
+    assert world.directory.queues["q"].messages_expired == 10
+    assert_nothing_paged(world)
+
+
+def test_groups_stay_with_their_consumer() -> None:
+    world = filled(10)
+    world.fill(20, first=10, group=b"g")
+    world.fill(20, first=30)
+    queue = world.directory.queues["q"]
+    first, second = join(queue, auto=True), join(queue, auto=True)
+    world.settle_down()
+    got = numbers(first, second)
+    assert sorted(got[0] + got[1]) == list(range(50))
+    owners = [taker for taker in got if set(range(10, 30)) & set(taker)]
+    assert len(owners) == 1 and set(range(10, 30)) <= set(owners[0])
+    assert all(taker == sorted(taker) for taker in got)
+
+
+def test_a_selector_beside_it() -> None:
+    world = filled(10)
+    for number in range(10, 30):
+        world.send("q", b"%d" % number, headers={"colour": "red" if number % 2 else "blue"})
+    queue = world.directory.queues["q"]
+    red = join(queue, matches=header_is(b"colour", b"red"), key="red", auto=True)
+    anything = join(queue, auto=True)
+    world.settle_down()
+    got = numbers(red, anything)
+    assert sorted(got[0] + got[1]) == list(range(30))
+    assert all(number > 10 and number % 2 for number in got[0])
+    assert all(taker == sorted(taker) for taker in got)
+
+
+def test_what_is_in_memory_comes_first() -> None:
+    world = PagedWorld(limit=5, settings={"max_read_page_bytes": 1 << 20}, memory=0)
+    queue = world.queue()
+    world.fill(40)
+    taker = join(queue, auto=True)
+    world.settle_down()
+    assert numbers(taker) == [list(range(40))]
