@@ -46,6 +46,9 @@ class Area(Protocol):
     def arrived(self, cursor: Cursor, message: Message, position: Position) -> None:
         """A message was paged for this queue; it is served from memory at once where there is room."""
 
+    def grown(self) -> None:
+        """As `arrived`, where the queue has no ready consumer, and something of the same priority waits before it."""
+
     def may_have(self, ref: Reference, consumer: Consumer) -> bool:
         """Whether nothing on disk comes before ``ref`` for this consumer, and it may have more of what was paged."""
 

@@ -95,9 +95,11 @@ def route(address: Address, message: Message) -> int:
     if pages is None:
         return address.route(message)
     queues = address.choose(message)
-    if queues:
-        spread(pages, message, queues)
-    return address.count_routed(len(queues))
+    if not queues:
+        return address.count_routed(0)
+    spread(pages, message, queues)
+    address.routed_messages += 1
+    return len(queues)
 
 
 def spread(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0) -> None:
@@ -127,7 +129,9 @@ def spread(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0
                 consumer.take(message)
                 continue
         members.append(queue)
-    if members:
+    if not members:
+        return
+    if len(members) > 1 or due or durable or not pages.gather(message, members[0]):
         _page(pages, message, members, due)
 
 

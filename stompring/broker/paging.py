@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from .address import Address
@@ -148,6 +148,12 @@ class Pages(Protocol):
     def append(self, message: Message, members: Sequence[Queue], due: int = 0) -> Position:
         """Write a message once for all ``members``; it waits for each of them (timed when ``due`` is given)."""
 
+    def gather(self, message: Message, queue: Queue) -> bool:
+        """As `append`, for a queue that nobody is served from, but all that is gathered at once, and soon.
+
+        False where that cannot be: where `Paging.gathering` is not, or more is to be done than to write it.
+        """
+
     def cursor(self, queue: Queue) -> Cursor:
         """The cursor of a queue, made when first asked for."""
 
@@ -162,7 +168,17 @@ class Pages(Protocol):
 
 
 class Paging(Protocol):
-    """The door to all pages."""
+    """The door to all pages.
+
+    Who sets ``gathering`` has to `write_gathered` before anybody may look at a cursor: a session does while it takes
+    the SENDs that came together.
+    """
+
+    gathering: bool
+    gathered: list[Any]  # whose pages hold something back
+
+    def write_gathered(self) -> None:
+        """Append what was gathered."""
 
     def open(self, address: Address) -> Pages:
         """Pages for an address that has none. Raises `StoreError`."""

@@ -191,6 +191,10 @@ class TargetArea:
         if queue.ring_size >= 0 and queue.attributes.ring_counts_paged and queue.ring_size < queue.ring_count:
             queue.evict_head()
 
+    def grown(self) -> None:
+        """See `Area.grown`."""
+        self.version += 1
+
     def take_out(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
         """See `Area.take_out`."""
         counts = cursor.take(page, index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompring.broker import page_mode
-from stompring.broker.admission import drop, obstacle
+from stompring.broker.admission import Obstacle, drop, obstacle
 from stompring.broker.message import Message
 from stompring.broker.redelivery import lifetime
 from stompring.errors import Refused
@@ -29,18 +29,19 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
     session.messages_in += 1
     address = plan.address
     gate = plan.gate
-    if gate is not None and kin is None and not (address.room.detour or gate.full):
+    if gate is not None and kin is None:
         traits = plan.traits
+        detour = address.room.detour or gate.full
+        if detour and (hindered := obstacle(address, traits.durable)) is not None:
+            _keep_out(session, hindered)
+            return
         now = session.broker.clock.now
         expires = 0
         if traits.lifetime_end or address.changes_expiry:
             expires = lifetime(address.settings, now, traits.lifetime_end)
         message = Message(session.next_message_number(), address, traits, body, now, expires)
-        if not address.route(message):
+        if not (page_mode.route(address, message) if detour else address.route(message)):
             session.broker.unrouted(message)
-    elif gate is not None and kin is None:  # as above, for an address that is full or pages
-        if _admitted(session, plan):
-            _put(session, plan, body)
     elif b"transaction" in head.headers:
         transaction_of(session, head).send(
             len(body),
@@ -50,23 +51,21 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         )
         session.receipt(head)
     else:
-        if _admitted(session, plan):
+        if (hindered := obstacle(address, plan.traits.durable)) is not None:
+            _keep_out(session, hindered)
+        else:
             _put(session, plan, body)
         session.receipt(head, plan.traits.durable)
 
 
-def _admitted(session: Session, plan: SendPlan) -> bool:
-    """Whether a message enters; False where it is dropped. Raises where its producer has to wait, or fails."""
-    hindered = obstacle(plan.address, plan.traits.durable)
-    if hindered is None:
-        return True
+def _keep_out(session: Session, hindered: Obstacle) -> None:
+    """A message may not enter: its producer waits or fails (which is raised), or it is dropped."""
     if hindered.policy is FullPolicy.BLOCK:
         session.messages_in -= 1
         raise Blocked(hindered)
     if hindered.policy is FullPolicy.FAIL:
         raise Refused(hindered.describe())
     drop(hindered)
-    return False
 
 
 def _put_or_drop(session: Session, head: Head, body: bytes) -> None:
@@ -87,10 +86,6 @@ def _put(session: Session, plan: SendPlan, body: bytes) -> None:
     if traits.lifetime_end or address.changes_expiry:
         expires = lifetime(address.settings, now, traits.lifetime_end)
     message = Message(session.next_message_number(), address, traits, body, now, expires)
-    if plan.gate is not None:  # nothing but routing
-        if not page_mode.route(address, message):
-            broker.unrouted(message)
-        return
     timing = plan.timing
     due, recurrence = (0, None) if timing is None else (timing.due_at(now), timing.new_recurrence())
     if plan.queue is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stompring.broker.paging import TIMED, Position
+from stompring.broker.paging import Position
 
 from .cursor import Cursor
 from .ended import Ended
@@ -16,12 +17,12 @@ from .page import Page
 from .page_footer import DELAYED, LASTING, Contents
 from .page_names import page_path
 from .plan import Plan
-from .record import ADDRESS, NAME, QUEUE, Kind, framed, message_frame
+from .record import ADDRESS, NAME, QUEUE, Kind, framed, message_frame, message_records
 from .segment import PAGE, pack_header
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address
-    from stompring.broker.message import Message
+    from stompring.broker.message import Message, Traits
     from stompring.broker.queue import Queue
 
     from .block import Block
@@ -55,6 +56,8 @@ class Pages:
         self._plans: dict[object, Plan] = {}
         self._settings: object = None
         self._file_bytes = 0
+        self._gathered: list[Message] = []  # for one queue, with the same traits
+        self._gathering: tuple[Queue, Traits] | None = None
 
     # ---- what there is
 
@@ -114,6 +117,8 @@ class Pages:
 
     def append(self, message: Message, members: Sequence[Queue], due: int = 0) -> Position:
         """Write a message once for all ``members``; it waits for each of them (timed when ``due`` is given)."""
+        if self._gathered:
+            self.write_gathered()
         plan = self._plans.get(members[0] if len(members) == 1 else tuple(members))
         if plan is None:
             plan = self._make_plan(members)
@@ -144,46 +149,75 @@ class Pages:
         if page.plan is not plan:
             page.plan = plan
             contents.memberships.append((index, plan.ids))
-        page.end += size
-        page.bytes += size
-        self.bytes += size
+        self._told(page, size)
         stream.append(record, plan.wants_sync and traits.durable)
         if message.expires or due or transaction:
             self._note(page, contents, message.expires, due, transaction)
-        sole = plan.sole
-        if sole is not None and sole.remaining and not due and len(sole.states) == index:
-            cursor = sole.cursor  # as below, in a shorter way
-            sole.states.append(level + 1)
-            sole.remaining += 1
-            sole.levels[level] += 1
-            cursor.remaining += 1
-            cursor.levels[level] += 1
-            cursor.waiting += 1
-        else:
-            self._give(plan, index, level, due)
+        plan.give(index, level, due)
         return page, index
 
-    @staticmethod
-    def _give(plan: Plan, index: int, level: int, due: int) -> None:
-        """The message is each member's."""
-        for holding in plan.holdings:
-            states, cursor = holding.states, holding.cursor
-            gap = index - len(states)
-            if gap:
-                states.extend(bytes(gap))
-            if not holding.remaining:
-                cursor.enlist(holding)
-            holding.remaining += 1
-            cursor.remaining += 1
-            if due:
-                states.append(TIMED)
-                holding.timed += 1
-                cursor.timed += 1
-            else:
-                states.append(level + 1)
-                holding.levels[level] += 1
-                cursor.levels[level] += 1
-                cursor.waiting += 1
+    def gather(self, message: Message, queue: Queue) -> bool:
+        """See `broker.paging.Pages`."""
+        if self._gathered:
+            if self._gathering == (queue, message.traits) and not message.expires:
+                self._gathered.append(message)
+                return True
+            self.write_gathered()
+        if message.expires or not self.paging.gathering or queue.ready or queue.ring_size >= 0:
+            return False
+        cursor = self.cursors.get(queue)
+        if cursor is None or queue.area is None or not cursor.levels[message.traits.priority]:
+            return False
+        if self.log.in_transaction:
+            return False
+        self._gathering = queue, message.traits
+        self._gathered.append(message)
+        self.paging.gathered.append(self)
+        return True
+
+    def write_gathered(self) -> None:
+        """Append what was gathered, all at once while it fits into the page."""
+        if self._gathering is None:
+            return
+        messages, self._gathered = self._gathered, []
+        (queue, traits), self._gathering = self._gathering, None
+        page, plan = self._last, self._plans.get(queue)
+        if plan is not None and plan.traits is not traits:
+            plan.describe(traits)
+        if (
+            page is None
+            or plan is None
+            or plan.page is not page
+            or self.address.settings is not self._settings
+            or page.end + plan.size_of(messages) > self._file_bytes
+        ):
+            for message in messages:
+                self.append(message, [queue])
+            if queue.area is not None:
+                queue.area.grown()
+        else:
+            self._extend(page, plan, messages, traits)
+
+    def _extend(self, page: Page, plan: Plan, messages: list[Message], traits: Traits) -> None:
+        records = message_records(messages, traits, self.address.number, plan.rest)
+        data = b"".join(records)
+        contents, stream, number = page.contents, page.stream, len(records)
+        assert contents is not None and stream is not None
+        index, level = page.count, traits.priority
+        page.count += number
+        contents.starts.extend(accumulate(map(len, records[:-1]), initial=page.end))
+        contents.numbers.extend([message.number for message in messages])
+        contents.timestamps.extend([message.timestamp for message in messages])
+        contents.kinds.extend(bytes((level + 1,)) * number)
+        if page.plan is not plan:
+            page.plan = plan
+            contents.memberships.append((index, plan.ids))
+        self._told(page, len(data))
+        stream.append(data, sync=False)
+        plan.give_many(index, level, number)
+        for cursor in plan.cursors:
+            if cursor.queue.area is not None:
+                cursor.queue.area.grown()
 
     @staticmethod
     def _note(page: Page, contents: Contents, expires: int, due: int, transaction: int) -> None:
@@ -211,7 +245,6 @@ class Pages:
         """Tell the names of the queues in this page, before the first message that is theirs."""
         plan.page = page
         plan.holdings = [cursor.holding(page) for cursor in plan.cursors]
-        plan.sole = plan.holdings[0] if len(plan.holdings) == 1 else None
         for cursor in plan.cursors:
             number = cursor.queue.number
             if number not in page.names:
@@ -224,9 +257,12 @@ class Pages:
     def _write(self, page: Page, data: bytes) -> None:
         assert page.stream is not None
         page.stream.append(data, sync=False)  # it is synced with the first message that wants it
-        page.end += len(data)
-        page.bytes += len(data)
-        self.bytes += len(data)
+        self._told(page, len(data))
+
+    def _told(self, page: Page, size: int) -> None:
+        page.end += size
+        page.bytes += size
+        self.bytes += size
 
     # ---- page files
 

@@ -55,6 +55,8 @@ class Paging:
         self.reads = PageReads(reader, writer.files, clock)
         self.next_page: Callable[[], int] = count(1).__next__
         self.recovered: list[Pages] = []
+        self.gathering = False
+        self.gathered: list[Pages] = []
         self.lost_messages = 0  # counted for each queue that would have had them
         self.damaged_pages = 0
         self._of_directory: dict[Path, Pages | None] = {}  # None: nobody's now
@@ -146,6 +148,12 @@ class Paging:
 
         self.reads.forget(page)
         self.log.when_synced(remove)
+
+    def write_gathered(self) -> None:
+        """See `broker.paging.Paging`."""
+        gathered, self.gathered = self.gathered, []
+        for pages in gathered:
+            pages.write_gathered()
 
     def count_loss(self, messages: int, new_file: bool = True) -> None:
         """Messages are lost, in a file that was whole before or not."""

@@ -159,6 +159,37 @@ def message_frame(
     return _pack_prefix(len(head) + size, crc32(tail, crc32(head))) + head
 
 
+def message_records(messages: Iterable[Message], traits: Traits, address: int, rest: bytes) -> list[bytes]:
+    """Records, as of `message_frame` with the tails, of messages for one queue that never expire and are not timed."""
+    record = traits.record
+    assert record is not None
+    flags, priority, part = record[0], record[1], len(record) - 2
+    fixed = MESSAGE.size + len(rest)
+    records = []
+    for message in messages:
+        tail, body_at = message.tail, message.body_at
+        size = len(tail)
+        head = _pack_message(
+            1,
+            flags,
+            priority,
+            0,
+            address,
+            message.number,
+            message.timestamp,
+            0,
+            0,
+            0,
+            body_at,
+            size - body_at - 2,
+            1,
+            part,
+        )
+        head += rest
+        records.append(_pack_prefix(fixed + size, crc32(tail, crc32(head))) + head + tail)
+    return records
+
+
 def message_payload(
     message: Message, address: int, queues: bytes, due: int = 0, deliveries: int = 0, transaction: int = 0
 ) -> bytes:

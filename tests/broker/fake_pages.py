@@ -216,6 +216,9 @@ class FakePages:
     def page(self, number: int) -> Any:
         return next((page for page in self.files if page.number == number), None)
 
+    def gather(self, message: Message, queue: Queue) -> bool:
+        return False
+
     def append(self, message: Message, members: Sequence[Queue], due: int = 0) -> Position:
         assert members and not self.closed
         page = self.files[-1] if self.files and self.files[-1].count < self.paging.page_size else self._open()
@@ -277,6 +280,11 @@ class FakePaging:
         self.appended = 0
         self.opened: list[FakePages] = []
         self.gone: list[FakePages] = []
+        self.gathering = False
+        self.gathered: list[Any] = []
+
+    def write_gathered(self) -> None:
+        assert not self.gathered, "nothing is gathered here"
 
     def open(self, address: Address) -> Any:
         pages = FakePages(self, address)

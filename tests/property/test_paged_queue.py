@@ -64,10 +64,22 @@ class PagedQueueMachine(RuleBasedStateMachine):
         group=st.sampled_from([None, b"a", b"b"]),
         ends=st.booleans(),
         durable=st.booleans(),
+        together=st.booleans(),
     )
     def send(
-        self, count: int, colour: str, priority: int, group: bytes | None, ends: bool, durable: bool
+        self,
+        count: int,
+        colour: str,
+        priority: int,
+        group: bytes | None,
+        ends: bool,
+        durable: bool,
+        together: bool,
     ) -> None:
+        """Some messages; ``together`` as a session does with what came in one read, of one producer."""
+        paging = self.world.paging
+        paging.gathering = together and not self.grouped
+        traits = None
         for n in range(count):
             kind = (
                 {"group": group, "group_sequence": -1 if ends and n == count - 1 else 0}
@@ -77,8 +89,12 @@ class PagedQueueMachine(RuleBasedStateMachine):
             message = self.world.message(
                 headers={"colour": colour}, priority=priority, durable=durable, **kind
             )
+            if paging.gathering:
+                traits = message.traits = traits or message.traits
             self.sent[message.number] = message
             self.world.broker.send(message)
+        paging.gathering = False
+        paging.write_gathered()
 
     @rule(
         colour=st.sampled_from([None, *COLOURS]), credit=st.sampled_from([0, 1, 3, None]), auto=st.booleans()

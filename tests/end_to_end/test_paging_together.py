@@ -1,0 +1,161 @@
+"""SENDs that come in one read are paged together; what comes between them must not notice."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..conftest import Connect
+from ..dialogue import Dialogue, frame_bytes
+from ..management import Management
+from .lasting import LastingBroker, numbers, padded, take, texts
+
+SETTINGS = {
+    "five.#": {"max-size-messages": 5, "page-size-bytes": "1K"},
+    "wide.#": {"max-size-messages": 5, "page-size-bytes": "1M"},
+    "limit.#": {
+        "max-size-messages": 5,
+        "page-size-bytes": "1M",
+        "page-full-policy": "FAIL",
+        "page-limit-messages": 100,
+    },
+}
+TOGETHER = pytest.mark.broker(settings=SETTINGS)
+KINDS = pytest.mark.parametrize("kind", ["five", "wide"])
+
+
+def sends(destination: str, first: int, last: int, **headers: object) -> list[bytes]:
+    return [
+        frame_bytes("SEND", {"destination": destination, **headers}, body.encode())
+        for body in padded(first, last)
+    ]
+
+
+def together(client: Dialogue, *frames: bytes) -> None:
+    """All of it in one piece, and a receipt behind it."""
+    client.raw(b"".join(frames))
+    client.ask("BEGIN", {"transaction": "behind"})
+    client.ask("ABORT", {"transaction": "behind"})
+
+
+@TOGETHER
+@KINDS
+def test_all_of_a_burst_is_there_in_order(
+    connect: Connect, name: str, management: Management, kind: str
+) -> None:
+    client, queue = connect(), f"{kind}.{name}"
+    together(client, *sends(queue, 1, 200))
+    management.expect(queue, messageCount=200, messagesAdded=200)
+    together(client, *sends(queue, 201, 300))
+    assert take(client, queue, 300) == numbers(1, 300)
+    management.expect_address(queue, paging=False)
+
+
+@TOGETHER
+@KINDS
+def test_priorities_and_headers_change_within_a_burst(connect: Connect, name: str, kind: str) -> None:
+    client, queue = connect(), f"{kind}.{name}"
+    low, high = sends(queue, 1, 60), sends(queue, 61, 90, priority=9)
+    coloured = sends(queue, 91, 120, colour="red")
+    together(client, *low[:30], *high[:10], *low[30:], *high[10:], *coloured)
+    assert take(client, queue, 120) == numbers(61, 90) + numbers(1, 60) + numbers(91, 120)
+
+
+@TOGETHER
+@KINDS
+def test_two_destinations_in_turns(connect: Connect, name: str, kind: str) -> None:
+    client, queues = connect(), [f"{kind}.{name}.a", f"{kind}.{name}.b"]
+    pairs = zip(*(sends(queue, 1, 100) for queue in queues), strict=True)
+    together(client, *(frame for pair in pairs for frame in pair))
+    for queue in queues:
+        assert take(client, queue, 100) == numbers(1, 100)
+
+
+@TOGETHER
+@KINDS
+def test_a_subscription_amid_a_burst(connect: Connect, name: str, kind: str) -> None:
+    client, queue = connect(), f"{kind}.{name}"
+    subscribe = frame_bytes("SUBSCRIBE", {"destination": queue, "id": "1", "ack": "auto"})
+    together(client, *sends(queue, 1, 80), subscribe, *sends(queue, 81, 160))
+    assert texts([client.message() for _ in range(160)]) == numbers(1, 160)
+
+
+@TOGETHER
+@KINDS
+def test_acknowledgements_amid_a_burst(connect: Connect, name: str, kind: str) -> None:
+    """A consumer that can take more only when it has acknowledged, on the connection that sends."""
+    client, queue = connect(), f"{kind}.{name}"
+    together(client, *sends(queue, 1, 40))
+    client.subscribe(queue, prefetch_count=2)
+    got = [client.message(), client.message()]
+    ack = frame_bytes("ACK", client.reference(got[0]))
+    nack = frame_bytes("NACK", client.reference(got[1]))
+    together(client, *sends(queue, 41, 80), ack, *sends(queue, 81, 120), nack, *sends(queue, 121, 160))
+    got += [client.message(), client.message()]
+    assert texts(got) == ["1", "2", "3", "2"]
+    for message in got[2:]:
+        client.answer("ACK", message)
+    rest = []
+    while len(rest) < 157:
+        message = client.message()
+        rest.append(message)
+        client.answer("ACK", message)
+    assert texts(rest) == numbers(4, 160)
+
+
+@TOGETHER
+@KINDS
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
+def test_a_transaction_amid_a_burst(connect: Connect, name: str, kind: str, end: str) -> None:
+    client, queue = connect(), f"{kind}.{name}"
+    begin, over = (frame_bytes(command, {"transaction": "t"}) for command in ("BEGIN", end))
+    inside = sends(queue, 41, 80, transaction="t")
+    together(client, *sends(queue, 1, 20), begin, *inside[:20], *sends(queue, 21, 40), *inside[20:], over,
+             *sends(queue, 81, 100))  # fmt: skip
+    expected = numbers(1, 40) + (numbers(41, 80) if end == "COMMIT" else []) + numbers(81, 100)
+    assert take(client, queue, len(expected)) == expected
+
+
+@TOGETHER
+@KINDS
+def test_one_lazy_subscriber_of_two(connect: Connect, name: str, management: Management, kind: str) -> None:
+    client, lazy, busy, topic = connect(), connect(), connect(), f"/topic/{kind}.{name}"
+    lazy.subscribe(topic, prefetch_count=1)
+    busy.subscribe(topic, ack="auto")
+    for first in range(1, 1000, 100):
+        together(client, *sends(topic, first, first + 99))
+    assert texts([busy.message() for _ in range(1000)]) == numbers(1, 1000)
+    for number in range(1, 1001):
+        message = lazy.message()
+        assert texts([message]) == [str(number)]
+        lazy.answer("ACK", message)
+    management.expect_address(f"{kind}.{name}", paging=False)
+
+
+@TOGETHER
+def test_a_limit_of_pages_holds_within_a_burst(connect: Connect, name: str, management: Management) -> None:
+    client, queue = connect(), f"limit.{name}"
+    client.raw(b"".join(sends(queue, 1, 200)))
+    client.error("page-limit-messages 100")
+    management.expect(queue, messageCount=105)
+
+
+@TOGETHER
+def test_the_connection_that_ends_a_burst_badly(connect: Connect, name: str, management: Management) -> None:
+    """What came before the bad frame was sent."""
+    client, queue = connect(), f"wide.{name}"
+    client.raw(b"".join(sends(queue, 1, 50)) + frame_bytes("ACK", {"id": "nobody"}))
+    client.error("nobody")
+    management.expect(queue, messageCount=50)
+    assert take(connect(), queue, 50) == numbers(1, 50)
+
+
+def test_durable_ones_among_others_over_a_restart(lasting: LastingBroker) -> None:
+    lasting.start(settings=SETTINGS)
+    client, queue = lasting.connect(), "wide.mixed"
+    passing, durable = sends(queue, 1, 40), sends(queue, 41, 80, persistent="true")
+    client.put(queue, "0", persistent="true")
+    mixed = [frame for pair in zip(passing, durable, strict=True) for frame in pair]
+    client.raw(b"".join(mixed))
+    client.put(queue, "81", persistent="true")
+    lasting.again("kill")
+    assert lasting.drain(queue) == ["0", *numbers(41, 80), "81"]

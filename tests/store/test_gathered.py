@@ -1,0 +1,148 @@
+"""What is gathered and written at once is, to the byte, what is appended message by message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import TestCase
+
+from stompring.broker.message import Message
+from stompring.broker.queue import Queue
+
+from .paged_store import PagedStore
+
+
+class Area:
+    """As much of a queue's area as pages know."""
+
+    grew = 0
+
+    def grown(self) -> None:
+        self.grew += 1
+
+
+class GatheredTest(TestCase):
+    def place(self, page_size: int = 1024) -> tuple[PagedStore, Queue]:
+        """A queue that has something waiting, so that more may be gathered for it."""
+        everywhere = {
+            "page_size_bytes": page_size,
+            "auto_delete_queues": False,
+            "auto_delete_addresses": False,
+        }
+        world = PagedStore(settings={"#": everywhere})
+        (queue,) = world.queues("q")
+        queue.area = Area()  # type: ignore[assignment]
+        world.page([queue], b"first", durable=False)
+        return world, queue
+
+    def messages(self, world: PagedStore, sizes: list[int], **traits: Any) -> list[Message]:
+        made = [world.message("a", bytes(size), **traits) for size in sizes]
+        for message in made:
+            message.traits = made[0].traits
+        return made
+
+    def everything(self, world: PagedStore, queue: Queue) -> tuple[Any, ...]:
+        """What is on disk, and what the cursor knows."""
+        cursor, pages = world.cursor(queue), world.pages
+        world.turn()
+        known = [
+            (page.count, page.end, bytes(cursor.states(page, 0, page.count))) for page in pages.in_order()
+        ]
+        counts = cursor.remaining, cursor.waiting, list(cursor.levels), pages.bytes, pages.count
+        files = {path.name: data for path, data in world.memory.data.items() if path.suffix == ".page"}
+        return known, counts, files, world.drain(queue), pages.empty
+
+    @settings(max_examples=40, deadline=None)
+    @given(
+        runs=st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=12), min_size=1, max_size=5),
+        page_size=st.sampled_from([1024, 4096, 1 << 20]),
+    )
+    def test_it_is_as_if_each_was_appended(self, runs: list[list[int]], page_size: int) -> None:
+        found = []
+        for together in (False, True):
+            world, queue = self.place(page_size)
+            for sizes in runs:
+                world.paging.gathering = together
+                for message in self.messages(world, sizes):
+                    if not world.pages.gather(message, queue):
+                        self.assertFalse(together)
+                        world.pages.append(message, [queue])
+                world.paging.gathering = False
+                world.paging.write_gathered()
+            found.append(self.everything(world, queue))
+        self.assertEqual(*found)
+
+    def test_what_is_appended_comes_behind_what_was_gathered(self) -> None:
+        world, queue = self.place()
+        (other,) = world.queues("other")
+        world.paging.gathering = True
+        gathered = self.messages(world, [1, 2, 3])
+        self.assertEqual([world.pages.gather(message, queue) for message in gathered], [True] * 3)
+        self.assertEqual(world.cursor(queue).remaining, 1, "not written yet")
+        world.page([queue, other], b"x")
+        self.assertEqual(world.cursor(queue).remaining, 5)
+        numbers = [message.number for message in gathered]
+        scanned = [world.load(queue, page, at).message.number for page, at in self.positions(world, queue)]
+        self.assertEqual(scanned[1:4], numbers)
+        area: Any = queue.area
+        self.assertEqual(area.grew, 1)
+        world.paging.write_gathered()
+        self.assertEqual(world.cursor(queue).remaining, 5, "once")
+
+    def positions(self, world: PagedStore, queue: Queue) -> list[Any]:
+        return [(page, at) for page in world.pages.in_order() for at in world.cursor(queue).waiting_of(page)]
+
+    def test_another_queue_or_kind_of_message_begins_anew(self) -> None:
+        world, queue = self.place()
+        world.paging.gathering = True
+        for traits in ({}, {"headers": {"colour": "red"}}, {}):
+            for message in self.messages(world, [5, 5], **traits):
+                self.assertTrue(world.pages.gather(message, queue))
+        self.assertEqual(world.cursor(queue).remaining, 5, "the last two are not written yet")
+        world.paging.write_gathered()
+        self.assertEqual(world.cursor(queue).remaining, 7)
+
+    def test_where_more_is_to_be_done_nothing_is_gathered(self) -> None:
+        def refused(**changed: Any) -> bool:
+            world, queue = self.place()
+            world.paging.gathering = changed.pop("gathering", True)
+            for name, value in changed.pop("queue", {}).items():
+                setattr(queue, name, value)
+            if changed.pop("inside", False):
+                world.store.begin()
+            message = self.messages(world, [5], **changed)[0]
+            return not world.pages.gather(message, queue)
+
+        self.assertFalse(refused(), "the plain case")
+        for case in (
+            {"gathering": False},
+            {"expires": 1},
+            {"priority": 7},  # nothing of that priority waits before it
+            {"queue": {"area": None}},
+            {"queue": {"ring_size": 3}},
+            {"queue": {"ready": [object()]}},
+            {"inside": True},
+        ):
+            self.assertTrue(refused(**case), case)
+
+    def test_one_that_expires_ends_what_was_gathered(self) -> None:
+        world, queue = self.place()
+        world.paging.gathering = True
+        plain, expiring = self.messages(world, [5, 5])
+        expiring.expires = world.now + 1000
+        self.assertTrue(world.pages.gather(plain, queue))
+        self.assertFalse(world.pages.gather(expiring, queue))
+        self.assertEqual(world.cursor(queue).remaining, 2)
+
+    def test_settings_that_change_meanwhile(self) -> None:
+        world, queue = self.place(1 << 20)
+        address = world.address("a")
+        world.paging.gathering = True
+        for message in self.messages(world, [300] * 10):
+            world.pages.gather(message, queue)
+        address.apply(replace(address.settings, page_size_bytes=1024))
+        world.paging.write_gathered()
+        self.assertGreater(world.pages.count, 2)
