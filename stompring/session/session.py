@@ -119,19 +119,25 @@ class Session:
         verbs = VERBS
         taken = 0
         paging = self.broker.paging
-        if paging is not None:
-            paging.gathering = True  # what SENDs that came together have for the same queue
         try:
-            for head, body in frames:
-                verb = verbs.get(head.command)
-                if verb is None or not self.connected:
-                    verb = first_verb(head, self.connected)
-                if verb is not on_SEND and paging is not None and paging.gathered:
-                    paging.write_gathered()
-                verb(self, head, body)
-                taken += 1
-                if self.closed or self.awaiting_login or self.leaving:
-                    break
+            try:
+                if paging is not None:
+                    paging.gathering = True  # what SENDs that came together have for the same queue
+                for head, body in frames:
+                    verb = verbs.get(head.command)
+                    if verb is None or not self.connected:
+                        verb = first_verb(head, self.connected)
+                    if verb is not on_SEND and paging is not None and paging.gathered:
+                        paging.write_gathered()
+                    verb(self, head, body)
+                    taken += 1
+                    if self.closed or self.awaiting_login or self.leaving:
+                        break
+            finally:  # before anything is done about a failure
+                if paging is not None:
+                    paging.gathering = False
+                    if paging.gathered:
+                        paging.write_gathered()
         except Blocked as wait:
             self._wait_for(wait.address, wait.room)
         except (ProtocolError, Refused) as error:
@@ -139,11 +145,6 @@ class Session:
         except Exception:
             log.exception("session %s: %s failed", self.number, head.command if head else b"")
             self.fail(Refused("Internal error; the broker's log tells more"), head)
-        finally:
-            if paging is not None:
-                paging.gathering = False
-                if paging.gathered:
-                    paging.write_gathered()
         if taken < len(frames) and not (self.closed or self.leaving):
             self._held = frames[taken:] + self._held
             if self.blocked:

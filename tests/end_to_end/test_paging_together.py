@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from ..broker_process import PATIENCE
 from ..conftest import Connect
 from ..dialogue import Dialogue, frame_bytes
 from ..management import Management
 from .lasting import LastingBroker, numbers, padded, take, texts
 
+#: Hardly anything is read ahead, so that something waits on disk before each burst.
+FEW = {"max-size-messages": 5, "prefetch-page-messages": 2}
 SETTINGS = {
-    "five.#": {"max-size-messages": 5, "page-size-bytes": "1K"},
-    "wide.#": {"max-size-messages": 5, "page-size-bytes": "1M"},
+    "five.#": {**FEW, "page-size-bytes": "1K"},
+    "wide.#": {**FEW, "page-size-bytes": "1M"},
     "limit.#": {
         "max-size-messages": 5,
         "page-size-bytes": "1M",
@@ -159,3 +164,35 @@ def test_durable_ones_among_others_over_a_restart(lasting: LastingBroker) -> Non
     client.put(queue, "81", persistent="true")
     lasting.again("kill")
     assert lasting.drain(queue) == ["0", *numbers(41, 80), "81"]
+
+
+@pytest.mark.broker(settings={"five.#": {**SETTINGS["five.#"], "default-exclusive-queue": "true"}})
+def test_the_next_consumer_gets_what_a_failing_connection_sent_last(connect: Connect, name: str) -> None:
+    """It becomes the one in turn because the connection ends whose last SENDs are still being put together."""
+    client, heir, queue = connect(), connect(), f"five.{name}"
+    client.subscribe(queue, prefetch_count=1)
+    heir.subscribe(queue, ack="auto")
+    together(client, *sends(queue, 1, 30))
+    bad = frame_bytes("SEND", {"priority": "x", "destination": queue})
+    client.raw(b"".join([*sends(queue, 31, 60), bad]))
+    got = [heir.message() for _ in range(60)]
+    assert texts(got) == numbers(1, 60)
+
+
+def test_a_failing_connection_takes_its_subscription_along(lasting: LastingBroker) -> None:
+    """With what it sent to itself last, which is still being put together when it fails."""
+    lasting.start(settings=SETTINGS)
+    client, other, topic = lasting.connect(), lasting.connect(), "/topic/wide.t"
+    other.subscribe(topic, ack="auto")
+    client.subscribe(topic, prefetch_count=1)
+    together(client, *sends(topic, 1, 30))
+    other.put("elsewhere", "x", persistent="true")  # what was told before is in files with it
+    assert lasting.pages()
+    bad = frame_bytes("SEND", {"destination": topic, "priority": "x"})
+    client.raw(b"".join([*sends(topic, 31, 60), bad]))
+    assert texts([other.message() for _ in range(60)]) == numbers(1, 60)
+    lasting.management.expect_address("wide.t", paging=False)
+    deadline = time.monotonic() + PATIENCE
+    while lasting.pages():
+        assert time.monotonic() < deadline, lasting.pages()
+        other.put("elsewhere", "x", persistent="true")  # files go with a batch
