@@ -149,7 +149,7 @@ class Pages(Protocol):
         """Write a message once for all ``members``; it waits for each of them (timed when ``due`` is given)."""
 
     def gather(self, message: Message, queue: Queue) -> bool:
-        """As `append`, for a queue that nobody is served from, but all that is gathered at once, and soon.
+        """As `append`, for a queue in which something waits before it, but all that is gathered at once, and soon.
 
         False where that cannot be: where `Paging.gathering` is not, or more is to be done than to write it.
         """

@@ -14,9 +14,9 @@ from stompring.broker.storage import Reason
 
 from .eviction import evict
 from .filling import Filling
+from .oldest import Oldest
 from .overdue import Overdue
 from .parking import Parking
-from .references import key_of
 from .shares import Shares
 from .target_list import TargetList
 
@@ -55,8 +55,7 @@ class TargetArea:
         self.overdue = Overdue()
         self.filling = Filling(self)
         self._by_address: dict[Address, Cursor] = {}
-        self._oldest: tuple[int, int] | None = None  # key and timestamp of what was on disk first
-        self._peeking = False
+        self._oldest = Oldest(self)
         self._returned = False  # something came back since the last demand
 
     # ---- cursors
@@ -194,6 +193,8 @@ class TargetArea:
     def grown(self) -> None:
         """See `Area.grown`."""
         self.version += 1
+        if self.queue.ready:
+            self.demand()
 
     def take_out(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
         """See `Area.take_out`."""
@@ -377,27 +378,4 @@ class TargetArea:
     @property
     def oldest(self) -> int | None:
         """See `Area.oldest`."""
-        position = self.leads(None)
-        if position is None:
-            return None
-        key = key_of(*position)
-        if self._oldest is not None and self._oldest[0] == key:
-            return self._oldest[1]
-        self._peek(key, position)
-        return None if self._oldest is None or self._oldest[0] != key else self._oldest[1]
-
-    def _peek(self, key: int, position: Position) -> None:
-        page, index = position
-
-        def came(block: Block | None) -> None:
-            self._peeking = False
-            if block is not None:
-                self._oldest = (key, block.message(index).timestamp)
-
-        block = self.block(page, index)
-        if block is not None:
-            came(block)
-        elif not self._peeking:
-            self._peeking = True
-            cursor = next(one for one in self.cursors if one.pages.page(page.number) is page)
-            self.fetch(cursor, page, index, came)
+        return self._oldest.timestamp()

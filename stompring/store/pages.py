@@ -163,8 +163,10 @@ class Pages:
                 self._gathered.append(message)
                 return True
             self.write_gathered()
-        if message.expires or not self.paging.gathering or queue.ready or queue.ring_size >= 0:
+        if message.expires or not self.paging.gathering or queue.ring_size >= 0:
             return False
+        if queue.ready and queue.targets:
+            return False  # somebody may want this one, and none of those before it
         cursor = self.cursors.get(queue)
         if cursor is None or queue.area is None or not cursor.levels[message.traits.priority]:
             return False

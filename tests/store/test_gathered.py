@@ -117,13 +117,14 @@ class GatheredTest(TestCase):
             return not world.pages.gather(message, queue)
 
         self.assertFalse(refused(), "the plain case")
+        self.assertFalse(refused(queue={"ready": [object()]}), "who is ready waits for those before it")
         for case in (
             {"gathering": False},
             {"expires": 1},
             {"priority": 7},  # nothing of that priority waits before it
             {"queue": {"area": None}},
             {"queue": {"ring_size": 3}},
-            {"queue": {"ready": [object()]}},
+            {"queue": {"ready": [object()], "targets": {"colour": object()}}},
             {"inside": True},
         ):
             self.assertTrue(refused(**case), case)
