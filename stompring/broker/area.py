@@ -47,7 +47,7 @@ class Area(Protocol):
         """A message was paged for this queue; it is served from memory at once where there is room."""
 
     def grown(self) -> None:
-        """As `arrived`, for any number of messages before which others of the same priority wait for whoever is ready."""
+        """As `arrived`, of some messages behind others of their priority, which whoever is ready gets first."""
 
     def may_have(self, ref: Reference, consumer: Consumer) -> bool:
         """Whether nothing on disk comes before ``ref`` for this consumer, and it may have more of what was paged."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Oldest:
-    """Looks into the head block of a queue, which is read where it is not at hand: the answer comes with a later ask."""
+    """Looks into the head block of a queue; where that must be read the answer comes with a later ask."""
 
     def __init__(self, area: TargetArea) -> None:
         self._area = area
