@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from stompring.broker import page_mode
 from stompring.broker.paging import Block, Cursor, Page, Pages, Position
 
+from .audience import Audience
 from .head_cache import HeadCache
 from .loader import Loader
 from .memory_budget import MemoryBudget
@@ -37,7 +38,8 @@ class Dispatch:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.budget = MemoryBudget(broker.configuration.dispatch_memory)
-        self.loader = Loader(broker.clock)
+        self.audience = Audience(broker)
+        self.loader = Loader(broker.clock, self.audience.count)
         self.cache = PendingCache(self.budget, self.make_room, self._lost)
         self.head_cache = HeadCache(self.budget)
         self.areas: set[TargetArea] = set()

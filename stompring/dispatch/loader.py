@@ -12,10 +12,6 @@ from stompring.broker.clock import Clock
 #: Most and least seconds of work at a time, after which the reactor serves everybody else.
 SLICE, LEAST = 0.003, 0.0005
 
-#: Between the two, by how much what everybody else did since the last time is more: who comes back to a long backlog
-#: does not slow down those who have none.
-PATIENCE = 8
-
 
 class Work(Protocol):
     """Something that can be done bit by bit."""
@@ -26,11 +22,26 @@ class Work(Protocol):
         """Do some of it, until it is not ``in_time`` any more; who has more to do says so with `Loader.want`."""
 
 
-class Loader:
-    """A line of work; each gets its turn."""
+def nobody() -> int:
+    """No queue keeps up."""
+    return 0
 
-    def __init__(self, clock: Clock, now: Callable[[], float] = time.perf_counter) -> None:
+
+class Loader:
+    """A line of work; each gets its turn.
+
+    ``others`` says how many queues keep up without it. Each piece of work in the line takes as much of the reactor's
+    time as each of them: who comes back to a long backlog does not slow down those who have none.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        others: Callable[[], int] = nobody,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._clock = clock
+        self._others = others
         self._now = now
         self._line: deque[Work] = deque()
         self._called = False
@@ -54,8 +65,11 @@ class Loader:
 
     def _run(self) -> None:
         self._clock.refresh()
-        now = self._now()
-        self._end = now + min(SLICE, max(LEAST, (now - self._since) / PATIENCE))
+        now, others, most = self._now(), self._others(), SLICE
+        if others:
+            share = (now - self._since) * len(self._line) / others
+            most = min(SLICE, max(LEAST, share))
+        self._end = now + most
         try:
             for _ in range(len(self._line)):
                 work = self._line.popleft()
