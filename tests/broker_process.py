@@ -18,6 +18,11 @@ ROOT = Path(__file__).resolve().parent.parent
 LISTENS = re.compile(r"listens on \S+:(\d+) \(acceptor (\S+)\)")
 
 
+def _heed_interrupts() -> None:
+    """A shell that runs the tests in the background has SIGINT ignored, which would be inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class BrokerProcess:
     """``stompring run`` with its log. Use as a context manager: leaving it stops the broker and looks for faults.
 
@@ -41,6 +46,7 @@ class BrokerProcess:
             stdin=subprocess.DEVNULL,
             text=True,
             env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+            preexec_fn=_heed_interrupts,
         )
         self._reader = threading.Thread(target=self._read, name="broker log", daemon=True)
         self._reader.start()
