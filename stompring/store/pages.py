@@ -17,7 +17,7 @@ from .page import Page
 from .page_footer import DELAYED, LASTING, Contents
 from .page_names import page_path
 from .plan import Plan
-from .record import ADDRESS, NAME, QUEUE, Kind, framed, message_frame, message_records
+from .record import ADDRESS, NAME, QUEUE, Kind, framed, message_records
 from .segment import PAGE, pack_header
 
 if TYPE_CHECKING:
@@ -122,12 +122,13 @@ class Pages:
         plan = self._plans.get(members[0] if len(members) == 1 else tuple(members))
         if plan is None:
             plan = self._make_plan(members)
-        traits, tail = message.traits, message.tail
+        traits = message.traits
         transaction = self.log.transaction()
         if plan.traits is not traits:
             plan.describe(traits)
-        record = (
-            message_frame(message, self.address.number, plan.rest, len(plan.cursors), due, transaction) + tail
+        queues = len(plan.cursors)
+        (record,) = message_records(
+            (message,), traits, self.address.number, plan.rest, queues, due, transaction
         )
         size = len(record)
         page = self._last

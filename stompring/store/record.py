@@ -127,40 +127,19 @@ def message_head(
     )
 
 
-def message_frame(
-    message: Message, address: int, rest: bytes, queues: int, due: int, transaction: int
-) -> bytes:
-    """What stands before the tail in the record of a message that never went out yet.
+def message_records(
+    messages: Iterable[Message],
+    traits: Traits,
+    address: int,
+    rest: bytes,
+    queues: int = 1,
+    due: int = 0,
+    transaction: int = 0,
+) -> list[bytes]:
+    """Whole records of messages with these traits that never went out yet.
 
-    ``rest`` are the ids of its ``queues`` queues, then the traits part, which are the same for many messages.
+    ``rest`` are the ids of their ``queues`` queues, then the traits part, which are the same for many messages.
     """
-    record, tail, body_at = message.traits.record, message.tail, message.body_at
-    assert record is not None
-    size = len(tail)
-    head = (
-        _pack_message(
-            1,
-            record[0],
-            record[1],
-            0,
-            address,
-            message.number,
-            message.timestamp,
-            message.expires,
-            due,
-            transaction,
-            body_at,
-            size - body_at - 2,
-            queues,
-            len(record) - 2,
-        )
-        + rest
-    )
-    return _pack_prefix(len(head) + size, crc32(tail, crc32(head))) + head
-
-
-def message_records(messages: Iterable[Message], traits: Traits, address: int, rest: bytes) -> list[bytes]:
-    """Records, as of `message_frame` with the tails, of messages for one queue that never expire and are not timed."""
     record = traits.record
     assert record is not None
     flags, priority, part = record[0], record[1], len(record) - 2
@@ -177,12 +156,12 @@ def message_records(messages: Iterable[Message], traits: Traits, address: int, r
             address,
             message.number,
             message.timestamp,
-            0,
-            0,
-            0,
+            message.expires,
+            due,
+            transaction,
             body_at,
             size - body_at - 2,
-            1,
+            queues,
             part,
         )
         head += rest
