@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from stompring.broker.message import Account, Message, Traits
@@ -21,6 +22,10 @@ BLOCK_BYTES = 256 * 1024
 OVERHEAD = 400
 
 _unpack = MESSAGE.unpack_from
+#: The lengths that end the prologue, for a scan that needs nothing else of it.
+_LENGTHS = Struct("<IIII")
+_LENGTHS_AT = MESSAGE.size - _LENGTHS.size
+_unpack_lengths = _LENGTHS.unpack_from
 _PROLOGUE, _FRAME = MESSAGE.size, PREFIX.size
 
 
@@ -92,7 +97,9 @@ class Block:
     def traits(self, index: int) -> Traits:
         """Its traits; mostly the same object for messages that were sent with the same headers."""
         data, at = self._data, self._at[index - self.first]
-        fields = _unpack(data, at)
-        start = at + _PROLOGUE + 4 * fields[12]
-        tail_at = start + fields[13]
-        return self._memo.get(fields[1], fields[2], data[start:tail_at], data[tail_at : tail_at + fields[10]])
+        head, _, queues, length = _unpack_lengths(data, at + _LENGTHS_AT)
+        start = at + _PROLOGUE + 4 * queues
+        tail_at = start + length
+        return self._memo.recall(
+            data[at + 1], data[at + 2], data[start:tail_at], data[tail_at : tail_at + head], head
+        )
