@@ -40,9 +40,7 @@ def obstacle(address: Address, durable: bool) -> Obstacle | None:
     """What stands in the way of a message to ``address``, None where nothing does."""
     room, memory = address.room, address.memory
     paging = room.paging
-    if room.endless:
-        pass
-    elif room.full or memory.full:
+    if not room.endless and (room.full or memory.full):
         if address.policy is not FullPolicy.PAGE:
             return Obstacle(address, address.policy, room if room.full else memory)
         paging = paging or memory.should_page(room)

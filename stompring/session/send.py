@@ -82,9 +82,7 @@ def _put(session: Session, plan: SendPlan, body: bytes) -> None:
     """Route a message that was admitted: at once, at its time, or into the one queue it names."""
     address, traits, broker = plan.address, plan.traits, session.broker
     now = broker.clock.now
-    expires = 0
-    if traits.lifetime_end or address.changes_expiry:
-        expires = lifetime(address.settings, now, traits.lifetime_end)
+    expires = lifetime(address.settings, now, traits.lifetime_end)
     message = Message(session.next_message_number(), address, traits, body, now, expires)
     timing = plan.timing
     due, recurrence = (0, None) if timing is None else (timing.due_at(now), timing.new_recurrence())

@@ -196,10 +196,10 @@ class Pages:
         ):
             for message in messages:
                 self.append(message, [queue])
-            if queue.area is not None:
-                queue.area.grown()
         else:
             self._extend(page, plan, messages, traits)
+        if queue.area is not None:
+            queue.area.grown()
 
     def _extend(self, page: Page, plan: Plan, messages: list[Message], traits: Traits) -> None:
         records = message_records(messages, traits, self.address.number, plan.rest)
@@ -218,9 +218,6 @@ class Pages:
         self._told(page, len(data))
         stream.append(data, sync=False)
         plan.give_many(index, level, number)
-        for cursor in plan.cursors:
-            if cursor.queue.area is not None:
-                cursor.queue.area.grown()
 
     @staticmethod
     def _note(page: Page, contents: Contents, expires: int, due: int, transaction: int) -> None:

@@ -54,14 +54,6 @@ class PagedWorld(World):
             self.send(address, body, **traits)
         return bodies
 
-    def settle_down(self) -> None:
-        """Everything that has to be done by now is done."""
-        for _ in range(1_000):
-            if not self.clock.calls or self.clock.calls[0].getTime() > self.clock.seconds():
-                return
-            self.clock.advance(0)
-        raise AssertionError("it never comes to rest")
-
 
 def drained(world: PagedWorld, taker: Taker) -> list[bytes]:
     """What a consumer that acknowledges everything has got in the end."""

@@ -84,6 +84,14 @@ class World:
         self.broker.send(message, due, recurrence)
         return message
 
+    def settle_down(self) -> None:
+        """Everything that has to be done by now is done."""
+        for _ in range(1_000):
+            if not self.clock.calls or self.clock.calls[0].getTime() > self.clock.seconds():
+                return
+            self.clock.advance(0)
+        raise AssertionError("it never comes to rest")
+
     def pass_time(self, milliseconds: int) -> None:
         """Let time go by; everything happens at its own time."""
         until = self.clock.seconds() + milliseconds / 1000

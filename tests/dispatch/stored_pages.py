@@ -90,11 +90,3 @@ class StoredPages(StoredWorld):
         for body in bodies:
             self.send(address, body, durable=True, **traits)
         return bodies
-
-    def settle_down(self) -> None:
-        """Everything that has to be done by now is done."""
-        for _ in range(1_000):
-            if not self.clock.calls or self.clock.calls[0].getTime() > self.clock.seconds():
-                return
-            self.clock.advance(0)
-        raise AssertionError("it never comes to rest")
