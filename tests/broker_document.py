@@ -33,7 +33,8 @@ def broker_xml(
     """A document with one STOMP and one HTTP acceptor, each on a free port of the loopback interface.
 
     ``parameters`` are more acceptor parameters (``name=value;…``), ``addresses`` is the inside of ``<addresses>``,
-    ``core`` more elements of ``<core>``; ``settings`` are added to ``base``, element by element.
+    ``core`` more elements of ``<core>``; ``settings`` are added to ``base``, element by element. What stands for
+    ``address-policy`` there is XML as it is.
     """
     merged = {match: dict(elements) for match, elements in base.items()}
     for match, elements in (settings or {}).items():
@@ -53,7 +54,9 @@ def broker_xml(
 
 
 def _setting(match: str, elements: Mapping[str, object]) -> str:
-    inside = "".join(f"<{name}>{escape(str(value))}</{name}>" for name, value in elements.items())
+    written = dict(elements)
+    policies = str(written.pop("address-policy", ""))  # elements as they are
+    inside = "".join(f"<{name}>{escape(str(value))}</{name}>" for name, value in written.items()) + policies
     return f'\n<address-setting match="{escape(match)}">{inside}</address-setting>'
 
 

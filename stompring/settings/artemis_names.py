@@ -39,7 +39,7 @@ WEBSOCKET = "WebSocket is not supported by this version"
 CORE = _names(
     """
     amqp-use-core-subscription-naming async-connection-execution-enabled bridges broadcast-group-security
-    broadcast-groups broker-connections broker-plugins check-for-active-server cluster-connections
+    broadcast-groups broker-connections check-for-active-server cluster-connections
     cluster-password cluster-user connection-routers connector-services connectors critical-analyzer
     critical-analyzer-check-period critical-analyzer-policy critical-analyzer-timeout discovery-groups diverts
     federations graceful-shutdown-enabled graceful-shutdown-timeout grouping-handler ha-policy id-cache-size
@@ -122,6 +122,8 @@ QUEUE = _names(
     ),
 )
 
+PLUGIN = _names("", {"class-name": "plugins are written in Python here: give its name (docs/plugins.md)"})
+
 WILDCARDS = _names("", {"enabled": "use routing-enabled"})
 
 SECTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -131,6 +133,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "address-setting": ADDRESS_SETTING,
         "queue": QUEUE,
         "wildcard-addresses": WILDCARDS,
+        "broker-plugin": PLUGIN,
     }
 )
 """By the element in which the names stand."""

@@ -22,11 +22,13 @@ from stompring.settings.model import (
     AddressSettingEntry,
     BrokerConfiguration,
     HttpAcceptor,
+    PluginConfiguration,
     QueueConfiguration,
     RoutingType,
     StompAcceptor,
     WildcardSyntax,
 )
+from stompring.settings.plugins import read_plugins, read_uses
 from stompring.settings.wildcard import Pattern
 
 USERS_FILE = "users.properties"
@@ -39,7 +41,8 @@ def assemble(core: Node, faults: Faults) -> BrokerConfiguration:
     wildcard = _wildcard(core.first("wildcard-addresses"), faults)
     markers = plain.get("literal_match_markers")
     persistent = plain.get("persistence_enabled", BrokerConfiguration().persistence_enabled)
-    settings = tuple(_address_settings(core.within("address-settings"), wildcard, markers, faults))
+    plugins = read_plugins(core, faults)
+    settings = tuple(_address_settings(core.within("address-settings"), wildcard, markers, plugins, faults))
     repository = SettingsRepository(settings, wildcard, markers, defaults_of(persistent))
     warnings = tuple(check_limits(core, persistent, markers, repository, faults))
     _check_directories(core, faults)
@@ -54,6 +57,7 @@ def assemble(core: Node, faults: Faults) -> BrokerConfiguration:
         wildcard=wildcard,
         stomp_acceptors=tuple(found for found in acceptors if isinstance(found, StompAcceptor)),
         http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
+        plugins=plugins,
         address_settings=settings,
         addresses=tuple(_addresses(core.within("addresses"), repository, faults)),
     )
@@ -136,7 +140,11 @@ def _exposed(acceptor: Acceptor) -> str:
 
 
 def _address_settings(
-    nodes: Iterable[Node], wildcard: WildcardSyntax, markers: str | None, faults: Faults
+    nodes: Iterable[Node],
+    wildcard: WildcardSyntax,
+    markers: str | None,
+    plugins: tuple[PluginConfiguration, ...],
+    faults: Faults,
 ) -> Iterator[AddressSettingEntry]:
     once = _Once(faults)
     for node in nodes:
@@ -147,7 +155,7 @@ def _address_settings(
         if literal_name(match, markers) is None:
             for word in Pattern(match, wildcard).half_wildcards():
                 faults.add(node.line, _half_wildcard(match, word, wildcard))
-        values = node.leaves()
+        values = node.leaves() | read_uses(node, plugins, faults)
         least, most = values.get("min_expiry_delay", -1), values.get("max_expiry_delay", -1)
         if -1 < most < least:
             faults.add(node.line, f"min-expiry-delay ({least}) is above max-expiry-delay ({most})")

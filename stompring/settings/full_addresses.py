@@ -35,7 +35,7 @@ def check_limits(
 
 
 def _check_zeros(node: Node, in_force: AddressSettings, faults: Faults) -> None:
-    if in_force.address_full_policy is FullPolicy.PAGE:
+    if in_force.address_full_policy not in (FullPolicy.BLOCK, FullPolicy.DROP, FullPolicy.FAIL):
         return
     for name in ("max-size-bytes", "max-size-messages"):
         limit = node.first(name)

@@ -1,7 +1,8 @@
 """Which settings are in force for an address: all entries that match it, merged by specificity.
 
-The most specific entry that sets a value decides it; what none sets has its default (`AddressSettings`). A
-literal match, as ``(orders.#)`` with ``literal-match-markers`` ``()``, stands for the one address of that
+The most specific entry that sets a value decides it; what none sets has its default (`AddressSettings`). Of
+``address-policy`` each name is a value of its own: an address has the policies of all entries, the least specific
+first. A literal match, as ``(orders.#)`` with ``literal-match-markers`` ``()``, stands for the one address of that
 very name.
 """
 
@@ -17,6 +18,7 @@ from stompring.settings.model import (
     AddressSettings,
     BrokerConfiguration,
     FullPolicy,
+    PolicyUse,
     WildcardSyntax,
 )
 from stompring.settings.wildcard import DEFAULT_SYNTAX, Pattern
@@ -90,8 +92,14 @@ class SettingsRepository:
 
     def _merge(self, places: tuple[int, ...]) -> AddressSettings:
         values: dict[str, Any] = {}
+        policies: dict[str, PolicyUse] = {}
         for place in reversed(places):
-            values.update(self._entries[place].values)
+            entry = self._entries[place].values
+            values.update(entry)
+            uses: Any = entry.get("address_policy", ())
+            policies.update((use.name, use) for use in uses)
+        if policies:
+            values["address_policy"] = tuple(policies.values())
         return replace(self._defaults, **values)
 
 

@@ -58,13 +58,42 @@ class DeletionPolicy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Property:
+    """One ``<property key="…" value="…"/>``. Two of the same text are equal, wherever they stand."""
+
+    key: str
+    value: str
+    line: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginConfiguration:
+    """One ``<broker-plugin>``: a policy under the name by which address-settings speak of it."""
+
+    name: str
+    policy: str  # the name of its module or entry point
+    properties: tuple[Property, ...] = ()
+    line: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyUse:
+    """One ``<address-policy>``: a broker-plugin for the addresses of an address-setting."""
+
+    name: str
+    properties: tuple[Property, ...] = ()
+    enabled: bool = True
+    line: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class AddressSettings:
     """The settings in force for one address: all matching ``<address-setting>`` entries merged."""
 
     # full addresses
     max_size_bytes: int = -1
     max_size_messages: int = -1
-    address_full_policy: FullPolicy = FullPolicy.PAGE
+    address_full_policy: str = FullPolicy.PAGE  # one of these, or the name of a broker-plugin
     # pages
     page_size_bytes: int = 10 * 1024 * 1024
     page_limit_bytes: int = -1
@@ -76,6 +105,8 @@ class AddressSettings:
     prefetch_page_bytes: int | None = None
     page_max_cache_size: int = 5
     disk_full_policy: DiskFullPolicy = DiskFullPolicy.BLOCK
+    # plugins
+    address_policy: tuple[PolicyUse, ...] = ()
     # dead letters
     dead_letter_address: str | None = None
     auto_create_dead_letter_resources: bool = False
@@ -280,5 +311,6 @@ class BrokerConfiguration:
     literal_match_markers: str | None = None
     stomp_acceptors: tuple[StompAcceptor, ...] = ()
     http_acceptors: tuple[HttpAcceptor, ...] = ()
+    plugins: tuple[PluginConfiguration, ...] = ()
     address_settings: tuple[AddressSettingEntry, ...] = ()
     addresses: tuple[AddressConfiguration, ...] = ()

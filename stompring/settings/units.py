@@ -34,6 +34,7 @@ LARGEST = 2**63 - 1
 """Artemis keeps sizes and times in a Java long; a larger number is a slip of the keyboard."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
+_PLUGIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 _BYTES = re.compile(r"([0-9]+)\s*(?:([kmg])i?)?b?", re.IGNORECASE | re.ASCII)
 _SCALE = MappingProxyType({"": 1, "k": 1024, "m": 1024**2, "g": 1024**3})
@@ -170,6 +171,25 @@ def resource_name(text: str) -> str:
     return name(text)
 
 
+def plugin_name(text: str) -> str:
+    """The name of a broker-plugin or of a policy."""
+    if not _PLUGIN.fullmatch(text):
+        raise ValueError("must be a name of letters, digits, '-' and '_' that begins with a letter")
+    return text
+
+
+def full_policy(text: str) -> str:
+    """What a full address does: one of `FullPolicy` in any case, or the name of a broker-plugin."""
+    try:
+        return FullPolicy(text.upper())
+    except ValueError:
+        pass
+    try:
+        return plugin_name(text)
+    except ValueError:
+        raise ValueError(f"must be one of {', '.join(FullPolicy)}, or the name of a broker-plugin") from None
+
+
 def selector(text: str) -> str:
     """A queue's filter, which must be a selector. `InvalidSelector` is a ``ValueError`` and says what is wrong."""
     compile_selector(name(text))
@@ -221,7 +241,8 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "percentageLimit": within(0, 100, "no limit"),
         "multiplier": decimal(0),
         "share": decimal(0, 1),
-        "fullPolicy": one_of(FullPolicy),
+        "fullPolicy": full_policy,
+        "pluginName": plugin_name,
         "pageFullPolicy": one_of(PageFullPolicy),
         "diskFullPolicy": one_of(DiskFullPolicy),
         "ringPolicy": one_of(RingPolicy),

@@ -153,7 +153,11 @@ def readers() -> list[tuple[str, str, str, Callable[[str], Any]]]:
     """What is documented as (name, takes, unit, its reader)."""
     found = [(name, row, RULES["core", name].text) for name, row in CORE.items()]
     found += [(name, row, RULES["wildcard-addresses", name].text) for name, row in WILDCARD.items()]
-    found += [(name, row, RULES["address-setting", name].text) for name, row in SETTINGS.items()]
+    found += [
+        (name, row, RULES["address-setting", name].text)
+        for name, row in SETTINGS.items()
+        if name != "address-policy"  # which holds elements
+    ]
     for name, row in QUEUES.items():
         kind = QUEUE.attributes[name].type if name in QUEUE.attributes else QUEUE.children[name].text
         found.append((f"queue {name}", row, kind or QUEUE.children[name].attributes["string"].type))
@@ -186,6 +190,9 @@ def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str
         assert takes(read, "-1") == bool(percent[1])
     elif range_ == "0 to 1":
         assert takes(read, "0") and takes(read, "1") and not takes(read, "1.1") and not takes(read, "-0.1")
+    elif range_ == "PAGE, BLOCK, DROP, FAIL, a plugin":
+        assert all(takes(read, text) for text in ("PAGE", "BLOCK", "DROP", "FAIL", "rate-limit"))
+        assert not takes(read, "") and not takes(read, "a plugin")
     elif range_ in ("a text", "a name", "a selector"):
         assert takes(read, "a") and not takes(read, "")
     elif range_ in ("any text", "a name, or empty"):
@@ -224,7 +231,27 @@ def test_every_row_says_what_it_means_and_where_it_is_from() -> None:
 
 
 def test_the_example_is_a_configuration() -> None:
-    (example,) = re.findall(r"```xml\n(.*?)```", TEXT, re.DOTALL)
+    example, plugins = re.findall(r"```xml\n(.*?)```", TEXT, re.DOTALL)
     text = example.replace("<wildcard-addresses>…</wildcard-addresses>", "").replace("…", "")
     configuration = parse_broker_xml(text.encode(), "docs/settings.md")
     assert configuration.addresses[0].queues[0].ring_size == 1000
+    text = f"<configuration><core>{plugins}</core></configuration>"
+    named = parse_broker_xml(text.encode(), "docs/settings.md").plugins
+    assert [(plugin.name, plugin.policy) for plugin in named] == [
+        ("rate-limit", "rate-limit"),
+        ("slow-senders", "rate-limit"),
+    ]
+
+
+def test_what_plugins_are_written_with() -> None:
+    attributes = {
+        (name, element)
+        for element in ("broker-plugin", "property")
+        for name in next(rule for (_, child), rule in RULES.items() if child == element).attributes
+    }
+    documented = {
+        (row["name"].strip("`"), row["written as"].split("`")[1])
+        for row in tables("Plugins")
+        if "name" in row
+    }
+    assert documented == attributes
