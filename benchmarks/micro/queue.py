@@ -16,6 +16,7 @@ from stompring.broker.consumer import Consumer
 from stompring.broker.message import Message, Traits
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
+from stompring.policy.policies import Policies
 from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType
 
 MESSAGES = 2_000
@@ -61,7 +62,7 @@ class Bench:
     """A broker with one queue, or several on one multicast address."""
 
     def __init__(self, queues: int = 1, ring_size: int = -1) -> None:
-        self.broker = Broker(BrokerConfiguration(), Clock())
+        self.broker = Broker(BrokerConfiguration(), Clock(), Policies())
         kind = RoutingType.ANYCAST if queues == 1 else RoutingType.MULTICAST
         self.queues: list[Queue] = [
             self.broker.directory.create_queue(QueueConfiguration(f"q{n}", "a", kind, ring_size=ring_size))

@@ -16,6 +16,7 @@ from twisted.internet.task import Clock
 from stompring.broker.broker import Broker
 from stompring.broker.message import Message, Traits
 from stompring.broker.queue import Queue
+from stompring.policy.policies import Policies
 from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType
 from stompring.store.durable import Durable
 
@@ -64,7 +65,7 @@ class StoredBroker:
         self.reactor.advance(time.time())
         configuration = BrokerConfiguration(security_enabled=False, **settings)
         self.storage = Durable(configuration, directory / "journal", self.disk, self.reactor)
-        self.broker = Broker(configuration, self.reactor, self.storage)
+        self.broker = Broker(configuration, self.reactor, Policies(), self.storage)
         self.storage.recover(self.broker)
         kind = RoutingType.ANYCAST if queues == 1 else RoutingType.MULTICAST
         known = self.broker.directory.queues

@@ -24,6 +24,7 @@ FIELDS: Fields[Address] = {
     "queueCount": lambda a: len(a.queues),
     "messageCount": lambda a: a.message_count,
     **readers(ADDRESS),
+    "policies": lambda a: a.directory.broker.policies.names_for(a),
     "paused": lambda a: a.paused,
     "autoCreated": lambda a: a.auto_created,
     "configured": lambda a: a.configured,

@@ -12,7 +12,7 @@ from .listing import LISTING, Fields, paged, view
 from .routes import Call, Route
 from .slices import STEP
 
-#: Of what a session says of itself, what lists show; one connection alone also shows its subscriptions.
+#: Of what is shown of a session, what lists show; one connection alone also shows its subscriptions.
 FIELDS: Fields[dict[str, Any]] = {
     "connectionID": lambda c: c["connectionID"],
     "remoteAddress": lambda c: c["remoteAddress"],
@@ -37,19 +37,36 @@ def session_of(call: Call) -> Session:
     return session
 
 
+def described(session: Session) -> dict[str, Any]:
+    """All that is shown of a session."""
+    return {
+        "connectionID": session.number,
+        "remoteAddress": session.peer,
+        "user": session.login.user,
+        "clientID": session.client_id,
+        "protocol": f"STOMP {session.version.decode()}" if session.connected else "STOMP",
+        "acceptor": session.acceptor.name,
+        "creationTime": session.connected_at,
+        "blocked": session.blocked,
+        "messagesSent": session.messages_in,
+        "transactionCount": len(session.transactions),
+        "subscriptions": [subscription.describe() for subscription in session.subscriptions.values()],
+    }
+
+
 def list_connections(call: Call) -> Steps:
     """The open connections, the oldest first."""
-    described = []
+    found = []
     for place, session in enumerate(call.served.connections):
-        described.append(session.describe())
+        found.append(described(session))
         if place % STEP == STEP - 1:
             yield
-    return (yield from paged(call.query, described, FIELDS, "connectionID"))
+    return (yield from paged(call.query, found, FIELDS, "connectionID"))
 
 
 def show(call: Call) -> Answer:
     """Everything about one connection, its subscriptions too."""
-    description = session_of(call).describe()
+    description = described(session_of(call))
     return json_answer({**view(description, FIELDS), "subscriptions": description["subscriptions"]})
 
 

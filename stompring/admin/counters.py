@@ -209,7 +209,7 @@ ADDRESS: tuple[Counter[Address], ...] = (
         "droppedMessageCount",
         "stompring_address_dropped_messages_total",
         COUNTER,
-        "Messages thrown away because the address, its pages or the disk were full (policy DROP).",
+        "Messages thrown away because the address, its pages or the disk were full (policy DROP), or by a plugin.",
         lambda a: a.dropped_messages,
     ),
 )

@@ -26,6 +26,9 @@ from .served import Served
 OPENMETRICS = "application/openmetrics-text"
 NAMES = "name[]"
 
+POLICY_ERRORS = "stompring_policy_errors_total"
+POLICY_ERRORS_HELP = "Times that a hook of an address policy raised, or answered what it must not."
+
 
 class BrokerCollector(Collector):
     """The broker's own numbers, for prometheus_client."""
@@ -48,6 +51,11 @@ class BrokerCollector(Collector):
             family = _family(list(alike), self._served, clashes)
             if family.samples:
                 yield family
+        errors = CounterMetricFamily(POLICY_ERRORS, POLICY_ERRORS_HELP, labels=("policy", "hook"))
+        for labels, number in self._served.broker.policies.errors.items():
+            errors.add_metric(labels, number)
+        if errors.samples:
+            yield errors
 
 
 def _family(counters: list[Counter[Served]], served: Served, clashes: bool) -> Metric:

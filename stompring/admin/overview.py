@@ -20,6 +20,10 @@ FIELDS: Fields[Served] = {
     **readers(BROKER),
     "addressMemoryUsagePercentage": memory_percentage,
     "listeners": open_listeners,
+    "policyErrors": lambda s: [
+        {"policy": policy, "hook": hook, "count": number}
+        for (policy, hook), number in s.broker.policies.errors.items()
+    ],
     "stopping": lambda s: s.stopping,
     "configurationFile": lambda s: s.configuration.file,
     "securityEnabled": lambda s: s.users is not None,

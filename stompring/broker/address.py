@@ -15,6 +15,7 @@ from .queue import Queue
 
 if TYPE_CHECKING:
     from .directory import Directory
+    from .hooks import Hooks
     from .paging import Pages
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Address:
     """One address. ``queues`` are its own; what it routes to also includes those of matching wildcard addresses."""
 
     name: str
+    hooks: Hooks  # of its policies
 
     __slots__ = (
         "__weakref__",
@@ -66,6 +68,7 @@ class Address:
         "deleted",
         "directory",
         "dropped_messages",
+        "hooks",
         "memory",
         "name",
         "number",
@@ -128,6 +131,10 @@ class Address:
             max(settings.expiry_delay, settings.min_expiry_delay, settings.max_expiry_delay) >= 0
         )
         self.room.limit(settings.max_size_bytes, settings.max_size_messages)
+        self.hooks = self.directory.broker.policies.hooks_for(self, getattr(self, "hooks", None))
+        self.stamp += 1  # plans know who is to be asked
+        for queue in self.queues.values():
+            queue.review_hooks()
         self.note_pages()
 
     # ---- memory
@@ -188,15 +195,18 @@ class Address:
         return f"Address {self.name} is full: max-size-messages {settings.max_size_messages}"
 
     @property
-    def policy(self) -> FullPolicy:
-        """What to do with a message while the address is full. Without a store nothing can be paged."""
-        policy = self.settings.address_full_policy
-        if policy is FullPolicy.PAGE and self.directory.broker.paging is None:
-            return FullPolicy.BLOCK
-        return policy
+    def policy(self) -> FullPolicy | None:
+        """What to do with a message while the address is full, None where a policy says so of each (`Hooks.full`)."""
+        return self.without_store(self.hooks.answer)
 
-    def block(self, room: Room) -> None:
-        """A producer has to wait for ``room``. Said once until the address has room again."""
+    def without_store(self, answer: FullPolicy | None) -> FullPolicy | None:
+        """What an answer means here: where there is no store nothing can be paged."""
+        if answer is FullPolicy.PAGE and self.directory.broker.paging is None:
+            return FullPolicy.BLOCK
+        return answer
+
+    def block(self, room: Room | None) -> None:
+        """A producer has to wait for ``room``, or for a policy. Said once until the address has room again."""
         self.blocked_producers += 1
         if room is self.room or room is self.memory:  # the store and the disk speak for themselves
             self.say_full("producers wait")

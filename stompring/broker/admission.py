@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from stompring.errors import Refused
 from stompring.settings.model import FullPolicy
 
+from . import page_mode
 from .address import Address
+from .hooks import FullAnswer
 from .memory import Room
+from .offer import Offer
 
 
 class Obstacle(NamedTuple):
@@ -20,6 +24,7 @@ class Obstacle(NamedTuple):
     address: Address
     policy: FullPolicy
     room: Room | None  # None: the pages have reached their limit
+    reason: str | None = None  # where a policy has given one
 
     @property
     def of_memory(self) -> bool:
@@ -29,6 +34,8 @@ class Obstacle(NamedTuple):
     def describe(self) -> str:
         """For an ERROR frame or a log line."""
         address, room = self.address, self.room
+        if self.reason is not None:
+            return self.reason
         if room is None:
             return describe_page_limit(address)
         if self.of_memory:
@@ -36,14 +43,28 @@ class Obstacle(NamedTuple):
         return f"Address {address.name} takes nothing that must be written: {room.fault or 'the disk is too slow'}"
 
 
-def obstacle(address: Address, durable: bool) -> Obstacle | None:
-    """What stands in the way of a message to ``address``, None where nothing does."""
+def obstacle(
+    address: Address, durable: bool, offer: Offer | None = None, body: bytes = b""
+) -> Obstacle | None:
+    """What stands in the way of a message to ``address``, None where nothing does.
+
+    Where a policy decides for each message what a full address does with it (`Hooks.full`), it is shown the ``offer``.
+    """
     room, memory = address.room, address.memory
     paging = room.paging
     if not room.endless and (room.full or memory.full):
-        if address.policy is not FullPolicy.PAGE:
-            return Obstacle(address, address.policy, room if room.full else memory)
-        paging = paging or memory.should_page(room)
+        full = room if room.full else memory
+        policy = address.policy
+        if policy is None:
+            assert offer is not None
+            answer = _answer(address, offer, body)
+            if isinstance(answer, Refused):
+                return Obstacle(address, FullPolicy.FAIL, full, str(answer))
+            policy = answer
+        if policy is FullPolicy.PAGE:
+            paging = room.paging or memory.should_page(room)
+        elif policy is not None:
+            return Obstacle(address, policy, full)
     if not (paging or durable):
         return None
     if paging and not room.endless and (limit := _page_limit(address)) is not None:
@@ -54,6 +75,20 @@ def obstacle(address: Address, durable: bool) -> Obstacle | None:
     if broker.storage.room.full:
         return Obstacle(address, FullPolicy.BLOCK, broker.storage.room)
     return None
+
+
+def _answer(address: Address, offer: Offer, body: bytes) -> FullAnswer:
+    """What the policies of a full address say to one message; None where it may enter all the same."""
+    assert address.hooks.full is not None
+    offer.body = body
+    answer = address.hooks.full(offer)
+    offer.body = b""
+    if isinstance(answer, Refused):
+        return answer
+    answer = address.without_store(answer)
+    if answer is FullPolicy.PAGE and address.memory.should_page(address.room):
+        page_mode.enter(address)
+    return answer
 
 
 def _page_limit(address: Address) -> Obstacle | None:

@@ -15,7 +15,6 @@ from stompring.settings.model import (
     AddressSettings,
     BrokerConfiguration,
     QueueConfiguration,
-    RingPolicy,
     RoutingType,
 )
 
@@ -26,6 +25,7 @@ from .area import Areas
 from .clock import Clock, Reactor
 from .directory import Directory
 from .disposal import Disposal
+from .hooks import Policies
 from .memory import Room, Rooms, SharedRoom
 from .message import Message
 from .paging import Paging
@@ -45,11 +45,16 @@ class Broker:
     """Addresses, queues, time and memory of one broker. One thread; nothing here waits or does I/O."""
 
     def __init__(
-        self, configuration: BrokerConfiguration, reactor: Reactor, storage: Storage | None = None
+        self,
+        configuration: BrokerConfiguration,
+        reactor: Reactor,
+        policies: Policies,
+        storage: Storage | None = None,
     ) -> None:
         self.configuration = configuration
         self.clock = Clock(reactor)
         self.started_at = self.clock.now
+        self.policies = policies
         self.storage: Storage = storage or NoStorage()
         self.paging: Paging | None = None  # with a store both of these are set, else nothing ever pages
         self.areas: Areas | None = None
@@ -130,7 +135,10 @@ class Broker:
         queue.take_out(ref)
         queue.messages_killed += 1
         with self.together():
-            if not self._transfer(ref.message, queue.name, settings, settings.dead_letter_address):
+            if self._transfer(ref.message, queue.name, settings, settings.dead_letter_address):
+                heard = queue.hooks.dead_lettered
+            else:
+                heard = queue.hooks.killed
                 log.warning(
                     "message %d of queue %s is dropped after %d failed deliveries: %s",
                     ref.message.number,
@@ -140,6 +148,8 @@ class Broker:
                     if settings.dead_letter_address is None
                     else "no queue at its address",
                 )
+            if heard is not None:
+                heard(ref)
             queue.drop(ref, Reason.KILLED)
         return True
 
@@ -149,20 +159,38 @@ class Broker:
         with self.together():
             if settings.expiry_address != ref.queue.address.name:
                 self._transfer(ref.message, ref.queue.name, settings, settings.expiry_address, expired=True)
+            if ref.queue.hooks.expired is not None:
+                ref.queue.hooks.expired(ref)
             ref.queue.drop(ref, Reason.EXPIRED)
         self.consider_deleting(ref.queue)
 
     def replaced(self, ref: Reference) -> None:
         """A message has left its queue because a ring was full."""
         queue = ref.queue
-        settings = queue.address.settings
-        if queue.attributes.ring_policy is RingPolicy.DISCARD:
+        if queue.evicted is None:
             queue.drop(ref, Reason.REPLACED)
             return
         with self.together():
-            if settings.dead_letter_address != queue.address.name:
-                self._transfer(ref.message, queue.name, settings, settings.dead_letter_address)
+            queue.evicted(ref)
             queue.drop(ref, Reason.REPLACED)
+
+    def dead_letter(self, ref: Reference) -> bool:
+        """Send a copy of a message to the dead-letter address; False where no queue took it."""
+        settings = ref.queue.address.settings
+        if settings.dead_letter_address == ref.queue.address.name:
+            return False
+        return self._transfer(ref.message, ref.queue.name, settings, settings.dead_letter_address)
+
+    def copy(self, ref: Reference, target: str) -> bool:
+        """Send a copy of a message to an address, made where that is allowed; False where no queue took it."""
+        try:
+            self.provision.address_for_send(target, None)
+        except Refused as reason:
+            log.warning(
+                "message %d of queue %s is not copied: %s", ref.message.number, ref.queue.name, reason
+            )
+            return False
+        return self._send_copy(ref.message, ref.queue.name, target, expired=False)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -196,6 +224,9 @@ class Broker:
                 origin,
                 f"{settings.dead_letter_queue_prefix}{origin}{settings.dead_letter_queue_suffix}",
             )
+        return self._send_copy(message, queue, target, expired=expired)
+
+    def _send_copy(self, message: Message, queue: str, target: str, *, expired: bool) -> bool:
         address = self.directory.addresses.get(target)
         if address is None or target in self._transfers:
             return False  # rings that give up their messages to each other would do so for ever
@@ -288,6 +319,7 @@ class Broker:
         self.schedule.stop()
         self.expiry.stop()
         self.disposal.stop()
+        self.policies.stop()
         if self.areas is not None:
             self.areas.stop()
         self.storage.close()

@@ -157,7 +157,7 @@ def _purge_all(queue: Queue) -> Iterator[int]:
 def trim(queue: Queue) -> Iterator[int]:
     """Enforce a lowered ring-size; gives 1 for each message replaced, so that the caller may pause between."""
     while 0 <= queue.ring_size < queue.ring_count:
-        queue.evict_head()
+        queue.make_way()
         yield 1
 
 

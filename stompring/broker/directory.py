@@ -97,6 +97,8 @@ class Directory:
         if self.wildcards.is_wildcard(name):
             self.wildcards.remove(name)
         self.broker.storage.unbind_address(address)
+        if address.hooks.deleted is not None:
+            address.hooks.deleted()
 
     def wildcards_of(self, address: Address) -> list[Address]:
         """The wildcard addresses whose queues also get what is sent to this one."""
@@ -174,6 +176,7 @@ class Directory:
             )
         queue.attributes = attributes
         queue.ring_size = attributes.ring_size
+        queue.review_hooks()
         queue.review_filter()
         queue.address.changed()
         queue.reconsider()

@@ -24,6 +24,8 @@ class NonDestructiveQueue(Queue):
         """A consumer is done with a message; the queue keeps it."""
         self.delivering -= 1
         self.messages_acknowledged += 1
+        if self.hooks.settled is not None:
+            self.hooks.settled(ref)
 
     def give_back(
         self,
@@ -52,6 +54,8 @@ class NonDestructiveQueue(Queue):
         """Deliver a message, which stays where it is."""
         self.delivering += 1
         ref.deliveries = 1  # per consumer it is the first time
+        if self.hooks.delivered is not None:
+            self.hooks.delivered(ref)
         consumer.take_reference(ref)
 
     @property

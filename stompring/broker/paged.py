@@ -9,7 +9,7 @@ from .turns import Turns
 
 
 class Paged(Turns):
-    """Base of `Queue`, between it and `Turns`. Without an `Area` everything is in memory."""
+    """Base of `Ring` and so of `Queue`, above `Turns`. Without an `Area` everything is in memory."""
 
     __slots__ = ("durable", "persistent_size", "scheduled")
 
@@ -82,10 +82,3 @@ class Paged(Turns):
     def paged_count(self) -> int:
         """Pending on disk only (pagedCount)."""
         return 0 if self.area is None else self.area.waiting
-
-    @property
-    def ring_count(self) -> int:
-        """What counts for the ring: what is pending, with what is paged if ``ring-counts-paged`` says so."""
-        if self.area is None or not self.attributes.ring_counts_paged:
-            return self.count
-        return self.count + self.area.waiting

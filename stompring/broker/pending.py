@@ -50,6 +50,17 @@ class Pending:
             self.mask &= ~(1 << top)
         return None
 
+    def lowest(self) -> Reference | None:
+        """The oldest of the lowest priority, left in place. Leftovers before it are dropped for good."""
+        for level in self.levels:
+            while level:
+                ref = level[0]
+                if ref.state == PENDING:
+                    return ref
+                level.popleft()
+                self.size -= 1
+        return None
+
     def pop_head(self, ref: Reference) -> None:
         """Take off what `head` has just returned."""
         level = self.levels[ref.message.traits.priority]

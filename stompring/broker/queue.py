@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from .consumer import Consumer, Matches, not_from
 from .message import Message
-from .paged import Paged
 from .pending import Pending
 from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Reference
+from .ring import Ring
 from .storage import Reason
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .recurrence import Recurrence
 
 
-class Queue(Paged):
+class Queue(Ring):
     """One queue of an address. Counters are plain integers, named as in management."""
 
     __slots__ = (
@@ -37,10 +37,8 @@ class Queue(Paged):
         "messages_added",
         "messages_expired",
         "messages_killed",
-        "messages_replaced",
         "no_local",
         "number",
-        "ring_size",
     )
 
     keeps_in_memory = False  # whatever page mode its addresses are in
@@ -53,7 +51,6 @@ class Queue(Paged):
         super().__init__()
         self.renumber(broker.next_queue_number())
         self.durable = attributes.durable
-        self.ring_size = attributes.ring_size
         self.no_local: object = None  # whose messages a multicast subscription does not want
         self.accepts: Matches | None = None  # filter and no-local; the address asks it
         self.review_filter()
@@ -66,7 +63,6 @@ class Queue(Paged):
         self.messages_acknowledged = 0
         self.messages_expired = 0
         self.messages_killed = 0
-        self.messages_replaced = 0
 
     def renumber(self, number: int) -> None:
         """Take the number by which message ids and a store know this queue. Not once it has been used."""
@@ -106,9 +102,11 @@ class Queue(Paged):
         if self.ready:
             self.dispatch()
         if 0 <= self.ring_size < self.ring_count:
-            self.evict_head()
+            self.make_way()
         if message.expires and ref.state == PENDING:
             self.broker.watch_expiry(ref)
+        if self.hooks.enqueued is not None and ref.state == PENDING:
+            self.hooks.enqueued(ref)
 
     def lend(self, message: Message) -> Reference:
         """A message goes to a consumer as it arrives, and must be settled."""
@@ -147,12 +145,13 @@ class Queue(Paged):
             self.scheduled.pop(ref.message.number, None)
             if not ref.deliveries:  # one that waited for its redelivery keeps its old place
                 ref.sequence = first_sequence + place
-            if 0 <= self.ring_size <= self.ring_count:
-                self.replace(ref)
-            else:
-                ref.state = PENDING
-                self.enlist(ref, at_tail=False)
-                self.dispatch()
+            if self.has_no_place(ref):
+                continue
+            ref.state = PENDING
+            self.enlist(ref, at_tail=False)
+            self.dispatch()
+            if self.hooks.enqueued is not None and ref.state == PENDING:
+                self.hooks.enqueued(ref)
 
     def _reference(self, message: Message, state: int, due: int = 0) -> Reference:
         if not message.holders:
@@ -197,9 +196,11 @@ class Queue(Paged):
             ref.state = PENDING
             self.enlist(ref)
             if 0 <= self.ring_size < self.ring_count:
-                self.evict_head()
+                self.make_way()
         if ref.message.expires and ref.state != GONE:
             self.broker.watch_expiry(ref)
+        if self.hooks.enqueued is not None and ref.state == PENDING:
+            self.hooks.enqueued(ref)
 
     # ---- leaving
 
@@ -207,6 +208,8 @@ class Queue(Paged):
         """A consumer has acknowledged a message."""
         self.delivering -= 1
         self.messages_acknowledged += 1
+        if self.hooks.settled is not None:
+            self.hooks.settled(ref)
         self.drop(ref, Reason.ACKNOWLEDGED)
 
     def drop(self, ref: Reference, reason: Reason) -> None:
@@ -238,24 +241,6 @@ class Queue(Paged):
         elif was == DELIVERING:
             self.delivering -= 1
 
-    def evict_head(self) -> None:
-        """A full ring gives up the next message that would have been delivered."""
-        ref = self.first()
-        if self.area is not None and self.attributes.ring_counts_paged:
-            position = self.area.leads(ref)
-            if position is not None:
-                self.area.evict(position)
-                return
-        if ref is not None:
-            self.take_out(ref)
-            self.replace(ref)
-
-    def replace(self, ref: Reference) -> None:
-        """The ring has no place for a message (Artemis: reason REPLACED)."""
-        ref.state = GONE
-        self.messages_replaced += 1
-        self.broker.replaced(ref)
-
     def expire(self, ref: Reference) -> None:
         """A message has outlived its time."""
         self.take_out(ref)
@@ -266,6 +251,8 @@ class Queue(Paged):
         """A message is removed by other hands than a consumer's."""
         self.take_out(ref)
         self.messages_killed += 1
+        if self.hooks.killed is not None:
+            self.hooks.killed(ref)
         self.drop(ref, Reason.KILLED)
 
     # ---- coming back
@@ -306,8 +293,7 @@ class Queue(Paged):
             self.kill(ref)
             return
         self.take_out(ref)
-        if 0 <= self.ring_size <= self.ring_count:
-            self.replace(ref)
+        if self.has_no_place(ref):
             return
         delay = self.broker.redelivery_delay(ref) if delayed else 0
         if delay > 0:
@@ -321,6 +307,8 @@ class Queue(Paged):
             self.area.returned(ref)
         elif message.traits.durable and self.durable:
             self.broker.storage.returned(ref)
+        if self.hooks.enqueued is not None and ref.state == PENDING:
+            self.hooks.enqueued(ref)
 
     # ---- consumers
 
@@ -361,14 +349,6 @@ class Queue(Paged):
         self.messages_killed += paged
         return len(doomed) + paged
 
-    def trim(self) -> int:
-        """Enforce a lowered ring-size now; returns how many were replaced."""
-        trimmed = 0
-        while 0 <= self.ring_size < self.ring_count:
-            self.evict_head()
-            trimmed += 1
-        return trimmed
-
     def pause(self) -> None:
         """Stop dispatch; messages still enter, and a ring still evicts."""
         self.paused = True
@@ -392,3 +372,4 @@ class Queue(Paged):
                 consumer.cancelled(reason)
         if self.area is not None:
             self.area.close()
+        self.view = None  # which refers to the queue

@@ -9,10 +9,12 @@ from .reference import Reference
 
 if TYPE_CHECKING:
     from .address import Address
+    from .admission import Obstacle
     from .broker import Broker
     from .consumer import Consumer
 
 Step = Callable[[], object]
+Question = Callable[[], "Obstacle | None"]
 
 
 class Transaction:
@@ -22,22 +24,36 @@ class Transaction:
     everything when the connection is lost.
     """
 
-    __slots__ = ("_addresses", "_broker", "_steps", "bytes", "durable", "returns")
+    __slots__ = ("_addresses", "_broker", "_steps", "bytes", "durable", "questions", "returns")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._steps: list[Step] = []
         self.returns: list[Reference] = []  # what comes back if this is rolled back
         self._addresses: list[Callable[[], Address]] = []
+        self.questions: list[Question] = []  # whether a message may enter, where that depends on each
         self.bytes = 0
         self.durable = False  # some message in it is
 
-    def send(self, size: int, address: Callable[[], Address], step: Step, *, durable: bool) -> None:
-        """``step`` sends a message of ``size`` bytes to what ``address`` names at the time of the commit."""
+    def send(
+        self,
+        size: int,
+        address: Callable[[], Address],
+        step: Step,
+        *,
+        durable: bool,
+        ask: Question | None = None,
+    ) -> None:
+        """``step`` sends a message of ``size`` bytes to what ``address`` names at the time of the commit.
+
+        ``ask`` is asked before the commit begins whether anything stands in its way.
+        """
         self.bytes += size
         self.durable = self.durable or durable
         self._addresses.append(address)
         self._steps.append(step)
+        if ask is not None:
+            self.questions.append(ask)
 
     def prepare(self) -> set[Address]:
         """The addresses that `commit` will send to. Raises `Refused` where one cannot be sent to any more."""
@@ -62,7 +78,7 @@ class Transaction:
         finally:
             self._broker.storage.commit()
         returns, self.returns = self.returns, []
-        self._steps, self._addresses = [], []
+        self._steps, self._addresses, self.questions = [], [], []
         for queue in {ref.queue for ref in returns if not ref.queue.consumers}:
             self._broker.consider_deleting(queue)  # its consumer left before the commit
 

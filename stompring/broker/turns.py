@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .attributes import QueueAttributes
     from .broker import Broker
     from .clock import Timer
+    from .hooks import Hooks
     from .message import Message
 
 
@@ -55,6 +56,7 @@ class Turns:
         "count",
         "delivering",
         "groups",
+        "hooks",
         "name",
         "paused",
         "pending",
@@ -70,6 +72,7 @@ class Turns:
     address: Address
     attributes: QueueAttributes
     broker: Broker
+    hooks: Hooks  # of the address
 
     def __init__(self) -> None:
         self.paused = False
@@ -139,7 +142,13 @@ class Turns:
         """Set ``plain`` and ``simple`` anew, and let the first consumer of an exclusive queue be the one in turn."""
         attributes = self.attributes
         self.plain = not (
-            self.groups is not None or self.paused or self.waiting or attributes.non_destructive
+            self.groups is not None
+            or self.paused
+            or self.waiting
+            or attributes.non_destructive
+            or self.hooks.delivered
+            is not None  # which are called in one place, `hand_over` and `Queue.settle`
+            or self.hooks.settled is not None
         )
         self.simple = self.plain and self.area is None
         if attributes.exclusive and self.consumers:
@@ -329,6 +338,8 @@ class Turns:
             self.area.gave(ref, consumer)
         elif ref.message.traits.durable and self.attributes.durable:
             self.broker.storage.delivered(ref)
+        if self.hooks.delivered is not None:
+            self.hooks.delivered(ref)
         consumer.take_reference(ref)
 
     def _end_group(self, ref: Reference) -> None:

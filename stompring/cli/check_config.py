@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from stompring.errors import ConfigurationError
+from stompring.policy.load import load
+from stompring.policy.source import Sources
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
@@ -20,11 +22,13 @@ def check_config(context: click.Context, files: tuple[str, ...]) -> None:
     """Say what is wrong with each FILE, or what it configures.
 
     Everything wrong with a file is told at once, as FILE:LINE: what. The exit status is 1 where anything is wrong.
+    The plugins that it names are loaded, as the broker would.
     """
     refused = 0
     for file in files:
         try:
             configuration = read_broker_xml(file)
+            load(configuration, Sources(file))
         except ConfigurationError as error:
             refused += 1
             click.echo(str(error), err=True)
@@ -56,6 +60,8 @@ def summary(configuration: BrokerConfiguration) -> Iterator[str]:
             _count(len(configuration.address_settings), "address-setting", "address-settings"),
         )
     )
+    if configuration.plugins:
+        yield f"plugins: {', '.join(plugin.name for plugin in configuration.plugins)}"
 
 
 def _listener(scheme: str, acceptor: StompAcceptor | HttpAcceptor) -> str:

@@ -26,6 +26,7 @@ from stompring.broker.reference import GONE, SCHEDULED, Reference
 from stompring.cli.data_still import NearDisk, StillReactor
 from stompring.dispatch.dispatch import Dispatch
 from stompring.errors import Refused
+from stompring.policy.policies import Policies
 from stompring.settings.data_directory import DataDirectory
 from stompring.settings.machine_memory import default_global_max_size, machine_memory
 from stompring.settings.model import BrokerConfiguration
@@ -57,7 +58,7 @@ class StoppedBroker:
             self._reactor = StillReactor()
             disk = NearDisk(self._reactor)
             self._storage = Durable(configuration, directory.journal, disk, self._reactor)
-            self._broker = Broker(configuration, self._reactor, self._storage)
+            self._broker = Broker(configuration, self._reactor, Policies(), self._storage)
             self._paging = self._page_to(directory, disk)
             self._storage.recover(self._broker)
             for pages in self._paging.recovered:
@@ -219,7 +220,7 @@ class StoppedBroker:
                 cursor.returned(ref)
                 cursor.put_back(ref)
             while 0 <= queue.ring_size < queue.ring_count:
-                queue.evict_head()
+                queue.make_way()
 
     def _gone(self, name: str) -> Address:
         """An address that is not there any more, of a message in the queue of a wildcard address."""

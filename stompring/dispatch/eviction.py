@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 from stompring.broker.message import Message, Traits
 from stompring.broker.paging import Block, Position
 from stompring.broker.storage import Reason
-from stompring.settings.model import RingPolicy
 
 if TYPE_CHECKING:
     from .target_area import TargetArea
 
 
 def evict(area: TargetArea, position: Position) -> None:
-    """Give up the message at a position: unread, unless it has to be moved to the dead letters."""
+    """Give up the message at a position: unread, unless some policy wants to know what it was."""
     page, index = position
     queue = area.queue
     cursor = next(one for one in area.cursors if one.pages.page(page.number) is page)
-    if queue.attributes.ring_policy is not RingPolicy.DEAD_LETTER:
+    if queue.evicted is None:
         queue.messages_replaced += 1
         area.version += 1
         cursor.settle_waiting(page, index, Reason.REPLACED)

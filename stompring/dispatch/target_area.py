@@ -188,7 +188,7 @@ class TargetArea:
             if not self.closed:
                 self.demand()
         if queue.ring_size >= 0 and queue.attributes.ring_counts_paged and queue.ring_size < queue.ring_count:
-            queue.evict_head()
+            queue.make_way()
 
     def grown(self) -> None:
         """See `Area.grown`."""

@@ -8,7 +8,7 @@ is FORCE. Listeners, security and the store need a restart; a change there is to
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -49,11 +49,18 @@ FIXED = (
 )
 
 
-def apply(broker: Broker, new: BrokerConfiguration, *, starting: bool = False) -> None:
+def apply(
+    broker: Broker,
+    new: BrokerConfiguration,
+    *,
+    starting: bool = False,
+    begin: Callable[[], None] | None = None,
+) -> None:
     """Bring addresses, queues and settings in line with ``new``.
 
     At the start, with queues as they were when the broker stopped, only what the file says otherwise than it did
     then is changed: what management changed meanwhile lasts. A reload changes whatever differs from the file.
+    ``begin`` is called before anything is changed, once it is clear that it can be.
 
     Raises `ConfigurationError`, before anything was changed, where a live queue cannot become what it says. At the
     start such a queue is made anew if it is empty; else it stays as it is, and that is logged.
@@ -63,6 +70,8 @@ def apply(broker: Broker, new: BrokerConfiguration, *, starting: bool = False) -
         _make_way(broker, new)
     else:
         _check(broker, new)
+    if begin is not None:
+        begin()
     for name in FIXED:
         if getattr(old, name) != getattr(new, name) and old is not new:
             log.warning("a change of %s takes effect with the next start", name.replace("_", "-"))

@@ -19,6 +19,9 @@ from stompring.admin.served import Dispatch, Paging, Store
 from stompring.admin.site import admin_site
 from stompring.broker.broker import Broker
 from stompring.errors import ConfigurationError, Refused, StoreError
+from stompring.policy.load import load
+from stompring.policy.policies import Policies
+from stompring.policy.source import Sources
 from stompring.security.users import Users
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
@@ -52,7 +55,10 @@ class BrokerService(MultiService):
         self.configuration = configuration
         self.reactor = reactor
         self.persistence = persistence
-        self.broker = Broker(configuration, reactor, None if persistence is None else persistence.durable)
+        self._sources = Sources(configuration.file)
+        self.policies = Policies(load(configuration, self._sources))
+        storage = None if persistence is None else persistence.durable
+        self.broker = Broker(configuration, reactor, self.policies, storage)
         self.connections = Connections(self.broker.clock.now)
         self.outgoing = Outgoing(self.broker.clock)
         self.garbage = Garbage(self.broker)
@@ -118,7 +124,8 @@ class BrokerService(MultiService):
             new = read_broker_xml(file)
             if self.users is not None:
                 self.users.refresh()
-            apply(self.broker, new)
+            plugins = load(new, self._sources)
+            apply(self.broker, new, begin=lambda: self.policies.use(plugins))
         except (ConfigurationError, Refused) as fault:
             log.error("the configuration is not reloaded, the old one stays in force: %s", fault)
             return str(fault)

@@ -1,15 +1,17 @@
-"""The signal that a frame must wait for room: policy BLOCK of a full address or a full disk, or a slow store."""
+"""The signal that a frame must wait: for room in a full address, on the disk or in the store, or for a while."""
 
 from __future__ import annotations
 
-from stompring.broker.admission import Obstacle
+from stompring.broker.address import Address
+from stompring.broker.memory import Room
 
 
 class Blocked(Exception):
-    """A frame cannot be dealt with until there is room; it is taken up again then."""
+    """A frame cannot be dealt with yet; it is taken up again once ``room`` has some, or after some milliseconds."""
 
-    def __init__(self, hindered: Obstacle) -> None:
+    def __init__(self, address: Address, room: Room | None, milliseconds: int = 0) -> None:
         super().__init__()
-        assert hindered.room is not None, "a page limit is never waited for"
-        self.address = hindered.address
-        self.room = hindered.room
+        assert room is not None or milliseconds > 0, "there must be an end to it"
+        self.address = address
+        self.room = room
+        self.milliseconds = milliseconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompring.broker import page_mode
+from stompring.broker.address import Address
 from stompring.broker.admission import Obstacle, drop, obstacle
 from stompring.broker.message import Message
 from stompring.broker.redelivery import lifetime
@@ -12,8 +13,9 @@ from stompring.errors import Refused
 from stompring.settings.model import FullPolicy
 from stompring.stomp.frame import Head
 
+from .admit import judged
 from .blocked import Blocked
-from .send_plan import SendPlan, plan_send
+from .send_plan import SendPlan, derive, plan_send
 from .transact import transaction_of
 
 if TYPE_CHECKING:
@@ -27,12 +29,25 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
     if plan is None or plan.stamp != plan.address.stamp:
         plan = _plan_anew(session, head)
     session.messages_in += 1
+    if plan.admit is not None:
+        offer = plan.offer
+        offer.body = body
+        try:
+            answer = plan.admit(offer)
+        except Exception as fault:
+            answer = fault
+        offer.body = b""  # it may be large, and the plan lasts as long as the connection
+        if answer is not None:
+            plan = judged(session, plan, head, body, answer)
+            if plan is None:
+                session.receipt(head)
+                return
     address = plan.address
     gate = plan.gate
     if gate is not None and kin is None:
         traits = plan.traits
         detour = address.room.detour or gate.full
-        if detour and (hindered := obstacle(address, traits.durable)) is not None:
+        if detour and (hindered := obstacle(address, traits.durable, plan.offer, body)) is not None:
             _keep_out(session, hindered)
             return
         now = session.broker.clock.now
@@ -43,18 +58,16 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         if not (page_mode.route(address, message) if detour else address.route(message)):
             session.broker.unrouted(message)
     elif b"transaction" in head.headers:
+        held = HeldSend(session, head, body, plan)
         transaction_of(session, head).send(
-            len(body),
-            lambda: _current_plan(session, head).address,
-            lambda: _put_or_drop(session, head, body),
-            durable=plan.traits.durable,
+            len(body), held.address, held.go, durable=plan.traits.durable, ask=held.ask
         )
         session.receipt(head)
     else:
-        if (hindered := obstacle(address, plan.traits.durable)) is not None:
+        if (hindered := obstacle(address, plan.traits.durable, plan.offer, body)) is not None:
             _keep_out(session, hindered)
         else:
-            _put(session, plan, body)
+            put(session, plan, body)
         session.receipt(head, plan.traits.durable)
 
 
@@ -62,23 +75,13 @@ def _keep_out(session: Session, hindered: Obstacle) -> None:
     """A message may not enter: its producer waits or fails (which is raised), or it is dropped."""
     if hindered.policy is FullPolicy.BLOCK:
         session.messages_in -= 1
-        raise Blocked(hindered)
+        raise Blocked(hindered.address, hindered.room)
     if hindered.policy is FullPolicy.FAIL:
         raise Refused(hindered.describe())
     drop(hindered)
 
 
-def _put_or_drop(session: Session, head: Head, body: bytes) -> None:
-    """At a COMMIT, which nothing has to wait for any more."""
-    plan = _current_plan(session, head)
-    hindered = obstacle(plan.address, plan.traits.durable)
-    if hindered is not None and hindered.policy is FullPolicy.DROP:
-        drop(hindered)
-    else:
-        _put(session, plan, body)
-
-
-def _put(session: Session, plan: SendPlan, body: bytes) -> None:
+def put(session: Session, plan: SendPlan, body: bytes) -> None:
     """Route a message that was admitted: at once, at its time, or into the one queue it names."""
     address, traits, broker = plan.address, plan.traits, session.broker
     now = broker.clock.now
@@ -92,14 +95,52 @@ def _put(session: Session, plan: SendPlan, body: bytes) -> None:
         broker.send(message, due, recurrence)
 
 
-def _current_plan(session: Session, head: Head) -> SendPlan:
-    """The plan of a header block; made anew when its address has changed since."""
-    plan: SendPlan = head.plan if head.kin is None else head.kin.plan
-    return plan if plan.stamp == plan.address.stamp else _plan_anew(session, head)
-
-
 def _plan_anew(session: Session, head: Head) -> SendPlan:
     """Plan for a header block, and for all that are the same but for their receipt."""
     kept = head if head.kin is None else head.kin
     plan = kept.plan = plan_send(session, kept)
     return plan
+
+
+class HeldSend:
+    """A SEND that waits for the COMMIT of its transaction. The policies of its address have admitted it already."""
+
+    __slots__ = ("_body", "_head", "_hindered", "_plan", "_session")
+
+    def __init__(self, session: Session, head: Head, body: bytes, plan: SendPlan) -> None:
+        self._session = session
+        self._head = head
+        self._body = body
+        self._plan = plan
+        self._hindered: Obstacle | None = None  # what was answered to `ask`
+
+    def address(self) -> Address:
+        """Where it goes now, which may have changed since. Raises `Refused` where it cannot be sent any more."""
+        plan = self._plan
+        if plan.stamp != plan.address.stamp:
+            session = self._session
+            if plan.head is None:
+                plan = _plan_anew(session, self._head)
+            else:
+                plan = derive(session, plan.head, plan.target)
+            self._plan = plan
+        return plan.address
+
+    def ask(self) -> Obstacle | None:
+        """What stands in its way, where a policy says so of each message."""
+        address, plan = self.address(), self._plan
+        if address.hooks.full is None:
+            return None
+        self._hindered = obstacle(address, plan.traits.durable, plan.offer, self._body)
+        return self._hindered
+
+    def go(self) -> None:
+        """It happens: at a COMMIT, which nothing has to wait for any more."""
+        address, plan = self.address(), self._plan
+        hindered = self._hindered
+        if address.hooks.full is None:
+            hindered = obstacle(address, plan.traits.durable)
+        if hindered is not None and hindered.policy is FullPolicy.DROP:
+            drop(hindered)
+        else:
+            put(self._session, plan, self._body)

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
+from stompring.broker.hooks import Ruling
 from stompring.broker.memory import Room, Rooms
 from stompring.broker.message import Traits
+from stompring.broker.offer import Offer
 from stompring.broker.queue import Queue
 from stompring.errors import ProtocolError
 from stompring.settings.model import RoutingType
@@ -75,14 +77,34 @@ class Route:
         self.stamp = address.stamp
 
 
+#: What plans have whose address has no policy that asks for it.
+NO_OFFER = Offer("", Traits(b""), {})
+
+
 class SendPlan:
     """Where messages with one header block go and what they carry.
 
     ``gate`` is what must not be full, besides the address, for messages that need nothing but routing; None for those
-    that need more.
+    that need more. ``offer`` is what the policies of the address are shown, where one wants to see it, and ``admit``
+    asks them whether the message may enter.
+
+    Where they have changed something, that is a plan of its own (`derive`): ``head`` has the headers as changed,
+    ``target`` is another address.
     """
 
-    __slots__ = ("address", "gate", "queue", "stamp", "timing", "traits")
+    __slots__ = (
+        "address",
+        "admit",
+        "derived",
+        "gate",
+        "head",
+        "offer",
+        "queue",
+        "stamp",
+        "target",
+        "timing",
+        "traits",
+    )
 
     def __init__(
         self, route: Route, traits: Traits, timing: Timing | None, gate: Room | Rooms | None
@@ -93,6 +115,11 @@ class SendPlan:
         self.traits = traits
         self.timing = timing
         self.gate = gate if timing is None and route.queue is None else None
+        self.admit = route.address.hooks.admit
+        self.offer = NO_OFFER
+        self.head: Head | None = None
+        self.target: str | None = None
+        self.derived: tuple[Ruling, SendPlan] | None = None  # the last one that was made of this one
 
 
 def plan_send(session: Session, head: Head) -> SendPlan:
@@ -107,6 +134,33 @@ def plan_send(session: Session, head: Head) -> SendPlan:
         if len(session.routes) >= ROUTES:
             session.routes.clear()
         route = session.routes[key] = _route(session, destination, _asked_type(headers))
+    return _plan(session, head, route, destination)
+
+
+def derive(session: Session, head: Head, target: str | None) -> SendPlan:
+    """The plan of a SEND as policies want it: with the headers of ``head``, and to the address ``target`` if given."""
+    if target is None:
+        plan = plan_send(session, head)
+    else:
+        address = session.broker.provision.address_for_send(target, None)
+        plan = _plan(session, head, Route(address, None, None), target.encode())
+    plan.head, plan.target = head, target
+    return plan
+
+
+def _plan(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
+    headers = head.headers
+    plan = _plan_for(session, head, route, destination)
+    hooks = route.address.hooks
+    if hooks.admit is not None or hooks.full is not None:
+        plan.offer = Offer(
+            route.address.name, plan.traits, headers, session.number, session.client_id, session.peer
+        )
+    return plan
+
+
+def _plan_for(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
+    headers = head.headers
     origin = session.origin
     user = session.login.user
     simple = b"receipt" not in headers and b"transaction" not in headers

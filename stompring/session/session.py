@@ -15,6 +15,7 @@ from functools import partial
 
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
+from stompring.broker.clock import Timer
 from stompring.broker.memory import Room
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
@@ -87,6 +88,7 @@ class Session:
         self.awaiting_login = False
         self._blocked_by: Address | None = None
         self._room: Room | None = None  # where it is our turn to send again
+        self._pause: Timer | None = None  # until a policy lets its producer go on
         self.temporary_queues: list[str] = []
         self.routes: dict[tuple[bytes | None, ...], Route] = {}  # what destinations of SEND lead to
         self.next_message_number = broker.next_message_number
@@ -139,7 +141,7 @@ class Session:
                     if paging.gathered:
                         paging.write_gathered()
         except Blocked as wait:
-            self._wait_for(wait.address, wait.room)
+            self._wait_for(wait)
         except (ProtocolError, Refused) as error:
             self.fail(error, head)
         except Exception:
@@ -152,13 +154,21 @@ class Session:
 
     # ---- waiting
 
-    def _wait_for(self, address: Address, room: Room) -> None:
-        """BLOCK: read no more until there is room."""
+    def _wait_for(self, wait: Blocked) -> None:
+        """BLOCK: read no more until there is room, or a policy's time is over."""
         self.blocked = self.heartbeat.suspended = True
-        self._blocked_by = address
-        address.block(room)
+        self._blocked_by = wait.address
+        wait.address.block(wait.room)
         self._wire.pause_reading()
-        room.waiting.append(partial(self._room_in, room))
+        if wait.room is not None:
+            wait.room.waiting.append(partial(self._room_in, wait.room))
+        else:
+            clock = self.broker.clock
+            self._pause = clock.call_at(clock.refresh() + wait.milliseconds, self._pause_over)
+
+    def _pause_over(self) -> None:
+        self._pause = None
+        self.go_on()
 
     def _room_in(self, room: Room) -> None:
         self._room = room
@@ -168,6 +178,9 @@ class Session:
         if self._blocked_by is not None:
             self._blocked_by.unblock()
             self._blocked_by = None
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
         self.blocked = self.heartbeat.suspended = False
 
     def _let_settlements_pass(self) -> None:
@@ -357,6 +370,11 @@ class Session:
     # ---- destinations
 
     @property
+    def peer(self) -> str:
+        """Host and port of the client."""
+        return self._wire.peer
+
+    @property
     def origin(self) -> str:
         """Whose messages these are, for no-local: a durable subscriber's after a reconnect too."""
         return self.number if self.client_id is None else self.client_id
@@ -368,19 +386,3 @@ class Session:
         except UnicodeDecodeError:
             raise ProtocolError(f"destination {destination[:100]!r} is not UTF-8") from None
         return self._destinations.parse(text, asked, self.number)
-
-    def describe(self) -> dict[str, object]:
-        """For management."""
-        return {
-            "connectionID": self.number,
-            "remoteAddress": self._wire.peer,
-            "user": self.login.user,
-            "clientID": self.client_id,
-            "protocol": f"STOMP {text_of(self.version)}" if self.connected else "STOMP",
-            "acceptor": self.acceptor.name,
-            "creationTime": self.connected_at,
-            "blocked": self.blocked,
-            "messagesSent": self.messages_in,
-            "transactionCount": len(self.transactions),
-            "subscriptions": [subscription.describe() for subscription in self.subscriptions.values()],
-        }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from stompring.broker.consumer import Matches, not_from
+from stompring.broker.hooks import Subscriber
 from stompring.broker.queue import Queue
 from stompring.errors import NotFound, ProtocolError, Refused
 from stompring.selector import InvalidSelector, Selector, compile_selector
@@ -92,6 +93,12 @@ def _attach(
         matches = selector.matches if selector is not None else None
         matches = matches if origin is None else not_from(origin, matches)
         key = (terms.selector, origin)
+    if queue.hooks.subscribed is not None:
+        try:
+            queue.hooks.subscribed(_subscriber(session, terms, queue, headers))
+        except Refused:
+            session.broker.consider_deleting(queue)
+            raise
     kind = BrowserSubscription if terms.browser else KINDS[terms.ack]
     subscription = kind(terms, session.outbox, session.cancelled, matches, key)
     try:
@@ -101,6 +108,19 @@ def _attach(
         raise
     session.register(subscription)
     return subscription
+
+
+def _subscriber(session: Session, terms: Terms, queue: Queue, headers: dict[bytes, bytes]) -> Subscriber:
+    return Subscriber(
+        queue.name,
+        text_of(terms.id),
+        session.login.user,
+        session.client_id,
+        session.number,
+        session.peer,
+        terms.selector,
+        {text_of(name): text_of(value) for name, value in headers.items()},
+    )
 
 
 def _queue_for(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
@@ -34,17 +35,26 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
     """Everything in the transaction happens now, or nothing of it. `Blocked` while an address has no room."""
     transaction = transaction_of(session, head)
     frees = {ref.message.address for ref in transaction.returns}
-    for address in transaction.prepare():
-        hindered = obstacle(address, transaction.durable)
-        if hindered is None:
-            continue
+    for hindered in _hindrances(transaction):
         if hindered.policy is FullPolicy.FAIL:
             raise Refused(f"Transaction {shortened(_name(head))} is not committed: {hindered.describe()}")
         if hindered.policy is FullPolicy.BLOCK and not _makes_room(session, hindered, frees):
-            raise Blocked(hindered)
+            raise Blocked(hindered.address, hindered.room)
     del session.transactions[_name(head)]
     transaction.commit()
     session.receipt(head, durable=True, transactional=True)
+
+
+def _hindrances(transaction: Transaction) -> Iterator[Obstacle]:
+    """What stands in the way, of each address, or of each message where policies say so of each."""
+    for address in transaction.prepare():
+        hindered = None if address.hooks.full is not None else obstacle(address, transaction.durable)
+        if hindered is not None:
+            yield hindered
+    for ask in transaction.questions:
+        hindered = ask()
+        if hindered is not None:
+            yield hindered
 
 
 def _makes_room(session: Session, hindered: Obstacle, frees: set[Address]) -> bool:

@@ -86,6 +86,7 @@ def test_the_broker() -> None:
         **{counter.json: None for counter in OF_STORE},
         "addressMemoryUsagePercentage": round(used / 10, 2),
         "listeners": LISTENERS,
+        "policyErrors": [],
         "stopping": False,
         "configurationFile": None,
         "securityEnabled": False,

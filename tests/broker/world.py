@@ -15,6 +15,7 @@ from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 from stompring.broker.reference import Reference
 from stompring.broker.storage import Storage
+from stompring.policy.policies import Policies
 from stompring.settings.model import (
     AddressSettingEntry,
     BrokerConfiguration,
@@ -43,7 +44,7 @@ class World:
         configuration.setdefault("persistence_enabled", storage is not None)
         entries = tuple(AddressSettingEntry(match, values) for match, values in (settings or {}).items())
         self.broker = Broker(
-            BrokerConfiguration(address_settings=entries, **configuration), self.clock, storage
+            BrokerConfiguration(address_settings=entries, **configuration), self.clock, Policies(), storage
         )
         self.directory = self.broker.directory
 

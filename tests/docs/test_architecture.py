@@ -15,7 +15,7 @@ ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 SHARED = "errors"
 
 #: Rooms of later work, named as such.
-TO_COME = {"policy", "pipeline"}
+TO_COME = {"pipeline"}
 
 
 def imports_of(room: str) -> set[str]:

@@ -73,6 +73,7 @@ MADE_OF_OTHERS = {
     "reason": "server/authenticate.py, read below",
     "hindered.describe()": "broker/admission.py, read below",
     "str(fault)": "the same error under another class",
+    "str(reason)": "policy/faults.py, said again to each who asks",
 }
 
 
@@ -110,7 +111,7 @@ def errors_in_source() -> list[Found]:
     names = error_names()
     found = [
         text
-        for path in modules("session", "stomp", "broker", "server")
+        for path in modules("session", "stomp", "broker", "server", "policy")
         for text, whole in texts_of_calls(path, names)
         if whole
     ]
@@ -204,7 +205,7 @@ def test_errors_made_of_other_texts_are_known() -> None:
     names = error_names()
     found = [
         text
-        for path in modules("session", "stomp", "broker", "server")
+        for path in modules("session", "stomp", "broker", "server", "policy")
         for text, whole in texts_of_calls(path, names)
         if not whole
     ]

@@ -11,6 +11,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from stompring.broker.broker import Broker
+from stompring.policy.policies import Policies
 from stompring.server.disk_monitor import DiskMonitor, Reading, fault_of, read_disk
 from stompring.server.reload import apply
 from stompring.settings.model import BrokerConfiguration
@@ -75,7 +76,7 @@ class Watch:
 
     def __init__(self, **configuration: Any) -> None:
         self.clock = Clock()
-        self.broker = Broker(BrokerConfiguration(**configuration), self.clock)
+        self.broker = Broker(BrokerConfiguration(**configuration), self.clock, Policies())
         self.used = {Path("/journal"): 50, Path("/pages"): 20}
         self.broken: OSError | None = None
         self.disk = SlowDisk()

@@ -8,6 +8,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from stompring.broker.broker import Broker
+from stompring.policy.policies import Policies
 from stompring.server.factory import Connections, StompFactory
 from stompring.server.protocol import LINGER, StompProtocol
 from stompring.session.connect import Anonymous
@@ -28,7 +29,7 @@ class ProtocolTest(TestCase):
             AddressSettingEntry("full", {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK}),
             AddressSettingEntry("#", {"auto_delete_queues": False}),
         )
-        self.broker = Broker(BrokerConfiguration(address_settings=entries), self.clock)
+        self.broker = Broker(BrokerConfiguration(address_settings=entries), self.clock, Policies())
         self.connections = Connections(1)
         self.factory = self.make_factory()
 

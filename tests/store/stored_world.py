@@ -11,6 +11,7 @@ from stompring.broker.broker import Broker
 from stompring.broker.message import Message
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, Reference
+from stompring.policy.policies import Policies
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration
 from stompring.store.disk import Disk
 from stompring.store.durable import Durable
@@ -44,7 +45,7 @@ class StoredWorld(World):
         self.configuration = BrokerConfiguration(address_settings=entries, **configuration)
         self.disk: Disk = disk or DiskAtOnce(self.clock)
         self.store = Durable(self.configuration, directory, self.disk, self.clock, self.files)
-        self.broker = Broker(self.configuration, self.clock, self.store)
+        self.broker = Broker(self.configuration, self.clock, Policies(), self.store)
         self.directory = self.broker.directory
         self.journal, self.writer = self.store.journal, self.store.writer
         if recover:

@@ -1,0 +1,131 @@
+"""What a policy is: one class, every hook of which does nothing unless it is overridden."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from .parameter import Parameter, declared
+
+if TYPE_CHECKING:
+    from stompring.broker.hooks import Subscriber
+    from stompring.broker.offer import Offer
+
+    from .address_view import AddressView
+    from .message_view import MessageView
+    from .queue_view import QueueView
+    from .verdict import FullVerdict, Refuse, Verdict, Word
+
+
+class AddressPolicy:
+    """Base of all policies. Each address that has the policy has an object of its own.
+
+    A hook is looked for once for each address: one that is not overridden costs nothing. *Hot* hooks are called for
+    every message, on the reactor's thread, and so must be quick and must never wait. A hook that raises refuses the
+    one operation that it was asked about, where there is one to refuse (`admit`, `full`, `subscribed`); what has
+    happened already goes on as if it had said nothing. Either is logged once and counted
+    (``stompring_policy_errors_total``).
+    """
+
+    #: What `full` answers where that is always the same: no call is made then.
+    full_answer: ClassVar[Word | None] = None
+
+    #: By their names in Python. Filled in for every class.
+    parameters: ClassVar[dict[str, Parameter]] = {}
+
+    #: The address it is for. Set before `created` is called.
+    address: AddressView
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.parameters = declared(cls)
+
+    # ---- its life
+
+    def check(self) -> None:
+        """The parameters are set. Raise `ValueError` for what they cannot be together; broker.xml is refused then.
+
+        Called on an object of its own, which no address has.
+        """
+
+    def created(self) -> None:
+        """Its address exists: it was made, or the broker started, or a reload gave it this policy.
+
+        An address whose policy raises here takes no messages and no subscribers before that is mended.
+        """
+
+    def replaces(self, former: Self) -> None:
+        """A reload has put this object in the place of ``former``: take over what it remembers. After `created`.
+
+        Called where parameters or the policy's code have changed; else the object stays. ``former`` may be of an older
+        version of the class.
+        """
+
+    def deleted(self) -> None:
+        """The address was deleted. `closed` follows."""
+
+    def closed(self) -> None:
+        """The policy is done with: its address was deleted, a reload took it away, or the broker stops."""
+
+    # ---- messages come
+
+    def admit(self, offer: Offer) -> Verdict | None:
+        """Whether a message may enter. Hot: called for every SEND to the address.
+
+        None accepts it, as does ACCEPT, which also keeps later policies from being asked. `ChangeHeaders`, `Redirect`,
+        `Refuse`, `Wait` and DROP are the other answers. A SEND in a transaction is asked about when it comes. Not
+        asked about is what the broker itself sends: dead letters, expired messages, copies.
+        """
+        return None
+
+    def full(self, offer: Offer) -> FullVerdict | None:
+        """What a full address does with a message. Called for every SEND while it is full.
+
+        PAGE, BLOCK, DROP, DROP_OLDEST, FAIL, `Refuse`, or ACCEPT for a message that enters all the same (the policy
+        may have made room); None leaves the answer to the next policy, at last to the ``address-full-policy``. In a
+        transaction all its messages are asked about at COMMIT, before any of them enters.
+        """
+        return self.full_answer
+
+    # ---- rings
+
+    def overflow(self, queue: QueueView, returning: bool) -> None:
+        """A ring is over its size, or is full while a message comes back (``returning``): give something up.
+
+        The policies are called in turn until there is room; the last is the built-in ring, which gives up the
+        oldest for a new message, and nothing for a returning one, which so is lost itself.
+        """
+
+    # ---- messages wait, and leave
+
+    def enqueued(self, message: MessageView) -> None:
+        """A message waits in a queue now, in memory: it came and nobody was ready, came back, or fell due.
+
+        Also called for what was in memory when the broker stopped. Hot where consumers are slow.
+        """
+
+    def evicted(self, message: MessageView) -> None:
+        """A ring gives up a message (messagesReplaced). Makes a ring that counts paged messages read them first."""
+
+    def expired(self, message: MessageView) -> None:
+        """The time of a message is over; it went to the expiry-address, if there is one."""
+
+    def killed(self, message: MessageView) -> None:
+        """A message was purged, went with its queue, or failed too often without a dead-letter address.
+
+        Messages on disk that are purged are not read for it.
+        """
+
+    def dead_lettered(self, message: MessageView) -> None:
+        """A message failed too often and went to the dead-letter-address."""
+
+    # ---- consumers
+
+    def subscribed(self, subscriber: Subscriber) -> Refuse | None:
+        """Somebody wants to consume from a queue of the address. `Refuse` gives them an ERROR."""
+        return None
+
+    def delivered(self, message: MessageView) -> None:
+        """A message is given to a consumer. Hot; and the short way from a SEND to a waiting consumer is closed."""
+
+    def settled(self, message: MessageView) -> None:
+        """A message was acknowledged. Hot, as `delivered`."""

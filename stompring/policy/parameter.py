@@ -1,0 +1,170 @@
+"""Typed parameters of a policy: declared on its class, written as ``<property key="…" value="…"/>`` in broker.xml."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import get_annotations
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, NewType, Union, get_args, get_origin
+
+from stompring.settings import units
+
+#: A time. Written as a plain number, as all times in broker.xml.
+Milliseconds = NewType("Milliseconds", int)
+
+#: A size. Written as all sizes in broker.xml: 1048576, 100K, 10MB.
+Bytes = NewType("Bytes", int)
+
+#: The default of a parameter that must be given.
+REQUIRED: Any = object()
+
+
+@dataclass(slots=True)
+class Parameter:
+    """One parameter: its help, its default, and once its class is made its name and how its text is read."""
+
+    help: str
+    default: Any = REQUIRED
+    least: float = -math.inf
+    most: float = math.inf
+    key: str = ""
+    kind: str = ""
+    read: Callable[[str, Path], Any] = field(default=lambda text, folder: text)
+
+    @property
+    def required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is REQUIRED
+
+    @property
+    def shown_default(self) -> str:
+        """The default as it would be written."""
+        if self.required:
+            return "required"
+        if self.default is None:
+            return "none"
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return ",".join(self.default) if isinstance(self.default, tuple) else str(self.default)
+
+
+def parameter(help: str, default: Any = REQUIRED, *, least: float = -math.inf, most: float = math.inf) -> Any:
+    """Declare a parameter: ``burst: int = parameter("Messages that may come at once.", 10, least=1)``.
+
+    Its annotation says what it takes: ``str``, ``int``, ``float``, ``bool``, `Milliseconds`, `Bytes`,
+    ``pathlib.Path`` (relative to broker.xml), ``Literal[…]`` of texts, ``tuple[str, …]`` (a comma list), each also
+    ``| None`` with None as the default. In broker.xml its name has dashes for underscores.
+    """
+    return Parameter(help, default, least, most)
+
+
+def declared(owner: type) -> dict[str, Parameter]:
+    """The parameters of a class, its bases' first, by the names of its attributes.
+
+    Raises `TypeError` for a declaration that cannot be.
+    """
+    found: dict[str, Parameter] = {}
+    for base in reversed(owner.__mro__):
+        for name, value in vars(base).items():
+            if isinstance(value, Parameter):
+                found[name] = value
+                if not value.key:
+                    value.key = name.replace("_", "-")
+                    value.kind, read = _reader(_annotation(base, name), f"{base.__name__}.{name}")
+                    value.read = _bounded(read, value.least, value.most)
+    return found
+
+
+def _annotation(owner: type, name: str) -> Any:
+    hint = get_annotations(owner).get(name)
+    if hint is None:
+        raise TypeError(f"parameter {name} of {owner.__name__} has no annotation")
+    while isinstance(hint, str):  # as typing.get_type_hints does, of all annotations; one may be quoted twice
+        try:
+            hint = eval(hint, vars(sys.modules[owner.__module__]))
+        except Exception as error:
+            raise TypeError(f"the annotation of {owner.__name__}.{name} cannot be read: {error}") from error
+    return hint
+
+
+Reader = Callable[[str, Path], Any]
+
+
+def _plain(read: Callable[[str], Any]) -> Reader:
+    return lambda text, folder: read(text)
+
+
+def _decimal(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError("must be a number")
+    return number
+
+
+def _comma_list(text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(","))
+    if not all(words):
+        raise ValueError("must be words with commas between them")
+    return words
+
+
+READERS: Mapping[Any, tuple[str, Reader]] = {
+    str: ("text", _plain(units.name)),
+    int: ("whole number", _plain(units.whole_number)),
+    float: ("number", _plain(_decimal)),
+    bool: ("true or false", _plain(units.boolean)),
+    Milliseconds: ("milliseconds", _plain(units.milliseconds)),
+    Bytes: ("bytes", _plain(units.byte_size)),
+    Path: ("file", lambda text, folder: folder / units.name(text)),
+    tuple[str, ...]: ("comma list", _plain(_comma_list)),
+}
+
+
+def _reader(hint: Any, where: str) -> tuple[str, Reader]:
+    if get_origin(hint) in (Union, UnionType):
+        inner = [one for one in get_args(hint) if one is not NoneType]
+        if len(inner) == 1:
+            return _reader(inner[0], where)
+    if get_origin(hint) is Literal:
+        words = get_args(hint)
+        if all(isinstance(word, str) for word in words):
+            return ", ".join(words), _plain(_one_of(words))
+    try:
+        return READERS[hint]
+    except (KeyError, TypeError):
+        raise TypeError(f"{where}: a parameter cannot be of type {hint}") from None
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return text
+
+    return read
+
+
+def _bounded(read: Reader, least: float, most: float) -> Reader:
+    if least == -math.inf and most == math.inf:
+        return read
+    if most == math.inf:
+        rule = f"must be at least {least:g}"
+    elif least == -math.inf:
+        rule = f"must be at most {most:g}"
+    else:
+        rule = f"must be from {least:g} to {most:g}"
+
+    def bounded(text: str, folder: Path) -> Any:
+        number = read(text, folder)
+        if not least <= number <= most:
+            raise ValueError(rule)
+        return number
+
+    return bounded

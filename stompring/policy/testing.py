@@ -1,0 +1,360 @@
+"""A kit to test policies with: one address, time that stands still, and nothing to start.
+
+Inside is the broker's own code, without sockets, files and reactor: what a policy does here it does there.
+
+    from stompring.policy.testing import PolicyHarness
+
+    def test_it_keeps_to_its_rate():
+        harness = PolicyHarness(RateLimit, messages_per_second=1)
+        assert harness.send(b"first").accepted
+        assert "a second" in harness.send(b"second").refused
+        harness.advance(1000)
+        assert harness.send(b"third").accepted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from stompring.broker.broker import Broker
+from stompring.broker.consumer import Consumer
+from stompring.broker.message import Message
+from stompring.broker.queue import Queue
+from stompring.broker.reference import Reference
+from stompring.session.connect import Anonymous
+from stompring.session.destination import Destinations
+from stompring.session.outbox import Outgoing
+from stompring.session.session import Session
+from stompring.settings.match import SettingsRepository
+from stompring.settings.model import (
+    AddressSettingEntry,
+    BrokerConfiguration,
+    PluginConfiguration,
+    PolicyUse,
+    Property,
+    QueueConfiguration,
+    RoutingType,
+    StompAcceptor,
+)
+from stompring.stomp.encode import encode_frame, unescape
+
+from .address_policy import AddressPolicy
+from .load import load
+from .manual_clock import ManualClock
+from .message_view import MessageView
+from .policies import Policies
+from .queue_view import QueueView, view_of
+
+#: The address that the policy under test is for, and its queue.
+ADDRESS = "address"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of a SEND. At most one of these is set, none for a message that was accepted."""
+
+    refused: str = ""  # the text of the ERROR
+    dropped: bool = False
+    waits: bool = False  # the producer is not read for now
+
+    @property
+    def accepted(self) -> bool:
+        """Whether it was taken."""
+        return not (self.refused or self.dropped or self.waits)
+
+
+class PolicyHarness:
+    """An address with one policy, producers and a consumer.
+
+    ``parameters`` are those of the policy, under their names in Python, read as broker.xml has them. ``settings`` are
+    address-settings for the address, as ``{"max_size_messages": 10, "default_ring_size": 3}``; ``others`` are
+    settings for other addresses by their match. With ``full`` the policy is the address-full-policy.
+    """
+
+    def __init__(
+        self,
+        policy: type[AddressPolicy],
+        *,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+        others: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        full: bool = False,
+        folder: Path | None = None,
+        **parameters: Any,
+    ) -> None:
+        self._kind = policy
+        self._settings, self._others, self._full = settings, others, full
+        self._folder = folder
+        self._policies = Policies()
+        self.clock = ManualClock()
+        configuration = self._configured(parameters)
+        self.broker = Broker(configuration, self.clock, self._policies)
+        self._acceptor = StompAcceptor("test", "127.0.0.1", 0)
+        self._outgoing = Outgoing(self.broker.clock)
+        self._clients: dict[str, _Client] = {}
+        self._receiver: _Receiver | None = None
+        self.queue_of(ADDRESS)
+
+    def _configured(self, parameters: Mapping[str, Any]) -> BrokerConfiguration:
+        name = "policy-under-test"
+        properties = tuple(
+            Property(key.replace("_", "-"), _as_text(value)) for key, value in parameters.items()
+        )
+        uses = {"address_full_policy": name} if self._full else {"address_policy": (PolicyUse(name),)}
+        entries = [AddressSettingEntry("#", {"default_address_routing_type": RoutingType.ANYCAST})]
+        entries += [AddressSettingEntry(match, values) for match, values in self._others.items()]
+        entries.append(AddressSettingEntry(ADDRESS, {**self._settings, **uses}))
+        configuration = BrokerConfiguration(
+            file=None if self._folder is None else str(self._folder / "broker.xml"),
+            persistence_enabled=False,
+            plugins=(PluginConfiguration(name, name, properties),),
+            address_settings=tuple(entries),
+        )
+        self._policies.use(load(configuration, _OnlyThis(self._kind)))
+        return configuration
+
+    def reload(self, policy: type[AddressPolicy] | None = None, **parameters: Any) -> None:
+        """The configuration is read again, with these parameters and perhaps another version of the policy."""
+        self._kind = policy or self._kind
+        configuration = self._configured(parameters)
+        self.broker.configuration = configuration
+        directory = self.broker.directory
+        directory.settings = SettingsRepository.of(configuration)
+        for address in directory.addresses.values():
+            address.apply(directory.settings.lookup(address.name))
+
+    # ---- what there is
+
+    @property
+    def policy(self) -> Any:
+        """The policy's object for the address."""
+        address = self.broker.directory.addresses[ADDRESS]
+        return self._policies.policies_for(address)[0]
+
+    @property
+    def queue(self) -> QueueView:
+        """The queue of the address, as policies see it."""
+        return view_of(self._queue(ADDRESS))
+
+    def queue_of(self, address: str, **attributes: Any) -> QueueView:
+        """The queue of an address, made where there is none; ``ring_size`` and the like are for a new one."""
+        if address not in self.broker.directory.queues:
+            self.broker.directory.create_queue(
+                QueueConfiguration(address, address, RoutingType.ANYCAST, **attributes)
+            )
+        return view_of(self._queue(address))
+
+    def _queue(self, name: str) -> Queue:
+        return self.broker.directory.queues[name]
+
+    def waiting(self, address: str = ADDRESS) -> list[bytes]:
+        """The bodies that wait in the queue of an address, in the order of delivery."""
+        return [message.body for message in self.queue_of(address).messages()]
+
+    def messages(self, address: str = ADDRESS) -> list[MessageView]:
+        """What waits in the queue of an address, in the order of delivery."""
+        return list(self.queue_of(address).messages())
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """How often hooks of the policy have raised, by hook."""
+        return {hook: number for (_, hook), number in self._policies.errors.items()}
+
+    # ---- what happens
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time go by."""
+        self.clock.advance(milliseconds / 1000)
+        self.broker.clock.refresh()
+
+    def send(
+        self,
+        body: bytes = b"",
+        headers: Mapping[str, str] = MappingProxyType({}),
+        *,
+        to: str = ADDRESS,
+        producer: str = "producer",
+        user: str | None = None,
+    ) -> Sent:
+        """Send a message over the connection called ``producer``, which is opened where it is not open."""
+        client = self._client(producer, user)
+        dropped = self._dropped()
+        text = [("destination", to), *headers.items(), ("receipt", "1"), ("content-length", str(len(body)))]
+        client.say(b"SEND", text, body)
+        frame = client.answer()
+        if frame is None:
+            return Sent(waits=True)
+        if frame.startswith(b"ERROR"):
+            del self._clients[producer]
+            return Sent(refused=_header(frame, b"message"))
+        return Sent(dropped=self._dropped() > dropped)
+
+    def sends_on(self, producer: str = "producer") -> bool:
+        """Whether a producer that had to wait has gone on, its message been taken."""
+        return self._clients[producer].answer() is not None
+
+    def subscribe(
+        self,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        *,
+        to: str = ADDRESS,
+        client: str = "subscriber",
+        user: str | None = None,
+    ) -> str:
+        """Subscribe with ``ack:auto``: what waits is taken, and what comes. The text of the ERROR, empty if none."""
+        connection = self._client(client, user)
+        connection.say(
+            b"SUBSCRIBE", [("destination", to), ("id", client), *headers.items(), ("receipt", "1")]
+        )
+        frame = connection.answer()
+        if frame is not None and frame.startswith(b"ERROR"):
+            del self._clients[client]
+            return _header(frame, b"message")
+        return ""
+
+    def disconnect(self, client: str = "producer") -> None:
+        """A connection is lost."""
+        self._clients.pop(client).session.lost()
+        self.advance(0)
+
+    def deliver(self, most: int = 1) -> list[MessageView]:
+        """Give up to ``most`` messages that wait to a consumer, which has to `settle` or `reject` them."""
+        if self._receiver is None:
+            self._receiver = _Receiver()
+            self._queue(ADDRESS).add(self._receiver)
+        return self._receiver.take_some(most)
+
+    def settle(self, message: MessageView) -> None:
+        """The consumer acknowledges what `deliver` has given it."""
+        assert self._receiver is not None
+        self._receiver.settle(message)
+
+    def reject(self, message: MessageView) -> None:
+        """The consumer gives back what `deliver` has given it: a failed attempt (NACK)."""
+        assert self._receiver is not None
+        self._receiver.reject(message)
+
+    def purge(self) -> int:
+        """Remove all that waits; how many that was."""
+        return self._queue(ADDRESS).purge()
+
+    def delete(self) -> None:
+        """Delete the address."""
+        self._receiver = None
+        self.broker.directory.delete_address(ADDRESS, force=True)
+
+    def _client(self, name: str, user: str | None) -> _Client:
+        client = self._clients.get(name)
+        if client is None or client.user != user:
+            client = self._clients[name] = _Client(self, name, self._acceptor, self._outgoing, user)
+        return client
+
+    def _dropped(self) -> int:
+        return sum(address.dropped_messages for address in self.broker.directory.addresses.values())
+
+
+class _OnlyThis:
+    """Where there is but one policy."""
+
+    def __init__(self, kind: type[AddressPolicy]) -> None:
+        self._kind = kind
+
+    def load(self, name: str) -> type[AddressPolicy]:
+        return self._kind
+
+
+class _Client:
+    """A connection, and its wire."""
+
+    def __init__(
+        self, harness: PolicyHarness, name: str, acceptor: StompAcceptor, outgoing: Outgoing, user: str | None
+    ) -> None:
+        self.peer = f"{name}:1"
+        self.user = user
+        self._harness = harness
+        self._outgoing = outgoing
+        self._written = b""
+        broker = harness.broker
+        self.session = Session(broker, acceptor, Destinations(acceptor), Anonymous(), self, outgoing, name)
+        login = [] if user is None else [("login", user)]
+        self.say(b"CONNECT", [("accept-version", "1.2"), ("host", "/"), *login])
+        self._written = b""
+
+    def say(self, command: bytes, headers: list[tuple[str, str]], body: bytes = b"") -> None:
+        self._harness.broker.clock.refresh()
+        pairs = [(name.encode(), value.encode()) for name, value in headers]
+        self._outgoing.within_read = True
+        self.session.receive(encode_frame(command, pairs, body, b"1.2"))
+        self._outgoing.within_read = False
+        self._outgoing.flush()
+
+    def answer(self) -> bytes | None:
+        """The RECEIPT or ERROR that came, None where none did. MESSAGEs are left out."""
+        written, self._written = self._written, b""
+        frames = [written[at:] for at in (written.rfind(b"RECEIPT\n"), written.rfind(b"ERROR\n")) if at >= 0]
+        return frames[-1] if frames else None
+
+    # the wire
+
+    def write(self, data: bytes) -> None:
+        self._written += data
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def pause_reading(self) -> None:
+        """Nothing is read by itself."""
+
+    def resume_reading(self) -> None:
+        """The same."""
+
+
+class _Receiver(Consumer):
+    """Takes as many messages as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.willing = False
+        self._wanted = 0
+        self._taken: list[Reference] = []
+        self._unsettled: dict[tuple[str, int], Reference] = {}
+
+    def take_some(self, most: int) -> list[MessageView]:
+        self._wanted, self._taken = most, []
+        self.queue.wake(self)
+        self.queue.rest(self)
+        return [MessageView(ref) for ref in self._taken]
+
+    def take(self, message: Message) -> None:
+        self.take_reference(self.queue.lend(message))
+
+    def take_reference(self, ref: Reference) -> None:
+        self._unsettled[ref.queue.name, ref.message.number] = ref
+        self._taken.append(ref)
+        if len(self._taken) >= self._wanted:
+            self.queue.rest(self)
+
+    def settle(self, message: MessageView) -> None:
+        self.queue.settle(self._unsettled.pop((message.queue, message.number)))
+
+    def reject(self, message: MessageView) -> None:
+        ref = self._unsettled.pop((message.queue, message.number))
+        self.queue.give_back([ref], self, failed=True, delayed=True)
+
+    def cancelled(self, reason: str) -> None:
+        """The address was deleted."""
+        self.queue.remove(self, list(self._unsettled.values()))
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple | list) else str(value)
+
+
+def _header(frame: bytes, name: bytes) -> str:
+    start = frame.index(b"\n" + name + b":") + len(name) + 2
+    return unescape(frame[start : frame.index(b"\n", start)], b"1.2").decode()

@@ -1,0 +1,518 @@
+"""The hooks that are asked: `admit`, `full`, `overflow`, `subscribed`, and every answer to them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stompring.policy import (
+    ACCEPT,
+    BLOCK,
+    DROP,
+    DROP_OLDEST,
+    FAIL,
+    PAGE,
+    AddressPolicy,
+    ChangeHeaders,
+    Offer,
+    QueueView,
+    Redirect,
+    Refuse,
+    Subscriber,
+    Wait,
+)
+from stompring.policy.testing import PolicyHarness
+from stompring.settings.model import QueueConfiguration, RoutingType
+
+NAME = "(policy policy-under-test of address address)"
+
+
+def admits(answer: Callable[[Offer], Any], **more: Any) -> PolicyHarness:
+    """A harness whose policy admits as ``answer`` says."""
+
+    class Asked(AddressPolicy):
+        """Answers as it is told."""
+
+        def admit(self, offer: Offer) -> Any:
+            return answer(offer)
+
+    return PolicyHarness(Asked, **more)
+
+
+def full_with(answer: Any, **settings: Any) -> PolicyHarness:
+    """A harness with room for two messages, whose full address answers so: a value, or what a function gives."""
+
+    class Asked(AddressPolicy):
+        """Answers as it is told."""
+
+        def full(self, offer: Offer) -> Any:
+            return answer(self, offer) if callable(answer) else answer
+
+    return PolicyHarness(Asked, full=True, settings={"max_size_messages": 2, **settings})
+
+
+# ---- admit
+
+
+@pytest.mark.parametrize("answer", [None, ACCEPT])
+def test_a_message_is_accepted(answer: Any) -> None:
+    harness = admits(lambda offer: answer)
+    assert harness.send(b"m").accepted
+    assert harness.waiting() == [b"m"]
+
+
+def test_a_message_is_refused_for_a_reason() -> None:
+    harness = admits(lambda offer: Refuse("Not today: é"))
+    assert harness.send(b"m").refused == f"Not today: é {NAME}"
+    assert harness.waiting() == [] and harness.errors == {}
+
+
+def test_a_message_is_dropped_and_counted() -> None:
+    harness = admits(lambda offer: DROP if offer.body == b"bad" else None)
+    assert harness.send(b"bad").dropped
+    assert harness.send(b"good").accepted
+    assert harness.waiting() == [b"good"]
+    assert harness.broker.directory.addresses["address"].dropped_messages == 1
+
+
+def test_what_a_policy_is_shown() -> None:
+    shown: list[Any] = []
+
+    def look(offer: Offer) -> None:
+        shown.append(
+            (
+                offer.address,
+                dict(offer.headers),
+                offer.header("kind"),
+                offer.header("none"),
+                offer.body,
+                offer.size,
+            )
+        )
+        shown.append(
+            (offer.priority, offer.durable, offer.user, offer.connection, offer.client_id, offer.peer)
+        )
+
+    harness = admits(look)
+    headers = {"kind": "a\nb", "priority": "7", "persistent": "true"}
+    assert harness.send(b"body", headers, user="ann", producer="till").accepted
+    assert shown == [
+        ("address", {"destination": "address", **headers}, "a\nb", None, b"body", 4),
+        (7, True, "ann", "till", None, "till:1"),
+    ]
+
+
+def test_nothing_of_the_body_is_kept() -> None:
+    kept: list[Offer] = []
+    harness = admits(kept.append)
+    harness.send(b"large")
+    assert kept[0].body == b""
+
+
+@pytest.mark.parametrize("headers", [{}, {"receipt-not": "x"}])
+def test_headers_are_changed(headers: dict[str, str]) -> None:
+    harness = admits(
+        lambda offer: ChangeHeaders({"x-user": offer.user, "gone": None, "new": "a:b\n", "kept": "other"})
+    )
+    sent = {"gone": "1", "kept": "2", "same": "3", "x-user": "forged", **headers}
+    assert harness.send(b"1", sent).accepted
+    assert harness.send(b"2", sent, user="ann").accepted
+    first, second = harness.messages()
+    for message, user in ((first, None), (second, "ann")):
+        assert message.header("gone") is None and message.header("new") == "a:b\n"
+        assert message.header("kept") == "other" and message.header("same") == "3"
+        assert message.header("x-user") == user
+        assert message.header("destination") is None
+
+
+def test_changed_headers_have_their_meaning() -> None:
+    harness = admits(lambda offer: ChangeHeaders({"priority": "9", "persistent": "true"}))
+    harness.send(b"m", {"priority": "1"})
+    (message,) = harness.messages()
+    assert message.priority == 9 and message.durable
+
+
+def test_a_message_may_be_made_to_come_later() -> None:
+    harness = admits(lambda offer: ChangeHeaders({"AMQ_SCHEDULED_DELAY": "1000"}))
+    assert harness.send(b"m").accepted
+    assert harness.waiting() == [] and harness.queue.scheduled == 1
+    harness.advance(1000)
+    assert harness.waiting() == [b"m"]
+
+
+def test_the_same_changes_are_planned_once_and_others_anew() -> None:
+    harness = admits(lambda offer: ChangeHeaders({"body": offer.body.decode()}))
+    for body in (b"a", b"a", b"b", b"a"):
+        assert harness.send(body).accepted
+    assert [(m.body, m.header("body")) for m in harness.messages()] == [
+        (b"a", "a"), (b"a", "a"), (b"b", "b"), (b"a", "a"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["destination", "receipt", "transaction", "content-length"])
+def test_headers_that_cannot_be_changed(name: str) -> None:
+    harness = admits(lambda offer: ChangeHeaders({name: "x"}))
+    assert harness.send(b"m").refused.startswith(
+        "Policy policy-under-test of address address failed in admit"
+    )
+    assert harness.errors == {"admit": 1}
+
+
+@pytest.mark.parametrize("headers", [{"": "x"}, {"x": 3}, {"x": b"y"}])
+def test_headers_that_are_no_texts(headers: Any) -> None:
+    harness = admits(lambda offer: ChangeHeaders(headers))
+    assert "failed in admit" in harness.send(b"m").refused
+
+
+def test_a_value_that_the_broker_cannot_read_is_refused_as_from_a_client() -> None:
+    harness = admits(lambda offer: ChangeHeaders({"priority": "high"}))
+    assert "priority must be a whole number" in harness.send(b"m").refused
+
+
+def test_a_message_goes_to_another_address() -> None:
+    harness = admits(lambda offer: Redirect("other"))
+    assert harness.send(b"m", {"x": "y"}).accepted
+    assert harness.waiting() == [] and harness.waiting("other") == [b"m"]
+    assert harness.messages("other")[0].header("x") == "y"
+
+
+def test_a_redirect_where_nobody_may_make_the_address() -> None:
+    harness = admits(lambda offer: Redirect("closed"), others={"closed": {"auto_create_addresses": False}})
+    assert "Destination closed does not exist" in harness.send(b"m").refused
+
+
+def test_a_producer_waits() -> None:
+    passed: list[bytes] = []
+
+    def admit(offer: Offer) -> Wait | None:
+        if offer.body == b"early" and not passed:
+            passed.append(offer.body)
+            return Wait(500)
+        return None
+
+    harness = admits(admit)
+    assert harness.send(b"early").waits
+    assert harness.broker.directory.addresses["address"].blocked_producers == 1
+    assert harness.send(b"other", producer="second").accepted, "nobody else waits"
+    harness.advance(499)
+    assert not harness.sends_on() and harness.waiting() == [b"other"]
+    harness.advance(1)
+    assert harness.sends_on() and harness.waiting() == [b"other", b"early"]
+    assert harness.broker.directory.addresses["address"].blocked_producers == 0
+
+
+def test_a_producer_that_waits_goes_away() -> None:
+    harness = admits(lambda offer: Wait(500))
+    assert harness.send(b"m").waits
+    harness.disconnect()
+    assert harness.broker.directory.addresses["address"].blocked_producers == 0
+    harness.advance(1000)
+    assert harness.waiting() == []
+
+
+@pytest.mark.parametrize("answer", [True, PAGE, "no", 3, Redirect(""), Redirect(3)])  # type: ignore[arg-type]
+def test_what_is_no_answer(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    harness = admits(lambda offer: answer)
+    assert "failed in admit; the broker's log tells more" in harness.send(b"m").refused
+    assert "is no answer of admit" in caplog.text
+    assert harness.waiting() == [] and harness.errors == {"admit": 1}
+
+
+def test_a_fault_refuses_one_message_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    def admit(offer: Offer) -> None:
+        if offer.body == b"bad":
+            raise KeyError("the fault")
+        if offer.body == b"worse":
+            raise OSError("another fault")
+
+    harness = admits(admit)
+    with caplog.at_level(logging.ERROR):
+        for body in (b"bad", b"good", b"bad", b"worse"):
+            sent = harness.send(body)
+            assert sent.accepted == (body == b"good")
+            assert "fault" not in sent.refused, "clients are not told of the inside"
+    assert harness.waiting() == [b"good"]
+    assert harness.errors == {"admit": 3}
+    assert caplog.text.count("KeyError: 'the fault'") == 1
+    assert caplog.text.count("OSError: another fault") == 1
+    assert caplog.text.count("Traceback") == 2
+
+
+def test_what_comes_in_a_transaction_is_asked_about_when_it_comes() -> None:
+    asked: list[bytes] = []
+
+    def admit(offer: Offer) -> Any:
+        asked.append(offer.body)
+        return ChangeHeaders({"seen": "yes"})
+
+    harness = admits(admit)
+    client = harness._client("producer", None)
+    client.say(b"BEGIN", [("transaction", "t")])
+    client.say(b"SEND", [("destination", "address"), ("transaction", "t"), ("receipt", "1")], b"m")
+    assert asked == [b"m"] and harness.waiting() == []
+    client.say(b"COMMIT", [("transaction", "t")])
+    assert asked == [b"m"] and harness.waiting() == [b"m"]
+    assert harness.messages()[0].header("seen") == "yes"
+
+
+# ---- full
+
+
+def fill(harness: PolicyHarness) -> None:
+    assert harness.send(b"1").accepted and harness.send(b"2").accepted
+
+
+def test_nobody_is_asked_while_there_is_room() -> None:
+    fill(full_with(Refuse("never")))
+
+
+def test_a_full_address_refuses_with_a_reason() -> None:
+    harness = full_with(Refuse("Come back tomorrow"))
+    fill(harness)
+    assert harness.send(b"3").refused == f"Come back tomorrow {NAME}"
+    (message,) = harness.deliver()
+    harness.settle(message)
+    assert harness.send(b"3").accepted
+
+
+def test_a_full_address_fails() -> None:
+    harness = full_with(FAIL)
+    fill(harness)
+    assert harness.send(b"3").refused == "Address address is full: max-size-messages 2"
+
+
+def test_a_full_address_drops() -> None:
+    harness = full_with(DROP)
+    fill(harness)
+    assert harness.send(b"3").dropped and harness.waiting() == [b"1", b"2"]
+
+
+def test_a_full_address_takes_more_all_the_same() -> None:
+    harness = full_with(ACCEPT)
+    fill(harness)
+    assert harness.send(b"3").accepted and harness.waiting() == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("answer", [BLOCK, PAGE])
+def test_a_full_address_lets_its_producer_wait(answer: Any) -> None:
+    """Also for PAGE: there is no store here."""
+    harness = full_with(answer)
+    fill(harness)
+    assert harness.send(b"3").waits
+    (message,) = harness.deliver()
+    harness.settle(message)
+    harness.advance(0)
+    assert harness.sends_on() and harness.waiting() == [b"2", b"3"]
+
+
+def test_a_full_address_gives_up_its_oldest() -> None:
+    harness = full_with(DROP_OLDEST)
+    fill(harness)
+    assert harness.send(b"3").accepted
+    assert harness.waiting() == [b"2", b"3"]
+    assert harness._queue("address").messages_replaced == 1
+
+
+def test_where_nothing_waits_the_new_one_is_dropped() -> None:
+    harness = full_with(DROP_OLDEST)
+    fill(harness)
+    assert len(harness.deliver(2)) == 2
+    assert harness.send(b"3").dropped
+
+
+def test_a_message_in_several_queues_is_given_up_by_all() -> None:
+    harness = full_with(DROP_OLDEST)
+    for name in ("one", "two"):
+        harness.broker.directory.create_queue(QueueConfiguration(name, "address", RoutingType.MULTICAST))
+    fill(harness)
+    assert harness.send(b"3").accepted
+    assert [harness.waiting(name) for name in ("one", "two")] == [[b"2", b"3"]] * 2
+    assert harness.broker.directory.addresses["address"].room.messages == 2
+
+
+def test_a_policy_makes_room_itself() -> None:
+    def full(policy: AddressPolicy, offer: Offer) -> Any:
+        lowest = policy.address.queues[0].lowest
+        assert lowest is not None
+        if lowest.priority >= offer.priority:
+            return DROP
+        assert lowest.give_up() and not lowest.give_up()
+        return ACCEPT
+
+    harness = full_with(full)
+    for body, priority in ((b"low", "1"), (b"high", "8"), (b"lower", "1"), (b"middle", "5")):
+        harness.send(body, {"priority": priority})
+    assert harness.waiting() == [b"high", b"middle"]
+
+
+def test_a_full_address_whose_policy_fails_refuses() -> None:
+    def full(policy: AddressPolicy, offer: Offer) -> Any:
+        raise ZeroDivisionError
+
+    harness = full_with(full)
+    fill(harness)
+    assert "failed in full" in harness.send(b"3").refused
+    assert harness.errors == {"full": 1}
+
+
+def test_an_answer_that_is_none_for_a_full_address() -> None:
+    harness = full_with(Wait(3))
+    fill(harness)
+    assert "failed in full" in harness.send(b"3").refused
+
+
+def test_none_leaves_it_to_page_or_to_the_address_full_policy() -> None:
+    harness = full_with(None)
+    fill(harness)
+    assert harness.send(b"3").waits, "PAGE, which is BLOCK where there is no store"
+
+    class Silent(AddressPolicy):
+        """Has nothing to say."""
+
+        def full(self, offer: Offer) -> Any:
+            return None
+
+    harness = PolicyHarness(Silent, settings={"max_size_messages": 2, "address_full_policy": "FAIL"})
+    fill(harness)
+    assert harness.send(b"3").refused == "Address address is full: max-size-messages 2"
+
+
+def test_an_answer_that_is_always_the_same_is_not_asked_for() -> None:
+    class Constant(AddressPolicy):
+        """Always drops."""
+
+        full_answer = DROP
+
+    harness = PolicyHarness(Constant, full=True, settings={"max_size_messages": 2})
+    assert harness.broker.directory.addresses["address"].hooks.full is None
+    fill(harness)
+    assert harness.send(b"3").dropped
+
+
+def test_at_a_commit_all_are_asked_before_any_enters() -> None:
+    harness = full_with(lambda policy, offer: FAIL if offer.body == b"bad" else ACCEPT)
+    fill(harness)
+    client = harness._client("producer", None)
+    for name, bodies in (("first", (b"a", b"bad")), ("second", (b"b", b"c"))):
+        client = harness._client("producer", None)
+        client.say(b"BEGIN", [("transaction", name)])
+        for body in bodies:
+            client.say(b"SEND", [("destination", "address"), ("transaction", name)], body)
+        client.say(b"COMMIT", [("transaction", name), ("receipt", name)])
+        answer = client.answer() or b""
+        if name == "first":
+            assert b"Transaction first is not committed: Address address is full" in answer.replace(
+                b"\\c", b":"
+            )
+            assert harness.waiting() == [b"1", b"2"]
+            del harness._clients["producer"]
+        else:
+            assert answer.startswith(b"RECEIPT")
+    assert harness.waiting() == [b"1", b"2", b"b", b"c"]
+
+
+def test_what_is_to_be_dropped_is_dropped_at_the_commit() -> None:
+    harness = full_with(lambda policy, offer: DROP if offer.body == b"bad" else ACCEPT)
+    fill(harness)
+    client = harness._client("producer", None)
+    client.say(b"BEGIN", [("transaction", "t")])
+    for body in (b"a", b"bad", b"b"):
+        client.say(b"SEND", [("destination", "address"), ("transaction", "t")], body)
+    client.say(b"COMMIT", [("transaction", "t")])
+    assert harness.waiting() == [b"1", b"2", b"a", b"b"]
+
+
+# ---- overflow
+
+
+def ring_with(overflow: Callable[[QueueView, bool], Any]) -> PolicyHarness:
+    class Ring(AddressPolicy):
+        """Gives up what it is told."""
+
+        def overflow(self, queue: QueueView, returning: bool) -> Any:
+            return overflow(queue, returning)
+
+    return PolicyHarness(Ring, settings={"default_ring_size": 2})
+
+
+def test_a_policy_chooses_what_a_ring_gives_up() -> None:
+    def newest(queue: QueueView, returning: bool) -> None:
+        assert not returning and queue.over_size == 1 and not queue.has_room()
+        list(queue.messages())[-1].give_up()
+
+    harness = ring_with(newest)
+    for body in (b"1", b"2", b"3"):
+        assert harness.send(body).accepted
+    assert harness.waiting() == [b"1", b"2"]
+    assert harness._queue("address").messages_replaced == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_ring_keeps_its_size_whatever_its_policy_does(fails: bool) -> None:
+    def nothing(queue: QueueView, returning: bool) -> None:
+        if fails:
+            raise ValueError("cannot decide")
+
+    harness = ring_with(nothing)
+    for body in (b"1", b"2", b"3"):
+        assert harness.send(body).accepted
+    assert harness.waiting() == [b"2", b"3"]
+    assert harness.errors == ({"overflow": 1} if fails else {})
+
+
+@pytest.mark.parametrize("makes_way", [False, True])
+def test_a_message_that_comes_back_to_a_full_ring(makes_way: bool) -> None:
+    def overflow(queue: QueueView, returning: bool) -> None:
+        if returning and makes_way:
+            assert queue.give_up_oldest()
+
+    harness = ring_with(overflow)
+    harness.send(b"1")
+    (message,) = harness.deliver()
+    harness.send(b"2")
+    harness.send(b"3")
+    harness.reject(message)
+    assert harness.waiting() == ([b"1", b"3"] if makes_way else [b"2", b"3"])
+
+
+# ---- subscribed
+
+
+def test_a_subscriber_is_refused() -> None:
+    seen: list[Subscriber] = []
+
+    class Door(AddressPolicy):
+        """Lets only Ann in."""
+
+        def subscribed(self, subscriber: Subscriber) -> Refuse | None:
+            seen.append(subscriber)
+            return None if subscriber.user == "ann" else Refuse("Only Ann")
+
+    harness = PolicyHarness(Door)
+    assert harness.subscribe() == f"Only Ann {NAME}"
+    assert harness.queue.consumers == 0
+    assert harness.subscribe({"selector": "a = 1", "color": "red"}, client="c", user="ann") == ""
+    assert harness.queue.consumers == 1
+    last = seen[-1]
+    assert (last.queue, last.subscription, last.user, last.connection, last.peer, last.selector) == (
+        "address", "c", "ann", "c", "c:1", "a = 1",
+    )  # fmt: skip
+    assert last.headers["color"] == "red"
+
+
+@pytest.mark.parametrize("answer", [DROP, RuntimeError("no")])
+def test_a_door_that_fails_is_closed(answer: Any) -> None:
+    class Door(AddressPolicy):
+        """Fails."""
+
+        def subscribed(self, subscriber: Subscriber) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    harness = PolicyHarness(Door)
+    assert "failed in subscribed" in harness.subscribe()
+    assert harness.queue.consumers == 0 and harness.errors == {"subscribed": 1}

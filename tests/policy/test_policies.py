@@ -1,0 +1,362 @@
+"""The life of policies: made with an address, kept or replaced by a reload, ended; several at one address; timers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stompring.broker.clock import Timer
+from stompring.policy import AddressPolicy, ChangeHeaders, MessageView, Offer, Redirect, Refuse, parameter
+from stompring.policy.built_in import FULL
+from stompring.policy.load import load
+from stompring.policy.policies import Policies
+from stompring.policy.testing import PolicyHarness
+from stompring.settings.match import SettingsRepository
+from stompring.settings.model import (
+    AddressSettingEntry,
+    BrokerConfiguration,
+    FullPolicy,
+    PluginConfiguration,
+    PolicyUse,
+    Property,
+    RoutingType,
+)
+
+from ..broker.world import World
+
+LIVES: list[tuple[str, str, int]] = []
+
+
+class Lives(AddressPolicy):
+    """Writes down its life."""
+
+    number: int = parameter("A number.", 0)
+
+    def _note(self, hook: str) -> None:
+        LIVES.append((hook, self.address.name, self.number))
+
+    def created(self) -> None:
+        """See AddressPolicy."""
+        self._note("created")
+        self.seen = 0
+
+    def replaces(self, former: Lives) -> None:
+        """See AddressPolicy."""
+        self._note(f"replaces {former.number}")
+        self.seen = former.seen
+
+    def deleted(self) -> None:
+        """See AddressPolicy."""
+        self._note("deleted")
+
+    def closed(self) -> None:
+        """See AddressPolicy."""
+        self._note("closed")
+
+    def admit(self, offer: Offer) -> None:
+        """See AddressPolicy."""
+        self.seen += 1
+
+
+@pytest.fixture(autouse=True)
+def lives() -> list[tuple[str, str, int]]:
+    LIVES.clear()
+    return LIVES
+
+
+def test_a_life(lives: list[Any]) -> None:
+    harness = PolicyHarness(Lives)
+    assert lives == [("created", "address", 0)]
+    harness.delete()
+    assert lives[1:] == [("deleted", "address", 0), ("closed", "address", 0)]
+
+
+def test_the_end_of_the_broker(lives: list[Any]) -> None:
+    harness = PolicyHarness(Lives)
+    harness.broker.stop()
+    assert lives[1:] == [("closed", "address", 0)]
+
+
+def test_a_reload_that_changes_nothing_keeps_the_object(lives: list[Any]) -> None:
+    harness = PolicyHarness(Lives, number=1)
+    policy = harness.policy
+    harness.send(b"m")
+    harness.reload(number=1)
+    assert harness.policy is policy and len(lives) == 1
+    harness.send(b"m")
+    assert policy.seen == 2
+
+
+def test_a_reload_with_other_parameters_hands_over(lives: list[Any]) -> None:
+    harness = PolicyHarness(Lives, number=1)
+    harness.send(b"m")
+    harness.reload(number=2)
+    assert lives[1:] == [("created", "address", 2), ("replaces 1", "address", 2), ("closed", "address", 1)]
+    harness.send(b"m")
+    assert harness.policy.seen == 2, "also for the producer whose headers were planned before"
+
+
+def test_a_reload_with_other_code_hands_over(lives: list[Any]) -> None:
+    class Lives2(Lives):
+        """A later version."""
+
+    harness = PolicyHarness(Lives)
+    harness.send(b"m")
+    harness.reload(Lives2)
+    assert type(harness.policy) is Lives2 and harness.policy.seen == 1
+
+
+# ---- several
+
+
+class Sources:
+    """Policies by name."""
+
+    def __init__(self, **policies: type[AddressPolicy]) -> None:
+        self.policies = policies
+
+    def load(self, name: str) -> type[AddressPolicy]:
+        return self.policies[name.replace("-", "_")]
+
+
+class PolicyWorld(World):
+    """A world with policies."""
+
+    def __init__(self, settings: dict[str, dict[str, Any]], **policies: type[AddressPolicy]) -> None:
+        super().__init__()
+        self.sources = Sources(**policies)
+        self.use(settings)
+
+    def use(self, settings: dict[str, dict[str, Any]]) -> None:
+        """As a reload does."""
+        configuration = BrokerConfiguration(
+            plugins=tuple(PluginConfiguration(name, name) for name in self.sources.policies),
+            address_settings=tuple(AddressSettingEntry(match, values) for match, values in settings.items()),
+        )
+        policies = self.broker.policies
+        assert isinstance(policies, Policies)
+        policies.use(load(configuration, self.sources))
+        self.directory.settings = SettingsRepository.of(configuration)
+        for address in self.directory.addresses.values():
+            address.apply(self.directory.settings.lookup(address.name))
+
+    def named(self, address: str) -> list[str]:
+        return self.broker.policies.names_for(self.address(address))
+
+
+def test_an_address_has_the_policies_of_all_entries_that_match() -> None:
+    world = PolicyWorld(
+        {
+            "#": {"address_policy": (PolicyUse("first"), PolicyUse("second"))},
+            "a.#": {"address_policy": (PolicyUse("third"),), "address_full_policy": "fourth"},
+            "a.b": {"address_policy": (PolicyUse("first", enabled=False), PolicyUse("second"))},
+        },
+        **dict.fromkeys(("first", "second", "third", "fourth"), Lives),
+    )
+    assert world.named("x") == ["first", "second"]
+    assert world.named("a.x") == ["first", "second", "third", "fourth"]
+    assert world.named("a.b") == ["second", "third", "fourth"]
+
+
+def test_a_more_specific_entry_gives_other_parameters() -> None:
+    numbers = {
+        match: PolicyUse("lives", (Property("number", text),)) for match, text in (("#", "1"), ("a", "2"))
+    }
+    world = PolicyWorld({match: {"address_policy": (use,)} for match, use in numbers.items()}, lives=Lives)
+    for name in ("a", "b"):
+        world.address(name)
+    assert sorted(LIVES) == [("created", "a", 2), ("created", "b", 1)]
+
+
+def test_a_reload_gives_and_takes_policies() -> None:
+    world = PolicyWorld({"#": {}}, lives=Lives)
+    world.address("a")
+    assert world.named("a") == [] and LIVES == []
+    world.use({"#": {"address_policy": (PolicyUse("lives"),)}})
+    assert world.named("a") == ["lives"] and LIVES == [("created", "a", 0)]
+    world.use({"#": {}})
+    assert world.named("a") == [] and LIVES[1:] == [("closed", "a", 0)]
+    assert world.address("a").hooks is world.address("b").hooks, "as any address without plugins"
+
+
+class Adds(AddressPolicy):
+    """Adds a header that tells what was there before."""
+
+    def admit(self, offer: Offer) -> ChangeHeaders:
+        """See AddressPolicy."""
+        return ChangeHeaders({"path": (offer.header("path") or "") + "a", "gone": None})
+
+
+class Looks(AddressPolicy):
+    """Refuses what has come a certain way."""
+
+    def admit(self, offer: Offer) -> Refuse | Redirect | None:
+        """See AddressPolicy."""
+        if offer.header("gone") is not None:
+            return Refuse("it should be gone")
+        return Redirect("elsewhere") if offer.header("path") == "xa" else None
+
+
+def several(*policies: str) -> PolicyHarness:
+    """A harness with several policies."""
+    kinds = {"adds": Adds, "looks": Looks}
+    harness = PolicyHarness(Lives)
+    uses = tuple(PolicyUse(name) for name in policies)
+    configuration = BrokerConfiguration(
+        plugins=tuple(PluginConfiguration(name, name) for name in kinds),
+        address_settings=(
+            AddressSettingEntry("address", {"address_policy": uses}),
+            AddressSettingEntry("#", {"default_address_routing_type": RoutingType.ANYCAST}),
+        ),
+        persistence_enabled=False,
+    )
+    harness._policies.use(load(configuration, Sources(**kinds)))
+    directory = harness.broker.directory
+    directory.settings = SettingsRepository.of(configuration)
+    for address in directory.addresses.values():
+        address.apply(directory.settings.lookup(address.name))
+    return harness
+
+
+def test_each_sees_what_the_ones_before_have_made_of_a_message() -> None:
+    harness = several("adds", "looks")
+    assert harness.send(b"m", {"gone": "x"}).accepted
+    (message,) = harness.messages()
+    assert message.header("path") == "a" and message.header("gone") is None
+    assert "it should be gone" in several("looks", "adds").send(b"m", {"gone": "x"}).refused
+
+
+def test_changes_go_along_with_a_redirect() -> None:
+    harness = several("adds", "looks")
+    assert harness.send(b"m", {"path": "x"}).accepted
+    assert harness.waiting() == []
+    (message,) = harness.messages("elsewhere")
+    assert message.header("path") == "xa"
+
+
+def test_policies_that_redirect_in_a_circle() -> None:
+    class Round(AddressPolicy):
+        """Sends it on to the other one."""
+
+        def admit(self, offer: Offer) -> Redirect:
+            return Redirect({"address": "b", "b": "address"}[self.address.name])
+
+    others = {"b": {"address_policy": (PolicyUse("policy-under-test"),)}}
+    harness = PolicyHarness(Round, others=others)
+    assert harness.send(b"m").refused == "Policies redirect in a circle: address to b to address"
+
+
+# ---- that fails
+
+
+def test_a_policy_that_cannot_begin_closes_its_address_until_a_reload() -> None:
+    class Broken(AddressPolicy):
+        """Cannot begin."""
+
+        number: int = parameter("A number.", 0)
+
+        def created(self) -> None:
+            if not self.number:
+                raise OSError("no such thing")
+
+    harness = PolicyHarness(Broken)
+    text = "Policy policy-under-test of address address failed in created; the broker's log tells more"
+    assert harness.send(b"m").refused == text
+    assert harness.subscribe() == text
+    assert harness.send(b"m", to="other").accepted
+    assert harness.errors == {"created": 1}
+    harness.reload(number=1)
+    assert harness.send(b"m").accepted and harness.subscribe() == ""
+
+
+@pytest.mark.parametrize("hook", ["replaces", "closed", "deleted"])
+def test_a_fault_in_the_life_of_a_policy_stops_nothing(hook: str) -> None:
+    def boom(self: AddressPolicy, *others: object) -> None:
+        raise OSError(hook)
+
+    failing = type("Failing", (Lives,), {hook: boom, "__module__": __name__})
+    harness = PolicyHarness(failing)
+    harness.reload(number=2)
+    assert harness.send(b"m").accepted
+    harness.delete()
+    assert harness.errors.get(hook)
+
+
+# ---- timers
+
+
+class Ticks(AddressPolicy):
+    """Has timers."""
+
+    def created(self) -> None:
+        """See AddressPolicy."""
+        self.ticks: list[Any] = []
+        self.timer: Timer = self.address.call_later(1.5, self.tick, "first")
+        self.address.call_later(2, self.boom)
+
+    def tick(self, what: str) -> None:
+        """Something happens."""
+        self.ticks.append((what, self.address.now))
+
+    def boom(self) -> None:
+        """Something goes wrong."""
+        raise ValueError("boom")
+
+
+def test_timers_ring_in_time_and_their_faults_are_counted() -> None:
+    harness = PolicyHarness(Ticks)
+    begin = harness.policy.address.now
+    harness.advance(1499)
+    assert harness.policy.ticks == []
+    harness.advance(1)
+    assert harness.policy.ticks == [("first", begin + 1500)] and not harness.policy.timer.active()
+    harness.advance(1000)
+    assert harness.errors == {"timer": 1}
+
+
+def test_timers_can_be_cancelled_and_end_with_their_policy() -> None:
+    harness = PolicyHarness(Ticks)
+    policy = harness.policy
+    policy.timer.cancel()
+    harness.delete()
+    harness.advance(5000)
+    assert policy.ticks == [] and harness.errors == {}
+
+
+# ---- what is built in
+
+
+@pytest.mark.parametrize("name", list(FullPolicy))
+def test_the_built_in_policies_are_what_the_broker_uses(name: FullPolicy) -> None:
+    world = World({"a": {"address_full_policy": name}})
+    answer = world.address("a").hooks.answer
+    assert answer is name and FULL[name].full_answer is not None
+    assert world.address("a").hooks.full is None
+
+
+def test_without_plugins_settings_that_name_some_mean_nothing() -> None:
+    """As for tools that work on a directory without a broker."""
+    world = World({"a": {"address_full_policy": "plugin", "address_policy": (PolicyUse("other"),)}})
+    assert world.address("a").hooks.answer is FullPolicy.PAGE
+    assert world.broker.policies.names_for(world.address("a")) == []
+
+
+def test_what_was_in_memory_when_the_broker_stopped_is_told() -> None:
+    class Heard(AddressPolicy):
+        """Hears of what waits."""
+
+        def created(self) -> None:
+            self.heard: list[bytes] = []
+
+        def enqueued(self, message: MessageView) -> None:
+            self.heard.append(message.body)
+
+    world = PolicyWorld({"#": {"address_policy": (PolicyUse("heard"),)}}, heard=Heard)
+    queue = world.queue("q")
+    message = world.message("q", b"m")
+    queue.reinstate(queue.restore(message))
+    policies = world.broker.policies
+    assert isinstance(policies, Policies)
+    (policy,) = policies.policies_for(queue.address)
+    assert isinstance(policy, Heard) and policy.heard == [b"m"]

@@ -1,0 +1,117 @@
+"""docs/plugins.md tells of every hook, view, answer and parameter type there is, and what it shows works."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stompring.policy
+from stompring.broker.offer import Offer
+from stompring.policy import AddressPolicy, AddressView, MessageView, QueueView, Subscriber
+from stompring.policy.address_policy import AddressPolicy as Base
+from stompring.policy.parameter import READERS
+from stompring.policy.testing import PolicyHarness
+from stompring.policy.verdict import Word
+from stompring.settings.broker_xml import parse_broker_xml
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table below a heading, without its head."""
+    section = TEXT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in lines]
+    return cells[2:]
+
+
+def code(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def hooks() -> set[str]:
+    return {name for name, value in vars(Base).items() if inspect.isfunction(value) and name[0] != "_"}
+
+
+def test_every_hook_is_documented() -> None:
+    assert [row[0].strip("`") for row in rows("The hooks")] == [
+        name for name in vars(Base) if name in hooks()
+    ], "in the order of the class"
+
+
+@pytest.mark.parametrize("name", sorted(hooks()))
+def test_every_hook_does_nothing(name: str) -> None:
+    function = getattr(Base, name)
+    assert inspect.getdoc(function)
+    count = len(inspect.signature(function).parameters)
+    assert function(*[AddressPolicy() for _ in range(count)]) is None
+
+
+def test_hot_hooks_are_said_to_be_hot() -> None:
+    documented = {row[0].strip("`") for row in rows("The hooks") if "**hot**" in row[2]}
+    assert documented == {name for name in hooks() if "Hot" in (inspect.getdoc(getattr(Base, name)) or "")}
+
+
+def test_every_answer_is_documented() -> None:
+    answers = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[3])) for row in rows("The hooks")}
+    others = {"ChangeHeaders", "Redirect", "Refuse", "Wait"}
+    assert answers["admit"] == {"ACCEPT", "DROP"} | others
+    assert answers["full"] == {word.name for word in Word} | {"Refuse"}
+    assert answers["subscribed"] == {"Refuse"}
+
+
+@pytest.mark.parametrize("view", [AddressView, QueueView, MessageView, Offer, Subscriber])
+def test_every_part_of_a_view_is_documented(view: type) -> None:
+    documented = {
+        row[0].strip("`"): set(re.findall(r"`([\w]+)`", row[1])) for row in rows("What a policy sees")
+    }
+    attributes = {name for name in dir(view) if name[0] != "_"}
+    not_theirs = {
+        AddressView: {"stop"},
+        Offer: {"traits", "changed"},
+        Subscriber: {"count", "index"},
+    }.get(view, set())
+    found = documented[view.__name__] - {"self"}
+    assert found == attributes - not_theirs
+
+
+def test_every_type_of_parameter_is_documented() -> None:
+    documented = {row[0].strip("`") for row in rows("Parameters")}
+    known = {getattr(hint, "__name__", "") for hint in READERS} - {"tuple"}
+    assert documented == known | {'Literal["a", "b"]', "tuple[str, ...]"}
+
+
+def test_every_public_name_is_there() -> None:
+    for name in stompring.policy.__all__:
+        assert getattr(stompring.policy, name) is not None
+        assert re.search(rf"\b{name}\b", TEXT) or name in ("Verdict", "FullVerdict"), name
+
+
+def test_what_the_harness_can_do_is_documented() -> None:
+    documented = set(re.findall(r"`(\w+)[`(]", "".join(row[0] for row in rows("Testing"))))
+    attributes = {name for name in dir(PolicyHarness) if name[0] != "_"} | {"clock", "PolicyHarness"}
+    assert documented == attributes
+
+
+def test_the_example_and_its_test_work(tmp_path: Path) -> None:
+    policy, test = code("python")
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "largest.py").write_text(policy, encoding="utf-8")
+    (tmp_path / "plugins" / "test_largest.py").write_text(test, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "plugins")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    (xml,) = code("xml")
+    (plugin,) = parse_broker_xml(xml.encode(), "broker.xml").plugins
+    assert plugin.name == "largest"
