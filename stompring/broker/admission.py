@@ -80,6 +80,9 @@ def obstacle(
 def _answer(address: Address, offer: Offer, body: bytes) -> FullAnswer:
     """What the policies of a full address say to one message; None where it may enter all the same."""
     assert address.hooks.full is not None
+    paging = address.directory.broker.paging
+    if paging is not None and paging.gathered:
+        paging.write_gathered()  # a policy may look at what is in pages
     offer.body = body
     answer = address.hooks.full(offer)
     offer.body = b""

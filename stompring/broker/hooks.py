@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from .ring import Ring
 
 
+#: What a hook may raise without harm to anybody else. `sys.exit()` in a plugin is not meant for the broker.
+FAULTS = (Exception, SystemExit)
+
+
 class Ruling(NamedTuple):
     """What becomes of an offered message that is not just accepted. Who refuses it raises `Refused` instead."""
 

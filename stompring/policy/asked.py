@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stompring.broker.address import Address
-from stompring.broker.hooks import FullAnswer, Hooks, Ruling, Subscriber
+from stompring.broker.hooks import FAULTS, FullAnswer, Hooks, Ruling, Subscriber
 from stompring.broker.message import MESSAGE_OVERHEAD
 from stompring.broker.offer import Offer
 from stompring.errors import Refused
@@ -34,7 +34,7 @@ def admit_of(policies: Sequence[BoundPolicy]) -> tuple[Admit | None, Judge]:
     bound = asked[0]
 
     def judge(answer: object) -> Ruling | None:
-        if isinstance(answer, Exception):
+        if isinstance(answer, FAULTS):
             raise bound.failed("admit", answer) from answer
         return _ruling(bound, answer)
 
@@ -42,7 +42,7 @@ def admit_of(policies: Sequence[BoundPolicy]) -> tuple[Admit | None, Judge]:
 
 
 def _already_judged(answer: object) -> Ruling | None:
-    if isinstance(answer, Exception):
+    if isinstance(answer, FAULTS):
         raise answer
     assert answer is None or isinstance(answer, Ruling)
     return answer
@@ -56,7 +56,7 @@ def _admit_of_several(policies: Sequence[BoundPolicy]) -> Admit:
         for bound, call in calls:
             try:
                 verdict = call(offer)
-            except Exception as error:
+            except FAULTS as error:
                 raise bound.failed("admit", error) from error
             if verdict is None:
                 continue
@@ -117,7 +117,7 @@ def full_of(
         for bound, call in calls:
             try:
                 verdict = call(offer)
-            except Exception as error:
+            except FAULTS as error:
                 return bound.failed("full", error)
             if verdict is not None:
                 return _full_answer(bound, verdict, offer, address)
@@ -168,7 +168,7 @@ def overflow_of(policies: Sequence[BoundPolicy], ring: Ring) -> Callable[[QueueV
         for bound, call in calls:
             try:
                 call(queue, returning)
-            except Exception as error:
+            except FAULTS as error:
                 bound.failed("overflow", error)
             if queue.has_room(returning):
                 return
@@ -187,7 +187,7 @@ def subscribed_of(policies: Sequence[BoundPolicy]) -> Callable[[Subscriber], Non
         for bound, call in calls:
             try:
                 verdict = call(subscriber)
-            except Exception as error:
+            except FAULTS as error:
                 raise bound.failed("subscribed", error) from error
             if isinstance(verdict, Refuse):
                 raise bound.refused(verdict)

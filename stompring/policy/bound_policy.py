@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stompring.broker.address import Address
+from stompring.broker.hooks import FAULTS
 from stompring.errors import Refused
 
 from .address_policy import AddressPolicy
@@ -43,7 +44,7 @@ class BoundPolicy:
         """The policy begins, in the place of ``former`` if there is one."""
         try:
             self.policy.created()
-        except Exception as error:
+        except FAULTS as error:
             self.broken = self.failed("created", error)
             return
         if former is not None:
@@ -58,13 +59,13 @@ class BoundPolicy:
         """Call a hook whose fault refuses nothing."""
         try:
             getattr(self.policy, hook)(*arguments)
-        except Exception as error:
+        except FAULTS as error:
             self.failed(hook, error)
 
     def _in_timer(self, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         try:
             call(*arguments)
-        except Exception as error:
+        except FAULTS as error:
             self.failed("timer", error)
 
     def has(self, hook: str) -> bool:
@@ -73,7 +74,7 @@ class BoundPolicy:
 
     # ---- answers
 
-    def failed(self, hook: str, error: Exception) -> Refused:
+    def failed(self, hook: str, error: BaseException) -> Refused:
         """A hook has raised."""
         return self._faults.note(self.name, self._address, hook, error)
 

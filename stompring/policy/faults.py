@@ -20,7 +20,7 @@ class PolicyFaults:
         self.counts: dict[tuple[str, str], int] = {}  # by policy and hook
         self._logged: set[tuple[object, ...]] = set()
 
-    def note(self, policy: str, address: str, hook: str, error: Exception) -> Refused:
+    def note(self, policy: str, address: str, hook: str, error: BaseException) -> Refused:
         """A hook has raised. What is returned tells so to whom the operation is refused for it, if there is one."""
         key = (policy, hook)
         self.counts[key] = self.counts.get(key, 0) + 1

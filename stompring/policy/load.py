@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from stompring.broker.hooks import FAULTS
 from stompring.settings.faults import Faults
 from stompring.settings.model import BrokerConfiguration, PluginConfiguration, PolicyUse, Property
 from stompring.settings.nearest import unknown
@@ -112,7 +113,7 @@ class _Reading:
             chosen.make().check()
         except ValueError as error:
             self._faults.add(line, f"{what}: {error}")
-        except Exception as error:
+        except FAULTS as error:
             self._faults.add(line, f"{what} failed in check: {type(error).__name__}: {error}")
         else:
             return chosen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stompring.broker.hooks import Told
+from stompring.broker.hooks import FAULTS, Told
 from stompring.broker.reference import Reference
 
 from .bound_policy import BoundPolicy
@@ -39,7 +39,7 @@ def _told(bound: BoundPolicy, hook: str) -> Told:
     def tell(ref: Reference) -> None:
         try:
             call(MessageView(ref))
-        except Exception as error:
+        except FAULTS as error:
             failed(hook, error)
 
     return tell

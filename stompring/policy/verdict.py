@@ -51,7 +51,7 @@ class Word(Enum):
     DROP_OLDEST = "DROP_OLDEST"
 
 
-#: The message enters, whatever other policies would say to it, also beyond the limits of a full address.
+#: In `admit`: the message may enter, and no later policy is asked. In `full`: it enters all the same.
 ACCEPT = Word.ACCEPT
 #: The message is thrown away and counts in droppedMessageCount; its producer is not told.
 DROP = Word.DROP

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompring.broker.hooks import FAULTS
 from stompring.errors import Refused
 from stompring.stomp.frame import Head
 
@@ -50,7 +51,7 @@ def _ask(plan: SendPlan, body: bytes) -> object:
     plan.offer.body = body
     try:
         return plan.admit(plan.offer)
-    except Exception as fault:
+    except FAULTS as fault:
         return fault
     finally:
         plan.offer.body = b""

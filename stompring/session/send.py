@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from stompring.broker import page_mode
 from stompring.broker.address import Address
 from stompring.broker.admission import Obstacle, drop, obstacle
+from stompring.broker.hooks import FAULTS
 from stompring.broker.message import Message
 from stompring.broker.redelivery import lifetime
 from stompring.errors import Refused
@@ -34,7 +35,7 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         offer.body = body
         try:
             answer = plan.admit(offer)
-        except Exception as fault:
+        except FAULTS as fault:
             answer = fault
         offer.body = b""  # it may be large, and the plan lasts as long as the connection
         if answer is not None:

@@ -241,6 +241,15 @@ def test_a_fault_refuses_one_message_and_is_logged_once(caplog: pytest.LogCaptur
     assert caplog.text.count("Traceback") == 2
 
 
+def test_a_policy_that_wants_to_end_the_process_ends_nothing() -> None:
+    def admit(offer: Offer) -> None:
+        raise SystemExit(1)
+
+    harness = admits(admit)
+    assert "failed in admit" in harness.send(b"m").refused
+    assert harness.send(b"m", to="other").accepted
+
+
 def test_what_comes_in_a_transaction_is_asked_about_when_it_comes() -> None:
     asked: list[bytes] = []
 
