@@ -76,7 +76,7 @@ class BoundPolicy:
 
     def failed(self, hook: str, error: BaseException) -> Refused:
         """A hook has raised."""
-        return self._faults.note(self.name, self._address, hook, error)
+        return self._faults.note(self.name, self._address, hook, error, self.chosen.place)
 
     def refused(self, verdict: Refuse) -> Refused:
         """What is told to a client."""

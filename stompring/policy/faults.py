@@ -20,8 +20,11 @@ class PolicyFaults:
         self.counts: dict[tuple[str, str], int] = {}  # by policy and hook
         self._logged: set[tuple[object, ...]] = set()
 
-    def note(self, policy: str, address: str, hook: str, error: BaseException) -> Refused:
-        """A hook has raised. What is returned tells so to whom the operation is refused for it, if there is one."""
+    def note(self, policy: str, address: str, hook: str, error: BaseException, place: str) -> Refused:
+        """A hook of a policy that broker.xml names at ``place`` has raised.
+
+        What is returned tells so to whom the operation is refused for it, if there is one.
+        """
         key = (policy, hook)
         self.counts[key] = self.counts.get(key, 0) + 1
         frames = extract_tb(error.__traceback__)
@@ -32,7 +35,8 @@ class PolicyFaults:
                 self._logged.clear()
             self._logged.add(fault)
             log.error(
-                "policy %s of address %s failed in %s (said once; see stompring_policy_errors_total)",
+                "%s: policy %s of address %s failed in %s (said once; see stompring_policy_errors_total)",
+                place,
                 policy,
                 address,
                 hook,

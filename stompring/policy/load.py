@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ class Chosen:
     name: str  # as broker.xml calls it
     kind: type[AddressPolicy]
     values: Mapping[str, Any]
+    place: str = field(default="", compare=False)  # FILE:LINE where it is named
 
     def make(self) -> AddressPolicy:
         """A new object."""
@@ -93,6 +94,7 @@ class _Reading:
     """Reads properties, and notes what is wrong with them."""
 
     def __init__(self, file: str, faults: Faults) -> None:
+        self._file = file
         self._folder = Path(file).parent
         self._faults = faults
 
@@ -108,7 +110,7 @@ class _Reading:
             self._faults.add(line, f"{what} lacks its parameter '{lacking[0]}'")
             return None
         defaults = {name: one.default for name, one in kind.parameters.items() if name not in values}
-        chosen = Chosen(use.name, kind, defaults | values)
+        chosen = Chosen(use.name, kind, defaults | values, f"{self._file}:{line}")
         try:
             chosen.make().check()
         except ValueError as error:

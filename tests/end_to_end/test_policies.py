@@ -157,6 +157,10 @@ def test_a_fault_refuses_one_operation_and_is_counted(start_broker: StartBroker,
     assert 'stompring_policy_errors_total{hook="admit",policy="door"} 3.0' in metrics
     log = "\n".join(broker.log)
     assert log.count("ZeroDivisionError") == 1 and "door.py" in log
+    named = next(
+        n for n, line in enumerate(broker.config.read_text().splitlines(), 1) if "address-policy" in line
+    )
+    assert f"{broker.config}:{named}: policy door of address q failed in admit" in log
     client.close()
 
 
