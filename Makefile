@@ -54,6 +54,7 @@ check-lint:
 
 check-types:
 	$(BIN)/mypy --strict -p stompring
+	$(BIN)/mypy --strict plugins
 
 check-imports:
 	$(BIN)/lint-imports

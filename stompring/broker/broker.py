@@ -181,7 +181,7 @@ class Broker:
             return False
         return self._transfer(ref.message, ref.queue.name, settings, settings.dead_letter_address)
 
-    def copy(self, ref: Reference, target: str) -> bool:
+    def copy(self, ref: Reference, target: str, *, keep_expiry: bool = False) -> bool:
         """Send a copy of a message to an address, made where that is allowed; False where no queue took it."""
         try:
             self.provision.address_for_send(target, None)
@@ -190,7 +190,8 @@ class Broker:
                 "message %d of queue %s is not copied: %s", ref.message.number, ref.queue.name, reason
             )
             return False
-        return self._send_copy(ref.message, ref.queue.name, target, expired=False)
+        asked = ref.message.expires if keep_expiry else 0
+        return self._send_copy(ref.message, ref.queue.name, target, asked, expired=False)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -224,14 +225,14 @@ class Broker:
                 origin,
                 f"{settings.dead_letter_queue_prefix}{origin}{settings.dead_letter_queue_suffix}",
             )
-        return self._send_copy(message, queue, target, expired=expired)
+        return self._send_copy(message, queue, target, 0, expired=expired)
 
-    def _send_copy(self, message: Message, queue: str, target: str, *, expired: bool) -> bool:
+    def _send_copy(self, message: Message, queue: str, target: str, asked: int, *, expired: bool) -> bool:
         address = self.directory.addresses.get(target)
         if address is None or target in self._transfers:
             return False  # rings that give up their messages to each other would do so for ever
         now = self.clock.now
-        expires = lifetime(address.settings, now, 0)
+        expires = lifetime(address.settings, now, asked)
         copy = copy_for(message, queue, address, self.next_message_number(), now, expires, expired=expired)
         self._transfers.append(target)
         try:

@@ -61,6 +61,20 @@ class Pending:
                 self.size -= 1
         return None
 
+    def latest(self) -> Reference | None:
+        """What was sent last, left in place. Leftovers behind it are dropped for good."""
+        found: Reference | None = None
+        for level in self.levels:
+            while level:
+                ref = level[-1]
+                if ref.state == PENDING:
+                    if found is None or ref.sequence > found.sequence:
+                        found = ref
+                    break
+                level.pop()
+                self.size -= 1
+        return found
+
     def pop_head(self, ref: Reference) -> None:
         """Take off what `head` has just returned."""
         level = self.levels[ref.message.traits.priority]

@@ -50,7 +50,8 @@ class AddressPolicy:
     def created(self) -> None:
         """Its address exists: it was made, or the broker started, or a reload gave it this policy.
 
-        An address whose policy raises here takes no messages and no subscribers before that is mended.
+        An address whose policy raises here takes no messages and no subscribers before that is mended. The text of a
+        `ValueError` is told to them.
         """
 
     def replaces(self, former: Self) -> None:

@@ -13,13 +13,39 @@ from .queue_view import QueueView, view_of
 Guard = Callable[[Callable[..., object], tuple[Any, ...]], None]
 
 
+class PolicyTimer:
+    """What `AddressView.call_later` returns."""
+
+    __slots__ = ("_all", "_timer")
+
+    def __init__(self, timers: set[PolicyTimer]) -> None:
+        self._all = timers
+        self._timer: Timer | None = None
+        timers.add(self)
+
+    def begin(self, timer: Timer) -> None:
+        """The reactor's timer behind it."""
+        self._timer = timer
+
+    def active(self) -> bool:
+        """Whether it will still ring."""
+        return self._timer is not None and self._timer.active()
+
+    def cancel(self) -> None:
+        """It rings no more. Nothing happens where it has rung."""
+        timer, self._timer = self._timer, None
+        self._all.discard(self)
+        if timer is not None and timer.active():
+            timer.cancel()
+
+
 class AddressView:
     """The address that a policy is for. Every policy has one of its own (``self.address``)."""
 
     def __init__(self, address: Address, guard: Guard) -> None:
         self._address = address
         self._guard = guard
-        self._timers: set[Timer] = set()
+        self._timers: set[PolicyTimer] = set()
 
     @property
     def name(self) -> str:
@@ -76,26 +102,23 @@ class AddressView:
         queue = self._address.queues.get(name)
         return None if queue is None else view_of(queue)
 
-    def call_later(self, seconds: float, call: Callable[..., object], *args: Any) -> Timer:
+    def call_later(self, seconds: float, call: Callable[..., object], *args: Any) -> PolicyTimer:
         """Call ``call`` after ``seconds``, on the reactor's ``callLater``. ``cancel()`` of what is returned stops that.
 
         Timers are cancelled when the policy is done with (`AddressPolicy.closed`). What is raised in one is logged
         and counted as the hook ``timer``.
         """
-        clock = self._address.directory.broker.clock
+        clock, timer = self._address.directory.broker.clock, PolicyTimer(self._timers)
 
         def over() -> None:
-            self._timers.discard(timer)
+            timer.cancel()
             clock.refresh()
             self._guard(call, args)
 
-        timer: Timer = clock.reactor.callLater(seconds, over)
-        self._timers.add(timer)
+        timer.begin(clock.reactor.callLater(seconds, over))
         return timer
 
     def stop(self) -> None:
         """Cancel all timers; the broker calls it."""
-        for timer in self._timers:
-            if timer.active():
-                timer.cancel()
-        self._timers.clear()
+        for timer in list(self._timers):
+            timer.cancel()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from stompring.broker.address import Address
 from stompring.broker.hooks import FAULTS, FullAnswer, Hooks, Ruling, Subscriber
-from stompring.broker.message import MESSAGE_OVERHEAD
+from stompring.broker.message import MESSAGE_OVERHEAD, Message
 from stompring.broker.offer import Offer
+from stompring.broker.reference import Reference
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy
 
@@ -139,21 +141,24 @@ def _full_answer(bound: BoundPolicy, verdict: object, offer: Offer, address: Add
 
 
 def _drop_oldest(address: Address, size: int) -> bool:
-    """Give up what waits longest until there is room, or as much was given up as comes; False where nothing waits.
+    """Give up what waits longest until there is room, or as much was given up as comes; False where nothing can be.
 
-    A message in several queues is given up by all in which it is the oldest: else nothing would become free.
+    A message in several queues is given up by all of them at once, where it is the oldest of each: else nothing would
+    become free, as also where one of them has given it to a consumer.
     """
     wanted = address.room.bytes - size
     dropped = False
     while address.full is not None and (not dropped or address.room.bytes > wanted):
-        heads = [(queue, queue.first()) for queue in address.queues.values()]
-        waiting = [(queue, head.message.number) for queue, head in heads if head is not None]
-        if not waiting:
+        heads: dict[Message, list[Reference]] = {}
+        for queue in address.queues.values():
+            head = queue.first()
+            if head is not None:
+                heads.setdefault(head.message, []).append(head)
+        free = [message for message, refs in heads.items() if message.holders == len(refs)]
+        if not free:
             return dropped
-        first = min(number for _, number in waiting)
-        for queue, number in waiting:
-            if number == first:
-                queue.evict_head()
+        for ref in heads[min(free, key=attrgetter("number"))]:
+            ref.queue.give_up(ref)
         dropped = True
     return True
 

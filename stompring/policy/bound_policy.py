@@ -46,6 +46,8 @@ class BoundPolicy:
             self.policy.created()
         except FAULTS as error:
             self.broken = self.failed("created", error)
+            if isinstance(error, ValueError):  # meant for people, as in `check`
+                self.broken = Refused(f"Policy {self.name} of address {self._address} cannot begin: {error}")
             return
         if former is not None:
             self.call("replaces", former.policy)

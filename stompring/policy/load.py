@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ class Chosen:
     name: str  # as broker.xml calls it
     kind: type[AddressPolicy]
     values: Mapping[str, Any]
+    files: Mapping[str, bytes] = field(default_factory=dict)  # digests of those among the values
     place: str = field(default="", compare=False)  # FILE:LINE where it is named
 
     def make(self) -> AddressPolicy:
@@ -110,7 +112,7 @@ class _Reading:
             self._faults.add(line, f"{what} lacks its parameter '{lacking[0]}'")
             return None
         defaults = {name: one.default for name, one in kind.parameters.items() if name not in values}
-        chosen = Chosen(use.name, kind, defaults | values, f"{self._file}:{line}")
+        chosen = Chosen(use.name, kind, defaults | values, _digests(values), f"{self._file}:{line}")
         try:
             chosen.make().check()
         except ValueError as error:
@@ -142,3 +144,9 @@ class _Reading:
                 self._faults.add(given.line or 1, f"{what}: {given.key} is '{given.value}': {error}")
                 right = False
         return values if right else None
+
+
+def _digests(values: Mapping[str, Any]) -> dict[str, bytes]:
+    """What the files among some values hold: a policy is another one when one of them has changed."""
+    files = {name: value for name, value in values.items() if isinstance(value, Path)}
+    return {name: sha256(file.read_bytes()).digest() for name, file in files.items() if file.is_file()}

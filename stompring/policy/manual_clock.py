@@ -14,8 +14,7 @@ BEGIN = 1_700_000_000_000
 class ManualTimer:
     """What `ManualClock.callLater` returns."""
 
-    def __init__(self, due: float, call: Callable[[], object]) -> None:
-        self.due = due
+    def __init__(self, call: Callable[[], object]) -> None:
         self.call: Callable[[], object] | None = call
 
     def active(self) -> bool:
@@ -31,23 +30,23 @@ class ManualClock:
     """Time that stands still until it is told to go on."""
 
     def __init__(self) -> None:
-        self._now = BEGIN / 1000
-        self._timers: list[tuple[float, int, ManualTimer]] = []
+        self._now = BEGIN * 1000  # microseconds: sums of seconds would not be exact
+        self._timers: list[tuple[int, int, ManualTimer]] = []
         self._order = count()
 
     def seconds(self) -> float:
         """Seconds since the epoch."""
-        return self._now
+        return (self._now + 0.5) / 1_000_000  # whole milliseconds must not come out as a little less
 
     def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> ManualTimer:
         """As the reactor's."""
-        timer = ManualTimer(self._now + delay, lambda: call(*args, **kw))
-        heappush(self._timers, (timer.due, next(self._order), timer))
+        timer = ManualTimer(lambda: call(*args, **kw))
+        heappush(self._timers, (self._now + round(delay * 1_000_000), next(self._order), timer))
         return timer
 
     def advance(self, seconds: float) -> None:
         """Let time go by; everything that is due happens, at its own time."""
-        until = self._now + seconds
+        until = self._now + round(seconds * 1_000_000)
         while self._timers and self._timers[0][0] <= until:
             due, _, timer = heappop(self._timers)
             self._now = max(self._now, due)

@@ -97,13 +97,14 @@ class MessageView:
         self._ref.queue.give_up(self._ref)
         return True
 
-    def copy_to(self, address: str) -> bool:
+    def copy_to(self, address: str, *, keep_expiry: bool = False) -> bool:
         """Send a copy to another address, with headers that tell where it came from (``_AMQ_ORIG_…``).
 
         In a hook that tells that the message leaves its queue, copy and leaving are one: after a crash it is never in
-        both places, nor in none. False where no queue took it. A copy is not asked of that address's `admit`.
+        both places, nor in none. False where no queue took it. That address's `admit` is not asked. The copy expires
+        as its address-settings say, with ``keep_expiry`` also when the message would have.
         """
-        return self._ref.queue.broker.copy(self._ref, address)
+        return self._ref.queue.broker.copy(self._ref, address, keep_expiry=keep_expiry)
 
     def dead_letter(self) -> bool:
         """Send a copy to the dead-letter-address of its queue's address; as `copy_to`."""

@@ -73,10 +73,24 @@ def declared(owner: type) -> dict[str, Parameter]:
             if isinstance(value, Parameter):
                 found[name] = value
                 if not value.key:
-                    value.key = name.replace("_", "-")
-                    value.kind, read = _reader(_annotation(base, name), f"{base.__name__}.{name}")
-                    value.read = _bounded(read, value.least, value.most)
+                    _complete(value, base, name)
     return found
+
+
+def _complete(one: Parameter, owner: type, name: str) -> None:
+    """Work out what a parameter takes. Raises `TypeError` where its declaration contradicts itself."""
+    where = f"{owner.__name__}.{name}"
+    taken = next((base for base in owner.__mro__[1:] if name in vars(base)), None)
+    if name == "address" or (taken is not None and not isinstance(vars(taken)[name], Parameter)):
+        raise TypeError(f"{where}: the name is taken by something that every policy has")
+    one.kind, read = _reader(_annotation(owner, name), where)
+    if (one.least, one.most) != (-math.inf, math.inf):
+        if one.kind not in NUMERIC:
+            raise TypeError(f"{where}: least and most are for numbers, and it is a {one.kind}")
+        if not (one.required or one.default is None or one.least <= one.default <= one.most):
+            raise TypeError(f"{where}: its default {one.default} is out of its bounds")
+        read = _bounded(read, one.least, one.most)
+    one.key, one.read = name.replace("_", "-"), read
 
 
 def _annotation(owner: type, name: str) -> Any:
@@ -90,6 +104,9 @@ def _annotation(owner: type, name: str) -> Any:
             raise TypeError(f"the annotation of {owner.__name__}.{name} cannot be read: {error}") from error
     return hint
 
+
+#: What may have bounds.
+NUMERIC = frozenset(("whole number", "number", "milliseconds", "bytes"))
 
 Reader = Callable[[str, Path], Any]
 
@@ -152,14 +169,12 @@ def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
 
 
 def _bounded(read: Reader, least: float, most: float) -> Reader:
-    if least == -math.inf and most == math.inf:
-        return read
     if most == math.inf:
-        rule = f"must be at least {least:g}"
+        rule = f"must be at least {least:.15g}"
     elif least == -math.inf:
-        rule = f"must be at most {most:g}"
+        rule = f"must be at most {most:.15g}"
     else:
-        rule = f"must be from {least:g} to {most:g}"
+        rule = f"must be from {least:.15g} to {most:.15g}"
 
     def bounded(text: str, folder: Path) -> Any:
         number = read(text, folder)

@@ -92,6 +92,12 @@ class QueueView:
         ref = self._queue.pending.lowest()
         return None if ref is None else MessageView(ref)
 
+    @property
+    def newest(self) -> MessageView | None:
+        """The message in memory that was sent last; None where none waits."""
+        ref = self._queue.pending.latest()
+        return None if ref is None else MessageView(ref)
+
     def messages(self) -> Iterator[MessageView]:
         """What waits in memory, in the order of delivery. The queue must not change while this is read."""
         return map(MessageView, self._queue.everything_pending())

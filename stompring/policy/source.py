@@ -7,10 +7,11 @@ imported once, as all packages are: a new version of it counts from the next sta
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from collections.abc import Iterator
 from hashlib import sha256
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -18,6 +19,8 @@ from types import ModuleType
 from stompring.settings.nearest import unknown
 
 from .address_policy import AddressPolicy
+
+log = logging.getLogger(__name__)
 
 #: The entry point group of installed packages: ``NAME = package.module:Class``.
 GROUP = "stompring.address_policies"
@@ -48,8 +51,11 @@ class Sources:
         return found
 
     def packages(self) -> dict[str, EntryPoint]:
-        """What installed packages offer, by the names of the policies."""
-        return {point.name.replace("_", "-"): point for point in entry_points(group=GROUP)}
+        """What installed packages offer, by the names of the policies. Of two of one name the first one counts."""
+        found: dict[str, EntryPoint] = {}
+        for point in offered():
+            found.setdefault(point.name.replace("_", "-"), point)
+        return found
 
     def load(self, name: str) -> type[AddressPolicy]:
         """The policy of that name; a module is taken before a package. Raises `NotLoaded`."""
@@ -64,6 +70,8 @@ class Sources:
         raise NotLoaded(unknown(what, wanted, [*modules, *packages]))
 
     def _from_file(self, path: Path) -> type[AddressPolicy]:
+        if not path.is_file():
+            raise NotLoaded(f"{path} is no file")
         try:
             code = path.read_bytes()
         except OSError as error:
@@ -73,6 +81,15 @@ class Sources:
         if before is None or before[0] != digest:
             before = self._loaded[path] = (digest, _only_policy(_execute(path), path))
         return before[1]
+
+
+def offered() -> Iterator[EntryPoint]:
+    """What installed packages offer, but for those whose metadata cannot be read: they must not hide the others."""
+    for distribution in distributions():
+        try:
+            yield from distribution.entry_points.select(group=GROUP)
+        except Exception as error:
+            log.warning("the entry points of an installed package cannot be read: %s", error)
 
 
 def _execute(path: Path) -> ModuleType:
@@ -110,7 +127,7 @@ def _from_package(point: EntryPoint) -> type[AddressPolicy]:
 
 
 def _only_policy(module: ModuleType, path: Path) -> type[AddressPolicy]:
-    found = list(_policies(module))
+    found = list(dict.fromkeys(_policies(module)))  # one may have two names
     if len(found) == 1:
         return found[0]
     if not found:
@@ -120,14 +137,14 @@ def _only_policy(module: ModuleType, path: Path) -> type[AddressPolicy]:
 
 
 def _policies(module: ModuleType) -> Iterator[type[AddressPolicy]]:
-    for name, value in vars(module).items():
+    for value in vars(module).values():
         if (
             isinstance(value, type)
             and issubclass(value, AddressPolicy)
             and value.__module__ == module.__name__
+            and not value.__name__.startswith("_")
         ):
-            if not name.startswith("_"):
-                yield value
+            yield value
 
 
 def _describe(error: BaseException, path: Path) -> str:

@@ -342,6 +342,16 @@ def test_a_message_in_several_queues_is_given_up_by_all() -> None:
     assert harness.broker.directory.addresses["address"].room.messages == 2
 
 
+def test_nothing_is_given_up_in_vain() -> None:
+    """What a consumer has of one queue stays in memory, whatever the other queue gives up."""
+    harness = full_with(DROP_OLDEST)
+    harness.broker.directory.create_queue(QueueConfiguration("copy", "address", RoutingType.MULTICAST))
+    fill(harness)
+    assert len(harness.deliver(2)) == 2
+    assert harness.send(b"3").dropped
+    assert harness.waiting("copy") == [b"1", b"2"]
+
+
 def test_a_policy_makes_room_itself() -> None:
     def full(policy: AddressPolicy, offer: Offer) -> Any:
         lowest = policy.address.queues[0].lowest

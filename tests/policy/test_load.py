@@ -252,13 +252,39 @@ def offers(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
         point = importlib.metadata.EntryPoint(name, value, GROUP)
         vars(point).update(dist=FakeDistribution())
         made.append(point)
-    found = importlib.metadata.EntryPoints(made)
-    monkeypatch.setattr("stompring.policy.source.entry_points", lambda group: found.select(group=group))
+    monkeypatch.setattr("stompring.policy.source.offered", lambda: iter(made))
 
 
 def test_an_entry_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     offers(monkeypatch, in_stalled=f"{__name__}:Installed")
     assert Sources(str(tmp_path / "broker.xml")).load("in-stalled") is Installed
+
+
+def test_a_package_with_damaged_metadata_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, text in (
+        ("bad", "[stompring.address_policies]\nno equals sign\n"),
+        ("good", f"[{GROUP}]\nx = {__name__}:Installed"),
+    ):
+        info = tmp_path / f"{name}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert Sources(str(tmp_path / "broker.xml")).load("x") is Installed
+
+
+def test_a_class_with_two_names_is_one_policy(plugin: Callable[[str, str], Path]) -> None:
+    path = plugin("good", GOOD + "\n\nAlias = Good\n")
+    assert Sources(str(path.parent.parent / "broker.xml")).load("good").__name__ == "Good"
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    os.mkfifo(tmp_path / "plugins" / "pipe.py")
+    with pytest.raises(NotLoaded, match="is no file"):
+        Sources(str(tmp_path / "broker.xml")).load("pipe")
 
 
 def test_a_module_is_taken_before_an_entry_point(

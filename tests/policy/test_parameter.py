@@ -128,6 +128,38 @@ def test_an_annotation_that_means_nothing() -> None:
             when: Sometime = parameter("When?")  # type: ignore[name-defined]  # noqa: F821
 
 
+@pytest.mark.parametrize("name", ["admit", "address", "parameters", "full_answer"])
+def test_a_name_that_is_taken(name: str) -> None:
+    namespace = {name: parameter("What?"), "__annotations__": {name: str}, "__module__": __name__}
+    with pytest.raises(TypeError, match=f"Wrong.{name}: the name is taken"):
+        type("Wrong", (AddressPolicy,), namespace)
+
+
+@pytest.mark.parametrize(
+    ("hint", "more", "fault"),
+    [
+        (str, {"least": 1}, "least and most are for numbers, and it is a text"),
+        (bool, {"most": 1}, "least and most are for numbers"),
+        (int, {"default": 0, "least": 1}, "its default 0 is out of its bounds"),
+        (float, {"default": 2.0, "most": 1}, "its default 2.0 is out of its bounds"),
+    ],
+)
+def test_declarations_that_contradict_themselves(hint: Any, more: dict[str, Any], fault: str) -> None:
+    namespace = {"x": parameter("What?", **more), "__annotations__": {"x": hint}, "__module__": __name__}
+    with pytest.raises(TypeError, match=fault):
+        type("Wrong", (AddressPolicy,), namespace)
+
+
+def test_bounds_are_shown_as_they_are() -> None:
+    class Large(AddressPolicy):
+        """Takes large numbers."""
+
+        size: Bytes = parameter("A size.", least=1048577)
+
+    with pytest.raises(ValueError, match="must be at least 1048577"):
+        Large.parameters["size"].read("1K", FOLDER)
+
+
 def test_a_parameter_without_annotation() -> None:
     with pytest.raises(TypeError, match="parameter when of Wrong has no annotation"):
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from stompring.broker.clock import Timer
 from stompring.policy import AddressPolicy, ChangeHeaders, MessageView, Offer, Redirect, Refuse, parameter
 from stompring.policy.built_in import FULL
 from stompring.policy.load import load
+from stompring.policy.manual_clock import BEGIN, ManualClock
 from stompring.policy.policies import Policies
 from stompring.policy.testing import PolicyHarness
 from stompring.settings.match import SettingsRepository
@@ -270,6 +272,17 @@ def test_a_policy_that_cannot_begin_closes_its_address_until_a_reload() -> None:
     assert harness.send(b"m").accepted and harness.subscribe() == ""
 
 
+def test_what_does_not_fit_an_address_is_told() -> None:
+    class Picky(AddressPolicy):
+        """Does not fit."""
+
+        def created(self) -> None:
+            raise ValueError("it would be its own")
+
+    text = "Policy policy-under-test of address address cannot begin: it would be its own"
+    assert PolicyHarness(Picky).send(b"m").refused == text
+
+
 @pytest.mark.parametrize("hook", ["replaces", "closed", "deleted"])
 def test_a_fault_in_the_life_of_a_policy_stops_nothing(hook: str) -> None:
     def boom(self: AddressPolicy, *others: object) -> None:
@@ -322,6 +335,47 @@ def test_timers_can_be_cancelled_and_end_with_their_policy() -> None:
     harness.delete()
     harness.advance(5000)
     assert policy.ticks == [] and harness.errors == {}
+
+
+def test_cancelled_timers_are_forgotten() -> None:
+    view = PolicyHarness(Ticks).policy.address
+    before = len(view._timers)
+    for _ in range(100):
+        timer = view.call_later(60, print)
+        timer.cancel()
+        timer.cancel()
+        assert not timer.active()
+    assert len(view._timers) == before
+
+
+def test_the_clock_of_the_kit_is_exact() -> None:
+    for n in range(1, 1000):
+        clock = ManualClock()
+        rung: list[int] = []
+        clock.callLater(n / 1000, rung.append, n)
+        clock.advance((n - 1) / 1000)
+        assert rung == []
+        clock.advance(1 / 1000)
+        assert rung == [n] and int(clock.seconds() * 1000) == BEGIN + n
+
+
+def test_a_file_that_has_changed_makes_another_policy(tmp_path: Path) -> None:
+    class Reads(AddressPolicy):
+        """Reads a file."""
+
+        file: Path = parameter("A file.")
+
+        def created(self) -> None:
+            self.text = self.file.read_text()
+
+    (tmp_path / "words").write_text("old")
+    harness = PolicyHarness(Reads, folder=tmp_path, file="words")
+    first = harness.policy
+    harness.reload(file="words")
+    assert harness.policy is first
+    (tmp_path / "words").write_text("new")
+    harness.reload(file="words")
+    assert harness.policy is not first and harness.policy.text == "new"
 
 
 # ---- what is built in

@@ -26,6 +26,7 @@ TEXT = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
 def rows(heading: str) -> list[list[str]]:
     """The cells of the table below a heading, without its head."""
     section = TEXT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    section = section.split("\n### ", 1)[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in lines]
     return cells[2:]

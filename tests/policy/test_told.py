@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stompring.policy import AddressPolicy, MessageView
+from stompring.policy.manual_clock import BEGIN
 from stompring.policy.testing import PolicyHarness
 from stompring.settings.model import RingPolicy
 
@@ -176,6 +177,20 @@ def test_a_copy_goes_elsewhere_with_the_message_that_leaves() -> None:
     assert harness.waiting() == [b"3"] and harness.waiting("second") == [b"1", b"2"]
     first = harness.messages("second")[0]
     assert first.header("x") == "y" and first.header("_AMQ_ORIG_QUEUE") == "address"
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_copy_keeps_its_expiry_where_that_is_wanted(keep: bool) -> None:
+    class Spill(AddressPolicy):
+        """Copies what the ring gives up."""
+
+        def evicted(self, message: MessageView) -> None:
+            assert message.copy_to("second", keep_expiry=keep)
+
+    harness = PolicyHarness(Spill, settings={"default_ring_size": 1})
+    harness.send(b"1", {"expires": str(BEGIN + 5000)})
+    harness.send(b"2")
+    assert harness.messages("second")[0].expires == (BEGIN + 5000 if keep else 0)
 
 
 def test_copies_in_a_circle_come_to_an_end() -> None:

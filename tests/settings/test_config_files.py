@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
+from stompring.policy.load import load
+from stompring.policy.source import Sources
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.match import SettingsRepository
@@ -30,7 +32,7 @@ def read(name: str) -> tuple[BrokerConfiguration, SettingsRepository]:
 
 def test_there_is_one_for_each_feature() -> None:
     assert {path.stem for path in FILES} >= {
-        "broker", "ring", "scheduled", "limits", "paging", "security", "dead-letter", "wildcards",
+        "broker", "ring", "scheduled", "limits", "paging", "security", "dead-letter", "wildcards", "policies",
     }  # fmt: skip
 
 
@@ -124,6 +126,27 @@ def test_dead_letters_and_schedules() -> None:
     assert repository.lookup("x").expiry_address == "Expired"
     _, repository = read("scheduled.xml")
     assert repository.lookup("reminders").redelivery_delay_multiplier == 2.0
+
+
+def test_policies() -> None:
+    configuration, repository = read("policies.xml")
+    load(configuration, Sources(configuration.file))
+    modules = {plugin.name: plugin.policy for plugin in configuration.plugins}
+    assert modules["slow-clients"] == "rate-limit" and modules["order-schema"] == "json-schema"
+
+    def names(address: str) -> list[str]:
+        return [use.name for use in repository.lookup(address).address_policy if use.enabled]
+
+    assert names("x") == ["stamp"]
+    assert names("prices.gold") == ["stamp", "newest-per-key"]
+    assert names("orders.new") == ["stamp", "slow-clients", "order-schema"]
+    assert names("orders.test") == ["stamp", "slow-clients"]
+    assert names("log") == ["stamp", "spill"]
+    assert names("measurements.heat") == ["stamp", "sample"]
+    assert names("positions.ships") == ["stamp", "timed-ring"]
+    assert repository.lookup("alarms.fire").address_full_policy == "evict-lowest-priority"
+    warm = repository.lookup("log-of-yesterday")
+    assert (warm.max_size_bytes, warm.default_ring_size) == (0, 100_000) and warm.ring_counts_paged
 
 
 def test_wildcards() -> None:

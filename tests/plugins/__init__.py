@@ -1,0 +1,29 @@
+"""The policies that are shipped in plugins/, tested as anybody would test a policy of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompring.errors import ConfigurationError
+from stompring.policy import AddressPolicy
+from stompring.policy.source import Sources
+from stompring.policy.testing import PolicyHarness
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = Sources(str(ROOT / "config" / "broker.xml"))
+
+
+def policy(name: str) -> type[AddressPolicy]:
+    """The shipped policy of that name, as config/broker.xml would find it."""
+    assert SOURCES.modules()[name].parent == ROOT / "plugins"
+    return SOURCES.load(name)
+
+
+def fault(kind: type[AddressPolicy], **arguments: Any) -> str:
+    """What is said about parameters that cannot be."""
+    with pytest.raises(ConfigurationError) as found:
+        PolicyHarness(kind, **arguments)
+    return str(found.value)

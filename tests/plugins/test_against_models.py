@@ -1,0 +1,101 @@
+"""Policies under random use, held to what they promise after every single step."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from stompring.policy import MessageView
+from stompring.policy.testing import PolicyHarness
+
+from . import policy
+
+SEEDS = range(12)
+
+
+class Use:
+    """Somebody who sends, takes, acknowledges, gives back and waits, at random."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self._held: list[MessageView] = []
+
+    def step(self, harness: PolicyHarness, sends: float, pauses: tuple[int, ...]) -> None:
+        """Do one thing; ``sends`` is how much of all is sending."""
+        pick, held = self.random, self._held
+        if pick.random() < sends:
+            headers = {"k": pick.choice("aabcdef"), "priority": pick.choice("44419")}
+            harness.send(b"x", headers)
+            return
+        what = pick.randrange(4)
+        if what == 0:
+            held += harness.deliver(pick.randrange(1, 4))
+        elif what == 1:
+            harness.advance(pick.choice(pauses))
+        elif held:
+            (harness.settle if what == 2 else harness.reject)(held.pop(pick.randrange(len(held))))
+
+
+def house(name: str, settings: dict[str, Any], **arguments: Any) -> PolicyHarness:
+    return PolicyHarness(policy(name), settings={"max_delivery_attempts": -1, **settings}, **arguments)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_newest_per_key(seed: int) -> None:
+    use = Use(seed)
+    keep, ring = use.random.choice((1, 1, 2, 3)), use.random.choice((-1, -1, 4, 8))
+    harness = house("newest-per-key", {"default_ring_size": ring}, key="k", keep=keep)
+    for step in range(400):
+        use.step(harness, 0.5, (1, 500, 1000))
+        keys = [message.header("k") for message in harness.messages()]
+        assert max(map(keys.count, keys), default=0) <= keep
+        assert ring < 0 or len(keys) <= ring
+        kept = harness.policy._queues.values()
+        remembered = sum(len(messages) for one in kept for messages in one.by_key.values())
+        assert remembered == sum(one.count for one in kept) <= 2 * len(keys) + 34
+        if step % 100 == 99:
+            keep = use.random.choice((1, 2))
+            harness.reload(key="k", keep=keep)
+    assert not harness.errors
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_timed_ring(seed: int) -> None:
+    use = Use(seed)
+    age, size = use.random.choice((20, 200, 3000)), use.random.choice((3, 10, 1000))
+    ring = use.random.choice((-1, 6))
+    harness = house("timed-ring", {"default_ring_size": ring}, max_age=age, size=size)
+    for _ in range(400):
+        use.step(harness, 0.45, (1, 7, 50, 500))
+        assert all(message.age < age + 7 for message in harness.messages())
+        assert harness.queue.waiting <= size
+        timers = [timer for timer in harness.policy.address._timers if timer.active()]
+        assert len(timers) == 1 or (not timers and not harness.queue.waiting)
+    harness.advance(age + 1010)
+    assert not harness.waiting()
+    assert not any(timer.active() for timer in harness.policy.address._timers)
+    assert not harness.errors
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_evict_lowest_priority(seed: int) -> None:
+    use = Use(seed)
+    equal = seed % 2 == 1
+    settings = {"max_size_messages": 8}
+    harness = house("evict-lowest-priority", settings, full=True, equal=equal, otherwise="DROP")
+    for _ in range(300):
+        use.step(harness, 0.3, (1,))
+        before = sorted((message.priority, message.number) for message in harness.messages())
+        full, priority = harness.policy.address.full, use.random.randrange(10)
+        sent = harness.send(b"x", {"priority": str(priority)})
+        after = sorted((message.priority, message.number) for message in harness.messages())
+        if not full:
+            assert sent.accepted and set(before) < set(after)
+        elif before and before[0][0] < priority + equal:
+            assert sent.accepted and set(before) - set(after) == {before[0]}
+        else:
+            assert sent.dropped and before == after
+        assert harness.policy.address.messages <= 8
+    assert not harness.errors

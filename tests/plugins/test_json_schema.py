@@ -1,0 +1,254 @@
+"""plugins/json_schema.py"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompring.policy.testing import PolicyHarness
+
+from . import fault, policy
+
+KIND = policy("json-schema")
+ORDER = {
+    "type": "object",
+    "required": ["id", "lines"],
+    "properties": {
+        "id": {"type": "string", "maxLength": 8},
+        "lines": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/line"}},
+    },
+    "additionalProperties": False,
+    "$defs": {"line": {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1}}}},
+}
+RIGHT = {"id": "a-1", "lines": [{"count": 2}]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path, ORDER)
+    return tmp_path
+
+
+def write(folder: Path, schema: Any) -> None:
+    (folder / "order.json").write_text(schema if isinstance(schema, str) else json.dumps(schema))
+
+
+def house(folder: Path, **arguments: Any) -> PolicyHarness:
+    return PolicyHarness(KIND, folder=folder, **{"schema": "order.json", **arguments})
+
+
+def refused(folder: Path, body: Any, **arguments: Any) -> str:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    harness = house(folder, **arguments)
+    text = harness.send(data).refused
+    assert not harness.errors and not harness.waiting()
+    return text
+
+
+def test_what_keeps_to_the_schema_is_accepted(folder: Path) -> None:
+    harness = house(folder)
+    body = json.dumps(RIGHT).encode()
+    assert harness.send(body).accepted
+    assert harness.waiting() == [body]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({**RIGHT, "id": 5}, "$.id must be of type string"),
+        ({"lines": [{}]}, "$ lacks id (required)"),
+        ({}, "$ lacks id, lines (required)"),
+        ({"id": "a", "lines": [{}, {"count": 0}]}, "$.lines[1].count breaks the rule minimum: 1"),
+        ({**RIGHT, "more": 1}, "$ breaks the rule additionalProperties: false"),
+        ([], "$ must be of type object"),
+        ({**RIGHT, "id": "secret-and-long"}, "$.id breaks the rule maxLength: 8"),
+    ],
+)
+def test_where_and_what_is_wrong(folder: Path, body: Any, words: str) -> None:
+    assert f"The body does not keep to its schema: {words} (policy" in refused(folder, body)
+
+
+def test_the_body_is_never_shown(folder: Path) -> None:
+    assert "secret" not in refused(folder, {**RIGHT, "id": "secret" * 1000})
+    assert "secret" not in refused(folder, "secret")
+    assert len(refused(folder, {**RIGHT, "x" * 5000: 1})) < 500
+
+
+def test_a_long_place_is_cut_short(tmp_path: Path) -> None:
+    write(tmp_path, {"additionalProperties": {"type": "integer"}})
+    assert len(refused(tmp_path, {"x" * 5000: "y"})) < 300
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "not JSON: line 1 column 1: Expecting value"),
+        (b'{"id": "a",\n "lines": [}', "not JSON: line 2 column 12"),
+        (b"\xff{}", "not UTF-8: byte 0 cannot be"),
+        ('{"id": "ä"}'.encode("latin-1"), "not UTF-8: byte 8"),
+        ("{}".encode("utf-16"), "not UTF-8: byte 0"),
+        (b'{"id": NaN}', "not JSON: NaN is no number in JSON"),
+        (b"[" * 60_000, "nested too deeply"),
+        (b"1" * 5000, "not JSON"),
+        (b"{} {}", "not JSON: line 1 column 4: Extra data"),
+    ],
+)
+def test_what_is_not_json(folder: Path, body: bytes, words: str) -> None:
+    assert words in refused(folder, body)
+
+
+def test_content_types(folder: Path) -> None:
+    harness = house(folder, content_types=("application/json", "Text/JSON"))
+    assert harness.send(b"no json").accepted
+    assert harness.send(b"no json", {"content-type": "text/plain"}).accepted
+    for name in ("application/json", "APPLICATION/JSON;charset=utf-8", "text/json ; x=y"):
+        assert "not JSON" in harness.send(b"no json", {"content-type": name}).refused
+    assert "not JSON" in house(folder).send(b"x", {"content-type": "text/plain"}).refused
+
+
+def test_the_longest_body(folder: Path) -> None:
+    body = json.dumps(RIGHT).encode()
+    assert house(folder, longest_body=len(body)).send(body).accepted
+    assert f"{len(body)} bytes; {len(body) - 1} are allowed" in refused(
+        folder, body, longest_body=len(body) - 1
+    )
+    assert "65536 are allowed" in refused(folder, b" " * (64 * 1024 + 1))
+
+
+@pytest.mark.parametrize("schema", [True, {}])
+def test_schemas_without_rules(tmp_path: Path, schema: Any) -> None:
+    write(tmp_path, schema)
+    assert house(tmp_path).send(b"1").accepted
+
+
+def test_a_schema_that_nothing_keeps_to(tmp_path: Path) -> None:
+    write(tmp_path, False)
+    assert "$ is not allowed" in refused(tmp_path, 1)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "schema", "accepted"),
+    [
+        (None, {"prefixItems": [{"type": "string"}]}, False),
+        ("http://json-schema.org/draft-07/schema#", {"prefixItems": [{"type": "string"}]}, True),
+        ("http://json-schema.org/draft-07/schema#", {"items": [{"type": "string"}]}, False),
+        ("http://json-schema.org/draft-04/schema#", {"maximum": 1, "exclusiveMaximum": True}, True),
+        ("https://json-schema.org/draft/2019-09/schema", {"items": [{"type": "string"}]}, False),
+        ("https://json-schema.org/draft/2020-12/schema", {"items": {"type": "string"}}, False),
+        ("http://json-schema.org/draft-03/schema#", {"items": {"type": "string"}}, False),
+        ("http://json-schema.org/draft-06/schema#", {"contains": {"type": "string"}}, False),
+    ],
+)
+def test_drafts(tmp_path: Path, dialect: str | None, schema: dict[str, Any], accepted: bool) -> None:
+    write(tmp_path, schema if dialect is None else {"$schema": dialect, **schema})
+    assert house(tmp_path).send(b"[1]").accepted is accepted
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/n", "$defs": {"n": {"type": "integer"}}},
+        {"$ref": "n", "$defs": {"n": {"$id": "n", "type": "integer"}}},
+        {"$ref": "#n", "$defs": {"n": {"$anchor": "n", "type": "integer"}}},
+        {"$id": "https://example.org/a", "$ref": "b", "$defs": {"n": {"$id": "b", "type": "integer"}}},
+        {"$id": "https://example.org/a", "$ref": "#/$defs/n", "$defs": {"n": {"type": "integer"}}},
+        {"type": ["integer", "array"], "items": {"$ref": "#"}},
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "allOf": [{"$ref": "#/definitions/n"}],
+            "definitions": {"n": {"type": "integer"}},
+        },
+        {"properties": {"$ref": {"type": "string"}}, "type": "integer", "enum": [1, {"$ref": "elsewhere"}]},
+    ],
+)
+def test_references_within_the_file(tmp_path: Path, schema: Any) -> None:
+    write(tmp_path, schema)
+    harness = house(tmp_path)
+    assert harness.send(b"1").accepted
+    assert harness.send(b'"text"').refused
+    assert not harness.errors
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "https://json-schema.org/draft/2020-12/schema",
+        "https://example.org/other.json",
+        "other.json",
+        "file:///etc/passwd",
+        "#/$defs/none",
+        "#nowhere",
+    ],
+)
+@pytest.mark.parametrize("deep", [False, True])
+def test_references_that_lead_elsewhere(tmp_path: Path, target: str, deep: bool) -> None:
+    schema: Any = {"$ref": target}
+    write(tmp_path, {"$id": "https://example.org/a", "not": {"items": schema}} if deep else schema)
+    text = fault(KIND, folder=tmp_path, schema="order.json")
+    assert f"$ref '{target}' does not lead to a place in this file, and nothing is fetched" in text
+    assert str(tmp_path / "order.json") in text
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("{", "is not JSON: Expecting property name"),
+        ("[" * 100_000, "is not JSON"),
+        ([], "is no valid schema: $:"),
+        ({"type": "number or so"}, "is no valid schema: $.type:"),
+        ({"properties": {"a": {"minimum": "1"}}}, "is no valid schema: $.properties.a.minimum:"),
+        ({"$schema": "https://example.org/mine"}, "its $schema is not known: https://example.org/mine"),
+        ({"$schema": 5}, "its $schema is not known: 5"),
+        ({"pattern": "["}, "is no valid schema: $.pattern:"),
+        ('{"not": ' * 500 + "{}" + "}" * 500, "is nested too deeply"),
+        ({"$id": 5}, "is no valid schema: $['$id']"),
+    ],
+)
+def test_files_that_are_no_schema(tmp_path: Path, schema: Any, words: str) -> None:
+    write(tmp_path, schema)
+    text = fault(KIND, folder=tmp_path, schema="order.json")
+    assert words in text and str(tmp_path / "order.json") in text
+    assert "failed in check" not in text
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    text = fault(KIND, folder=tmp_path, schema="none.json")
+    assert f"schema file {tmp_path / 'none.json'} cannot be read: No such file" in text
+    assert "cannot be read" in fault(KIND, folder=tmp_path, schema=".")
+
+
+def test_a_file_that_is_not_utf_8(tmp_path: Path) -> None:
+    (tmp_path / "order.json").write_bytes(b'{"title": "\xe4"}')
+    assert "is not JSON" in fault(KIND, folder=tmp_path, schema="order.json")
+
+
+def test_without_the_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KIND.check.__globals__, "jsonschema", None)
+    text = fault(KIND, folder=folder, schema="order.json")
+    assert "needs the library jsonschema: pip install jsonschema, or 'stompring[plugins]'" in text
+
+
+def test_in_a_transaction_the_send_is_refused(folder: Path) -> None:
+    client = house(folder)._client("producer", None)
+    client.say(b"BEGIN", [("transaction", "t")])
+    client.say(b"SEND", [("destination", "address"), ("transaction", "t"), ("receipt", "1")], b"no")
+    assert b"not JSON" in (client.answer() or b"")
+
+
+def test_a_reload_with_another_schema(folder: Path) -> None:
+    (folder / "other.json").write_text('{"type": "integer"}')
+    harness = house(folder)
+    assert harness.send(b"1").refused
+    harness.reload(schema="other.json")
+    assert harness.send(b"1").accepted
+
+
+def test_parameters(folder: Path) -> None:
+    assert "lacks its parameter 'schema'" in fault(KIND)
+    assert "must be at least 1" in fault(KIND, folder=folder, schema="order.json", longest_body=0)
+    assert "must be words with commas between them" in fault(
+        KIND, folder=folder, schema="order.json", content_types="a,,b"
+    )

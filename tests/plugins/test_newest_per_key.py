@@ -1,0 +1,238 @@
+"""plugins/newest_per_key.py"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stompring.policy.testing import ADDRESS, PolicyHarness
+from stompring.settings.model import QueueConfiguration, RoutingType
+
+from . import fault, policy
+
+KIND = policy("newest-per-key")
+
+
+def house(**arguments: Any) -> PolicyHarness:
+    return PolicyHarness(KIND, **{"key": "symbol", **arguments})
+
+
+def send(harness: PolicyHarness, *bodies: str, **headers: str) -> None:
+    """Bodies whose first letter is their key."""
+    for body in bodies:
+        assert harness.send(body.encode(), {"symbol": body[0], **headers}).accepted
+
+
+def waiting(harness: PolicyHarness) -> list[str]:
+    return [body.decode() for body in harness.waiting()]
+
+
+def remembered(harness: PolicyHarness) -> int:
+    return sum(len(m) for kept in harness.policy._queues.values() for m in kept.by_key.values())
+
+
+def test_an_older_message_goes_when_a_newer_one_of_its_key_waits() -> None:
+    harness = house()
+    send(harness, "a1", "b1", "a2", "c1", "b2", "a3")
+    assert waiting(harness) == ["c1", "b2", "a3"]
+    assert harness.queue._queue.messages_replaced == 3
+    assert not harness.errors
+
+
+def test_more_than_one_of_each_key() -> None:
+    harness = house(keep=2)
+    send(harness, "a1", "a2", "b1", "a3", "a4")
+    assert waiting(harness) == ["b1", "a3", "a4"]
+
+
+def test_priorities_decide_the_order_and_not_what_is_newest() -> None:
+    harness = house()
+    send(harness, "a1", priority="9")
+    send(harness, "a2", "b1", priority="0")
+    send(harness, "b2", priority="5")
+    assert waiting(harness) == ["b2", "a2"]
+
+
+@pytest.mark.parametrize(("without_key", "left"), [("keep", ["1", "2", "a", "3"]), ("one-key", ["a", "3"])])
+def test_messages_without_the_key(without_key: str, left: list[str]) -> None:
+    harness = house(without_key=without_key)
+    harness.send(b"1")
+    harness.send(b"2")
+    send(harness, "a")
+    harness.send(b"3")
+    assert waiting(harness) == left
+
+
+def test_what_comes_back_does_not_stay_beside_a_newer_one() -> None:
+    harness = house()
+    send(harness, "a1", "b1")
+    old, other = harness.deliver(2)
+    send(harness, "a2")
+    harness.reject(old)
+    harness.reject(other)
+    assert waiting(harness) == ["b1", "a2"]
+
+
+def test_what_comes_back_stays_where_nothing_newer_waits() -> None:
+    harness = house()
+    send(harness, "a1")
+    (message,) = harness.deliver()
+    harness.reject(message)
+    assert waiting(harness) == ["a1"]
+    (message,) = harness.deliver()
+    harness.reject(message)
+    send(harness, "a2")
+    assert waiting(harness) == ["a2"]
+
+
+def test_a_newer_one_that_comes_back_replaces_the_older_that_waits() -> None:
+    harness = house()
+    send(harness, "a1")
+    (first,) = harness.deliver()
+    send(harness, "a2")
+    (second,) = harness.deliver()
+    harness.reject(first)
+    assert waiting(harness) == ["a1"]  # the newer one is with a consumer, and may never come back
+    harness.reject(second)
+    assert waiting(harness) == ["a2"]
+
+
+def test_those_kept_of_a_key_are_the_newest_in_whatever_order_they_come_back() -> None:
+    harness = house(keep=2)
+    send(harness, "a1", "a2")
+    first, second = harness.deliver(2)
+    send(harness, "a3")
+    harness.reject(first)
+    assert waiting(harness) == ["a1", "a3"]
+    harness.reject(second)
+    assert waiting(harness) == ["a2", "a3"]
+
+
+def test_scheduled_messages_count_when_they_fall_due() -> None:
+    harness = house()
+    send(harness, "a1", AMQ_SCHEDULED_DELAY="1000")
+    send(harness, "b1", AMQ_SCHEDULED_DELAY="1000")
+    send(harness, "a2")
+    assert waiting(harness) == ["a2"]
+    harness.advance(1000)
+    assert waiting(harness) == ["b1", "a2"]
+
+
+def test_a_full_ring_gives_up_by_key() -> None:
+    harness = house(settings={"default_ring_size": 3})
+    send(harness, "a1", "b1", "c1", "b2")
+    assert waiting(harness) == ["a1", "c1", "b2"]  # not a1, which the ring would have given up
+    send(harness, "d1")
+    assert waiting(harness) == ["c1", "b2", "d1"]  # a new key: the first goes
+    send(harness, "b3", "c2", "d2", "b4")
+    assert waiting(harness) == ["c2", "d2", "b4"]
+    assert not harness.errors
+
+
+def test_a_full_ring_with_several_of_a_key() -> None:
+    harness = house(keep=2, settings={"default_ring_size": 3})
+    send(harness, "a1", "b1", "b2", "b3")
+    assert waiting(harness) == ["a1", "b2", "b3"]
+    send(harness, "c1")  # of which there is none yet
+    assert waiting(harness) == ["b2", "b3", "c1"]
+
+
+def test_a_ring_that_was_made_smaller() -> None:
+    harness = house(settings={"default_ring_size": 5})
+    send(harness, "a1", "b1", "c1", "d1")
+    harness.queue._queue.ring_size = 2
+    harness.queue._queue.trim()
+    assert waiting(harness) == ["c1", "d1"]
+    send(harness, "c2")
+    assert waiting(harness) == ["d1", "c2"]
+
+
+def test_what_comes_back_to_a_full_ring_is_lost_itself() -> None:
+    harness = house(settings={"default_ring_size": 2})
+    send(harness, "a1")
+    (message,) = harness.deliver()
+    send(harness, "b1", "c1")
+    harness.reject(message)
+    assert waiting(harness) == ["b1", "c1"]
+
+
+def test_each_queue_by_itself() -> None:
+    harness = house()
+    directory = harness.broker.directory
+    directory.create_queue(QueueConfiguration("copy", ADDRESS, RoutingType.MULTICAST))
+    send(harness, "a1")
+    (message,) = harness.deliver()
+    send(harness, "a2")
+    copies = directory.queues["copy"]
+    assert [ref.message.body for ref in copies.everything_pending()] == [b"a2"]
+    harness.settle(message)
+    assert waiting(harness) == ["a2"]
+    directory.delete_queue("copy")
+    send(harness, "a3")
+    assert set(harness.policy._queues) <= {ADDRESS, "copy"}
+    harness.advance(1000)
+    assert set(harness.policy._queues) == {ADDRESS}
+
+
+def test_queues_that_are_no_more_are_forgotten_with_the_next_one() -> None:
+    harness = house()
+    for number in range(20):
+        name = f"subscription-{number}"
+        harness.broker.directory.create_queue(QueueConfiguration(name, ADDRESS, RoutingType.MULTICAST))
+        send(harness, "a")
+        harness.broker.directory.delete_queue(name, force=True)
+    assert len(harness.policy._queues) == 2
+
+
+def test_keys_that_have_gone_are_forgotten_while_messages_come() -> None:
+    harness = house()
+    for number in range(2000):
+        assert harness.send(b"x", {"symbol": str(number)}).accepted
+        (message,) = harness.deliver()
+        harness.settle(message)
+        assert remembered(harness) <= 34
+    assert len(harness.policy._queues[ADDRESS].by_key) <= 34
+
+
+def test_keys_that_have_gone_are_forgotten_when_nothing_comes() -> None:
+    harness = house()
+    for number in range(500):
+        harness.send(b"x", {"symbol": str(number)})
+    assert remembered(harness) == 500
+    for message in harness.deliver(490):
+        harness.settle(message)
+    harness.advance(1000)
+    assert remembered(harness) <= 2 * 10 + 32
+    for message in harness.deliver(10):
+        harness.settle(message)
+    harness.advance(1000)
+    assert remembered(harness) == 0 and not harness.policy._timed
+
+
+def test_there_is_no_timer_while_nothing_is_remembered() -> None:
+    harness = house()
+    assert not harness.policy.address._timers
+    send(harness, "a1", "a2", "b1")
+    assert len(harness.policy.address._timers) == 1
+    harness.purge()
+    harness.advance(1000)
+    assert not harness.policy.address._timers
+
+
+def test_a_reload_sees_what_waits() -> None:
+    harness = house(keep=3)
+    send(harness, "a1", "a2", "b1", "a3")
+    harness.reload(key="symbol", keep=1)
+    assert waiting(harness) == ["b1", "a3"]
+    send(harness, "a4")
+    assert waiting(harness) == ["b1", "a4"]
+    harness.reload(key="other")
+    send(harness, "a5")
+    assert waiting(harness) == ["b1", "a4", "a5"]
+
+
+def test_parameters() -> None:
+    assert "lacks its parameter 'key'" in fault(KIND)
+    assert "keep is '0': must be from 1 to 1000" in fault(KIND, key="k", keep=0)
+    assert "must be one of keep, one-key" in fault(KIND, key="k", without_key="drop")

@@ -1,0 +1,111 @@
+"""docs/policies.md has every shipped policy and parameter as it is, and what it shows of broker.xml can be used."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stompring.policy.load import load
+from stompring.policy.parameter import Parameter
+from stompring.policy.source import Sources
+from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
+from stompring.settings.model import BrokerConfiguration
+
+from . import ROOT, SOURCES, policy
+
+TEXT = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+NAMES = sorted(SOURCES.modules())
+SECTIONS = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
+SNIPPETS = {name: re.findall(r"^```xml\n(.*?)^```$", text, re.M | re.S) for name, text in SECTIONS.items()}
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def table(text: str) -> list[list[str]]:
+    """The rows of the first table, without its head."""
+    lines = text[text.index("\n| ") :].strip().splitlines()
+    rows = [cells(line) for line in lines[: next((n for n, line in enumerate(lines) if not line), None)]]
+    assert set("".join(rows[1])) == {"-"}
+    return [rows[0], *rows[2:]]
+
+
+def takes(parameter: Parameter) -> str:
+    bounds = [
+        f"{word} {bound:.15g}"
+        for word, bound in (("from", parameter.least), ("to", parameter.most))
+        if abs(bound) != math.inf
+    ]
+    if len(bounds) == 1:
+        bounds[0] = bounds[0].replace("from", "at least").replace("to", "at most")
+    return f"{parameter.kind}, {' '.join(bounds)}" if bounds else parameter.kind
+
+
+def default(parameter: Parameter) -> str:
+    shown = parameter.shown_default
+    return shown if parameter.required or parameter.default is None else f"`{shown}`"
+
+
+def test_every_policy_has_its_section_and_its_line() -> None:
+    assert sorted(SECTIONS) == NAMES
+    linked = [re.fullmatch(r"\[(\S+)\]\(#(\S+)\)", row[0]) for row in table(TEXT)[1:]]
+    assert sorted(found[1] for found in linked if found and found[1] == found[2]) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters(name: str) -> None:
+    parameters = policy(name).parameters.values()
+    assert table(SECTIONS[name]) == [
+        ["key", "takes", "default", "meaning"],
+        *([f"`{one.key}`", takes(one), default(one), one.help] for one in parameters),
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hooks(name: str) -> None:
+    (row,) = [row for row in table(TEXT)[1:] if row[0].startswith(f"[{name}]")]
+    hooks = {
+        "admit",
+        "full",
+        "overflow",
+        "enqueued",
+        "evicted",
+        "expired",
+        "killed",
+        "subscribed",
+        "delivered",
+    }
+    assert set(re.findall(r"`(\w+)`", row[2])) == hooks & set(vars(policy(name)))
+
+
+def used(configuration: BrokerConfiguration) -> set[str]:
+    """The policies that addresses have, by the names of their modules."""
+    modules = {plugin.name: plugin.policy for plugin in configuration.plugins}
+    named = set()
+    for entry in configuration.address_settings:
+        named |= {use.name for use in entry.values.get("address_policy", ()) if use.enabled}  # type: ignore[attr-defined]
+        named.add(entry.values.get("address_full_policy"))  # type: ignore[arg-type]
+    return {modules[name] for name in named if name in modules}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_shown_of_broker_xml_can_be_used(name: str, tmp_path: Path) -> None:
+    (tmp_path / "plugins").symlink_to(ROOT / "plugins")
+    shutil.copy(ROOT / "config" / "order.schema.json", tmp_path)
+    (snippet,) = SNIPPETS[name]
+    file = str(tmp_path / "broker.xml")
+    configuration = parse_broker_xml(snippet.encode(), file)
+    load(configuration, Sources(file))
+    assert name in used(configuration)
+
+
+def test_the_example_uses_all_of_them() -> None:
+    file = ROOT / "config" / "policies.xml"
+    configuration = read_broker_xml(file)
+    load(configuration, Sources(str(file)))
+    assert used(configuration) == set(NAMES)

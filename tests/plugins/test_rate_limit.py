@@ -1,0 +1,204 @@
+"""plugins/rate_limit.py"""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.policy.testing import ADDRESS, PolicyHarness
+
+from . import fault, policy
+
+KIND = policy("rate-limit")
+
+
+def accepted(harness: PolicyHarness, most: int, producer: str = "producer") -> int:
+    """How many messages come through until one does not."""
+    for number in range(most):
+        if not harness.send(b"x", producer=producer).accepted:
+            return number
+    return most
+
+
+def test_a_burst_and_then_the_rate() -> None:
+    harness = PolicyHarness(KIND, messages_per_second=10, burst=3, when_exceeded="drop")
+    assert accepted(harness, 10) == 3
+    harness.advance(99)
+    assert harness.send(b"x").dropped
+    harness.advance(1)
+    assert harness.send(b"x").accepted
+    assert harness.send(b"x").dropped
+    harness.advance(10_000)
+    assert accepted(harness, 10) == 3  # never more than the burst
+
+
+def test_without_a_burst_that_of_one_second_counts() -> None:
+    harness = PolicyHarness(KIND, messages_per_second=5, when_exceeded="drop")
+    assert accepted(harness, 10) == 5
+    harness = PolicyHarness(KIND, messages_per_second=0.5, when_exceeded="drop")
+    assert accepted(harness, 10) == 1
+    harness.advance(1999)
+    assert accepted(harness, 10) == 0
+    harness.advance(1)
+    assert accepted(harness, 10) == 1
+
+
+@pytest.mark.parametrize("rate", [0.7, 3, 7, 333, 999, 1000])
+def test_the_rate_is_kept_in_the_long_run(rate: float) -> None:
+    harness = PolicyHarness(KIND, messages_per_second=rate, burst=1, when_exceeded="drop")
+    step = max(1, int(1000 / rate) // 7)
+    sent = 0
+    for _ in range(0, 10_000, step):
+        sent += harness.send(b"x").accepted
+        harness.advance(step)
+    possible = min(rate, 1000 / (-(-1000 // rate // step) * step))  # one message a look
+    assert possible * 10 * 0.9 - 1 <= sent <= rate * 10 + 1
+
+
+def test_thirds_do_not_add_up() -> None:
+    harness = PolicyHarness(KIND, messages_per_second=3, burst=3, when_exceeded="drop")
+    for _ in range(200):
+        assert accepted(harness, 10) == 3
+        harness.advance(1000)
+
+
+def test_refused_with_the_time_at_which_the_next_may_come() -> None:
+    harness = PolicyHarness(KIND, messages_per_second=4, burst=2, when_exceeded="refuse")
+    assert accepted(harness, 2) == 2
+    text = harness.send(b"x").refused
+    assert "More than 4 messages a second and 2 at once to this address; the next may come in 250 ms" in text
+    harness.advance(100)
+    assert "150 ms" in harness.send(b"x").refused
+
+
+@pytest.mark.parametrize(("milliseconds", "there"), [(124, False), (125, True)])
+def test_delayed_to_the_millisecond_at_which_a_token_is_there(milliseconds: int, there: bool) -> None:
+    harness = PolicyHarness(KIND, messages_per_second=8, burst=1)
+    assert harness.send(b"1").accepted
+    assert harness.send(b"2").waits
+    harness.advance(milliseconds)
+    assert harness.sends_on() is there
+    assert harness.waiting() == [b"1", b"2"][: 1 + there]
+
+
+def test_those_who_wait_together_come_one_after_the_other() -> None:
+    harness = PolicyHarness(KIND, messages_per_second=8, burst=1)
+    producers = ["a", "b", "c"]
+    assert [harness.send(b"x", producer=one).waits for one in producers] == [False, True, True]
+    harness.advance(125)
+    assert len(harness.waiting()) == 2
+    harness.advance(125)
+    assert len(harness.waiting()) == 3
+    assert not harness.errors
+
+
+def test_each_connection_by_itself() -> None:
+    harness = PolicyHarness(
+        KIND, messages_per_second_per_connection=2, burst_per_connection=2, when_exceeded="refuse"
+    )
+    assert accepted(harness, 2, "a") == accepted(harness, 2, "b") == 2
+    assert "to this connection" in harness.send(b"x", producer="a").refused
+    assert accepted(harness, 2, "c") == 2
+
+
+def test_both_and_a_token_is_taken_of_both_or_of_none() -> None:
+    harness = PolicyHarness(
+        KIND,
+        messages_per_second=1,
+        burst=4,
+        messages_per_second_per_connection=1,
+        burst_per_connection=2,
+        when_exceeded="drop",
+    )
+    assert accepted(harness, 9, "a") == 2
+    for _ in range(5):
+        assert harness.send(b"x", producer="a").dropped  # costs the others nothing
+    assert accepted(harness, 9, "b") == 2
+    assert harness.send(b"x", producer="c").dropped
+    harness.advance(1000)
+    assert harness.send(b"x", producer="c").accepted
+    assert harness.send(b"x", producer="c").dropped  # of the address; this connection had one more
+    harness.advance(1000)
+    assert harness.send(b"x", producer="c").accepted
+
+
+def test_a_refusal_names_what_takes_longer() -> None:
+    harness = PolicyHarness(
+        KIND,
+        messages_per_second=1,
+        burst=1,
+        messages_per_second_per_connection=10,
+        burst_per_connection=1,
+        when_exceeded="refuse",
+    )
+    assert accepted(harness, 1) == 1
+    assert "1 messages a second and 1 at once to this address; the next may come in 1000 ms" in (
+        harness.send(b"x").refused
+    )
+
+
+def test_connections_are_forgotten() -> None:
+    harness = PolicyHarness(KIND, messages_per_second_per_connection=100, burst_per_connection=2)
+    for number in range(500):
+        assert harness.send(b"x", producer=str(number)).accepted
+        harness.disconnect(str(number))
+        harness.advance(10)
+    assert len(harness.policy._connections) <= 65
+
+
+def test_a_connection_that_is_not_forgotten_keeps_its_count() -> None:
+    harness = PolicyHarness(
+        KIND, messages_per_second_per_connection=0.1, burst_per_connection=1, when_exceeded="drop"
+    )
+    assert harness.send(b"x", producer="first").accepted
+    for number in range(300):
+        assert harness.send(b"x", producer=str(number)).accepted
+    assert harness.send(b"x", producer="first").dropped
+
+
+def test_a_clock_that_is_put_back_holds_nobody_up_for_long() -> None:
+    harness = PolicyHarness(KIND, messages_per_second=8, burst=5)
+    assert accepted(harness, 5) == 5
+    harness.policy._full_at += 3_600_000_000_000  # as if an hour had been taken back
+    assert accepted(harness, 1) == 1
+    assert harness.send(b"x").waits
+    harness.advance(125)
+    assert harness.sends_on()
+    harness.advance(1000)
+    assert accepted(harness, 5) == 5
+
+
+def test_a_reload_is_no_gift() -> None:
+    harness = PolicyHarness(
+        KIND, messages_per_second=1, burst=3, messages_per_second_per_connection=1, when_exceeded="drop"
+    )
+    assert accepted(harness, 9) == 1
+    harness.reload(messages_per_second=1, burst=2, messages_per_second_per_connection=1, when_exceeded="drop")
+    assert harness.send(b"x").dropped
+    assert harness.send(b"x", producer="other").accepted
+    harness.advance(1000)
+    assert harness.send(b"x").accepted
+    assert not harness.errors
+
+
+def test_a_transaction_is_asked_about_when_its_messages_come() -> None:
+    harness = PolicyHarness(KIND, messages_per_second=1, burst=2, when_exceeded="refuse")
+    client = harness._client("p", None)
+    client.say(b"BEGIN", [("transaction", "t")])
+    for _ in range(2):
+        client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t"), ("receipt", "1")])
+        assert (client.answer() or b"").startswith(b"RECEIPT")
+    client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t"), ("receipt", "1")])
+    assert (client.answer() or b"").startswith(b"ERROR")
+
+
+def test_parameters() -> None:
+    assert "needs messages-per-second, messages-per-second-per-connection, or both" in fault(KIND)
+    assert "burst means nothing without messages-per-second" in fault(
+        KIND, messages_per_second_per_connection=1, burst=2
+    )
+    assert "burst-per-connection means nothing without" in fault(
+        KIND, messages_per_second=1, burst_per_connection=2
+    )
+    assert "must be from 0.001 to 1000000" in fault(KIND, messages_per_second=0)
+    assert "burst is '0': must be at least 1" in fault(KIND, messages_per_second=1, burst=0)
+    assert "must be one of delay, refuse, drop" in fault(KIND, messages_per_second=1, when_exceeded="wait")

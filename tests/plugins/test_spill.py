@@ -1,0 +1,107 @@
+"""plugins/spill.py"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from stompring.policy.testing import ADDRESS, PolicyHarness
+
+from . import fault, policy
+
+KIND = policy("spill")
+
+
+def house(**arguments: Any) -> PolicyHarness:
+    return PolicyHarness(KIND, **{"to": "warm", "settings": {"default_ring_size": 2}, **arguments})
+
+
+def test_what_the_ring_gives_up_is_at_the_other_address() -> None:
+    harness = house()
+    for body in (b"1", b"2", b"3", b"4"):
+        harness.send(body, {"kind": "test", "priority": "7"})
+    assert harness.waiting() == [b"3", b"4"]
+    assert harness.waiting("warm") == [b"1", b"2"]
+    copy = harness.messages("warm")[0]
+    assert copy.header("_AMQ_ORIG_ADDRESS") == copy.header("_AMQ_ORIG_QUEUE") == ADDRESS
+    assert (copy.header("kind"), copy.priority) == ("test", 7)
+    assert not harness.errors
+
+
+def test_the_other_address_may_be_a_ring_too() -> None:
+    harness = house(others={"warm": {"default_ring_size": 3}})
+    for number in range(10):
+        harness.send(str(number).encode())
+    assert harness.waiting() + harness.waiting("warm") == [b"8", b"9", b"5", b"6", b"7"]
+
+
+def test_one_that_comes_back_and_finds_no_place_is_spilled() -> None:
+    harness = house()
+    harness.send(b"1")
+    (message,) = harness.deliver()
+    harness.send(b"2")
+    harness.send(b"3")
+    harness.reject(message)
+    assert harness.waiting("warm") == [b"1"]
+
+
+def test_what_is_given_up_otherwise_is_spilled_too() -> None:
+    harness = house()
+    harness.send(b"1")
+    harness.messages()[0].give_up()
+    assert harness.waiting("warm") == [b"1"]
+
+
+def test_what_is_consumed_or_purged_is_not() -> None:
+    harness = house()
+    harness.send(b"1")
+    harness.send(b"2")
+    harness.settle(harness.deliver()[0])
+    harness.purge()
+    assert harness.waiting("warm") == []
+
+
+def test_what_is_lost_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    harness = house(others={"warm": {"auto_create_addresses": False}})
+    with caplog.at_level(logging.WARNING, "stompring_plugins.spill"):
+        for number in range(11):
+            harness.send(str(number).encode())
+    told = [record.getMessage() for record in caplog.records if record.name == "stompring_plugins.spill"]
+    assert told == [
+        f"{number} messages of address {ADDRESS} were lost so far: address warm takes none"
+        for number in (1, 2, 4, 8)
+    ]
+    assert len(harness.waiting()) == 2
+
+
+def test_to_itself() -> None:
+    harness = house(to=ADDRESS)
+    assert harness.errors == {"created": 1}
+    assert "cannot begin: address address would spill to itself" in harness.send(b"x").refused
+    harness.reload(to="warm")
+    assert harness.send(b"x").accepted
+
+
+def test_two_rings_that_spill_to_each_other_come_to_an_end() -> None:
+    harness = house()
+    harness.queue_of("warm", ring_size=1)
+    for number in range(6):
+        assert harness.send(str(number).encode()).accepted
+    assert (harness.waiting(), harness.waiting("warm")) == ([b"4", b"5"], [b"3"])
+
+
+def test_a_reload_sends_it_elsewhere() -> None:
+    harness = house()
+    for number in range(3):
+        harness.send(str(number).encode())
+    harness.reload(to="cold")
+    harness.send(b"3")
+    assert (harness.waiting("warm"), harness.waiting("cold")) == ([b"0"], [b"1"])
+
+
+def test_parameters() -> None:
+    assert "lacks its parameter 'to'" in fault(KIND)
+    assert "to is 'a::b': it must be one address" in fault(KIND, to="a::b")
+    assert "not a pattern" in fault(KIND, to="a.#")

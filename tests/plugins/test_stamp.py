@@ -1,0 +1,127 @@
+"""plugins/stamp.py"""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.policy.manual_clock import BEGIN
+from stompring.policy.testing import ADDRESS, PolicyHarness
+
+from . import fault, policy
+
+KIND = policy("stamp")
+ALL = {
+    "user_header": "sent-by",
+    "client_id_header": "sent-as",
+    "connection_header": "sent-over",
+    "peer_header": "sent-from",
+    "time_header": "sent-at",
+}
+
+
+def last(harness: PolicyHarness) -> dict[str, str]:
+    return dict(harness.messages()[-1].headers)
+
+
+def test_everything() -> None:
+    harness = PolicyHarness(KIND, **ALL)
+    harness.advance(250)
+    assert harness.send(b"x", {"kind": "test"}, user="ann").accepted
+    headers = last(harness)
+    assert (headers["sent-by"], headers["sent-from"]) == ("ann", "producer:1")
+    assert headers["sent-over"] == harness._clients["producer"].session.number
+    assert headers["sent-at"] == str(BEGIN + 250)
+    assert headers["kind"] == "test"
+    assert "sent-as" not in headers
+    assert not harness.errors
+
+
+def test_only_what_is_wanted() -> None:
+    harness = PolicyHarness(KIND, peer_header="from")
+    harness.send(b"x", user="ann")
+    stamped = set(last(harness))
+    harness.send(b"x", to="elsewhere", user="ann")
+    assert stamped - set(harness.messages("elsewhere")[0].headers) == {"from"}
+
+
+@pytest.mark.parametrize(("user", "stamped"), [("ann", "ann"), (None, None)])
+def test_what_a_client_says_of_itself_does_not_count(user: str | None, stamped: str | None) -> None:
+    harness = PolicyHarness(KIND, user_header="sent-by", client_id_header="sent-as")
+    harness.send(b"x", {"sent-by": "root", "sent-as": "somebody"}, user=user)
+    assert last(harness).get("sent-by") == stamped
+    assert "sent-as" not in last(harness)
+
+
+def test_a_client_id() -> None:
+    harness = PolicyHarness(KIND, client_id_header="sent-as")
+    client = harness._client("producer", None)
+    client.session.client_id = "sensor-7"
+    harness.send(b"x", {"sent-as": "somebody"})
+    assert last(harness)["sent-as"] == "sensor-7"
+
+
+def test_every_connection_gets_its_own() -> None:
+    harness = PolicyHarness(KIND, user_header="by", peer_header="from")
+    for producer, user in (("a", "ann"), ("b", "bob"), ("a", "ann"), ("c", None), ("b", "bob")):
+        harness.send(b"x", producer=producer, user=user)
+        headers = last(harness)
+        assert (headers["from"], headers.get("by")) == (f"{producer}:1", user)
+
+
+def test_every_time_is_its_own() -> None:
+    harness = PolicyHarness(KIND, time_header="at")
+    for elapsed in (0, 125, 250):
+        harness.send(b"x")
+        assert last(harness)["at"] == str(BEGIN + elapsed)
+        harness.advance(125)
+
+
+def test_time_for_people() -> None:
+    harness = PolicyHarness(KIND, time_header="at", time_format="iso-8601")
+    harness.send(b"x")
+    assert last(harness)["at"] == "2023-11-14T22:13:20.000Z"
+    harness.advance(125)
+    harness.send(b"x")
+    assert last(harness)["at"] == "2023-11-14T22:13:20.125Z"
+
+
+def test_headers_with_a_meaning_keep_it() -> None:
+    harness = PolicyHarness(KIND, peer_header="from")
+    harness.send(b"x", {"priority": "8", "persistent": "true", "AMQ_SCHEDULED_DELAY": "1000"})
+    assert harness.waiting() == []
+    harness.advance(1000)
+    (message,) = harness.messages()
+    assert (message.priority, message.durable, message.header("from")) == (8, True, "producer:1")
+
+
+def test_in_a_transaction() -> None:
+    harness = PolicyHarness(KIND, user_header="by")
+    client = harness._client("producer", "ann")
+    client.say(b"BEGIN", [("transaction", "t")])
+    client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t"), ("by", "root")], b"x")
+    client.say(b"COMMIT", [("transaction", "t"), ("receipt", "1")])
+    assert last(harness)["by"] == "ann"
+
+
+def test_names_with_colons_apart_everything_is_a_name() -> None:
+    harness = PolicyHarness(KIND, user_header="by whom, é")
+    harness.send(b"x", user="ann")
+    assert last(harness)["by whom, é"] == "ann"
+
+
+def test_a_reload_changes_the_names() -> None:
+    harness = PolicyHarness(KIND, peer_header="from")
+    harness.send(b"x")
+    harness.reload(peer_header="origin")
+    harness.send(b"x", {"from": "mine"})
+    assert (last(harness)["origin"], last(harness)["from"]) == ("producer:1", "mine")
+
+
+def test_parameters() -> None:
+    assert "needs one or more of user-header" in fault(KIND)
+    assert "needs one or more of user-header" in fault(KIND, time_format="iso-8601")
+    assert "peer-header is 'priority', which has a meaning" in fault(KIND, peer_header="priority")
+    assert "meaning of its own" in fault(KIND, user_header="AMQ_SCHEDULED_DELAY")
+    assert "peer-header and user-header are both 'by'" in fault(KIND, user_header="by", peer_header="by")
+    assert "cannot be the name of a header" in fault(KIND, user_header="by:me")
+    assert "must be one of milliseconds, iso-8601" in fault(KIND, time_header="a", time_format="seconds")
