@@ -8,8 +8,6 @@ from pathlib import Path
 import click
 
 from stompring.errors import ConfigurationError
-from stompring.policy.load import load
-from stompring.policy.source import Sources
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
@@ -24,6 +22,10 @@ def check_config(context: click.Context, files: tuple[str, ...]) -> None:
     Everything wrong with a file is told at once, as FILE:LINE: what. The exit status is 1 where anything is wrong.
     The plugins that it names are loaded, as the broker would.
     """
+    # here and not above: no other command should wait for what these bring along
+    from stompring.policy.load import load
+    from stompring.policy.source import Sources
+
     refused = 0
     for file in files:
         try:

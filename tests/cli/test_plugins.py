@@ -1,0 +1,379 @@
+"""``stompring plugins list|new``: what is shown of policies, and that what is begun works as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from stompring.cli.main import main
+from stompring.policy.load import load
+from stompring.policy.source import GROUP, Sources
+from stompring.settings.broker_xml import read_broker_xml
+
+from ..broker_process import ROOT
+
+EVIL = "raise SystemExit('this was imported')\n"
+LIMIT = '''from stompring.policy import AddressPolicy, Bytes, parameter
+
+class Limit(AddressPolicy):
+    """Limits something.
+
+    In its own way.
+    """
+
+    largest: Bytes = parameter("The largest.", 10 * 1024, least=1)
+    user: str = parameter("Who.")
+'''
+
+BROKER_XML = """<configuration><core>
+<security-enabled>false</security-enabled>
+<broker-plugins>
+<broker-plugin name="limit"/>
+<broker-plugin name="strict" policy="limit"><property key="user" value="ada"/></broker-plugin>
+<broker-plugin name="idle" policy="limit"/>
+<broker-plugin name="gone" policy="limmit"/>
+</broker-plugins>
+<address-settings>
+<address-setting match="a.#">
+<address-policy name="limit"/>
+<address-policy name="strict" enabled="false"/>
+</address-setting>
+<address-setting match="b">
+<address-full-policy>strict</address-full-policy>
+<address-policy name="gone"/>
+</address-setting>
+</address-settings>
+</core></configuration>
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def config(here: Path) -> Path:
+    """A broker.xml at the default place, and policies."""
+    config = here / "config" / "broker.xml"
+    (config.parent / "plugins").mkdir(parents=True)
+    config.write_text(BROKER_XML)
+    (config.parent / "plugins" / "limit.py").write_text(EVIL + LIMIT)
+    (config.parent / "plugins" / "broken.py").write_text("class (:\n")
+    (here / "plugins").mkdir()
+    (here / "plugins" / "limit.py").write_text(EVIL + LIMIT)
+    return config
+
+
+@pytest.fixture
+def installed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package with a policy, as pip leaves it."""
+    information = here / "site" / "acme_policies-2.3.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-policies\nVersion: 2.3\n")
+    (information / "entry_points.txt").write_text(
+        f"[{GROUP}]\nof_acme = acme_policies:Limit\nlimit = acme:No\n"
+    )
+    (here / "site" / "acme_policies.py").write_text(EVIL + LIMIT)
+    monkeypatch.syspath_prepend(here / "site")
+
+
+def plugins(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["plugins", *map(str, arguments)])
+
+
+def shown(*arguments: str | Path) -> dict[str, Any]:
+    result = plugins("list", "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+# ---- list
+
+
+def paragraphs(text: str) -> list[str]:
+    return text.rstrip("\n").split("\n\n")
+
+
+def test_list(config: Path, installed: None) -> None:
+    result = plugins("list")
+    assert (result.exit_code, result.stderr) == (0, "")
+    beside, above = config.parent / "plugins", config.parent.parent / "plugins"
+    told = """Limits something.
+  from {}
+    largest  bytes, at least 1  10240     The largest.
+    user     text               required  Who."""
+    assert [each for each in paragraphs(result.stdout) if "acme" not in each or "of-acme" in each] == [
+        f"broken\n  from {beside}/broken.py\n"
+        f"  cannot be shown: {beside}/broken.py:1: SyntaxError: invalid syntax\n"
+        "  not named in config/broker.xml",
+        f"limit: {told.format(f'{beside}/limit.py, class Limit')}\n"
+        "  config/broker.xml:4: broker-plugin 'limit'\n"
+        "    line 11: used by address-setting 'a.#'\n"
+        "  config/broker.xml:5: broker-plugin 'strict'\n"
+        "    line 12: used by address-setting 'a.#', not enabled\n"
+        "    line 14: used as address-full-policy by address-setting 'b'\n"
+        "  config/broker.xml:6: broker-plugin 'idle'\n"
+        "    no address-setting uses it",
+        f"limit: {told.format(f'{above}/limit.py, class Limit')}\n"
+        f"  not used: {beside}/limit.py, class Limit has the same name and counts",
+        f"of-acme: {told.format('acme-policies 2.3, acme_policies:Limit')}\n  not named in config/broker.xml",
+        "config/broker.xml:7: broker-plugin 'gone' is missing: there is no policy 'limmit'; did you mean 'limit'?\n"
+        "    line 16: used by address-setting 'b'",
+        f"looked in {beside} and {above}, and at installed packages",
+    ]
+    assert (
+        "limit\n  from acme-policies 2.3, acme:No\n  cannot be shown: the source of acme is not found\n"
+        f"  not used: {beside}/limit.py, class Limit has the same name and counts\n" in result.stdout
+    )
+
+
+def test_list_for_machines(config: Path, installed: None) -> None:
+    found = shown("--config", config)
+    beside, above = config.parent / "plugins", config.parent.parent / "plugins"
+    assert found.keys() == {"config", "folders", "policies", "missing"}
+    assert found["config"] == str(config)
+    assert found["folders"] == [str(beside), str(above)]
+    broken, limit, hidden, also_hidden, acme = found["policies"]
+    assert limit == {
+        "name": "limit",
+        "path": str(beside / "limit.py"),
+        "distribution": None,
+        "version": None,
+        "entryPoint": None,
+        "class": "Limit",
+        "summary": "Limits something.",
+        "parameters": [
+            {
+                "key": "largest",
+                "takes": "bytes",
+                "least": 1,
+                "most": None,
+                "required": False,
+                "default": "10240",
+                "help": "The largest.",
+            },
+            {
+                "key": "user",
+                "takes": "text",
+                "least": None,
+                "most": None,
+                "required": True,
+                "default": None,
+                "help": "Who.",
+            },
+        ],
+        "fault": None,
+        "shadowedBy": None,
+        "plugins": [
+            {
+                "name": "limit",
+                "policy": "limit",
+                "line": 4,
+                "uses": [{"match": "a.#", "line": 11, "full": False, "enabled": True}],
+            },
+            {
+                "name": "strict",
+                "policy": "limit",
+                "line": 5,
+                "uses": [
+                    {"match": "a.#", "line": 12, "full": False, "enabled": False},
+                    {"match": "b", "line": 14, "full": True, "enabled": True},
+                ],
+            },
+            {"name": "idle", "policy": "limit", "line": 6, "uses": []},
+        ],
+    }
+    assert broken["class"] is broken["parameters"] is None and "SyntaxError" in broken["fault"]
+    assert [each["plugins"] for each in (broken, hidden, also_hidden, acme)] == [[]] * 4
+    assert hidden["shadowedBy"] == also_hidden["shadowedBy"] == f"{beside}/limit.py, class Limit"
+    assert (acme["distribution"], acme["version"]) == ("acme-policies", "2.3")
+    assert acme["entryPoint"] == "acme_policies:Limit" and acme["parameters"] == limit["parameters"]
+    uses = [{"match": "b", "line": 16, "full": False, "enabled": True}]
+    assert found["missing"] == [{"name": "gone", "policy": "limmit", "line": 7, "uses": uses}]
+
+
+def test_without_a_broker_xml_packages_are_listed(here: Path, installed: None) -> None:
+    result = plugins("list")
+    assert result.exit_code == 0
+    assert f"there is no config/broker.xml in the directory {here}: " in result.stderr
+    assert "--config FILE" in result.stderr
+    assert "of-acme: Limits something.\n  from acme-policies 2.3, acme_policies:Limit\n" in result.stdout
+    assert "named in" not in result.stdout
+    assert f"there is no directory plugins in {here / 'config'} or {here}; looked at" in result.stdout
+    result = plugins("list", "--json")
+    found = json.loads(result.stdout)
+    assert found["config"] is None and found["folders"] == found["missing"] == []
+
+
+def test_without_anything(here: Path) -> None:
+    result = plugins("list")
+    assert result.exit_code == 0
+    if not shown()["policies"]:  # the environment of the tests may have some
+        assert "there is no policy but those that are built in" in result.stdout
+
+
+def test_a_broker_xml_that_is_named_must_be_right(here: Path) -> None:
+    result = plugins("list", "--config", "absent.xml")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: absent.xml: cannot be read: No such file or directory\n"
+    (here / "bad.xml").write_text("<configuration>\n<kore/></configuration>")
+    assert "bad.xml:2: " in plugins("list", "--config", "bad.xml").stderr
+
+
+def test_other_commands_do_not_wait_for_it() -> None:
+    script = (
+        "import sys, stompring.cli.main; print([n for n in sys.modules if n.startswith('stompring.policy')])"
+    )
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output == "[]\n"
+
+
+# ---- new
+
+
+def run(*arguments: str | Path) -> None:
+    """A command with this Python, which must do well."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": "", "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def policy_xml(output: str) -> str:
+    """What the command says is to be written into broker.xml."""
+    lines = output.splitlines()
+    start = lines.index("  <broker-plugins>")
+    return "\n".join(lines[start : lines.index("  </address-settings>") + 1])
+
+
+def test_new(here: Path) -> None:
+    config = here / "config" / "broker.xml"
+    config.parent.mkdir()
+    config.write_text("<configuration><core/></configuration>")
+    result = plugins("new", "size-limit")
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    folder = config.parent / "plugins"
+    assert {path.name for path in folder.iterdir()} == {"size_limit.py", "test_size_limit.py"}
+    assert result.stdout.startswith("wrote config/plugins/size_limit.py\n")
+    assert "\n  python -m pytest config/plugins/test_size_limit.py\n" in result.stdout
+    run("-m", "pytest", "config/plugins")
+    # what it says is what works
+    config.write_text(f"<configuration><core>{policy_xml(result.stdout)}</core></configuration>")
+    configuration = read_broker_xml(config)
+    assert load(configuration, Sources(str(config)))
+    (entry,) = [each for each in shown()["policies"] if each["name"] == "size-limit"]
+    assert entry["class"] == "SizeLimit" and entry["plugins"][0]["uses"][0]["match"] == "orders.#"
+    # and nothing is lost
+    for path in folder.glob("*.py"):
+        path.write_text("mine")
+    again = plugins("new", "size-limit")
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert "config/plugins/size_limit.py is already there, and nothing is overwritten" in again.stderr
+    assert {path.read_text() for path in folder.glob("*.py")} == {"mine"}
+
+
+def test_new_does_not_write_one_of_two(here: Path) -> None:
+    (here / "test_mine.py").write_text("mine")
+    result = plugins("new", "mine", "--folder", here)
+    assert result.exit_code == 1 and "test_mine.py is already there" in result.stderr
+    assert [path.name for path in here.iterdir()] == ["test_mine.py"]
+
+
+def test_new_goes_where_plugins_are(here: Path) -> None:
+    (here / "etc").mkdir()
+    (here / "plugins").mkdir()
+    (here / "etc" / "broker.xml").write_text("<configuration><core/></configuration>")
+    assert plugins("new", "mine", "--config", "etc/broker.xml").exit_code == 0
+    assert (here / "plugins" / "mine.py").exists()
+    result = plugins("new", "mine")
+    assert result.exit_code == 1 and "--config FILE" in result.stderr
+
+
+def test_new_in_a_folder(here: Path) -> None:
+    result = plugins("new", "refuse", "--folder", "some/where")
+    assert result.exit_code == 0, result.output
+    assert "class RefusePolicy(AddressPolicy):" in (here / "some" / "where" / "refuse.py").read_text()
+    assert "A broker looks into the directory 'plugins' beside its broker.xml" in result.stdout
+    assert plugins("new", "of_none", "--folder", "some/where").exit_code == 0
+    assert plugins("new", "none", "--folder", "some/where").exit_code == 0
+    run("-m", "pytest", "some/where")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("9lives", "must be a name of letters"),
+        ("a.b", "must be a name of letters"),
+        ("../up", "must be a name of letters"),
+        ("", "must be a name of letters"),
+        ("größe", "must be a name of letters"),
+        ("class", "a word of Python's own"),
+        ("None", "a word of Python's own"),
+        ("drop", "DROP is built in"),
+        ("PAGE", "PAGE is built in"),
+        ("Fail", "FAIL is built in"),
+        ("block", "BLOCK is built in"),
+        ("test-this", "are taken for tests"),
+        ("conftest", "are taken for tests"),
+    ],
+)
+@pytest.mark.parametrize("package", [(), ("--package",)], ids=["module", "package"])
+def test_names_that_cannot_be(here: Path, name: str, reason: str, package: tuple[str, ...]) -> None:
+    result = plugins("new", "--folder", here, *package, "--", name)
+    assert result.exit_code == 2 and reason in result.stderr
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("json", "of Python's own"), ("stompring", "is a module stompring already")]
+)
+def test_names_of_modules_that_are_there(here: Path, name: str, reason: str) -> None:
+    result = plugins("new", name, "--folder", here)
+    assert result.exit_code == 1 and reason in result.stderr.replace("there is a", "is a")
+    assert list(here.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written(here: Path) -> None:
+    (here / "file").write_text("")
+    result = plugins("new", "mine", "--folder", "file/plugins")
+    assert result.exit_code == 1 and "cannot be written: Not a directory" in result.stderr
+    result = plugins("new", "a" * 300, "--folder", here)
+    assert result.exit_code == 1 and "File name too long" in result.stderr
+
+
+def test_new_package(here: Path) -> None:
+    result = plugins("new", "size_limit", "--package")
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    project = here / "stompring-size-limit"
+    assert {path.relative_to(project).as_posix() for path in project.rglob("*") if path.is_file()} == {
+        "README.md",
+        "pyproject.toml",
+        "stompring_size_limit/__init__.py",
+        "stompring_size_limit/py.typed",
+        "tests/test_size_limit.py",
+    }
+    assert '<broker-plugin name="size_limit">' in policy_xml(result.stdout)
+    # not a bare name, which pip would look for in its index
+    assert "\n  python -m pip install ./stompring-size-limit\n" in result.stdout
+    assert "\n  python -m pytest stompring-size-limit\n" in result.stdout
+    run("-m", "pytest", "stompring-size-limit")
+    again = plugins("new", "size-limit", "--package")
+    assert again.exit_code == 1 and "stompring-size-limit is already there" in again.stderr
+    elsewhere = plugins("new", "json", "--package", "--folder", here / "projects")
+    assert elsewhere.exit_code == 0
+    assert f"\n  python -m pip install {here}/projects/stompring-json\n" in elsewhere.stdout

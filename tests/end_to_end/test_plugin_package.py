@@ -1,0 +1,250 @@
+"""Policies of installed packages: a clean environment, what pip makes of them, and a broker that is started there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from stompring.cli.main import main
+
+from .. import broker_process
+from ..broker_document import broker_xml
+from ..broker_process import ROOT, BrokerProcess
+from ..dialogue import Dialogue
+
+#: Seconds that pip may take, which may have to download everything that a broker needs.
+DOWNLOAD = 300
+
+#: Without compiling what is never imported, and without asking whether pip is new.
+QUICKLY = ("--quiet", "--no-compile", "--disable-pip-version-check")
+
+#: A package as somebody else may write it: several modules, a class that its `__init__` passes on, and a second policy
+#: that nobody names and that must never run.
+ACME = {
+    "pyproject.toml": """
+[build-system]
+requires = ["setuptools>=69"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "acme-policies"
+version = "2.3"
+requires-python = ">=3.11"
+
+[project.entry-points."stompring.address_policies"]
+quiet = "acme_policies:Quiet"
+dangerous = "acme_policies.dangerous:Dangerous"
+
+[tool.setuptools.packages.find]
+where = ["src"]
+""",
+    "src/acme_policies/__init__.py": "from .quiet import Quiet as Quiet\n",
+    "src/acme_policies/quiet.py": '''
+from stompring.policy import AddressPolicy, Offer, Refuse, Verdict, parameter
+
+class Quiet(AddressPolicy):
+    """Refuses messages that shout."""
+
+    words: tuple[str, ...] = parameter("What must not be said.", ("HEY",))
+
+    def admit(self, offer: Offer) -> Verdict | None:
+        said = [word for word in self.words if word.encode() in offer.body]
+        return Refuse(f"please do not say {said[0]}") if said else None
+''',
+    "src/acme_policies/dangerous.py": '''
+from stompring.policy import AddressPolicy
+
+class Dangerous(AddressPolicy):
+    """Must not run."""
+
+raise SystemExit("this was imported")
+''',
+}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment with stompring and two packages."""
+
+    root: Path
+    python: Path
+
+    def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """Its Python, with nothing of this one's."""
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        return subprocess.run(
+            [self.python, *map(str, arguments)],
+            cwd=self.root,
+            env=outside,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DOWNLOAD,
+            check=False,
+        )
+
+    def pip(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """``pip install``."""
+        return self.run("-m", "pip", "install", *QUICKLY, *arguments)
+
+
+def checkout(target: Path) -> Path:
+    """What pip needs of this checkout, in a place where it may build: nothing is left behind in the checkout itself,
+    and nothing that lies about there gets into the wheel."""
+    target.mkdir()
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, target)
+    shutil.copytree(ROOT / "stompring", target / "stompring", ignore=shutil.ignore_patterns("__pycache__"))
+    return target
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """Made once: the first test waits for it."""
+    root = tmp_path_factory.mktemp("environment")
+    made = subprocess.run(
+        [sys.executable, "-m", "venv", root / "venv"], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(
+            f"{sys.executable} cannot make virtual environments: {(made.stdout + made.stderr).strip()}"
+        )
+    environment = Environment(root, root / "venv" / "bin" / "python")
+    try:
+        reached = environment.pip("--retries=1", "--timeout=20", "setuptools>=69")
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"pip reaches no index in {DOWNLOAD} seconds")
+    if reached.returncode:
+        pytest.skip(f"pip reaches no index: {reached.stderr.strip().splitlines()[-1:]}")
+
+    begun = CliRunner().invoke(main, ["plugins", "new", "size-limit", "--package", "--folder", str(root)])
+    assert begun.exit_code == 0, begun.output
+    for name, text in ACME.items():
+        (root / "acme" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "acme" / name).write_text(text, encoding="utf-8")
+    installed = environment.pip(checkout(root / "checkout"), root / "stompring-size-limit", root / "acme")
+    assert installed.returncode == 0, installed.stdout + installed.stderr
+    # the sources are gone: what counts is what was installed
+    for folder in ("checkout", "stompring-size-limit", "acme"):
+        shutil.rmtree(root / folder)
+    where = environment.run("-c", "import stompring, stompring_size_limit; print(stompring.__file__)")
+    assert where.stdout.startswith(str(root / "venv")), where.stdout + where.stderr
+    return environment
+
+
+def document(largest: str, words: str) -> str:
+    """A broker.xml with both policies for ``orders``."""
+    plugins = f"""<broker-plugins>
+<broker-plugin name="size-limit"><property key="largest" value="{largest}"/></broker-plugin>
+<broker-plugin name="hush" policy="quiet"/>
+</broker-plugins>"""
+    uses = f"""<address-settings><address-setting match="orders">
+<address-policy name="size-limit"/>
+<address-policy name="hush"><property key="words" value="{words}"/></address-policy>
+</address-setting>"""
+    return broker_xml(core=plugins).replace("<address-settings>", uses)
+
+
+@pytest.fixture
+def broker(
+    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BrokerProcess]:
+    """A broker of the environment, with nothing of this checkout in reach."""
+    config = tmp_path / "broker.xml"
+    config.write_text(document("10", "HEY, HO"), encoding="utf-8")
+    monkeypatch.setattr(sys, "executable", str(environment.python))
+    monkeypatch.setattr(broker_process, "ROOT", tmp_path)  # what it puts onto PYTHONPATH
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with BrokerProcess(config) as broker:
+        yield broker
+
+
+def accepted(broker: BrokerProcess, *bodies: str) -> None:
+    dialogue = Dialogue(broker.port)
+    dialogue.connect()
+    for body in bodies:
+        dialogue.put("/queue/orders", body)
+    dialogue.close()
+
+
+def refused(broker: BrokerProcess, body: str, *words: str) -> None:
+    dialogue = Dialogue(broker.port)
+    dialogue.connect()
+    dialogue.send("SEND", {"destination": "/queue/orders"}, body.encode())
+    dialogue.error(*words)
+    dialogue.close()
+
+
+@pytest.mark.timeout(2 * DOWNLOAD)
+def test_installed_policies_act_and_a_reload_changes_them(broker: BrokerProcess) -> None:
+    accepted(broker, "0123456789", "hey")
+    refused(
+        broker,
+        "0123456789a",
+        "the message has 11 bytes, and 10 are allowed",
+        "(policy size-limit of address orders)",
+    )
+    refused(broker, "HO", "please do not say HO (policy hush of address orders)")
+    assert "configuration reloaded" in broker.reload(document("11", "hey"))
+    accepted(broker, "0123456789a", "HO")
+    refused(broker, "0123456789ab", "12 bytes, and 11 are allowed")
+    refused(broker, "hey", "please do not say hey")
+    # a mistake changes nothing
+    assert "is not reloaded" in broker.reload(document("none", "HO"))
+    accepted(broker, "0123456789a", "HO")
+    refused(broker, "hey", "please do not say hey")
+    dialogue = Dialogue(broker.port)
+    dialogue.connect()
+    dialogue.subscribe("/queue/orders")
+    dialogue.messages("0123456789", "hey", "0123456789a", "HO", "0123456789a", "HO")
+    dialogue.nothing()
+    dialogue.close()
+
+
+@pytest.mark.timeout(2 * DOWNLOAD)
+def test_installed_policies_are_listed(environment: Environment, tmp_path: Path) -> None:
+    config = tmp_path / "broker.xml"
+    config.write_text(document("10", "HEY"), encoding="utf-8")
+    result = environment.run("-m", "stompring", "plugins", "list", "--json", "--config", config)
+    assert result.returncode == 0, result.stderr
+    policies: dict[str, Any] = {each["name"]: each for each in json.loads(result.stdout)["policies"]}
+    assert policies.keys() == {"size-limit", "quiet", "dangerous"}
+    assert {each["fault"] for each in policies.values()} == {None}
+    assert {
+        name: (each["distribution"], each["version"], each["entryPoint"], each["summary"])
+        for name, each in policies.items()
+    } == {
+        "size-limit": (
+            "stompring-size-limit",
+            "0.1.0",
+            "stompring_size_limit:SizeLimit",
+            "Refuses messages that are larger than allowed.",
+        ),
+        "quiet": ("acme-policies", "2.3", "acme_policies:Quiet", "Refuses messages that shout."),
+        "dangerous": ("acme-policies", "2.3", "acme_policies.dangerous:Dangerous", "Must not run."),
+    }
+    assert [each["default"] for each in policies["size-limit"]["parameters"]] == ["262144"]
+    assert [each["default"] for each in policies["quiet"]["parameters"]] == ["HEY"]
+    assert [each["name"] for each in policies["quiet"]["plugins"]] == ["hush"]
+    assert policies["quiet"]["path"].endswith("acme_policies/quiet.py")
+    text = environment.run("-m", "stompring", "plugins", "list", "--config", config).stdout
+    assert "from stompring-size-limit 0.1.0, stompring_size_limit:SizeLimit" in text
+
+
+@pytest.mark.timeout(2 * DOWNLOAD)
+def test_the_installed_command_writes_policies(environment: Environment, tmp_path: Path) -> None:
+    """The templates are in the wheel."""
+    result = environment.run("-m", "stompring", "plugins", "new", "another", "--folder", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"another.py", "test_another.py"}
