@@ -81,6 +81,16 @@ class Recovery(Protocol):
     lost_bytes: int
 
 
+class Retention(Protocol):
+    """What was done with and is kept. ``deleted`` counts since the start."""
+
+    bytes: int
+    deleted: int
+
+    @property
+    def files(self) -> int: ...
+
+
 class PageReads(Protocol):
     """What reads pages. Counts since the start."""
 
@@ -108,6 +118,8 @@ class Store(Protocol):
     def compaction(self) -> Compaction: ...
     @property
     def recovery(self) -> Recovery | None: ...
+    @property
+    def retention(self) -> Retention | None: ...
 
 
 class Budget(Protocol):

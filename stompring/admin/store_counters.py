@@ -6,12 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from .counters import COUNTER, GAUGE, Counter
-from .served import Dispatch, Paging, Reading, Served, Store
+from .served import Dispatch, Paging, Reading, Retention, Served, Store
 
 
 def of_store(read: Callable[[Store], Any]) -> Callable[[Served], Any]:
     """A number of the store."""
     return lambda served: None if served.store is None else read(served.store)
+
+
+def of_retention(read: Callable[[Retention], Any]) -> Callable[[Served], Any]:
+    """A number of what is retained."""
+    return of_store(lambda store: None if store.retention is None else read(store.retention))
 
 
 def of_disk(read: Callable[[Reading], Any]) -> Callable[[Served], Any]:
@@ -143,6 +148,27 @@ STORE: tuple[Counter[Served], ...] = (
         COUNTER,
         "Bytes of the journal that could not be read at the start.",
         of_store(lambda store: 0 if store.recovery is None else store.recovery.lost_bytes),
+    ),
+    Counter(
+        "retentionFiles",
+        "stompring_retention_files",
+        GAUGE,
+        "Files that are kept although nothing in them counts (journal-retention-directory).",
+        of_retention(lambda retention: retention.files),
+    ),
+    Counter(
+        "retentionSize",
+        "stompring_retention_bytes",
+        GAUGE,
+        "Bytes that they take.",
+        of_retention(lambda retention: retention.bytes),
+    ),
+    Counter(
+        "retentionDeleted",
+        "stompring_retention_deleted_files_total",
+        COUNTER,
+        "Files of them that were deleted: their period was over, or the storage-limit reached.",
+        of_retention(lambda retention: retention.deleted),
     ),
     Counter(
         "pageBytesRead",

@@ -39,6 +39,7 @@ class Queue(Ring):
         "messages_killed",
         "no_local",
         "number",
+        "told_of_all",
     )
 
     keeps_in_memory = False  # whatever page mode its addresses are in
@@ -51,6 +52,7 @@ class Queue(Ring):
         super().__init__()
         self.renumber(broker.next_queue_number())
         self.durable = attributes.durable
+        self.told_of_all = self.durable and broker.storage.keeps_all
         self.no_local: object = None  # whose messages a multicast subscription does not want
         self.accepts: Matches | None = None  # filter and no-local; the address asks it
         self.review_filter()
@@ -80,6 +82,7 @@ class Queue(Ring):
             ready
             and self.simple
             and message.traits.group is None
+            and not (self.told_of_all and message.traits.durable)
             and not (message.expires and message.expires <= self.broker.clock.now)
         ):
             consumer: Consumer | None = None

@@ -32,6 +32,7 @@ class Reason(IntEnum):
 class Storage(Protocol):
     """What the broker needs of a store."""
 
+    keeps_all: bool  # wants to hear of messages too that are consumed as they come
     room: Room  # full while what must be written has to wait, because there is much of it or the disk fails
 
     def append(self, ref: Reference) -> None:
@@ -84,6 +85,7 @@ class NoStorage:
     """Keeps nothing: everything told is as safe at once as it will ever be."""
 
     def __init__(self) -> None:
+        self.keeps_all = False
         self.room = Room()
 
     def append(self, ref: Reference) -> None:

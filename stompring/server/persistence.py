@@ -15,6 +15,8 @@ from stompring.settings.model import BrokerConfiguration
 from stompring.store.datadir import DataLock
 from stompring.store.durable import Durable
 from stompring.store.paging import Paging
+from stompring.store.retention import Retention
+from stompring.store.samples import Samples
 
 from .disk_monitor import DiskMonitor
 from .diskpool import DiskPool
@@ -27,6 +29,9 @@ class Persistence:
 
     def __init__(self, configuration: BrokerConfiguration, data: str | None, reactor: Any) -> None:
         """Take the data directory; ``data`` is one in place of the configured. Raises `StoreError`."""
+        self._configuration = configuration
+        self.retention: Retention | None = None
+        self.samples: Samples | None = None
         self.directory = data_directory(configuration, data)
         self._lock = DataLock(self.directory.root)
         log.info("data is kept in %s", self.directory.root)
@@ -42,6 +47,16 @@ class Persistence:
             sync=configuration.journal_sync_transactional or configuration.journal_sync_non_transactional,
         )
 
+        if self.directory.retention is not None:
+            settings = configuration.journal_retention_directory
+            assert settings is not None
+            self.retention = Retention(
+                settings, self.directory.retention, self.durable.writer, Clock(reactor)
+            )
+            self.durable.retain(self.retention)
+            self.paging.retention = self.retention
+            log.info("what is done with is kept in %s", self.directory.retention)
+
     def attach(self, broker: Broker) -> Dispatch:
         """Let ``broker`` page."""
         dispatch = Dispatch(broker)
@@ -56,11 +71,22 @@ class Persistence:
         recovered, self.paging.recovered = self.paging.recovered, []
         for pages in recovered:
             page_mode.adopt(pages.address, cast(seam.Pages, pages))
+        settings = self._configuration.journal_retention_directory
+        if self.retention is not None and settings is not None and settings.sample_period > 0:
+            next_address = self.durable.journal.next_address
+            self.samples = Samples(self.retention, broker, settings.sample_period, next_address)
+            self.samples.start()
 
     def disk_monitor(self, broker: Broker) -> DiskMonitor:
         """What looks at the disks for ``broker``."""
         # in the thread that reads: a look need not wait for a sync
         return DiskMonitor(broker, self.pool.reading, (self.directory.journal, self.directory.paging))
+
+    def stop(self) -> None:
+        """The broker is about to stop: what is being written gets its end."""
+        self.paging.stop()
+        if self.samples is not None:
+            self.samples.stop()
 
     def close(self) -> None:
         """Nothing is under way any more, and others may have the directory. The broker has stopped before."""

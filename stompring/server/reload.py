@@ -43,6 +43,7 @@ FIXED = (
     "journal_sync_non_transactional",
     "journal_compact_min_files",
     "journal_compact_percentage",
+    "journal_retention_directory",
     "paging_directory",
     "page_sync_timeout",
     "purge_page_folders",

@@ -150,7 +150,7 @@ class BrokerService(MultiService):
             session.refuse(Refused("The broker is shutting down"))
         self.outgoing.flush()
         if self.persistence is not None:
-            self.persistence.paging.stop()
+            self.persistence.stop()
         self.broker.stop()
         if self.persistence is not None:
             self.persistence.close()

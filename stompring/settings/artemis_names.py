@@ -23,7 +23,6 @@ def _names(listed: str, instead: Mapping[str, str]) -> Mapping[str, str]:
 AS_NEEDED = "journal files are made when they are needed and deleted when nothing in them lives; remove it"
 MADE = "directories are made where they are missing; remove it"
 ONE_WRITER = "one thread writes, all that came together in one piece; remove it"
-RETENTION = "what is done with is deleted at once in this version; remove it"
 COUNTS_KEPT = "the delivery count of a durable message is written when it comes back; remove it"
 ALWAYS_EXACT = "expiry here is exact, by timer; remove the element"
 DELETED_AT_ONCE = "what is to be deleted here goes at its time, by timer; remove the element"
@@ -67,7 +66,6 @@ CORE = _names(
         "journal-datasync": "what is written is always synced; journal-sync-transactional and "
         "journal-sync-non-transactional say whether a receipt waits for it",
         "journal-file-open-timeout": "opening a file is not given up here; remove it",
-        "journal-retention-directory": RETENTION,
         "journal-type": "there is one kind of journal: plain files, each batch synced; remove it",
         "literal-page-folders": "the name of a page folder's address is in its address.txt; remove it",
         "log-journal-write-rate": "the journal's rates are metrics, at /metrics; remove it",

@@ -24,12 +24,16 @@ from stompring.settings.model import (
     HttpAcceptor,
     PluginConfiguration,
     QueueConfiguration,
+    Retention,
     RoutingType,
     StompAcceptor,
+    TimeUnit,
     WildcardSyntax,
 )
 from stompring.settings.plugins import read_plugins, read_uses
 from stompring.settings.wildcard import Pattern
+
+SAMPLE_PERIOD = Retention("").sample_period
 
 USERS_FILE = "users.properties"
 """The users file where none is named: beside broker.xml."""
@@ -47,6 +51,7 @@ def assemble(core: Node, faults: Faults) -> BrokerConfiguration:
     warnings = tuple(check_limits(core, persistent, markers, repository, faults))
     _check_directories(core, faults)
     _fill_in_memory(plain)
+    plain["journal_retention_directory"] = _retention(core.first("journal-retention-directory"), core, faults)
     secure = plain.get("security_enabled", BrokerConfiguration().security_enabled)
     acceptors = list(_acceptors(core.within("acceptors"), secure, faults))
     plain["users_file"] = _users_file(faults.file, plain.get("users_file"), secure)
@@ -73,6 +78,27 @@ def _check_directories(core: Node, faults: Faults) -> None:
     said = paging or journal
     if said is not None and None not in used and Path(used[0]) == Path(used[1]):
         faults.add(said.line, "<journal-directory> and <paging-directory> must be two different directories")
+
+
+def _retention(node: Node | None, core: Node, faults: Faults) -> Retention | None:
+    if node is None or node.value is None:
+        return None
+    given = node.attributes
+    period, unit = given.get("period", -1), given.get("unit", TimeUnit.DAYS)
+    others = [core.first(name) for name in ("journal-directory", "paging-directory")]
+    if any(other is not None and Path(other.value) == Path(node.value) for other in others):
+        faults.add(node.line, "<journal-retention-directory> must be a directory of its own")
+    persistent = core.first("persistence-enabled")
+    if persistent is not None and persistent.value is False:
+        faults.add(
+            node.line, "<journal-retention-directory> needs a store, and <persistence-enabled> is false"
+        )
+    return Retention(
+        directory=node.value,
+        period=period if period < 0 else period * unit.milliseconds,
+        storage_limit=given.get("storage-limit", -1),
+        sample_period=given.get("sample-period", SAMPLE_PERIOD),
+    )
 
 
 def _fill_in_memory(plain: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ class DataDirectory:
     root: Path
     journal: Path
     paging: Path
+    retention: Path | None = None
 
 
 def data_directory(configuration: BrokerConfiguration, override: str | None = None) -> DataDirectory:
@@ -31,10 +32,17 @@ def data_directory(configuration: BrokerConfiguration, override: str | None = No
     """
     if override is not None:
         root = Path(override).absolute()
-        return DataDirectory(root, root / "journal", root / "paging")
+        retention = None if configuration.journal_retention_directory is None else root / "retention"
+        return DataDirectory(root, root / "journal", root / "paging", retention)
+    kept = configuration.journal_retention_directory
     instance = instance_directory(configuration.file)
     journal = instance / configuration.journal_directory
-    return DataDirectory(journal.parent, journal, instance / configuration.paging_directory)
+    return DataDirectory(
+        journal.parent,
+        journal,
+        instance / configuration.paging_directory,
+        None if kept is None else instance / kept.directory,
+    )
 
 
 def instance_directory(file: str | None) -> Path:

@@ -50,6 +50,21 @@ class RingPolicy(StrEnum):
     DEAD_LETTER = "DEAD_LETTER"
 
 
+class TimeUnit(StrEnum):
+    """What a period is counted in (``unit`` of ``journal-retention-directory``)."""
+
+    DAYS = "DAYS"
+    HOURS = "HOURS"
+    MINUTES = "MINUTES"
+    SECONDS = "SECONDS"
+    MILLISECONDS = "MILLISECONDS"
+
+    @property
+    def milliseconds(self) -> int:
+        """How long one is."""
+        return {"DAYS": 86_400_000, "HOURS": 3_600_000, "MINUTES": 60_000, "SECONDS": 1000}.get(self.value, 1)
+
+
 class DeletionPolicy(StrEnum):
     """Whether what vanished from broker.xml is deleted on reload (``config-delete-queues``)."""
 
@@ -281,6 +296,16 @@ class HttpAcceptor:
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """``<journal-retention-directory>``: what is done with is kept there, for a period and up to a size."""
+
+    directory: str
+    period: int = -1  # ms
+    storage_limit: int = -1
+    sample_period: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerConfiguration:
     """A whole broker.xml."""
 
@@ -295,6 +320,7 @@ class BrokerConfiguration:
     journal_sync_non_transactional: bool = True
     journal_compact_min_files: int = 10
     journal_compact_percentage: int = 30
+    journal_retention_directory: Retention | None = None
     paging_directory: str = "data/paging"
     page_sync_timeout: int | None = None  # nanoseconds
     purge_page_folders: bool = True

@@ -25,6 +25,7 @@ from stompring.settings.model import (
     PageFullPolicy,
     RingPolicy,
     RoutingType,
+    TimeUnit,
 )
 
 Reader = Callable[[str], object]
@@ -247,6 +248,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "diskFullPolicy": one_of(DiskFullPolicy),
         "ringPolicy": one_of(RingPolicy),
         "deletionPolicy": one_of(DeletionPolicy),
+        "timeUnit": one_of(TimeUnit),
         "routingType": one_of(RoutingType),
         "character": character,
         "markers": markers,

@@ -21,6 +21,7 @@ from .journal import Journal
 from .kept import Kept, Segment
 from .recovery import Recovery
 from .replay import Replay
+from .retention import Retention
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -67,9 +68,11 @@ class Durable:
             configuration.journal_compact_percentage,
         )
         self.room = self.writer.room
+        self.keeps_all = False
         self.notes: dict[int, Mapping[str, Any]] = {}
         self.pages: StoredPages | None = None  # what is on disk beside the journal, where something is
         self.recovery: Recovery | None = None
+        self.retention: Retention | None = None
         # the hot ones go straight to the journal
         self.append: Callable[[Reference], None] = self.journal.append
         self.settle: Callable[[Reference, Reason], None] = self.journal.settle
@@ -160,16 +163,26 @@ class Durable:
     def close(self) -> None:
         """See `Storage.close`."""
         self.compaction.stop()
+        if self.retention is not None:
+            self.retention.stop()
         self.drain()
         self.writer.stop()
 
     # ---- recovery
+
+    def retain(self, retention: Retention) -> None:
+        """Keep there what is done with. Before `recover`."""
+        self.retention = self.journal.retention = retention
+        self.keeps_all = True
 
     def recover(self, broker: Broker) -> None:
         """See `Storage.recover`. Raises `StoreError`."""
         for part in (self.writer, self.journal, self.compaction):
             part.clock = broker.clock
         self._recovering = True
+        if self.retention is not None:
+            self.retention.clock = broker.clock
+            self.retention.begin()
         self.recovery = Recovery(self, Replay(self.files, self.journal.directory), broker)
         try:
             self.recovery.run()

@@ -7,6 +7,8 @@ broker is up, but for reading and listing at the start.
 from __future__ import annotations
 
 import os
+import shutil
+from errno import EXDEV
 from pathlib import Path
 
 
@@ -68,6 +70,32 @@ class Files:
         os.replace(path, target)
         self.sync_directory(path.parent)
 
+    def move(self, path: Path, target: Path) -> None:
+        """Move a file to another directory for good, of another disk too; one that is not there has been moved."""
+        self.make_directory(target.parent)
+        try:
+            os.rename(path, target)
+        except FileNotFoundError:
+            return
+        except OSError as fault:
+            if fault.errno != EXDEV:
+                raise
+            self._copy(path, target)
+            os.unlink(path)
+        self.sync_directory(target.parent)
+        self.sync_directory(path.parent)
+
+    @staticmethod
+    def _copy(path: Path, target: Path) -> None:
+        draft = target.with_name(target.name + ".new")
+        shutil.copyfile(path, draft)
+        descriptor = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(draft, target)
+
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it that are missing."""
         missing = [path, *path.parents]
@@ -102,6 +130,11 @@ class Files:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
+
+    def status(self, path: Path) -> tuple[int, int]:
+        """Bytes in a file, and when it was written to last (epoch ms)."""
+        found = os.stat(path)
+        return found.st_size, found.st_mtime_ns // 1_000_000
 
     def size(self, path: Path) -> int:
         """Bytes in a file."""

@@ -20,6 +20,7 @@ from stompring.broker.storage import Reason
 from .facts import ALL_COMPLETE, NUMBERS_ANEW, STATED, WENT_OUT, Closed, Facts, Opened
 from .kept import Copies, Kept, Segment, held_bytes
 from .record import NUMBERS, Kind
+from .retention import Retention
 from .segment import HEADER, JOURNAL, pack_header
 from .tail import Tail
 from .writer import Writer
@@ -52,6 +53,9 @@ class Journal:
         self.next_queue = 1  # greater than any queue's number that may be in use after a crash now
         self.next_address = count(1)
         self.on_roll: Callable[[], None] = _nothing
+        self.retention: Retention | None = (
+            None  # where there is one all is written, also what has gone already
+        )
         self.clock = clock
         self.file_size = file_size
         self._sync = sync
@@ -110,6 +114,8 @@ class Journal:
         message = ref.message
         segment = message.segment
         if type(segment) is not Segment:
+            if self.retention is not None and segment is not None:
+                self.note((ref, reason))
             return  # not written yet, and this reference never will be
         live, number = segment.live, message.number
         held = live.pop(number, None)
@@ -257,15 +263,22 @@ class Journal:
         if type(held) is Copies:
             alive = [each for each in held.refs if each.state != GONE]
             if not alive:
-                self._never_mind(held)
+                if self.retention is not None:
+                    self._tail.copies(message, held.refs)
+                else:
+                    self._never_mind(held)
                 message.segment = None
                 return
+            if self.retention is None:
+                held.refs = alive
+            self._tail.copies(message, held.refs)
             held.refs, held.left, held.written = alive, len(alive), False
-            self._tail.copies(message, alive)
             self._keep(message.number, held if len(alive) > 1 else alive[0])
             message.segment = self.segments[-1]
             self.live_bytes += held_bytes(len(message.tail))
         elif held is ref:
+            if self.retention is not None:
+                self._tail.message(message, ref)
             message.segment = None
 
     def _never_mind(self, held: Copies) -> None:
@@ -363,7 +376,7 @@ class Journal:
         self._put(sync=True)
         for segment in dead:
             self.bytes -= segment.size
-            self.writer.with_next(partial(segment.remove, self.writer))
+            self.writer.with_next(partial(segment.remove, self.writer, self.retention))
 
     def compact_step(self, items: int, size: int) -> int:
         """Write some of what counts in the oldest segment once more, at the end; returns the bytes that took."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from stompring.broker.reference import Reference
 
 if TYPE_CHECKING:
+    from .retention import Retention
     from .stream import Stream
     from .tail import Tail
     from .writer import Writer
@@ -69,11 +70,13 @@ class Segment:
         self.live: dict[int | Kept, Held | Kept] = {}  # messages by number
         self.damaged = False  # it is set aside, and not deleted, when its time comes
 
-    def remove(self, writer: Writer) -> None:
+    def remove(self, writer: Writer, retention: Retention | None = None) -> None:
         """The file goes, or is set aside where it is damaged: everything that counts in it is safe elsewhere."""
         path = self.path
         if self.damaged:
             writer.chore(lambda files: files.rename(path, path.with_name(path.name + ".damaged")))
+        elif retention is not None:
+            retention.keep_segment(path, self.size)
         elif self.stream is not None:
             self.stream.delete()
         else:

@@ -294,11 +294,11 @@ class Pages:
         page, self._last = self._last, None
         if page is None:
             return
-        contents, page.contents = page.contents, None
-        assert contents is not None and page.stream is not None
         if not page.left:
             self._retire(page)
             return
+        contents, page.contents = page.contents, None
+        assert contents is not None and page.stream is not None
         seal_page(page, contents, self.address.number, self.paging)
         for holding in page.holdings:
             holding.cursor.complete(holding)
@@ -320,7 +320,9 @@ class Pages:
     def _retire(self, page: Page) -> None:
         """Nothing is left in a page. Its file goes once that is safe."""
         page.gone = True
-        page.contents = None
+        contents, page.contents = page.contents, None
+        if contents is not None and self.paging.retention is not None:
+            seal_page(page, contents, self.address.number, self.paging)  # it is kept, as a whole
         del self._pages[bisect_left(self._pages, page.number, key=_number)]
         del self._by_number[page.number]
         self.bytes -= page.bytes

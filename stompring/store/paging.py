@@ -16,6 +16,7 @@ from .page_names import ADDRESS_FILE, set_aside
 from .page_reads import PageReads
 from .page_recovery import PageRecovery
 from .pages import Pages
+from .retention import Retention
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Paging:
         self.files: Files = writer.files
         self.reads = PageReads(reader, writer.files, clock)
         self.next_page: Callable[[], int] = count(1).__next__
+        self.retention: Retention | None = None
         self.recovered: list[Pages] = []
         self.gathering = False
         self.gathered: list[Pages] = []
@@ -90,7 +92,8 @@ class Paging:
         self.clock = self.reads.clock = broker.clock
         pages = PageRecovery(self, recovery, broker)
         seen = pages.run()
-        self.next_page = count(pages.last_page + 1).__next__
+        kept = 0 if self.retention is None else self.retention.last_page
+        self.next_page = count(max(pages.last_page, kept) + 1).__next__
         self.log.pages_recovered(seen.transaction, seen.message, seen.queue)
         while seen.address and next(self.log.next_address) <= seen.address:
             pass
@@ -130,6 +133,13 @@ class Paging:
 
     def remove(self, page: Page) -> None:
         """Nobody needs a page any more: its file goes once everything that was told of it is safe."""
+        retention, directory = self.retention, page.path.parent
+
+        def keep() -> None:
+            assert retention is not None
+            retention.keep_page(page.path, page.bytes)
+            if self.purge:
+                self.sweep(directory)
 
         def remove() -> None:
             if page.damage is not None and page.stream is not None:
@@ -138,6 +148,8 @@ class Paging:
                 self.writer.with_next(lambda: set_aside(self.writer, page.path))
             elif page.damage is not None:
                 set_aside(self.writer, page.path)
+            elif retention is not None:
+                self.writer.with_next(keep)  # its end may be on its way
             elif page.stream is not None:
                 page.stream.delete()
             else:

@@ -33,6 +33,7 @@ class Kind(IntEnum):
     NAME = 10
     FOOTER = 11
     DELIVERED = 12
+    SAMPLE = 14
 
 
 #: kind, flags, priority, deliveries, address, number, timestamp, expires, due, transaction, head, body, queues, traits
@@ -56,6 +57,11 @@ PAGE_CURSOR = Struct("<BBHIIQ")
 NUMBERS = Struct("<BBHIQQ")
 #: kind, zero, zero, queue; then the numbers of messages that went out once more, u64 each
 DELIVERED = Struct("<BBHI")
+#: kind, zero, zero, rows, time (epoch ms); then a row for each queue that has changed since the sample before
+SAMPLE = Struct("<BBHIQ")
+#: queue, address, ring size (0: none), messages, in delivery, scheduled, paged, consumers; since the broker's start:
+#: added, acknowledged, expired, killed, replaced; last the bytes that its messages take in memory
+SAMPLE_ROW = Struct("<IIQQQQQQQQQQQQ")
 #: kind, what, operation, zero, id; then JSON
 BINDING = Struct("<BBBBI")
 #: kind, what, 1 in a page for a queue that is not durable, id; then the name in UTF-8

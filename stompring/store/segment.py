@@ -16,7 +16,7 @@ from .record import PREFIX, Kind, framed
 
 MAGIC = b"STOMPRNG"
 FORMAT = 1
-JOURNAL, PAGE = 1, 2  # kinds of segments
+JOURNAL, PAGE, SAMPLES = 1, 2, 3  # kinds of segments
 
 #: magic, format, kind, CRC-32 of this header with zero here, next message number, created (epoch ms)
 HEADER = Struct("<8sHHIQQ")

@@ -145,6 +145,9 @@ def test_the_numbers_of_the_store(openmetrics: bool) -> None:
     assert found["stompring_journal_compactions_total"] == 24
     assert found["stompring_journal_rewritten_bytes_total"] == 9
     assert found["stompring_journal_lost_bytes_total"] == 23
+    assert found["stompring_retention_files"] == 25
+    assert found["stompring_retention_bytes"] == 26
+    assert found["stompring_retention_deleted_files_total"] == 27
     assert found["stompring_pages_read_bytes_total"] == 10
     assert found["stompring_pages_damaged_total"] == 11
     assert found["stompring_messages_lost_total"] == 12

@@ -155,3 +155,11 @@ def test_wildcards() -> None:
     assert repository.lookup("news/europe/sport").max_delivery_attempts == 5
     assert repository.lookup("news/europe").default_ring_size == 100
     assert repository.lookup("news/#").default_ring_size == -1
+
+
+def test_retention() -> None:
+    configuration, _ = read("retention.xml")
+    kept = configuration.journal_retention_directory
+    assert kept is not None and kept.directory == "data/retention"
+    assert (kept.period, kept.storage_limit, kept.sample_period) == (30 * 86_400_000, 20 * 1024**3, 10_000)
+    assert data_directory(configuration).retention == CONFIG.parent / "data" / "retention"

@@ -52,14 +52,23 @@ def test_a_queue_has_an_attribute_or_an_element_for_every_field_of_a_file() -> N
 
 
 def test_core_has_an_element_for_every_field() -> None:
-    sections = {"wildcard", "stomp_acceptors", "http_acceptors", "plugins", "address_settings", "addresses"}
+    sections = {
+        "wildcard",
+        "stomp_acceptors",
+        "http_acceptors",
+        "plugins",
+        "address_settings",
+        "addresses",
+        "journal_retention_directory",
+    }
     rule = RULES["configuration", "core"]
     assert leaves(rule) == {field.name for field in fields(BrokerConfiguration)} - sections - {
         "file",
         "warnings",
     }
     assert set(rule.children) - {name.replace("_", "-") for name in leaves(rule)} == {
-        "acceptors", "address-settings", "addresses", "broker-plugins", "wildcard-addresses",
+        "acceptors", "address-settings", "addresses", "broker-plugins", "journal-retention-directory",
+        "wildcard-addresses",
     }  # fmt: skip
     assert leaves(RULES["core", "wildcard-addresses"]) == {field.name for field in fields(WildcardSyntax)}
 

@@ -117,6 +117,14 @@ class MemoryFiles(Files):
         self.contents[target] = self._content(path)
         del self.contents[path]
 
+    def move(self, path: Path, target: Path) -> None:
+        self._begin("move", path)
+        if path in self.contents:
+            self.contents[target] = self.contents.pop(path)
+
+    def status(self, path: Path) -> tuple[int, int]:
+        return len(self._content(path).data), 0
+
     def make_directory(self, path: Path) -> None:
         self._begin("make_directory", path)
 

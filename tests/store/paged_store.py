@@ -40,6 +40,7 @@ class PagedStore(StoredWorld):
         self.reader = DiskAtOnce(self.clock)
         self.paging = Paging(self.journal, self.writer, self.reader, self.broker.clock, paging)
         self.store.pages = self.paging
+        self.paging.retention = self.store.retention
         if recover:
             self.recover()
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from stompring.broker.broker import Broker
+from stompring.broker.clock import Clock
 from stompring.broker.message import Message
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, Reference
@@ -16,6 +17,7 @@ from stompring.settings.model import AddressSettingEntry, BrokerConfiguration
 from stompring.store.disk import Disk
 from stompring.store.durable import Durable
 from stompring.store.files import Files
+from stompring.store.retention import Retention
 
 from ..broker.world import World, bodies
 from .disk import DiskAtOnce
@@ -45,6 +47,9 @@ class StoredWorld(World):
         self.configuration = BrokerConfiguration(address_settings=entries, **configuration)
         self.disk: Disk = disk or DiskAtOnce(self.clock)
         self.store = Durable(self.configuration, directory, self.disk, self.clock, self.files)
+        kept = self.configuration.journal_retention_directory
+        if kept is not None:
+            self.store.retain(Retention(kept, Path(kept.directory), self.store.writer, Clock(self.clock)))
         self.broker = Broker(self.configuration, self.clock, Policies(), self.store)
         self.directory = self.broker.directory
         self.journal, self.writer = self.store.journal, self.store.writer

@@ -12,7 +12,7 @@ from stompring.broker.broker import Broker
 from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 from stompring.broker.transaction import Transaction
-from stompring.settings.model import RingPolicy
+from stompring.settings.model import Retention, RingPolicy
 
 from ..broker.world import MULTICAST, Taker, join
 from ..property.profile import examples
@@ -68,6 +68,8 @@ def conserved(broker: Broker) -> None:
 class Crashes(RuleBasedStateMachine):
     """Small segments, so that the journal rolls and is compacted all the time."""
 
+    retention: Retention | None = None
+
     def __init__(self) -> None:
         super().__init__()
         self.files = MemoryFiles()
@@ -86,6 +88,7 @@ class Crashes(RuleBasedStateMachine):
             journal_file_size=3000,
             journal_compact_min_files=2,
             journal_compact_percentage=60,
+            journal_retention_directory=self.retention,
         )
         self.takers: list[Taker] = []
         self.transactions: list[Transaction] = []
@@ -320,3 +323,13 @@ class Crashes(RuleBasedStateMachine):
 
 TestCrashes = Crashes.TestCase
 TestCrashes.settings = examples(60, steps=60)
+
+
+class CrashesWithRetention(Crashes):
+    """What is written although it is done with changes nothing about what comes back."""
+
+    retention = Retention("/data/retention", storage_limit=20_000)
+
+
+TestCrashesWithRetention = CrashesWithRetention.TestCase
+TestCrashesWithRetention.settings = examples(30, steps=60)

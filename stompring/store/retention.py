@@ -1,0 +1,160 @@
+"""What the broker is done with is kept for a while instead of deleted (``journal-retention-directory``).
+
+Files come here as they are, by a rename where the directory is on the same disk: complete segments of the journal,
+pages in which nothing is left, and samples. They go after their period, or when all of them take more than the storage
+limit, the oldest first.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stompring.broker.clock import Clock
+from stompring.settings.model import Retention as Settings
+
+from .files import Files
+from .stream import Stream
+from .writer import Writer
+
+log = logging.getLogger(__name__)
+
+#: Directories within the one for retention, as beside it. ``paging`` has one for each address again.
+JOURNAL, PAGING, SAMPLES = "journal", "paging", "samples"
+
+#: Files that are kept: a number, and what they are.
+RETAINED = re.compile(r"(\d{9,})\.(journal|page|samples)")
+
+#: The longest time until a file whose period is over is looked for, ms: a timer cannot be set for years.
+LONGEST = 3_600_000
+
+
+class Retained(NamedTuple):
+    """One file. ``since`` is when it came here (epoch ms)."""
+
+    since: int
+    path: Path
+    size: int
+
+
+class Retention:
+    """See the module. ``files``, ``bytes`` count what is there, ``deleted`` what has gone since the start."""
+
+    def __init__(self, settings: Settings, directory: Path, writer: Writer, clock: Clock) -> None:
+        self.directory = directory
+        self.bytes = 0
+        self.deleted = 0
+        self.last_page = 0  # the greatest number of a page that was here at the start
+        self.last_samples = 0
+        self.clock = clock
+        self._settings = settings
+        self._writer = writer
+        self._retained: deque[Retained] = deque()  # the oldest first
+        self._timer: Any = None
+
+    @property
+    def files(self) -> int:
+        """How many files there are."""
+        return len(self._retained)
+
+    def begin(self) -> None:
+        """Find what an earlier run has kept. Reads directories: before the broker is up."""
+        files, found = self._writer.files, []
+        for folder in self._folders(files):
+            for name in files.names(folder):
+                match = RETAINED.fullmatch(name)
+                if match is None:
+                    continue
+                size, modified = files.status(folder / name)
+                found.append(Retained(modified, folder / name, size))
+                if match[2] == "page":
+                    self.last_page = max(self.last_page, int(match[1]))
+                elif match[2] == "samples":
+                    self.last_samples = max(self.last_samples, int(match[1]))
+        self._retained = deque(sorted(found))
+        self.bytes = sum(one.size for one in found)
+        self.enforce()
+
+    def _folders(self, files: Files) -> list[Path]:
+        paging = self.directory / PAGING
+        return [
+            self.directory / JOURNAL,
+            self.directory / SAMPLES,
+            *(paging / name for name in files.names(paging)),
+        ]
+
+    # ---- files come
+
+    def keep_segment(self, path: Path, size: int) -> None:
+        """A complete segment of the journal in which nothing counts any more."""
+        self._keep(path, self.directory / JOURNAL / path.name, size)
+
+    def keep_page(self, path: Path, size: int) -> None:
+        """A page in which nothing is left."""
+        self._keep(path, self.directory / PAGING / path.parent.name / path.name, size)
+
+    def open(self, path: Path) -> Stream:
+        """A file that is written here from the start."""
+        return self._writer.open(path)
+
+    def own(self, path: Path, size: int) -> None:
+        """A file that was written here is complete."""
+        self._note(path, size)
+
+    def _keep(self, path: Path, target: Path, size: int) -> None:
+        self._writer.chore(lambda files: files.move(path, target))
+        self._note(target, size)
+
+    def _note(self, path: Path, size: int) -> None:
+        self._retained.append(Retained(self.clock.now, path, size))
+        self.bytes += size
+        self.enforce()
+
+    # ---- files go
+
+    def enforce(self) -> None:
+        """Delete what is too old, and the oldest while there is too much."""
+        period, limit = self._settings.period, self._settings.storage_limit
+        retained, now = self._retained, self.clock.now
+        while retained:
+            oldest = retained[0]
+            if 0 <= period <= now - oldest.since:
+                self._delete(f"its period of {period} ms is over", logging.DEBUG)
+            elif 0 <= limit < self.bytes:
+                self._delete(f"storage-limit {limit} is reached", logging.INFO)
+            else:
+                break
+        if retained and period >= 0 and self._timer is None:
+            due = min(retained[0].since + period, now + LONGEST)
+            self._timer = self.clock.call_at(due, self._rung)
+
+    def _rung(self) -> None:
+        self._timer = None
+        self.clock.refresh()
+        self.enforce()
+
+    def _delete(self, reason: str, level: int) -> None:
+        oldest = self._retained.popleft()
+        self.bytes -= oldest.size
+        self.deleted += 1
+        log.log(level, "%s is deleted: %s", oldest.path, reason)
+        self._writer.chore(_remover(oldest.path))
+
+    def stop(self) -> None:
+        """No timer is left behind."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _remover(path: Path) -> Callable[[Files], None]:
+    def remove(files: Files) -> None:
+        files.remove(path)
+        if path.parent.parent.name == PAGING and not files.names(path.parent):
+            files.remove_directory(path.parent)
+
+    return remove

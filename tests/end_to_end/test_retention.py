@@ -1,0 +1,107 @@
+"""What went through a real broker is in its files afterwards: kept in full, whatever became of it, and over a kill."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from stompring.store.record import MESSAGE, SETTLED, Kind
+
+from ..broker_document import anycast
+from ..dialogue import Dialogue
+from ..store.retained import payloads, rows
+from .lasting import DURABLE, LastingBroker
+
+SMALL = (
+    "<journal-file-size>4KB</journal-file-size><journal-compact-min-files>2</journal-compact-min-files>"
+    "<journal-compact-percentage>80</journal-compact-percentage>"
+)
+
+
+def retention(**attributes: object) -> str:
+    written = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
+    return f"{SMALL}<journal-retention-directory{written}>data/retention</journal-retention-directory>"
+
+
+def bodies(data: Path) -> list[bytes]:
+    """The bodies of all message records in the journal, in pages, and in what is kept of both."""
+    found = []
+    for path in sorted([*data.rglob("*.journal"), *data.rglob("*.page")]):
+        for payload in payloads(path.read_bytes()):
+            if payload[0] == Kind.MESSAGE:
+                size = MESSAGE.unpack_from(payload)[11]
+                found.append(payload[len(payload) - size - 2 : -2])
+    return found
+
+
+def settled(data: Path) -> list[int]:
+    """The numbers of messages that queues gave up in memory."""
+    numbers: list[int] = []
+    for path in sorted(data.rglob("*.journal")):
+        for payload in payloads(path.read_bytes()):
+            if payload[0] == Kind.SETTLED:
+                count = (len(payload) - SETTLED.size) // 8
+                numbers += struct.unpack_from(f"<{count}Q", payload, SETTLED.size)
+    return numbers
+
+
+def put_by_and_by(client: Dialogue, sent: list[str]) -> None:
+    """A few with each write of the journal, so that there are several segments."""
+    for at in range(0, len(sent), 5):
+        client.put("q", *sent[at : at + 5], **DURABLE)
+
+
+def test_all_that_came_is_there_whatever_became_of_it(lasting: LastingBroker) -> None:
+    lasting.start(core=retention(sample_period=100), addresses=anycast("q"))
+    sent = [f"message {number:03d}" for number in range(400)]
+    client, consumer = lasting.connect(), lasting.connect()
+    consumer.subscribe("q", ack="auto")  # waits: what comes is consumed as it comes
+    put_by_and_by(client, sent[:200])
+    lasting.kill()
+    lasting.start()
+    lasting.drain("q")  # what was consumed without a word may come again
+    client, consumer = lasting.connect(), lasting.connect()
+    consumer.subscribe("q", ack="auto")
+    put_by_and_by(client, sent[200:])
+    consumer.messages(*sent[200:])
+    metrics = lasting.management.text("/metrics")
+    assert "stompring_retention_files " in metrics and "stompring_retention_files 0.0" not in metrics
+    lasting.management.expect("q", messageCount=0)
+    lasting.stop()
+    assert set(bodies(lasting.data)) == {text.encode() for text in sent}
+    assert len(set(settled(lasting.data))) >= 200
+    kept = sorted((lasting.data / "retention" / "journal").iterdir())
+    assert len(kept) > 3
+    every = [
+        row for path in (lasting.data / "retention" / "samples").iterdir() for row in rows(path.read_bytes())
+    ]
+    assert every[-1][1] == {} or "q" in {name for _, queues in every for name in queues}
+    added = [queues["q"][6] for _, queues in every if "q" in queues]
+    assert max(added) >= 200
+
+
+def test_pages_are_kept_and_limits_hold(lasting: LastingBroker) -> None:
+    settings = {"q": {"max-size-messages": 5, "page-size-bytes": 4096}}
+    document = {"addresses": anycast("q"), "settings": settings}
+    lasting.start(core=retention(), **document)
+    sent = [f"{number:04d}" + "x" * 100 for number in range(300)]
+    lasting.connect().put("q", *sent, **DURABLE)
+    assert lasting.drain("q") == sent
+    lasting.stop()
+    pages = list((lasting.data / "retention" / "paging").rglob("*.page"))
+    assert len(pages) > 5 and not list((lasting.data / "paging").rglob("*.page"))
+    assert {text.encode() for text in sent} == set(bodies(lasting.data))
+    lasting.start(core=retention(storage_limit="20KB"), **document)
+    found = lasting.management.ask("GET", "/broker")
+    assert found["retentionDeleted"] > 0 and found["retentionSize"] <= 20 * 1024
+    lasting.stop()
+    assert sum(path.stat().st_size for path in (lasting.data / "retention").rglob("*.*")) <= 24 * 1024
+
+
+def test_without_it_nothing_is_kept(lasting: LastingBroker) -> None:
+    lasting.start(core=SMALL, addresses=anycast("q"))
+    lasting.connect().put("q", *map(str, range(100)), **DURABLE)
+    lasting.drain("q")
+    assert lasting.management.ask("GET", "/broker")["retentionFiles"] is None
+    lasting.stop()
+    assert not (lasting.data / "retention").exists()

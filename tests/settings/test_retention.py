@@ -1,0 +1,75 @@
+"""``<journal-retention-directory>``: its attributes, and what it cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.settings.data_directory import data_directory
+from stompring.settings.model import Retention
+
+from .documents import faults, parse
+
+
+def retention(attributes: str = "", directory: str = "data/retention") -> str:
+    return f"<journal-retention-directory {attributes}>{directory}</journal-retention-directory>"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "kept"),
+    [
+        ("", Retention("data/retention")),
+        ('period="7"', Retention("data/retention", 7 * 86_400_000)),
+        ('period="2" unit="hours"', Retention("data/retention", 7_200_000)),
+        ('period="3" unit="MINUTES"', Retention("data/retention", 180_000)),
+        ('period="4" unit="SECONDS"', Retention("data/retention", 4000)),
+        ('period="5" unit="MILLISECONDS"', Retention("data/retention", 5)),
+        ('period="-1" unit="HOURS"', Retention("data/retention")),
+        ('storage-limit="1GB" sample-period="-1"', Retention("data/retention", -1, 1024**3, -1)),
+    ],
+)
+def test_attributes(attributes: str, kept: Retention) -> None:
+    assert parse(retention(attributes)).journal_retention_directory == kept
+
+
+def test_without_it_nothing_is_kept() -> None:
+    assert parse().journal_retention_directory is None
+    assert data_directory(parse()).retention is None
+
+
+def test_where_it_is() -> None:
+    configuration = parse(retention(directory="kept"))
+    directory = data_directory(configuration).retention
+    assert directory is not None and directory.name == "kept"
+    override = data_directory(configuration, "/elsewhere").retention
+    assert str(override) == "/elsewhere/retention"
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        (
+            [retention('period="x"')],
+            "3: period of <journal-retention-directory> is 'x': must be a whole number",
+        ),
+        (
+            [retention('unit="YEARS"')],
+            "3: unit of <journal-retention-directory> is 'YEARS': must be one of DAYS",
+        ),
+        ([retention('storage-limit="0"')], "3: storage-limit of <journal-retention-directory> is '0'"),
+        ([retention('sample-period="0"')], "3: sample-period of <journal-retention-directory> is '0'"),
+        ([retention('days="3"')], "3: unknown attribute 'days' of <journal-retention-directory>"),
+        ([retention(directory="")], "3: <journal-retention-directory> is ''"),
+        (
+            [retention(directory="data/journal"), "<journal-directory>data/journal</journal-directory>"],
+            "of its own",
+        ),
+        (
+            [retention(directory="data/paging"), "<paging-directory>data/paging</paging-directory>"],
+            "of its own",
+        ),
+        ([retention(), "<persistence-enabled>false</persistence-enabled>"], "needs a store"),
+    ],
+)
+def test_what_cannot_be(lines: list[str], fault: str) -> None:
+    (found,) = faults(*lines)
+    assert fault in found
