@@ -205,7 +205,7 @@ class Campaign:
             self._audit(victim)
             asyncio.run(self._drain(victim))
             self._raise_faults(self.ledger.faults)
-        left = list(self.data.rglob("*.page"))
+        left = list((self.data / "paging").rglob("*.page"))
         if left:
             raise BrokenPromise(f"seed {self.seed}: everything is consumed, and page files are left: {left}")
         with self._start() as victim:

@@ -103,4 +103,7 @@ def document(random: Random, *, persistence: bool = True) -> str:
     written = [*sorted(GRAVES), *(address(area, "purged") for area in AREAS)]
     addresses = "".join(anycast(name) for name in written)
     elements = "".join(f"<{name}>{value}</{name}>" for name, value in core.items())
+    if persistence and random.random() < 0.5:
+        attributes = 'storage-limit="5MB" sample-period="500"'
+        elements += f"<journal-retention-directory {attributes}>data/retention</journal-retention-directory>"
     return broker_xml(settings=settings, core=elements, addresses=addresses)
