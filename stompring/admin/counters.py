@@ -212,6 +212,13 @@ ADDRESS: tuple[Counter[Address], ...] = (
         "Messages thrown away because the address, its pages or the disk were full (policy DROP), or by a plugin.",
         lambda a: a.dropped_messages,
     ),
+    Counter(
+        "duplicateMessageCount",
+        "stompring_address_duplicate_messages_total",
+        COUNTER,
+        "Messages not routed because one with the same _AMQ_DUPL_ID was before.",
+        lambda a: a.duplicate_messages,
+    ),
 )
 
 

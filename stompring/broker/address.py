@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from stompring.settings.model import AddressSettings, FullPolicy, RoutingType
 
-from . import page_mode
+from . import duplicates, page_mode
 from .memory import Room
 from .message import Message
 from .queue import Queue
 
 if TYPE_CHECKING:
     from .directory import Directory
+    from .duplicates import Duplicates
     from .hooks import Hooks
     from .paging import Pages
 
@@ -68,6 +69,8 @@ class Address:
         "deleted",
         "directory",
         "dropped_messages",
+        "duplicate_messages",
+        "duplicates",
         "hooks",
         "memory",
         "name",
@@ -110,6 +113,8 @@ class Address:
         self.routed_messages = 0
         self.unrouted_messages = 0
         self.dropped_messages = 0
+        self.duplicate_messages = 0
+        self.duplicates: Duplicates | None = None  # once a message had an id
         self.blocked_producers = 0
         self.turn = 0  # of its anycast queues
         self.stamp = 0  # goes up with every change of its queues: what was planned before is planned anew
@@ -135,6 +140,7 @@ class Address:
         self.stamp += 1  # plans know who is to be asked
         for queue in self.queues.values():
             queue.review_hooks()
+        duplicates.review(self)
         self.note_pages()
 
     # ---- memory

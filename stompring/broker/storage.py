@@ -50,6 +50,12 @@ class Storage(Protocol):
     def delivered(self, ref: Reference) -> None:
         """A message that had waited went out to a consumer. It need not be safe before anything else is."""
 
+    def remember(self, address: Address, identifier: bytes) -> None:
+        """A durable message with this duplicate id was routed; both stand between the same `begin` and `commit`."""
+
+    def forgot(self, address: Address) -> None:
+        """Others than the next one to be remembered made ids go: see `Duplicates.forgotten`."""
+
     def bind(self, queue: Queue) -> None:
         """A durable queue was made, or its attributes changed."""
 
@@ -99,6 +105,12 @@ class NoStorage:
 
     def delivered(self, ref: Reference) -> None:
         """The same."""
+
+    def remember(self, address: Address, identifier: bytes) -> None:
+        """The address knows it, as long as there is one."""
+
+    def forgot(self, address: Address) -> None:
+        """Nothing was kept."""
 
     def bind(self, queue: Queue) -> None:
         """Queues live as long as the process."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from .duplicates import is_known
 from .reference import Reference
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 Step = Callable[[], object]
 Question = Callable[[], "Obstacle | None"]
+Claim = Callable[[], "tuple[Address, bytes | None]"]
 
 
 class Transaction:
@@ -24,7 +26,7 @@ class Transaction:
     everything when the connection is lost.
     """
 
-    __slots__ = ("_addresses", "_broker", "_steps", "bytes", "durable", "questions", "returns")
+    __slots__ = ("_addresses", "_broker", "_steps", "bytes", "claims", "durable", "questions", "returns")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -32,6 +34,7 @@ class Transaction:
         self.returns: list[Reference] = []  # what comes back if this is rolled back
         self._addresses: list[Callable[[], Address]] = []
         self.questions: list[Question] = []  # whether a message may enter, where that depends on each
+        self.claims: list[Claim] = []  # addresses and the ids by which they know duplicates
         self.bytes = 0
         self.durable = False  # some message in it is
 
@@ -43,10 +46,12 @@ class Transaction:
         *,
         durable: bool,
         ask: Question | None = None,
+        claim: Claim | None = None,
     ) -> None:
         """``step`` sends a message of ``size`` bytes to what ``address`` names at the time of the commit.
 
-        ``ask`` is asked before the commit begins whether anything stands in its way.
+        ``ask`` is asked before the commit begins whether anything stands in its way, and ``claim`` which id no
+        message to that address may have had before.
         """
         self.bytes += size
         self.durable = self.durable or durable
@@ -54,10 +59,24 @@ class Transaction:
         self._steps.append(step)
         if ask is not None:
             self.questions.append(ask)
+        if claim is not None:
+            self.claims.append(claim)
 
     def prepare(self) -> set[Address]:
         """The addresses that `commit` will send to. Raises `Refused` where one cannot be sent to any more."""
         return {address() for address in self._addresses}
+
+    def duplicate(self) -> tuple[Address, bytes] | None:
+        """The first message of it that was sent before, or twice in it. Raises `Refused` as `prepare` does."""
+        claimed: set[tuple[Address, bytes]] = set()
+        for claim in self.claims:
+            address, identifier = claim()
+            if identifier is None:
+                continue
+            if (address, identifier) in claimed or is_known(address, identifier):
+                return address, identifier
+            claimed.add((address, identifier))
+        return None
 
     def acknowledge(self, refs: list[Reference]) -> None:
         """These were taken care of."""
@@ -78,7 +97,7 @@ class Transaction:
         finally:
             self._broker.storage.commit()
         returns, self.returns = self.returns, []
-        self._steps, self._addresses, self.questions = [], [], []
+        self._steps, self._addresses, self.questions, self.claims = [], [], [], []
         for queue in {ref.queue for ref in returns if not ref.queue.consumers}:
             self._broker.consider_deleting(queue)  # its consumer left before the commit
 

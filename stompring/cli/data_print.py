@@ -71,6 +71,10 @@ def lines(summary: Summary) -> Iterator[str]:
         ("queue", "address", "messages", "paged", "scheduled", "delivered", "attributes"),
         [_queue_row(each) for each in summary.queues],
     )
+    yield from _table(
+        ("address", "duplicate ids"),
+        [(each.address, each.count) for each in summary.duplicate_ids],
+    )
     for path in summary.set_aside:
         yield f"set aside because it was damaged: {path}"
 

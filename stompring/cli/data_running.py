@@ -39,6 +39,7 @@ FIXED = ("routingType", "durable", "nonDestructive")
 #: Headers that a message has of itself, or that mean something else in a SEND.
 NOT_SENT = frozenset(
     {
+        b"_AMQ_DUPL_ID",
         b"content-length",
         b"destination",
         b"expires",

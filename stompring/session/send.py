@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from stompring.broker import page_mode
 from stompring.broker.address import Address
 from stompring.broker.admission import Obstacle, drop, obstacle
+from stompring.broker.duplicates import count_duplicate, is_known, lasts, remember
 from stompring.broker.hooks import FAULTS
 from stompring.broker.message import Message
 from stompring.broker.redelivery import lifetime
@@ -16,7 +17,7 @@ from stompring.stomp.frame import Head
 
 from .admit import judged
 from .blocked import Blocked
-from .send_plan import SendPlan, derive, plan_send
+from .send_plan import DUPLICATE_ID, SendPlan, derive, plan_send
 from .transact import transaction_of
 
 if TYPE_CHECKING:
@@ -61,11 +62,18 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
     elif b"transaction" in head.headers:
         held = HeldSend(session, head, body, plan)
         transaction_of(session, head).send(
-            len(body), held.address, held.go, durable=plan.traits.durable, ask=held.ask
+            len(body),
+            held.address,
+            held.go,
+            durable=plan.traits.durable,
+            ask=held.ask,
+            claim=held.claim if DUPLICATE_ID in (plan.head or head).headers else None,
         )
         session.receipt(head)
     else:
-        if (hindered := obstacle(address, plan.traits.durable, plan.offer, body)) is not None:
+        if plan.identifier is not None and is_known(address, plan.identifier):
+            count_duplicate(address, plan.identifier)
+        elif (hindered := obstacle(address, plan.traits.durable, plan.offer, body)) is not None:
             _keep_out(session, hindered)
         else:
             put(session, plan, body)
@@ -83,7 +91,24 @@ def _keep_out(session: Session, hindered: Obstacle) -> None:
 
 
 def put(session: Session, plan: SendPlan, body: bytes) -> None:
-    """Route a message that was admitted: at once, at its time, or into the one queue it names."""
+    """Route a message that was admitted, and remember the id by which its address knows duplicates, if it has one."""
+    address, identifier = plan.address, plan.identifier
+    if identifier is None:
+        _route(session, plan, body)
+    elif lasts(address, plan.traits.durable):
+        paging = session.broker.paging
+        if paging is not None and paging.gathered:
+            paging.write_gathered()  # what came before is no part of what follows
+        with session.broker.together():
+            _route(session, plan, body)
+            remember(address, identifier, lasting=True)
+    else:
+        _route(session, plan, body)
+        remember(address, identifier, lasting=False)
+
+
+def _route(session: Session, plan: SendPlan, body: bytes) -> None:
+    """At once, at its time, or into the one queue it names."""
     address, traits, broker = plan.address, plan.traits, session.broker
     now = broker.clock.now
     expires = lifetime(address.settings, now, traits.lifetime_end)
@@ -126,6 +151,10 @@ class HeldSend:
                 plan = derive(session, plan.head, plan.target)
             self._plan = plan
         return plan.address
+
+    def claim(self) -> tuple[Address, bytes | None]:
+        """Where it goes, and the id by which duplicates are known there."""
+        return self.address(), self._plan.identifier
 
     def ask(self) -> Obstacle | None:
         """What stands in its way, where a policy says so of each message."""

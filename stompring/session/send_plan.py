@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
+from stompring.broker.duplicates import cache_size
 from stompring.broker.hooks import Ruling
 from stompring.broker.memory import Room, Rooms
 from stompring.broker.message import Traits
@@ -30,8 +31,12 @@ from .text import text_of
 if TYPE_CHECKING:
     from .session import Session
 
+#: By which an address knows a message that was sent before. It is passed on.
+DUPLICATE_ID = b"_AMQ_DUPL_ID"
+
 #: Headers by which a message is more than its body and the user's headers.
 MEANINGFUL = SCHEDULING | {
+    DUPLICATE_ID,
     b"_AMQ_GROUP_ID",
     b"_AMQ_GROUP_SEQUENCE",
     b"JMSXGroupID",
@@ -85,8 +90,9 @@ class SendPlan:
     """Where messages with one header block go and what they carry.
 
     ``gate`` is what must not be full, besides the address, for messages that need nothing but routing; None for those
-    that need more. ``offer`` is what the policies of the address are shown, where one wants to see it, and ``admit``
-    asks them whether the message may enter.
+    that need more. ``identifier`` is the id by which its address knows it again, None where there is none or the
+    address does not look. ``offer`` is what the policies of the address are shown, where one wants to see it, and
+    ``admit`` asks them whether the message may enter.
 
     Where they have changed something, that is a plan of its own (`derive`): ``head`` has the headers as changed,
     ``target`` is another address.
@@ -98,6 +104,7 @@ class SendPlan:
         "derived",
         "gate",
         "head",
+        "identifier",
         "offer",
         "queue",
         "stamp",
@@ -116,6 +123,7 @@ class SendPlan:
         self.timing = timing
         self.gate = gate if timing is None and route.queue is None else None
         self.admit = route.address.hooks.admit
+        self.identifier: bytes | None = None
         self.offer = NO_OFFER
         self.head: Head | None = None
         self.target: str | None = None
@@ -173,7 +181,11 @@ def _plan_for(session: Session, head: Head, route: Route, destination: bytes) ->
     traits = _traits(session, headers, destination, route, origin, user)
     if simple and traits.durable:
         gate = session.broker.durable_rooms
-    return SendPlan(route, traits, None if SCHEDULING.isdisjoint(headers) else Timing(headers), gate)
+    plan = SendPlan(route, traits, None if SCHEDULING.isdisjoint(headers) else Timing(headers), gate)
+    identifier = headers.get(DUPLICATE_ID)
+    if identifier and cache_size(route.address):
+        plan.identifier, plan.gate = identifier, None
+    return plan
 
 
 def _route(session: Session, destination: bytes, asked: str | None) -> Route:

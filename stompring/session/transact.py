@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
 from stompring.broker.admission import Obstacle, obstacle
+from stompring.broker.duplicates import count_duplicate, shown
 from stompring.broker.transaction import Transaction
 from stompring.errors import NotFound, ProtocolError, Refused
 from stompring.settings.model import FullPolicy
@@ -34,6 +35,13 @@ def on_BEGIN(session: Session, head: Head, body: bytes) -> None:
 def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
     """Everything in the transaction happens now, or nothing of it. `Blocked` while an address has no room."""
     transaction = transaction_of(session, head)
+    if transaction.claims and (duplicate := transaction.duplicate()) is not None:
+        address, identifier = duplicate
+        count_duplicate(address, identifier)
+        raise Refused(
+            f"Transaction {shortened(_name(head))} is not committed: address {address.name} has had a message with "
+            f"the _AMQ_DUPL_ID '{shown(identifier)}'"
+        )
     frees = {ref.message.address for ref in transaction.returns}
     for hindered in _hindrances(transaction):
         if hindered.policy is FullPolicy.FAIL:

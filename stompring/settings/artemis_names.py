@@ -41,7 +41,7 @@ CORE = _names(
     broadcast-groups broker-connections check-for-active-server cluster-connections
     cluster-password cluster-user connection-routers connector-services connectors critical-analyzer
     critical-analyzer-check-period critical-analyzer-policy critical-analyzer-timeout discovery-groups diverts
-    federations graceful-shutdown-enabled graceful-shutdown-timeout grouping-handler ha-policy id-cache-size
+    federations graceful-shutdown-enabled graceful-shutdown-timeout grouping-handler ha-policy
     internal-naming-prefix journal-lock-acquisition-timeout log-delegate-factory-class-name lock-coordinators
     management-message-rbac management-rbac-prefix mask-password max-saved-replicated-journals-size
     memory-measure-interval memory-warning-threshold message-counter-enabled message-counter-max-day-history
@@ -49,7 +49,7 @@ CORE = _names(
     mirror-ack-manager-queue-attempts mirror-ack-manager-retry-delay mirror-page-transaction
     mirror-ack-manager-warn-unacked network-check-NIC network-check-URL-list network-check-list
     network-check-period network-check-ping-command network-check-ping6-command network-check-timeout
-    password-codec persist-id-cache populate-validated-user reject-empty-validated-user
+    password-codec populate-validated-user reject-empty-validated-user
     remoting-incoming-interceptors remoting-interceptors remoting-outgoing-interceptors resolve-protocols
     resolveProtocols resource-limit-settings scheduled-thread-pool-max-size security-invalidation-interval
     server-dump-interval suppress-session-notifications system-property-prefix temporary-queue-namespace
@@ -97,7 +97,7 @@ ADDRESS_SETTING = _names(
     """
     auto-delete-addresses-skip-usage-check config-delete-diverts default-consumer-window-size
     default-group-buckets default-group-first-key default-group-rebalance
-    default-group-rebalance-pause-dispatch enable-ingress-timestamp id-cache-size initial-queue-buffer-size
+    default-group-rebalance-pause-dispatch enable-ingress-timestamp initial-queue-buffer-size
     intermediate-message-buffer-initial-size management-message-attribute-size-limit
     message-counter-history-day-limit redistribution-delay retroactive-message-count
     slow-consumer-check-period slow-consumer-policy slow-consumer-threshold

@@ -120,6 +120,8 @@ class AddressSettings:
     prefetch_page_bytes: int | None = None
     page_max_cache_size: int = 5
     disk_full_policy: DiskFullPolicy = DiskFullPolicy.BLOCK
+    # duplicates
+    id_cache_size: int | None = None  # None: what `BrokerConfiguration` says
     # plugins
     address_policy: tuple[PolicyUse, ...] = ()
     # dead letters
@@ -324,6 +326,8 @@ class BrokerConfiguration:
     paging_directory: str = "data/paging"
     page_sync_timeout: int | None = None  # nanoseconds
     purge_page_folders: bool = True
+    id_cache_size: int = 20_000
+    persist_id_cache: bool = True
     security_enabled: bool = True
     users_file: str | None = None
     global_max_size: int = -1  # what a file does not say becomes a quarter of the machine's memory

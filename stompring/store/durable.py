@@ -16,6 +16,7 @@ from stompring.settings.model import BrokerConfiguration
 from .bindings import AddressBinding, Note, QueueBinding
 from .compaction import Compaction
 from .disk import Disk
+from .duplicates import ReadIds, StoredIds
 from .files import Files
 from .journal import Journal
 from .kept import Kept, Segment
@@ -85,6 +86,7 @@ class Durable:
         self._queues: dict[Queue, QueueBinding] = {}
         self._addresses: dict[Address, AddressBinding] = {}
         self._notes: dict[int, Note] = {}
+        self._ids: dict[Address, StoredIds] = {}
         self._recovering = False
 
     @property
@@ -128,6 +130,23 @@ class Durable:
     def unbind_address(self, address: Address) -> None:
         """See `Storage.unbind_address`."""
         self._end(self._addresses.pop(address, None))
+        ids = self._ids.pop(address, None)
+        if ids is not None:
+            ids.end()
+
+    def remember(self, address: Address, identifier: bytes) -> None:
+        """See `Storage.remember`."""
+        ids = self._ids.get(address)
+        if ids is None:
+            ids = self._ids[address] = StoredIds(self.journal, address)
+        ids.remember(identifier)
+
+    def forgot(self, address: Address) -> None:
+        """See `Storage.forgot`."""
+        ids = self._ids.get(address)
+        if ids is not None:
+            ids.drop_forgotten()
+            self.journal.drop_dead()
 
     def note(self, number: int, value: Mapping[str, Any] | None) -> None:
         """Keep something under a number, in place of what was there; None takes it back."""
@@ -205,6 +224,11 @@ class Durable:
     def adopt_address(self, address: Address, segment: Segment) -> None:
         """The same of an address."""
         self._addresses[address] = _adopt(AddressBinding(address), segment)
+
+    def adopt_ids(self, address: Address, found: ReadIds, recovery: Recovery) -> None:
+        """An address was restored, of whose duplicate ids this was found."""
+        ids = self._ids[address] = StoredIds(self.journal, address)
+        ids.restore(found, recovery)
 
     def adopt_note(self, number: int, value: Mapping[str, Any], segment: Segment) -> None:
         """The same of a note."""

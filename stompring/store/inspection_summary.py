@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .inspection import Held
+from .inspection import Held, Inspection
 from .inspection_bindings import bound_addresses, bound_queues
 from .inspection_contents import Contents
 from .inspection_pages import FolderContents
@@ -93,6 +94,18 @@ class PagesSummary:
 
 
 @dataclass(slots=True)
+class IdsSummary:
+    """The ids by which one address knows duplicates."""
+
+    address: str
+    count: int
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"address": self.address, "count": self.count}
+
+
+@dataclass(slots=True)
 class Summary:
     """All of it."""
 
@@ -103,6 +116,7 @@ class Summary:
     segments: list[SegmentCounts]
     pages: list[PagesSummary] = field(default_factory=list)
     messages: int = 0
+    duplicate_ids: list[IdsSummary] = field(default_factory=list)
     set_aside: list[str] = field(default_factory=list)
 
     def fields(self) -> dict[str, Any]:
@@ -115,6 +129,7 @@ class Summary:
             "paging": [pages.fields() for pages in self.pages],
             "addresses": [address.fields() for address in self.addresses],
             "queues": [queue.fields() for queue in self.queues],
+            "duplicateIds": [each.fields() for each in self.duplicate_ids],
             "setAside": self.set_aside,
         }
 
@@ -133,6 +148,7 @@ def summarize(contents: Contents) -> Summary:
         sorted(bound_addresses(journal).values(), key=lambda address: address.name),
         sorted(counts.values(), key=lambda each: (each.queue.address, each.queue.name)),
         list(segments.values()),
+        duplicate_ids=list(_duplicate_ids(journal)),
         set_aside=[str(path) for path in snapshot.set_aside],
     )
     for held in journal.in_journal():
@@ -145,6 +161,15 @@ def summarize(contents: Contents) -> Summary:
             _count(summary, counts, held, paged=True)
         summary.pages.append(_pages(folder))
     return summary
+
+
+def _duplicate_ids(journal: Inspection) -> Iterator[IdsSummary]:
+    """Of each address that is there. How many of them count after a start is for ``id-cache-size`` to say."""
+    addresses = bound_addresses(journal)
+    for number, found in journal.duplicate_ids.items():
+        ids = sum(1 for _ in found.latest())
+        if ids and number in addresses:
+            yield IdsSummary(addresses[number].name, ids)
 
 
 def _count(summary: Summary, counts: dict[int, QueueCounts], held: Held, *, paged: bool) -> None:

@@ -33,6 +33,7 @@ class Kind(IntEnum):
     NAME = 10
     FOOTER = 11
     DELIVERED = 12
+    DUPLICATE_IDS = 13
     SAMPLE = 14
 
 
@@ -57,6 +58,9 @@ PAGE_CURSOR = Struct("<BBHIIQ")
 NUMBERS = Struct("<BBHIQQ")
 #: kind, zero, zero, queue; then the numbers of messages that went out once more, u64 each
 DELIVERED = Struct("<BBHI")
+#: kind, zero, zero, address, position of the first id, of the oldest that counts, count; then each id as u32 length
+#: and its bytes
+DUPLICATE_IDS = Struct("<BBHIQQI")
 #: kind, zero, zero, rows, time (epoch ms); then a row for each queue that has changed since the sample before
 SAMPLE = Struct("<BBHIQ")
 #: queue, address, ring size (0: none), messages, in delivery, scheduled, paged, consumers; since the broker's start:

@@ -66,6 +66,7 @@ class Recovery:
                 durable.pages.recover(self, self._broker)
                 self._restore_numbers()
             self.messages, self.dangling = Revival(self).run(self._progress)
+            self._restore_ids()
         except OSError as fault:
             raise StoreError(fault.strerror or str(fault), str(fault.filename), 0) from fault
         finally:
@@ -201,6 +202,13 @@ class Recovery:
             if what == NOTE:
                 self._durable.adopt_note(number, value, self.segments[segment.number])
 
+    def _restore_ids(self) -> None:
+        while self.replay.duplicate_ids:  # which are not held longer than needed
+            number, found = self.replay.duplicate_ids.popitem()
+            address = self.addresses.get(number)
+            if address is not None and not address.deleted:
+                self._durable.adopt_ids(address, found, self)
+
     def _restore_numbers(self) -> None:
         journal, broker = self.journal, self._broker
         broker.next_message_number = count(journal.next_message).__next__
@@ -210,6 +218,11 @@ class Recovery:
         """The oldest record of ``kept`` that counts is in a segment that was read."""
         segment = kept.segment = self.segments[read.number]
         segment.live[kept] = kept
+
+    @property
+    def persist_ids(self) -> bool:
+        """Whether duplicate ids that were kept count (``persist-id-cache``)."""
+        return self._broker.configuration.persist_id_cache
 
     @property
     def names(self) -> dict[tuple[int, int], str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from struct import Struct, error
 from typing import Any, NamedTuple
 
+from .duplicates import ReadIds, unpack_ids
 from .files import Files
 from .record import (
     ADDRESS,
@@ -86,6 +87,7 @@ class Replay:
         self.names: dict[tuple[int, int], str] = {}
         self.ended: set[tuple[int, int]] = set()  # what was deleted
         self.bindings: dict[tuple[int, int], tuple[ReadSegment, dict[str, Any]]] = {}
+        self.duplicate_ids: dict[int, ReadIds] = {}  # by address
         self.page_records: list[tuple[ReadSegment, bytes]] = []  # PAGE_… payloads, in order
         self.transactions: set[int] = set()  # with messages in pages
         self.complete_transaction = 1  # all with smaller numbers are
@@ -103,6 +105,7 @@ class Replay:
             Kind.PAGE_SETTLED: self._page_record,
             Kind.PAGE_STATE: self._page_record,
             Kind.PAGE_CURSOR: self._page_record,
+            Kind.DUPLICATE_IDS: self._duplicate_ids,
             Kind.NUMBERS: self._numbers,
             Kind.BINDING: self._binding,
             Kind.NAME: self._name,
@@ -242,6 +245,10 @@ class Replay:
 
     def _page_record(self, data: bytes, begin: int, end: int) -> None:
         self.page_records.append((self._segment, data[begin:end]))
+
+    def _duplicate_ids(self, data: bytes, begin: int, end: int) -> None:
+        address, first, oldest, ids = unpack_ids(data, begin, end)
+        self.duplicate_ids.setdefault(address, ReadIds()).note(self._segment, first, oldest, ids)
 
     def _numbers(self, data: bytes, begin: int, end: int) -> None:
         _, _, _, queue, transaction, message = NUMBERS.unpack_from(data, begin)

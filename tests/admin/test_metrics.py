@@ -40,6 +40,7 @@ PROMISED = {
     "stompring_address_routed_messages_total": "counter",
     "stompring_address_unrouted_messages_total": "counter",
     "stompring_address_dropped_messages_total": "counter",
+    "stompring_address_duplicate_messages_total": "counter",
     "stompring_connections": "gauge",
     "stompring_connections_total": "counter",
     "stompring_address_memory_usage_bytes": "gauge",
@@ -220,6 +221,7 @@ def test_the_numbers_of_an_address() -> None:
         "stompring_address_routed_messages_total": 4,
         "stompring_address_unrouted_messages_total": 0,
         "stompring_address_dropped_messages_total": 2,
+        "stompring_address_duplicate_messages_total": 0,
     }
     assert of_address(text, "nobody")["stompring_address_unrouted_messages_total"] == 1
 

@@ -61,6 +61,14 @@ def test_pages_and_segments(stopped: Stopped) -> None:
     assert shown["messages"] == pages["liveMessages"] + sum(each["liveMessages"] for each in shown["journal"])
 
 
+def test_duplicate_ids(stopped: Stopped) -> None:
+    shown = json.loads(invoke("print", "--json", "--data", stopped.filled.data).stdout)
+    assert shown["duplicateIds"] == [{"address": "plain", "count": 3}]
+    lines = invoke("print", "--data", stopped.filled.data).stdout.splitlines()
+    table = lines.index("address  duplicate ids")
+    assert lines[table + 1].split() == ["plain", "3"]
+
+
 def test_for_people(stopped: Stopped) -> None:
     text = invoke("print", "--data", stopped.filled.data).stdout
     plain = [line.split() for line in text.splitlines() if line.startswith("plain ")]

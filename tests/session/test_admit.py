@@ -64,6 +64,22 @@ def written(harness: PolicyHarness, data: bytes) -> None:
     harness._outgoing.flush()
 
 
+def test_a_duplicate_is_one_of_the_address_that_it_goes_to_in_the_end() -> None:
+    harness = PolicyHarness(Door)
+    for do, body in (
+        ("redirect", b"1"),
+        ("accept", b"2"),
+        ("redirect", b"3"),
+        ("drop", b"4"),
+        ("accept", b"5"),
+    ):
+        written(harness, send(do, body, _AMQ_DUPL_ID="x"))
+    assert harness.waiting("other") == [b"1"] and harness.waiting() == [b"2"]
+    assert harness.policy.asked == [b"1", b"2", b"3", b"4", b"5"]
+    addresses = harness.broker.directory.addresses
+    assert [addresses[name].duplicate_messages for name in ("other", "address")] == [1, 1]
+
+
 def test_every_answer_without_a_receipt() -> None:
     harness = PolicyHarness(Door)
     written(

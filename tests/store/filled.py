@@ -135,6 +135,8 @@ def plain(filler: Filler) -> None:
         filler.send(
             "plain", b"x" * (number * 37 % 1500) + b"%d" % number, priority=number % 10, number=number
         )
+    for number in range(3):
+        filler.send("plain", b"known by its id", _AMQ_DUPL_ID=f"id-{number}")
     filler.dialogue.send("SEND", {"destination": "/queue/plain"}, b"not kept")
     filler.settle()
 

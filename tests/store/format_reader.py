@@ -70,6 +70,7 @@ class Directory:
     gone: set[tuple[int, int]] = field(default_factory=set)
     page_gone: dict[tuple[int, int, int], set[int]] = field(default_factory=dict)  # address, queue, page
     page_states: dict[tuple[int, int, int, int], tuple[int, int, int]] = field(default_factory=dict)
+    duplicate_ids: dict[int, dict[int, bytes]] = field(default_factory=dict)  # by address and position
     transactions: set[int] = field(default_factory=set)
     sure: int = 0
 
@@ -185,6 +186,9 @@ class Directory:
                 self.bindings.pop(key, None)
         elif title == "NUMBERS":
             self.sure = fields["next_transaction"]
+        elif title == "DUPLICATE_IDS":
+            found = self.duplicate_ids.setdefault(fields["address"], {})
+            found.update(enumerate([each["id"] for each in fields["ids"]], fields["first"]))
         elif title.startswith("PAGE_"):
             self._apply_to_page(title, fields)
         else:

@@ -1,0 +1,133 @@
+"""Duplicate detection (Artemis, "Duplicate Message Detection"): what was sent twice is routed once.
+
+A producer that does not know whether a message has arrived sends it again with the same ``_AMQ_DUPL_ID``. An address
+knows the latest ids that were sent to it, and forgets the oldest. What the broker itself sends takes no part.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .address import Address
+
+log = logging.getLogger(__name__)
+
+#: Milliseconds in which one address speaks of its duplicates once.
+SILENCE = 60_000
+
+#: The most of an id that is shown to people.
+SHOWN = 80
+
+
+class Duplicates:
+    """The latest ids of one address, at most ``size``, each either kept by a store (lasting) or not.
+
+    ``forgotten`` counts the lasting ones that are not known any more; a store knows by it which of its own go.
+    """
+
+    __slots__ = ("_known", "_order", "forgotten", "silent_until", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.forgotten = 0
+        self.silent_until = 0  # epoch ms
+        self._known: dict[bytes, bool] = {}  # whether it is lasting
+        self._order: deque[bytes] = deque()
+
+    def __contains__(self, identifier: bytes) -> bool:
+        return identifier in self._known
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def in_order(self) -> list[bytes]:
+        """All ids that are known, the oldest first."""
+        return list(self._order)
+
+    def add(self, identifier: bytes, *, lasting: bool) -> None:
+        """A message with an id that is not known was routed."""
+        self._known[identifier] = lasting
+        self._order.append(identifier)
+        if len(self._order) > self.size:
+            self._forget()
+
+    def resize(self, size: int) -> None:
+        """At most so many are known from now on."""
+        self.size = size
+        while len(self._order) > size:
+            self._forget()
+
+    def restore(self, identifiers: Iterable[bytes]) -> None:
+        """What a store has kept, the oldest first, none twice and no more than fit."""
+        self._order.extend(identifiers)
+        self._known.update(dict.fromkeys(self._order, True))
+
+    def _forget(self) -> None:
+        if self._known.pop(self._order.popleft()):
+            self.forgotten += 1
+
+
+def cache_size(address: Address) -> int:
+    """``id-cache-size`` in force: that of ``<core>`` where the address-settings have none. 0: nothing is looked at."""
+    size = address.settings.id_cache_size
+    return address.directory.broker.configuration.id_cache_size if size is None else size
+
+
+def is_known(address: Address, identifier: bytes) -> bool:
+    """Whether a message with this id was routed before."""
+    return address.duplicates is not None and identifier in address.duplicates
+
+
+def lasts(address: Address, durable: bool) -> bool:
+    """Whether the id of a message is to be kept by the store: then both must be told to it as one."""
+    return durable and address.directory.broker.configuration.persist_id_cache
+
+
+def remember(address: Address, identifier: bytes, *, lasting: bool) -> None:
+    """A message with this id was routed."""
+    if address.deleted:  # meanwhile, and its ids with it
+        return
+    known = address.duplicates
+    if known is None:
+        known = address.duplicates = Duplicates(cache_size(address))
+    known.add(identifier, lasting=lasting)
+    if lasting:
+        address.directory.broker.storage.remember(address, identifier)
+
+
+def review(address: Address) -> None:
+    """The settings of an address may say otherwise than before how many ids it knows."""
+    known = address.duplicates
+    if known is None:
+        return
+    size = cache_size(address)
+    if size != known.size:
+        known.resize(size)
+        address.directory.broker.storage.forgot(address)
+
+
+def count_duplicate(address: Address, identifier: bytes) -> None:
+    """A message is not routed because of its id. Said at times."""
+    address.duplicate_messages += 1
+    known, now = address.duplicates, address.directory.broker.clock.now
+    if known is None or now < known.silent_until:
+        return
+    known.silent_until = now + SILENCE
+    log.info(
+        "Address %s: duplicates are not routed, %d so far; the last one has the id '%s'",
+        address.name,
+        address.duplicate_messages,
+        shown(identifier),
+    )
+
+
+def shown(identifier: bytes) -> str:
+    """An id for people: not all of it where it is long, and without what a terminal would act on."""
+    text = identifier[: SHOWN + 1].decode("utf-8", "backslashreplace")
+    text = "".join(char if char.isprintable() else "?" for char in text)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"

@@ -1,0 +1,239 @@
+"""The ids of durable messages, by which an address knows duplicates, as the journal keeps them.
+
+Ids of an address have consecutive *positions* for ever. They are kept in chunks, each of which goes when the address
+has forgotten the last of its ids; a chunk that is in the oldest segment is written again without disturbing the order,
+for its ids keep their positions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from stompring.broker.duplicates import Duplicates, cache_size
+
+from .kept import Kept
+from .record import DUPLICATE_IDS, Kind
+from .tail import Tail
+
+if TYPE_CHECKING:
+    from stompring.broker.address import Address
+
+    from .journal import Journal
+    from .recovery import Recovery
+    from .replay import ReadSegment
+
+#: How much one chunk holds at most, but for its last id.
+CHUNK_IDS, CHUNK_BYTES = 1000, 64 * 1024
+
+_LENGTH = Struct("<I")
+
+
+class Chunk(Kept):
+    """Ids of one address with consecutive positions."""
+
+    __slots__ = ("_mark", "_owner", "_size", "_told", "_untold", "dropped", "first", "ids", "live_bytes")
+
+    whole = False
+
+    def __init__(self, owner: StoredIds, first: int) -> None:
+        super().__init__()
+        self.ids: list[bytes] = []
+        self.first = first
+        self.dropped = 0  # how many at the front are forgotten
+        self.live_bytes = 0  # what this takes in the journal, more or less
+        self._owner = owner
+        self._size = 0
+        self._told = 0  # how many are in records
+        self._untold: deque[int] = deque()  # how many of the others each `Journal.tell` is about
+        self._mark: object = None  # the transaction of the last of them
+
+    @property
+    def end(self) -> int:
+        """The position after its last id."""
+        return self.first + len(self.ids)
+
+    @property
+    def full(self) -> bool:
+        """Nothing more is added."""
+        return len(self.ids) >= CHUNK_IDS or self._size >= CHUNK_BYTES
+
+    @property
+    def left(self) -> int:
+        """How many count."""
+        return len(self.ids) - self.dropped
+
+    def add(self, identifier: bytes) -> None:
+        """One more. Those of one transaction are told together, and apart from those of others."""
+        log = self._owner.log
+        self.ids.append(identifier)
+        self._size += len(identifier)
+        if self._untold and log.in_transaction and self._mark is log.mark:
+            self._untold[-1] += 1
+        else:
+            self._mark = log.mark
+            self._untold.append(1)
+            log.tell(self)
+
+    def restore(self, identifier: bytes) -> None:
+        """One more that a segment has."""
+        self.ids.append(identifier)
+        self._size += len(identifier)
+        self._told += 1
+
+    def count_live(self) -> None:
+        """The journal counts what was restored."""
+        self._count(record_bytes(self.ids))
+
+    def tell(self, tail: Tail) -> None:
+        """See `Kept.tell`."""
+        first = self._told
+        self._told += self._untold.popleft()
+        ids = self.ids[max(first, self.dropped) : self._told]
+        if ids and not self.gone:
+            self._write(tail, max(first, self.dropped), ids)
+            self._count(record_bytes(ids))
+
+    def repeat(self, tail: Tail) -> None:
+        """See `Kept.repeat`."""
+        ids = self.ids[self.dropped : self._told]
+        if ids:
+            self._write(tail, self.dropped, ids)
+        self._count(record_bytes(ids) - self.live_bytes)
+
+    def _write(self, tail: Tail, index: int, ids: list[bytes]) -> None:
+        owner = self._owner
+        tail.add(pack_ids(tail.name_address(owner.address), self.first + index, owner.oldest, ids))
+
+    def _count(self, more: int) -> None:
+        self.live_bytes += more
+        self._owner.log.live_bytes += more
+
+    def end_here(self) -> None:
+        """None of its ids counts any more."""
+        self.gone = True
+        self._count(-self.live_bytes)
+        self._owner.log.forget(self)
+
+
+class StoredIds:
+    """The ids of one address. ``oldest`` is the position of the first one that counts."""
+
+    def __init__(self, log: Journal, address: Address, oldest: int = 0) -> None:
+        self.log = log
+        self.address = address
+        self.chunks: deque[Chunk] = deque()
+        self.oldest = oldest
+        self._next = oldest
+        self._forgotten = 0  # of `Duplicates.forgotten`, how many are off the chunks
+
+    def remember(self, identifier: bytes) -> None:
+        """A durable message with this id was routed."""
+        self.drop_forgotten()
+        if not self.chunks or self.chunks[-1].full:
+            self.chunks.append(Chunk(self, self._next))
+        self.chunks[-1].add(identifier)
+        self._next += 1
+
+    def drop_forgotten(self) -> None:
+        """The address has forgotten some."""
+        known = self.address.duplicates
+        dropping = 0 if known is None else known.forgotten - self._forgotten
+        self._forgotten += dropping
+        while dropping and self.chunks:
+            chunk = self.chunks[0]
+            some = min(dropping, chunk.left)
+            dropping -= some
+            chunk.dropped += some
+            self.oldest = chunk.first + chunk.dropped
+            if chunk.left:
+                break
+            self.chunks.popleft().end_here()
+        if self.chunks:
+            self.oldest = self.chunks[0].first + self.chunks[0].dropped
+
+    def end(self) -> None:
+        """The address is deleted."""
+        while self.chunks:
+            self.chunks.popleft().end_here()
+
+    def restore(self, found: ReadIds, recovery: Recovery) -> None:
+        """Bring back what was read, as far as it still counts."""
+        size = cache_size(self.address) if recovery.persist_ids else 0
+        kept = list(found.latest(size))
+        self._next = self.oldest = found.next
+        if not kept:
+            return
+        known = self.address.duplicates = Duplicates(size)
+        known.restore(identifier for _, _, identifier in kept)
+        self.oldest = kept[0][0]
+        oldest_segments: list[ReadSegment] = []
+        for position, segment, identifier in kept:
+            chunk = self.chunks[-1] if self.chunks else None
+            if chunk is None or chunk.full or chunk.end != position:
+                chunk = Chunk(self, position)
+                self.chunks.append(chunk)
+                oldest_segments.append(segment)
+            elif segment.number < oldest_segments[-1].number:
+                oldest_segments[-1] = segment
+            chunk.restore(identifier)
+        for chunk, segment in zip(self.chunks, oldest_segments, strict=True):
+            chunk.count_live()
+            recovery.adopt(chunk, segment)
+
+
+class ReadIds:
+    """What the records of a journal say of the ids of one address."""
+
+    def __init__(self) -> None:
+        self.oldest = 0
+        self.next = 0
+        self._found: dict[int, tuple[ReadSegment, bytes]] = {}  # by position
+
+    def note(self, segment: ReadSegment, first: int, oldest: int, ids: list[bytes]) -> None:
+        """One record. Later ones replace what earlier ones say of the same positions."""
+        self.oldest = max(self.oldest, oldest)
+        self.next = max(self.next, self.oldest, first + len(ids))
+        for position, identifier in enumerate(ids, first):
+            self._found[position] = (segment, identifier)
+
+    def latest(self, size: int | None = None) -> Iterator[tuple[int, ReadSegment, bytes]]:
+        """Position, segment and id of the latest ``size`` that count, the oldest first; none of them twice."""
+        seen: set[bytes] = set()
+        chosen: list[tuple[int, ReadSegment, bytes]] = []
+        for position in sorted(self._found, reverse=True):
+            if position < self.oldest or len(chosen) == size:
+                break
+            segment, identifier = self._found[position]
+            if identifier not in seen:
+                seen.add(identifier)
+                chosen.append((position, segment, identifier))
+        return reversed(chosen)
+
+
+def record_bytes(ids: list[bytes]) -> int:
+    """What a record with these ids takes, more or less."""
+    return sum(map(len, ids)) + 4 * len(ids) + DUPLICATE_IDS.size + 8 if ids else 0
+
+
+def pack_ids(address: int, first: int, oldest: int, ids: list[bytes]) -> bytes:
+    """The payload of a DUPLICATE_IDS record."""
+    parts = [DUPLICATE_IDS.pack(Kind.DUPLICATE_IDS, 0, 0, address, first, oldest, len(ids))]
+    for identifier in ids:
+        parts += (_LENGTH.pack(len(identifier)), identifier)
+    return b"".join(parts)
+
+
+def unpack_ids(data: bytes, begin: int, end: int) -> tuple[int, int, int, list[bytes]]:
+    """Address, first position, oldest position and ids of such a payload. Raises `ValueError` where it is none."""
+    _, _, _, address, first, oldest, count = DUPLICATE_IDS.unpack_from(data, begin)
+    ids, at = [], begin + DUPLICATE_IDS.size
+    for _ in range(count):
+        start = at + _LENGTH.size
+        at = start + _LENGTH.unpack_from(data, at)[0]
+        if at > end:
+            raise ValueError
+        ids.append(data[start:at])
+    return address, first, oldest, ids

@@ -1,0 +1,136 @@
+"""The ids by which an address knows duplicates."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.broker.duplicates import Duplicates, cache_size, count_duplicate, remember, shown
+
+from .world import World
+
+
+@pytest.mark.parametrize(
+    ("size", "sent", "known"),
+    [
+        (1, "a", "a"),
+        (1, "ab", "b"),
+        (3, "abc", "abc"),
+        (3, "abcd", "bcd"),
+        (3, "abcde", "cde"),
+        (2, "aba", "ab"),  # the first one was known: it is no newer for that
+        (2, "abca", "ca"),  # forgotten, and so new again
+    ],
+)
+def test_the_latest_are_known(size: int, sent: str, known: str) -> None:
+    cache = Duplicates(size)
+    for each in sent:
+        if each.encode() not in cache:
+            cache.add(each.encode(), lasting=True)
+    assert b"".join(cache.in_order).decode() == known
+    assert all(each.encode() in cache for each in known) and len(cache) == len(known)
+
+
+def test_a_smaller_size_forgets_the_oldest_at_once() -> None:
+    cache = Duplicates(5)
+    for number in range(5):
+        cache.add(b"%d" % number, lasting=number % 2 == 0)
+    cache.resize(2)
+    assert cache.in_order == [b"3", b"4"] and cache.forgotten == 2
+    cache.resize(3)
+    cache.add(b"5", lasting=False)
+    assert cache.in_order == [b"3", b"4", b"5"]
+    cache.resize(0)
+    assert len(cache) == 0 and cache.forgotten == 3
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.integers(0, 12), st.booleans()),
+            st.tuples(st.just("size"), st.integers(1, 8)),
+        ),
+        max_size=60,
+    )
+)
+def test_it_is_a_circle_of_ids(steps: list[tuple[object, int]]) -> None:
+    cache, model, size, lasting = Duplicates(4), OrderedDict[bytes, bool](), 4, 0
+    for what, more in steps:
+        if what == "size":
+            size = more
+            cache.resize(size)
+        else:
+            identifier = b"%d" % what
+            assert (identifier in cache) == (identifier in model)
+            if identifier not in model:
+                model[identifier] = bool(more)
+                cache.add(identifier, lasting=bool(more))
+                lasting += bool(more)
+        while len(model) > size:
+            model.popitem(last=False)
+        assert cache.in_order == list(model)
+        assert cache.forgotten == lasting - sum(model.values())
+
+
+@given(st.lists(st.integers(0, 1000), unique=True, max_size=30), st.integers(1, 10))
+def test_what_was_restored_goes_first(before: list[int], size: int) -> None:
+    ids = [b"%d" % number for number in before][-size:]
+    cache = Duplicates(size)
+    cache.restore(ids)
+    assert cache.in_order == ids and cache.forgotten == 0
+    cache.add(b"new", lasting=True)
+    assert cache.in_order == [*ids, b"new"][-size:]
+    assert cache.forgotten == max(0, len(ids) + 1 - size)
+
+
+def test_an_address_has_none_until_it_needs_one() -> None:
+    world = World({"few": {"id_cache_size": 2}, "none": {"id_cache_size": 0}}, id_cache_size=7)
+    world.queue("q"), world.queue("few"), world.queue("none")
+    assert [cache_size(world.address(name)) for name in ("q", "few", "none")] == [7, 2, 0]
+    assert world.address("q").duplicates is None
+    remember(world.address("few"), b"1", lasting=False)
+    cache = world.address("few").duplicates
+    assert cache is not None and cache.size == 2
+
+
+def test_it_is_said_at_times(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.queue("q")
+    address = world.address("q")
+    remember(address, b"x\x1b\n", lasting=False)
+    with caplog.at_level(logging.INFO, "stompring.broker.duplicates"):
+        for _ in range(100):
+            count_duplicate(address, b"x\x1b\n")
+        assert [record.getMessage() for record in caplog.records] == [
+            "Address q: duplicates are not routed, 1 so far; the last one has the id 'x??'"
+        ]
+        world.pass_time(61_000)
+        world.broker.clock.refresh()
+        count_duplicate(address, b"x\x1b\n")
+    assert len(caplog.records) == 2 and address.duplicate_messages == 101
+
+
+@pytest.mark.parametrize(
+    ("identifier", "text"),
+    [
+        (b"plain", "plain"),
+        ("größer".encode(), "größer"),
+        (b"\xff\x00", "\\xff?"),
+        (b"x" * 100, "x" * 80 + "…"),
+    ],
+)
+def test_ids_for_people(identifier: bytes, text: str) -> None:
+    assert shown(identifier) == text
+
+
+def test_an_address_that_is_deleted_remembers_nothing() -> None:
+    world = World()
+    world.queue("q")
+    address = world.address("q")
+    world.directory.delete_address("q", force=True)
+    remember(address, b"1", lasting=True)
+    assert address.deleted and address.duplicates is None

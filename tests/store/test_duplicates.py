@@ -1,0 +1,454 @@
+"""Duplicate ids in the journal: with their messages or not at all, in their order, as long as they count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stompring.broker.duplicates import is_known, remember
+from stompring.server.reload import apply
+from stompring.session.outbox import Outgoing
+from stompring.store import duplicates
+from stompring.store.duplicates import Chunk, ReadIds, pack_ids, unpack_ids
+from stompring.store.replay import ReadSegment
+from stompring.store.segment import Header
+
+from ..session.conversation import Client, Server
+from .disk import DiskByHand
+from .memory_files import MemoryFiles
+from .paged_store import PagedStore
+from .stored_world import JOURNAL, StoredWorld, held, reported
+
+FIRST = JOURNAL / "000000001.journal"
+
+
+def make(**more: object) -> StoredWorld:
+    world = StoredWorld(**more)  # type: ignore[arg-type]
+    world.queue("q")
+    return world
+
+
+def send(world: StoredWorld, identifier: bytes, address: str = "q", *, durable: bool = True) -> bool:
+    """As a session does; False for a duplicate."""
+    found = world.address(address)
+    if is_known(found, identifier):
+        return False
+    if durable:
+        with world.broker.together():
+            world.durable(address, identifier)
+            remember(found, identifier, lasting=True)
+    else:
+        world.send(address, identifier)
+        remember(found, identifier, lasting=False)
+    return True
+
+
+def send_all(world: StoredWorld, identifiers: Iterable[bytes], address: str = "q") -> None:
+    """Each in a turn of its own."""
+    for identifier in identifiers:
+        send(world, identifier, address)
+        world.turn()
+
+
+def known(world: StoredWorld, address: str = "q") -> list[bytes]:
+    found = world.directory.addresses.get(address)
+    cache = None if found is None else found.duplicates
+    return [] if cache is None else cache.in_order
+
+
+def ids(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last + 1)]
+
+
+def acknowledge_all(world: StoredWorld, name: str = "q") -> None:
+    queue = world.directory.queues[name]
+    queue.purge()
+    world.turn()
+
+
+# ---- records
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(0, 1 << 63), st.integers(0, 1 << 63))
+def test_a_record_tells_what_went_in(found: list[bytes], first: int, oldest: int) -> None:
+    payload = pack_ids(7, first, oldest, found)
+    assert unpack_ids(b"x" + payload, 1, 1 + len(payload)) == (7, first, oldest, found)
+
+
+def test_a_record_that_is_too_short() -> None:
+    payload = pack_ids(7, 0, 0, [b"abc"])
+    with pytest.raises(ValueError):
+        unpack_ids(payload, 0, len(payload) - 1)
+
+
+def test_what_was_read_in_order() -> None:
+    def segment(number: int) -> ReadSegment:
+        return ReadSegment(number, Path(str(number)), 0, Header())
+
+    first, second = segment(1), segment(2)
+    read = ReadIds()
+    read.note(first, 0, 0, [b"a", b"b", b"c"])
+    read.note(second, 3, 1, [b"d", b"b"])
+    read.note(second, 1, 1, [b"b", b"c"])  # compaction
+    assert [(at, each.number, name) for at, each, name in read.latest()] == [
+        (2, 2, b"c"),
+        (3, 2, b"d"),
+        (4, 2, b"b"),
+    ]
+    assert [name for _, _, name in read.latest(2)] == [b"d", b"b"] and read.next == 5
+    assert list(read.latest(0)) == []
+
+
+# ---- restarts
+
+
+def test_ids_come_back_in_their_order() -> None:
+    world = make()
+    send_all(world, ids(1, 5))
+    for _ in range(3):
+        world = world.again()
+        assert known(world) == ids(1, 5) and held(world) == ids(1, 5)
+    assert not send(world, b"3") and send(world, b"6")
+    world.turn()
+    assert known(world.again()) == ids(1, 6)
+
+
+def test_ids_outlive_their_messages() -> None:
+    world = make()
+    send_all(world, ids(1, 3))
+    acknowledge_all(world)
+    again = world.again()
+    assert held(again) == [] and known(again) == ids(1, 3)
+
+
+def test_ids_that_are_not_durable_go_with_their_messages() -> None:
+    world = make()
+    send(world, b"1")
+    send(world, b"2", durable=False)
+    send(world, b"3")
+    world.turn()
+    assert known(world) == ids(1, 3)
+    assert known(world.again()) == [b"1", b"3"]
+
+
+def test_many_of_one_turn_and_of_one_transaction() -> None:
+    world = make()
+    for identifier in ids(1, 10):
+        send(world, identifier)
+    with world.broker.together():
+        for identifier in ids(11, 20):
+            send(world, identifier)
+    world.turn()
+    assert known(world.again()) == ids(1, 20)
+
+
+def test_a_message_consumed_in_its_turn_leaves_its_id() -> None:
+    world = make()
+    send(world, b"1")
+    world.directory.queues["q"].purge()
+    world.turn()
+    again = world.again()
+    assert held(again) == [] and known(again) == [b"1"]
+
+
+def test_only_the_latest_come_back() -> None:
+    world = make(id_cache_size=3)
+    send_all(world, ids(1, 8))
+    assert known(world) == ids(6, 8)
+    again = world.again()
+    assert known(again) == ids(6, 8)
+    assert known(again.again(id_cache_size=2)) == ids(7, 8)
+    assert known(again.again(id_cache_size=0)) == []
+
+
+def test_an_id_that_was_forgotten_and_sent_again() -> None:
+    world = make(id_cache_size=2)
+    send_all(world, [b"a", b"b", b"c", b"a"])
+    assert known(world) == known(world.again()) == [b"c", b"a"]
+    assert known(world.again(id_cache_size=10)) == [b"c", b"a"]
+
+
+def test_what_a_reload_forgot_stays_forgotten() -> None:
+    world = make()
+    send_all(world, ids(1, 6))
+    apply(world.broker, world.again(id_cache_size=2).configuration)
+    send_all(world, [b"7"])
+    assert known(world) == ids(6, 7)
+    assert known(world.again()) == ids(6, 7)
+
+
+def test_without_persist_id_cache_nothing_comes_back() -> None:
+    world = make()
+    send_all(world, ids(1, 3))
+    off = world.again(persist_id_cache=False)
+    assert known(off) == []
+    on = off.again(persist_id_cache=True)
+    assert known(on) == ids(1, 3)  # nothing was written meanwhile that says otherwise
+    apply(off.broker, on.configuration)
+    send_all(off, [b"2"])
+    assert known(off.again(persist_id_cache=True)) == [b"2"]
+
+
+def test_ids_go_with_their_address() -> None:
+    world = make()
+    send_all(world, ids(1, 3))
+    world.directory.delete_queue("q", force=True)
+    if "q" in world.directory.addresses:
+        world.directory.delete_address("q", force=True)
+    world.turn()
+    assert not [
+        each for segment in world.journal.segments for each in segment.live if isinstance(each, Chunk)
+    ]
+    world.queue("q")
+    assert known(world) == []
+    send_all(world, [b"9"])
+    assert known(world.again()) == [b"9"]
+
+
+def test_a_journal_without_ids_is_read_as_before() -> None:
+    world = make()
+    world.durable(body=b"a")
+    world.turn()
+    again = world.again()
+    assert held(again) == [b"a"] and again.address("q").duplicates is None and reported(again) == []
+
+
+# ---- chunks, segments and compaction
+
+
+def chunks_of(world: StoredWorld) -> list[Chunk]:
+    found = {each for segment in world.journal.segments for each in segment.live if isinstance(each, Chunk)}
+    return sorted(found, key=lambda chunk: chunk.first)
+
+
+def test_chunks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "CHUNK_IDS", 4)
+    world = make(id_cache_size=10)
+    send_all(world, ids(1, 30))
+    assert [len(chunk.ids) for chunk in chunks_of(world)] == [4, 4, 2]  # 21 to 30, whose chunk began at 21
+    again = world.again()
+    assert known(again) == ids(21, 30)
+    send_all(again, ids(31, 32))
+    assert known(again.again()) == ids(23, 32)
+    monkeypatch.setattr(duplicates, "CHUNK_BYTES", 10)
+    send_all(again, [b"x" * 9, b"y" * 9, b"z" * 9])
+    assert [len(chunk.ids) for chunk in chunks_of(again)][-2:] == [2, 1]
+
+
+def test_segments_go_whose_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without compaction: nothing is written again."""
+    monkeypatch.setattr(duplicates, "CHUNK_IDS", 5)
+    world = make(id_cache_size=10, journal_file_size=2000, journal_compact_min_files=0)
+    binding = world.journal.segments[0]
+    for number in range(400):
+        send_all(world, [b"%d" % number])
+        acknowledge_all(world)
+        for kept in [each for each in binding.live if not isinstance(each, Chunk)]:
+            del binding.live[kept]  # what the addresses and queues are
+    assert len(world.journal.segments) <= 5
+    assert known(world) == ids(390, 399)
+
+
+@pytest.mark.parametrize("limit", [3, 1000])
+def test_compaction_keeps_what_is_known_and_drops_the_rest(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(duplicates, "CHUNK_IDS", limit)
+    world = make(id_cache_size=12, journal_file_size=2000, journal_compact_min_files=0)
+    send_all(world, ids(1, 60))
+    acknowledge_all(world)
+    send_all(world, ids(61, 63))
+    while len(world.journal.segments) > 1:
+        world.journal.compact_step(10, 100_000)
+        world.turn()
+        assert known(world.again()) == ids(52, 63)
+    data = b"".join(bytes(data) for data in world.memory.data.values())
+    assert b"\x02\x00\x00\x0063" in data and b"\x02\x00\x00\x0045" not in data
+    again = world.again()
+    send_all(again, ids(64, 66))
+    assert known(again.again()) == ids(55, 66)
+
+
+def test_many_ids_are_no_reason_to_compact_for_ever() -> None:
+    world = make(journal_file_size=2000, journal_compact_min_files=3)
+    for number in range(300):
+        send_all(world, [b"%0100d" % number])
+        acknowledge_all(world)
+    world.clock.advance(10)
+    before = world.store.compaction.rewritten
+    for _ in range(100):
+        world.clock.advance(0.01)
+    assert world.store.compaction.rewritten == before
+    live = sum(chunk.live_bytes for chunk in chunks_of(world))
+    assert world.journal.live_bytes >= live > 300 * 100
+    again = world.again()
+    assert again.journal.live_bytes >= sum(chunk.live_bytes for chunk in chunks_of(again)) > 300 * 100
+    again.directory.delete_queue("q", force=True)
+    again.turn()
+    if "q" in again.directory.addresses:
+        again.directory.delete_address("q", force=True)
+    again.turn()
+    assert again.journal.live_bytes == 0
+
+
+# ---- what is torn
+
+
+def test_every_cut_has_both_or_neither() -> None:
+    world = make()
+    send_all(world, ids(1, 2))
+    with world.broker.together():
+        for identifier in ids(3, 5):
+            send(world, identifier)
+    world.turn()
+    world.queue("other", "q", world.directory.queues["q"].attributes.routing_type)
+    send_all(world, ids(6, 7))
+    files = world.memory
+    whole = files.read(FIRST)
+    seen = set()
+    for length in range(len(whole) + 1):
+        cut = files.kill()
+        cut.truncate(FIRST, length)
+        again = world.again(cut)
+        messages = sorted(held(again) + held(again, "other"))
+        assert messages == known(again), length
+        seen.add(len(messages))
+    assert seen == {0, 1, 2, 5, 6, 7}
+
+
+def conversing(world: StoredWorld) -> Client:
+    server = Server()
+    server.world, server.outgoing = world, Outgoing(world.broker.clock)
+    return server.client()
+
+
+def test_every_cut_of_what_a_session_told() -> None:
+    world = make()
+    client = conversing(world)
+    send_one = {"destination": "/queue/q", "persistent": "true"}
+    world.turn()
+    for identifier in ids(1, 3):
+        client.say("SEND", identifier, _AMQ_DUPL_ID=identifier.decode(), **send_one)
+    client.say("BEGIN", transaction="t")
+    for identifier in ids(4, 6):
+        client.say("SEND", identifier, _AMQ_DUPL_ID=identifier.decode(), transaction="t", **send_one)
+    client.say("COMMIT", transaction="t")
+    world.turn()
+    files = world.memory
+    seen = set()
+    for length in range(files.size(FIRST) + 1):
+        cut = files.kill()
+        cut.truncate(FIRST, length)
+        again = world.again(cut)
+        assert held(again) == known(again), length
+        seen.add(len(known(again)))
+    assert seen == {0, 1, 2, 3, 6}
+
+
+def test_the_receipt_of_a_duplicate_waits_for_the_first_one() -> None:
+    disk = DiskByHand()
+    world = make(disk=disk)
+    client = conversing(world)
+    headers = {"destination": "/queue/q", "persistent": "true", "_AMQ_DUPL_ID": "1"}
+    client.say("SEND", b"a", **headers)
+    client.say("SEND", b"a", receipt="r", **headers)
+    world.turn()
+    assert client.read() == []
+    for _ in range(5):
+        disk.finish()
+        world.turn()
+    assert client.one("RECEIPT")["receipt-id"] == "r" and held(world) == [b"a"]
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["each", "all as one"])
+def test_every_cut_of_the_journal_while_pages_are_whole(together: bool) -> None:
+    """A message in a page counts only if the journal has its id."""
+    world = PagedStore()
+    (queue,) = world.queues("a.one")
+    address = world.address("a")
+
+    def send_to_page(identifier: bytes) -> None:
+        with world.broker.together():
+            world.page([queue], identifier)
+            remember(address, identifier, lasting=True)
+
+    world.turn()
+    if together:
+        with world.broker.together():
+            for identifier in ids(1, 6):
+                send_to_page(identifier)
+    else:
+        for identifier in ids(1, 6):
+            send_to_page(identifier)
+            world.turn()
+    world.turn()
+    files = world.memory
+    seen = set()
+    for length in range(files.size(FIRST) + 1):
+        cut = files.kill()
+        cut.truncate(FIRST, length)
+        again = world.again(cut)
+        found = again.directory.queues.get("a.one")
+        pages = again.directory.addresses["a"].pages if "a" in again.directory.addresses else None
+        count = 0 if found is None or pages is None else again.pages.cursor(found).remaining
+        if length > 32 and "a" in again.directory.addresses and found is not None:
+            assert known(again, "a") == ids(1, count), length
+            seen.add(count)
+    assert seen == ({0, 6} if together else set(range(7)))
+
+
+def test_a_damaged_segment_loses_its_ids_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "CHUNK_IDS", 4)
+    world = make(journal_file_size=1500, journal_compact_min_files=0)
+    send_all(world, ids(1, 30))
+    files = world.memory.kill()
+    path = sorted(path for path in files.data if path.suffix == ".journal")[1]
+    data = bytearray(files.read(path))
+    for at in range(400, len(data), 50):
+        data[at] ^= 0xFF
+    again = world.again(MemoryFiles({**files.data, path: bytes(data)}))
+    found = known(again)
+    assert reported(again) and 0 < len(found) < 30
+    assert set(held(again)) == set(found) and found == sorted(found, key=int)
+    send_all(again, ids(31, 40))
+    once_more = again.again()
+    assert known(once_more)[-10:] == ids(31, 40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 32), st.lists(st.integers(0, 14), min_size=1, max_size=40))
+def test_crashes_at_any_time(seed: int, steps: list[int]) -> None:
+    """What is known after a restart are the latest of those whose messages are there, and nobody consumes."""
+    random, size = Random(seed), 6
+    world = make(id_cache_size=size, journal_file_size=1500)
+    world.turn()
+    number, passing = 0, 0
+    safe: set[int] = set()
+    sent: set[int] = set()
+    for step in steps:
+        if step < 9:
+            number += 1
+            sent.add(number)
+            assert send(world, b"%d" % number)
+        elif step < 12:
+            world.turn()
+            assert world.store.drain()
+            safe |= sent
+        elif step == 12:
+            number, passing = number + 1, passing + 1
+            send(world, b"%d" % number, durable=False)
+        elif step == 13:
+            world.clock.advance(1)
+        else:
+            world = world.crashed(random) if seed % 2 else world.again()
+            there = sorted(int(body) for body in held(world))
+            found = [int(identifier) for identifier in known(world)]
+            assert safe <= set(there) <= sent
+            assert found == there[len(there) - len(found) :]
+            assert min(size, len(there)) - passing <= len(found) <= size
+            sent = set(there)
