@@ -60,27 +60,16 @@ def compare(tag: str, cases: list[Case], rounds: int, seconds: float) -> Results
     return results
 
 
-def paired(results: Results, case: Case) -> tuple[float | None, float | None]:
-    """Medians over the rounds of after / before: of the rate (of the median latency), of the processor time."""
-    name = "p50_us" if case.latency else "msgs_per_s"
-    before, after = (results.values(case.name, label, name) for label in (BEFORE, AFTER))
-    cost_before, cost_after = (results.costs(case.name, label) for label in (BEFORE, AFTER))
-    if not before or len(before) != len(after):
-        return None, None
-    rate = statistics.median(b / max(a, 1e-9) for a, b in zip(before, after, strict=True))
-    cost = statistics.median(b / max(a, 1e-9) for a, b in zip(cost_before, cost_after, strict=True))
-    return rate, cost
-
-
 def table(results: Results, cases: list[Case]) -> str:
     """A row for each case: what was, what is, the ratios, the verdict."""
     rows = []
     for case in cases:
-        rate, cost = paired(results, case)
-        if rate is None or cost is None:
+        name = "p50_us" if case.latency else "msgs_per_s"
+        found = results.paired(case.name, BEFORE, AFTER, name)
+        if found is None:
             rows.append([case.name, *[""] * 6, "not measured"])
             continue
-        name = "p50_us" if case.latency else "msgs_per_s"
+        rate, cost = found
         values = [results.median(case.name, label, name) or 0.0 for label in (BEFORE, AFTER)]
         costs = [statistics.median(results.costs(case.name, label)) for label in (BEFORE, AFTER)]
         judged = "" if case.latency else verdict(rate, KEPT).partition(":")[0]

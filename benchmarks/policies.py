@@ -8,7 +8,6 @@ a broker with policies and the one without did in the same round, so that a busy
 
 from __future__ import annotations
 
-import statistics
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -113,23 +112,12 @@ def measure(cases: list[Case], rounds: int, seconds: float) -> Results:
     return results
 
 
-def paired(results: Results, case: str, label: str) -> tuple[float, float] | None:
-    """Medians over the rounds of with / without: of the rate, of the broker's processor time for a delivery."""
-    plain, with_them = (results.values(case, one, "msgs_per_s") for one in (PLAIN, label))
-    if not plain or len(plain) != len(with_them):
-        return None
-    costs = [results.costs(case, one) for one in (PLAIN, label)]
-    rate = statistics.median(b / max(a, 1e-9) for a, b in zip(plain, with_them, strict=True))
-    cost = statistics.median(b / max(a, 1e-9) for a, b in zip(*costs, strict=True))
-    return rate, cost
-
-
 def table(results: Results, cases: list[Case]) -> str:
     """A row for each case and each set of policies."""
     rows = []
     for case in cases:
         for label in (HOT, COLD):
-            found = paired(results, case.name, label)
+            found = results.paired(case.name, PLAIN, label)
             if found is None:
                 rows.append([case.name, label, "", "", "", "not measured"])
                 continue

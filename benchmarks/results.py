@@ -70,6 +70,19 @@ class Results:
         )
         return [1e6 * a / max(b or c, 1) for a, b, c in zip(cpu, received, sent, strict=True)]
 
+    def paired(
+        self, case: str, before: str, after: str, name: str = "msgs_per_s"
+    ) -> tuple[float, float] | None:
+        """Medians over the rounds of what ``after`` did as a part of what ``before`` did in the same round.
+
+        Of the number ``name``, and of the processor time; None where not every round has both.
+        """
+        first, second = (self.values(case, label, name) for label in (before, after))
+        if not first or len(first) != len(second):
+            return None
+        costs = (self.costs(case, label) for label in (before, after))
+        return _ratio(first, second), _ratio(*costs)
+
     def failures(self) -> list[Run]:
         """The runs without a number."""
         return [run for run in self.runs if run.failure is not None]
@@ -140,3 +153,7 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines) + "\n"
+
+
+def _ratio(before: list[float], after: list[float]) -> float:
+    return statistics.median(b / max(a, 1e-9) for a, b in zip(before, after, strict=True))

@@ -55,7 +55,9 @@ def test_before_and_after_are_compared_within_a_round() -> None:
     for number, (before, after) in enumerate([(100, 90), (200, 180), (50, 50)], 1):
         results.runs.append(Run("auto", before_after.BEFORE, number, numbers(before, 1.0)))
         results.runs.append(Run("auto", before_after.AFTER, number, numbers(after, 1.1)))
-    rate, cost = before_after.paired(results, CASES["auto"])
+    found = results.paired("auto", before_after.BEFORE, before_after.AFTER)
+    assert found is not None
+    rate, cost = found
     assert rate == pytest.approx(0.9) and cost == pytest.approx(1.1)
     assert "MISSED" in before_after.table(results, [CASES["auto"]])
 
@@ -64,7 +66,7 @@ def test_a_failed_run_is_no_comparison() -> None:
     results = Results(machine={})
     results.runs.append(Run("auto", before_after.BEFORE, 1, numbers(1, 1)))
     results.runs.append(Run("auto", before_after.AFTER, 1, failure="lost"))
-    assert before_after.paired(results, CASES["auto"]) == (None, None)
+    assert results.paired("auto", before_after.BEFORE, before_after.AFTER) is None
     assert "not measured" in before_after.table(results, [CASES["auto"]])
 
 
