@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -86,9 +88,29 @@ class BrokerProcess:
 
     @property
     def log(self) -> list[str]:
-        """Every line so far."""
+        """Every line so far: also those that the thread which reads them has not come to on a busy machine."""
+        self._catch_up()
         with self._changed:
             return list(self._lines)
+
+    def _catch_up(self) -> None:
+        """The broker writes a line before it answers whoever caused it: by then the pipe has it."""
+        deadline = time.monotonic() + PATIENCE
+        before = -1
+        while time.monotonic() < deadline:
+            with self._changed:
+                if self._ended:
+                    return
+                count = len(self._lines)
+            assert self._process.stdout is not None
+            left = fcntl.ioctl(self._process.stdout.fileno(), termios.FIONREAD, bytes(4))
+            if any(left):
+                before = -1
+            elif count == before:
+                return
+            else:
+                before = count
+            time.sleep(0.002)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
