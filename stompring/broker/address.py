@@ -136,7 +136,7 @@ class Address:
             max(settings.expiry_delay, settings.min_expiry_delay, settings.max_expiry_delay) >= 0
         )
         self.room.limit(settings.max_size_bytes, settings.max_size_messages)
-        self.hooks = self.directory.broker.policies.hooks_for(self, getattr(self, "hooks", None))
+        self.hooks = self.directory.broker.policies.hooks_for(self)
         self.stamp += 1  # plans know who is to be asked
         for queue in self.queues.values():
             queue.review_hooks()

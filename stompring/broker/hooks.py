@@ -109,8 +109,8 @@ class Policies(Protocol):
     def names_for(self, address: Address) -> list[str]:
         """The policies of an address that are not built in, in the order in which they are asked."""
 
-    def hooks_for(self, address: Address, former: Hooks | None) -> Hooks:
-        """The hooks of an address with the settings that it has; ``former`` are those it had before, if any."""
+    def hooks_for(self, address: Address) -> Hooks:
+        """The hooks of an address with the settings that it has now."""
 
     def evicted(self, queue: Ring) -> Told | None:
         """Who hears of what a ring gives up."""

@@ -56,7 +56,7 @@ class Policies:
 
     # ---- for the broker
 
-    def hooks_for(self, address: Address, former: Hooks | None) -> Hooks:
+    def hooks_for(self, address: Address) -> Hooks:
         """See `stompring.broker.hooks.Policies.hooks_for`."""
         before = {bound.name: bound for bound in self._bound.pop(address, ())}
         bound = tuple(self._bind(address, chosen, before) for chosen in self._chosen(address))
@@ -105,8 +105,7 @@ class Policies:
 
     def _deleted(self, address: Address) -> None:
         for one in self._bound.pop(address, ()):
-            if one.has("deleted"):
-                one.call("deleted")
+            one.call("deleted")
             one.end()
 
     def evicted(self, queue: RingQueue) -> Told | None:

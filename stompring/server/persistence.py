@@ -29,7 +29,6 @@ class Persistence:
 
     def __init__(self, configuration: BrokerConfiguration, data: str | None, reactor: Any) -> None:
         """Take the data directory; ``data`` is one in place of the configured. Raises `StoreError`."""
-        self._configuration = configuration
         self.retention: Retention | None = None
         self.samples: Samples | None = None
         self.directory = data_directory(configuration, data)
@@ -71,10 +70,11 @@ class Persistence:
         recovered, self.paging.recovered = self.paging.recovered, []
         for pages in recovered:
             page_mode.adopt(pages.address, cast(seam.Pages, pages))
-        settings = self._configuration.journal_retention_directory
-        if self.retention is not None and settings is not None and settings.sample_period > 0:
+        if self.retention is not None and self.retention.settings.sample_period > 0:
             next_address = self.durable.journal.next_address
-            self.samples = Samples(self.retention, broker, settings.sample_period, next_address)
+            self.samples = Samples(
+                self.retention, broker, self.retention.settings.sample_period, next_address
+            )
             self.samples.start()
 
     def disk_monitor(self, broker: Broker) -> DiskMonitor:

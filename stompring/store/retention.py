@@ -51,7 +51,7 @@ class Retention:
         self.last_page = 0  # the greatest number of a page that was here at the start
         self.last_samples = 0
         self.clock = clock
-        self._settings = settings
+        self.settings = settings
         self._writer = writer
         self._retained: deque[Retained] = deque()  # the oldest first
         self._timer: Any = None
@@ -118,7 +118,7 @@ class Retention:
 
     def enforce(self) -> None:
         """Delete what is too old, and the oldest while there is too much."""
-        period, limit = self._settings.period, self._settings.storage_limit
+        period, limit = self.settings.period, self.settings.storage_limit
         retained, now = self._retained, self.clock.now
         while retained:
             oldest = retained[0]

@@ -6,7 +6,7 @@ after that only those in which something has changed since the sample before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from stompring.broker.queue import Queue
 
 from .record import SAMPLE, SAMPLE_ROW, Kind
+from .retention import SAMPLES as FOLDER
 from .segment import HEADER, SAMPLES, pack_header
 from .tail import Tail
 
@@ -136,14 +137,10 @@ class Samples:
         stream, tail = self._stream, self._tail
         self._stream = self._tail = None
         if stream is not None and tail is not None:
-            stream.close(_sealed(tail))
+            stream.close(tail.ending)
             self._retention.own(stream.path, stream.size)
 
 
 def samples_path(directory: Path, number: int) -> Path:
     """Where a file of samples is."""
-    return directory / "samples" / f"{number:09d}.samples"
-
-
-def _sealed(tail: Tail) -> Callable[[bytes], bytes]:
-    return lambda data: tail.ending(data)
+    return directory / FOLDER / f"{number:09d}.samples"
