@@ -1,0 +1,162 @@
+"""The bytes of a file of the journal or of a page as record batches: a row for each message and queue.
+
+The fields of fixed size at the beginning of all message records are gathered at once, and so is where their parts of
+other sizes are; a batch is then made of slices of the file's own bytes. The layout is that of docs/store-format.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from stompring.pipeline.arrays import arrow_schema, as_text, flags, milliseconds, named, numbers, slots, times
+from stompring.pipeline.headers import header_maps
+from stompring.pipeline.options import Wanted
+from stompring.pipeline.records import Records
+from stompring.pipeline.schema import INT, LONG
+from stompring.store.record import ADDRESS, DURABLE, MESSAGE, QUEUE, TRAITS, Kind
+
+#: The fields of `MESSAGE`.
+PROLOGUE = np.dtype(
+    [
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("priority", "u1"),
+        ("deliveries", "u1"),
+        ("address", "<u4"),
+        ("number", "<u8"),
+        ("timestamp", "<u8"),
+        ("expires", "<u8"),
+        ("due", "<u8"),
+        ("transaction", "<u8"),
+        ("head", "<u4"),
+        ("body", "<u4"),
+        ("queues", "<u4"),
+        ("traits", "<u4"),
+    ]
+)
+
+#: The fields of `TRAITS`.
+LENGTHS = np.dtype([(name, "<u4") for name in ("block", "destination", "user", "origin", "group")])
+
+#: Behind the body of a message.
+END = 2
+
+#: Rows and bytes of records after which the next batch is begun, and how far apart the records of one may be.
+ROWS, BYTES, REACH = 1 << 16, 32 << 20, 1 << 30
+
+
+def message_batches(records: Records, wanted: Wanted) -> Iterator[Any]:
+    """Record batches with the columns that are wanted, of the messages that are."""
+    messages = _Messages(records)
+    messages.keep(wanted)
+    if not len(messages.begins):
+        return
+    schema = arrow_schema("messages", wanted.columns)
+    rows = np.repeat(np.arange(len(messages.begins)), messages.fixed["queues"])
+    if not len(rows):
+        return
+    queues = messages.queue_ids(rows)
+    for low, high in _cuts(messages.begins[rows], messages.ends[rows]):
+        batch = _Batch(messages, rows[low:high], queues[low:high])
+        yield pa.RecordBatch.from_arrays([MAKERS[name](batch) for name in wanted.columns], schema=schema)
+
+
+class _Messages:
+    """The message records of a file: their prologues, and where their parts are."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        begins, ends = records.of(Kind.MESSAGE, MESSAGE.size)
+        fixed = records.fields(begins, PROLOGUE)
+        sizes = [fixed[name].astype(np.int64) for name in ("traits", "head", "body")]
+        queues = fixed["queues"].astype(np.int64) * 4
+        whole = begins + MESSAGE.size + queues + sum(sizes) + END == ends
+        whole &= sizes[0] >= TRAITS.size
+        self.begins, self.ends = records.only(whole, begins, ends)
+        self.fixed = fixed[whole]
+
+    def keep(self, wanted: Wanted) -> None:
+        """Forget those that are not wanted."""
+        good = np.ones(len(self.begins), bool)
+        sent = milliseconds(self.fixed["timestamp"])
+        if wanted.since is not None:
+            good &= sent >= wanted.since
+        if wanted.until is not None:
+            good &= sent < wanted.until
+        if wanted.addresses:
+            known = self.records.names[ADDRESS]
+            ids = [number for number, name in known.items() if wanted.matches(name)]
+            good &= np.isin(self.fixed["address"], np.array(ids, np.uint32))
+        self.begins, self.ends, self.fixed = self.begins[good], self.ends[good], self.fixed[good]
+
+    def queue_ids(self, rows: Any) -> Any:
+        """The queue of each row; rows of one message stand together."""
+        counts = self.fixed["queues"].astype(np.int64)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return self.records.fields(
+            self.begins[rows] + MESSAGE.size + 4 * within, np.dtype([("queue", "<u4")])
+        )["queue"]
+
+
+class _Batch:
+    """Rows of one batch: ``fixed`` has a prologue for each of them, ``pick`` its message among those of the batch."""
+
+    def __init__(self, messages: _Messages, rows: Any, queues: Any) -> None:
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        self.data = messages.records.data
+        self.buffer = pa.py_buffer(self.data)
+        self.names = messages.records.names
+        self.queues = queues
+        self.pick = rows - first
+        self.fixed = messages.fixed[rows]
+        own = messages.fixed[first:last]
+        begins, ends = messages.begins[first:last], messages.ends[first:last]
+        self.traits = begins + MESSAGE.size + 4 * own["queues"].astype(np.int64)
+        self.lengths = messages.records.fields(self.traits, LENGTHS)
+        self.body_ends = ends - END
+        self.bodies = self.body_ends - own["body"]
+
+    def user(self) -> Any:
+        """Who sent it, null where nobody logged in."""
+        starts = self.traits + TRAITS.size + self.lengths["destination"]
+        found = slots(self.buffer, starts, starts + self.lengths["user"], self.pick)
+        return as_text(found, null_if_empty=True)
+
+    def headers(self) -> Any:
+        """The headers as the sender gave them."""
+        ends = self.bodies - 1  # before the empty line
+        return header_maps(self.data, ends - self.lengths["block"], ends, self.pick)
+
+    def body(self) -> Any:
+        """The body as it was sent."""
+        return slots(self.buffer, self.bodies, self.body_ends, self.pick)
+
+
+MAKERS: dict[str, Callable[[_Batch], Any]] = {
+    "address": lambda batch: named(batch.fixed["address"], batch.names[ADDRESS]),
+    "queue": lambda batch: named(batch.queues, batch.names[QUEUE]),
+    "message_id": lambda batch: numbers(batch.fixed["number"], LONG),
+    "timestamp": lambda batch: times(batch.fixed["timestamp"]),
+    "expires": lambda batch: times(batch.fixed["expires"]),
+    "due": lambda batch: times(batch.fixed["due"]),
+    "priority": lambda batch: numbers(batch.fixed["priority"], INT),
+    "durable": lambda batch: flags(batch.fixed["flags"] & DURABLE),
+    "deliveries": lambda batch: numbers(batch.fixed["deliveries"], INT),
+    "headers": _Batch.headers,
+    "body": _Batch.body,
+    "user": _Batch.user,
+}
+
+
+def _cuts(begins: Any, ends: Any) -> Iterator[tuple[int, int]]:
+    """Where batches of rows begin and end."""
+    parts = np.cumsum(ends - begins) // BYTES, begins // REACH, np.arange(len(begins)) // ROWS
+    changes = np.zeros(len(begins) - 1, bool)
+    for part in parts:
+        changes |= np.diff(part) != 0
+    edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(begins)]
+    return zip(edges[:-1], edges[1:], strict=True)

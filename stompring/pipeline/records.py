@@ -1,0 +1,180 @@
+"""Where the records of a file are: as arrays of positions, so that fields are gathered for all of them at once.
+
+Of a sealed file the footer tells where records begin, and the checksums of its blocks that they are as they were
+written. Any other file is walked from the front, each record's checksum looked at. Nothing raises for what is in a
+file: places that cannot be read are left out, and told in ``faults``.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from stompring.store.record import ADDRESS, NAME, PREFIX, QUEUE, TRANSACTION, Kind
+from stompring.store.segment import BLOCK, FORMAT, HEADER, Fault, Footer, Header, Walk, find_footer
+
+#: In a page's footer: how many kinds of messages follow. A kind of 0 is a message that could not be read.
+_KINDS = Struct("<28xI")
+
+#: What `Walk` says at the end of a file that is being written, or was when the broker was killed.
+_UNFINISHED = ("is cut off", "beyond the end", "would be empty", "seal is damaged")
+
+
+class Records:
+    """The payloads of a file's bytes, those within transactions too, in the order in which they stand there.
+
+    ``sealed`` says that the file is complete and as it was written. ``torn`` is what is not whole at the end of
+    another one, None where there is nothing.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.bytes: Any = np.frombuffer(data, np.uint8)
+        self.faults: list[Fault] = []
+        self.torn: Fault | None = None
+        self.sealed = False
+        places = self._places()
+        self.begins, self.ends = places[:, 0], places[:, 1]
+        self.kinds: Any = self.bytes[self.begins]
+        self._open_transactions()
+        self.names = {ADDRESS: self._names(ADDRESS), QUEUE: self._names(QUEUE)}
+
+    def of(self, kind: Kind, least: int) -> tuple[Any, Any]:
+        """Where payloads of a kind begin and end. ``least`` is how long one must be: others are faults."""
+        chosen = self.kinds == int(kind)
+        begins, ends = self.begins[chosen], self.ends[chosen]
+        whole = ends - begins >= least
+        return self.only(whole, begins, ends)
+
+    def only(self, good: Any, begins: Any, ends: Any) -> tuple[Any, Any]:
+        """Those payloads that are good; a fault for each of the others."""
+        if good.all():
+            return begins, ends
+        self.faults += [Fault(int(at), "a record has a wrong length") for at in begins[~good]]
+        return begins[good], ends[good]
+
+    def fields(self, begins: Any, layout: Any) -> Any:
+        """A structured array of what stands at some positions, all of it within the file."""
+        if not len(begins):
+            return np.zeros(0, layout)
+        windows = np.lib.stride_tricks.sliding_window_view(self.bytes, layout.itemsize)
+        return windows[begins].view(layout)[:, 0]
+
+    # ---- positions
+
+    def _places(self) -> Any:
+        header, nothing = Header.read(self.data[: HEADER.size]), np.zeros((0, 2), np.int64)
+        if len(self.data) < HEADER.size:
+            self.torn = Fault(0, header.fault or "")
+            return nothing
+        if header.fault is not None:
+            self.faults.append(Fault(0, header.fault))
+            if self.data[: len(b"STOMPRNG")] != b"STOMPRNG" and find_footer(self.data) is None:
+                return nothing  # no file of a broker
+        elif header.format != FORMAT:
+            self.faults.append(Fault(0, f"this is format {header.format}, and only {FORMAT} can be read"))
+            return nothing
+        places = self._sealed()
+        return self._walked() if places is None else places
+
+    def _sealed(self) -> Any:
+        """By the footer, None where something is not as it says."""
+        footer = find_footer(self.data)
+        if footer is None or _has_unreadable(footer) or not self._agrees(footer):
+            return None
+        starts: Any = np.frombuffer(footer.starts, np.uint32).astype(np.int64)
+        if len(starts) and (starts[0] < HEADER.size or starts.max() + PREFIX.size >= footer.size):
+            return None
+        lengths = self.fields(starts, np.dtype([("length", "<u4"), ("crc", "<u4")]))["length"]
+        begins = starts + PREFIX.size
+        ends = begins + lengths
+        before, behind = np.append(HEADER.size, ends), np.append(starts, footer.size)
+        if (before > behind).any() or not lengths.all():
+            return None
+        self.sealed = True
+        places = np.stack((begins, ends), axis=1)
+        between: list[tuple[int, int]] = []
+        for gap in np.flatnonzero(before < behind).tolist():  # in a page the footer tells of messages only
+            if not self._walk_gap(int(before[gap]), int(behind[gap]), between):
+                self.sealed = False
+                return None
+        return _in_order([places, np.array(between, np.int64)]) if between else places
+
+    def _agrees(self, footer: Footer) -> bool:
+        view = memoryview(self.data)[: footer.size]
+        crcs = (crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK))
+        return tuple(crcs) == footer.blocks
+
+    def _walk_gap(self, at: int, stop: int, found: list[tuple[int, int]]) -> bool:
+        view = memoryview(self.data)
+        while at + PREFIX.size < stop:
+            length, crc = PREFIX.unpack_from(view, at)
+            begin, at = at + PREFIX.size, at + PREFIX.size + length
+            if not length or at > stop or crc32(view[begin:at]) != crc:
+                return False
+            found.append((begin, at))
+        return at == stop
+
+    def _walked(self) -> Any:
+        walk = Walk(self.data)
+        places = np.array(list(walk), np.int64).reshape(-1, 2)
+        faults = walk.faults
+        if walk.footer is None and faults and _is_unfinished(faults[-1], len(self.data)):
+            self.torn = faults.pop()
+        self.faults += faults
+        return places
+
+    # ---- what is in them
+
+    def _open_transactions(self) -> None:
+        chosen = self.kinds == int(Kind.TRANSACTION)
+        if not chosen.any():
+            return
+        parts: list[tuple[int, int]] = []
+        for begin, end in zip(self.begins[chosen].tolist(), self.ends[chosen].tolist(), strict=True):
+            self._take_parts(begin, end, parts)
+        outside = np.stack((self.begins[~chosen], self.ends[~chosen]), axis=1)
+        places = _in_order([outside, np.array(parts, np.int64).reshape(-1, 2)])
+        self.begins, self.ends = places[:, 0], places[:, 1]
+        self.kinds = self.bytes[self.begins]
+
+    def _take_parts(self, begin: int, end: int, parts: list[tuple[int, int]]) -> None:
+        data, at = self.data, begin + TRANSACTION.size
+        while at + 4 < end:
+            start = at + 4
+            at = start + int.from_bytes(data[at:start], "little")
+            if at > end or at == start:
+                break
+            parts.append((start, at))
+        if at != end:
+            self.faults.append(Fault(begin, "a transaction has a wrong length"))
+
+    def _names(self, what: int) -> dict[int, str]:
+        begins, ends = self.of(Kind.NAME, NAME.size)
+        names = {}
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            _, kind, _, number = NAME.unpack_from(self.data, begin)
+            if kind == what:
+                names[number] = self.data[begin + NAME.size : end].decode("utf-8", "replace")
+        return names
+
+
+def _has_unreadable(footer: Footer) -> bool:
+    """Whether a page was already damaged when its footer was made."""
+    more = footer.more
+    if len(more) < _KINDS.size:
+        return False
+    (count,) = _KINDS.unpack_from(more)
+    return 0 in more[_KINDS.size : _KINDS.size + count]
+
+
+def _is_unfinished(fault: Fault, size: int) -> bool:
+    return fault.reason.endswith(_UNFINISHED) or fault.at + PREFIX.size >= size
+
+
+def _in_order(places: list[Any]) -> Any:
+    joined = np.concatenate(places)
+    return joined[np.argsort(joined[:, 0], kind="stable")]

@@ -1,0 +1,75 @@
+"""The data source of Spark. It has options instead of filters that Spark pushes down: those of one query would
+change the rows of another (Spark 4.3), which options cannot.
+
+A reader is made, copied and sent about by Spark before anything is read: it opens nothing until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from stompring.pipeline.arrays import TYPES
+from stompring.pipeline.files import DataFiles, planned
+from stompring.pipeline.options import OptionError, Options
+from stompring.pipeline.reading import read_files
+from stompring.pipeline.schema import TABLES
+
+
+class StompringSource(DataSource):
+    """``spark.read.format("stompring")``: the files of a data directory as a table."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` takes."""
+        return "stompring"
+
+    def schema(self) -> str:
+        """The columns that the options ask for."""
+        return Options.of(self.options).wanted.ddl
+
+    def reader(self, schema: StructType) -> StompringReader:
+        """``schema`` is the one above, or what was given to ``spark.read.schema``."""
+        options = Options.of(self.options)
+        return StompringReader(
+            replace(options, wanted=replace(options.wanted, columns=_names(options, schema)))
+        )
+
+
+class FileNames(InputPartition):
+    """The files of one task."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(tuple(names))
+
+
+class StompringReader(DataSourceReader):
+    """Reads what some options ask for."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[FileNames]:
+        """The files there are now; one task without any where there are none."""
+        return [FileNames(names) for names in planned(self._options) or [()]]
+
+    def read(self, partition: FileNames) -> Iterator[Any]:
+        """Record batches of one task's files."""
+        return read_files(DataFiles(self._options.root), partition.value, self._options.wanted)
+
+
+def _names(options: Options, schema: StructType) -> tuple[str, ...]:
+    """The columns of a schema, which must be of the table."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    columns = TABLES[options.wanted.table]
+    for field in schema.fields:
+        if field.name not in columns:
+            raise OptionError("columns", f"{options.wanted.table} has no column {field.name!r}")
+        if to_arrow_type(field.dataType, timezone="UTC") != TYPES[columns[field.name]]:
+            raise OptionError("columns", f"{field.name} is {columns[field.name]}, not {field.dataType}")
+    return tuple(schema.names)

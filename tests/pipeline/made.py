@@ -1,0 +1,76 @@
+"""Files of a store to read: of a broker in memory, with all that a message record can have in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from stompring.broker.transaction import Transaction
+from stompring.settings.model import Retention as Settings
+from stompring.store.samples import Samples
+
+from ..broker.world import MULTICAST, join
+from ..store.paged_store import SETTINGS, PagedStore
+
+KEPT = Path("/data/retention")
+
+#: Escapes, a name that comes twice, an empty value, letters of more than one byte.
+HEADERS: list[dict[str, str]] = [
+    {},
+    {"colour": "red", "size": "10"},
+    {"a\\cb": "one\\ntwo\\\\n", "a": "x:y:z"},
+    {"empty": "", "größe": "5 €"},
+]
+
+
+def made(**more: Any) -> dict[str, bytes]:
+    """Name and bytes of each file of a small history: segments (sealed, and the newest), pages, samples."""
+    world = PagedStore(
+        journal_file_size=more.pop("journal_file_size", 1500),
+        journal_compact_min_files=0,
+        journal_retention_directory=Settings(str(KEPT)),
+        settings=SETTINGS,
+    )
+    assert world.store.retention is not None
+    samples = Samples(world.store.retention, world.broker, 1000, world.journal.next_address)
+    queue = world.queue("q")
+    for name in ("news.one", "news.two"):
+        world.queue(name, "news", MULTICAST)
+    consumer = join(queue, 3)
+    samples.start()
+    for number in range(more.pop("count", 12)):
+        headers = HEADERS[number % len(HEADERS)]
+        world.durable("q", b"body %d\0\n" % number, headers=headers, priority=number % 10)
+        world.durable("news", bytes(number), user="änna" if number % 3 else None, headers=headers)
+        world.durable("q", due=world.now + 60_000, expires=world.now + 90_000 + number, headers=headers)
+        world.pass_time(1000)
+    world.broker.clock.refresh()
+    transaction = Transaction(world.broker)
+    transaction.acknowledge(consumer.release())
+    for body in (b"within", b"a transaction"):
+        message = world.message("q", body, durable=True)
+        transaction.send(0, lambda: world.address("q"), lambda m=message: world.broker.send(m), durable=True)  # type: ignore[misc]
+    transaction.commit()
+    first, second = world.queues("a.one", "a.two")
+    for number in range(more.pop("paged", 40)):
+        members = [first, second][number % 2 :]
+        world.page(members, b"paged %d" % number, durable=number % 4 > 0, headers=HEADERS[number % 4])
+    world.turn()
+    world.drain(first)
+    world.turn()
+    samples.stop()
+    world.turn()
+    return {
+        str(path.relative_to("/data")): data
+        for path, data in sorted(world.memory.data.items())
+        if path.suffix in (".journal", ".page", ".samples")
+    }
+
+
+def written(root: Path, files: dict[str, bytes]) -> Path:
+    """The same files on a disk."""
+    for name, data in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root

@@ -1,0 +1,141 @@
+"""Which files there are, which of them are read, and where they are when they have moved."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("numpy", reason="numpy is not installed: pip install 'stompring[spark]'")
+
+from stompring.errors import StoreError
+from stompring.pipeline import files as files_module
+from stompring.pipeline.files import DataFiles, Listed, packed
+from stompring.pipeline.options import OptionError, Options, Wanted
+from stompring.pipeline.reading import read_files
+from stompring.store.segment import find_footer
+
+from . import decoder
+from .made import made, written
+
+FILES = made()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return written(tmp_path, FILES)
+
+
+def listed(root: Path, **options: str) -> list[str]:
+    asked = Options.of({"path": str(root), **options})
+    return [file.name for file in DataFiles(asked.root).listed(asked.wanted)]
+
+
+def test_all_files_of_a_table(root: Path) -> None:
+    without = {name.removeprefix("retention/"): data for name, data in FILES.items()}
+    assert listed(root) == sorted(name for name in without if not name.endswith(".samples"))
+    assert listed(root, table="events") == sorted(name for name in without if name.endswith(".journal"))
+    assert listed(root, table="samples") == [name for name in without if name.endswith(".samples")]
+
+
+def test_what_is_none_of_them(root: Path) -> None:
+    before = listed(root)
+    for name in (
+        "journal/000000900.journal.damaged",
+        "journal/000000900.journal.new",
+        "paging/1/address.txt",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(bytes(100))
+    (root / "journal" / "000000901.journal").write_bytes(b"")
+    assert listed(root) == before
+
+
+def test_a_file_that_is_in_both_places_is_read_once(root: Path) -> None:
+    name = next(name for name in FILES if name.startswith("journal/"))
+    (root / "retention" / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / "retention" / name).write_bytes(FILES[name])
+    assert listed(root).count(name) == 1
+
+
+def test_times_leave_out_sealed_files(root: Path) -> None:
+    sealed = {}
+    for name, data in FILES.items():
+        footer = find_footer(data)
+        if footer is not None and name.endswith(".journal") and footer.greatest_timestamp:
+            sealed[name] = footer
+    name, footer = sorted(sealed.items())[2]
+    since = str(footer.greatest_timestamp + 1)
+    found = listed(root, since=since)
+    assert name not in found and 0 < len(found) < len(listed(root))
+    moment = datetime.fromtimestamp(int(since) / 1000, UTC)
+    left_out = set(listed(root)) - set(found)
+    data = {name.removeprefix("retention/"): data for name, data in FILES.items()}
+    assert all(row["timestamp"] < moment for name in left_out for row in decoder.rows(data[name]))
+    assert set(listed(root, since=since, table="events")) == set(listed(root, table="events"))
+
+
+def test_pages_of_other_addresses_are_left_out(root: Path) -> None:
+    page = next(Path(name) for name in FILES if name.startswith("paging/"))
+    assert str(page) in listed(root, addresses="elsewhere")  # nobody says of which address it is
+    (root / page.parent / "address.txt").write_text("a\n")
+    assert str(page) not in listed(root, addresses="elsewhere")
+    assert str(page) in listed(root, addresses="a")
+
+
+def test_moved_meanwhile(root: Path) -> None:
+    names = listed(root)
+    for name in names:
+        if (root / name).exists():
+            target = root / "retention" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (root / name).rename(target)
+    found = [row for batch in read_files(DataFiles(root), names, Wanted()) for row in batch.to_pylist()]
+    assert len(found) == sum(len(decoder.rows(data)) for data in FILES.values())
+
+
+def test_deleted_meanwhile(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    names = listed(root)
+    (root / names[0]).unlink(missing_ok=True)
+    (root / "retention" / names[0]).unlink(missing_ok=True)
+    with caplog.at_level(logging.WARNING):
+        assert list(read_files(DataFiles(root), names[1:], Wanted()))
+        assert not caplog.records
+        assert not list(read_files(DataFiles(root), names[:1], Wanted()))
+    assert f"{names[0]} is gone" in caplog.text
+
+
+def test_damage_is_told_in_the_log(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    name = next(n for n, data in FILES.items() if n.endswith(".journal") and find_footer(data))
+    path = root / name
+    broken = bytearray(path.read_bytes())
+    broken[60] ^= 1
+    path.write_bytes(broken)
+    short = name.removeprefix("retention/")
+    with caplog.at_level(logging.WARNING):
+        list(read_files(DataFiles(root), [short], Wanted()))
+    assert f"{short} at" in caplog.text and "left out" in caplog.text
+
+
+def test_what_cannot_be_read(root: Path) -> None:
+    (root / "journal" / "000000902.journal").mkdir(parents=True)
+    with pytest.raises(StoreError, match="000000902"):
+        list(read_files(DataFiles(root), ["journal/000000902.journal"], Wanted()))
+
+
+def test_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="option path: .* is not a directory"):
+        listed(tmp_path / "none")
+    assert listed(tmp_path) == []
+
+
+def test_files_are_packed() -> None:
+    assert packed([]) == []
+    some = [Listed(str(number), 4) for number in range(7)]
+    assert packed(some, 8) == [("0", "1"), ("2", "3"), ("4", "5"), ("6",)]
+    assert packed(some, 100) == [tuple(map(str, range(7)))]
+    assert packed([Listed("large", 1 << 30)]) == [("large",)]
+    assert files_module.PARTITION >= 32 << 20

@@ -1,0 +1,95 @@
+"""What options mean, and what is said of those that mean nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stompring.pipeline.options import KNOWN, OptionError, Options, Wanted
+from stompring.pipeline.schema import ENDINGS, TABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+
+
+def of(**options: str) -> Options:
+    return Options.of({"path": "/data", **options})
+
+
+def test_defaults() -> None:
+    assert of() == Options(Path("/data"), Wanted())
+    assert of().wanted.columns == tuple(TABLES["messages"])
+    assert TABLES.keys() == ENDINGS.keys()
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("/a/b", "/a/b"), ("file:///a%20b", "/a b"), ("file:/a", "/a"), ("file://localhost/a", "/a")],
+)
+def test_paths(path: str, expected: str) -> None:
+    assert Options.of({"path": path}).root == Path(expected)
+    assert Options.of({"PATH": "relative"}).root == Path.cwd() / "relative"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1700000000000", 1_700_000_000_000),
+        ("-5", -5),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14T23:13:20.125+01:00", 1_700_000_000_125),
+        ("2023-11-14 22:13:20", 1_700_000_000_000),
+        ("2023-11-14", 1_699_920_000_000),
+    ],
+)
+def test_times(text: str, expected: int) -> None:
+    assert of(since=text).wanted.since == expected
+    assert of(until=text).wanted.until == expected
+
+
+def test_lists() -> None:
+    wanted = of(addresses="a, b.*,c.#", columns=" body ,queue").wanted
+    assert wanted.columns == ("body", "queue") and wanted.ddl == "`body` BINARY, `queue` STRING"
+    assert [name for name in ("a", "b", "b.x", "b.x.y", "c", "c.x.y", "d") if wanted.matches(name)] == [
+        *("a", "b.x", "c", "c.x.y")
+    ]
+    assert of(table="samples", columns="added").wanted.ddl == "`added` BIGINT"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"path": ""}, "option path: is required"),
+        ({"path": "s3://bucket/x"}, "option path: must be a local directory or a file: URL"),
+        ({"path": "file://host/x"}, "option path: must be a local directory"),
+        ({"table": "queues"}, "option table: must be one of messages, events, samples, not 'queues'"),
+        ({"columns": "body,weight"}, "option columns: messages has no column 'weight'; it has address, "),
+        ({"columns": "added"}, "option columns: messages has no column 'added'"),
+        ({"columns": ","}, "option columns: must name at least one column"),
+        ({"columns": "body,body"}, "option columns: body is named twice"),
+        ({"addresses": " ,"}, "option addresses: must name at least one"),
+        ({"since": "yesterday"}, "option since: must be a time as 2026-07-01T12:00:00Z, or milliseconds"),
+        ({"since": "2", "until": "2"}, "option until: must be later than since"),
+        ({"adresses": "a"}, "option adresses: there is none of this name; there are path, "),
+    ],
+)
+def test_what_cannot_be(options: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        of(**options)
+    assert text in str(caught.value)
+
+
+def test_a_missing_path() -> None:
+    with pytest.raises(OptionError, match="option path"):
+        Options.of({})
+
+
+def test_all_of_it_is_documented() -> None:
+    for name in KNOWN:
+        assert f"| `{name}` |" in DOCUMENT, name
+    for table, columns in TABLES.items():
+        part = DOCUMENT.partition(f"### {table}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
+        rows = [line.split("|")[1:3] for line in part.splitlines() if line.startswith("| `")]
+        documented = {name.strip(" `"): type_.strip() for names, type_ in rows for name in names.split(",")}
+        assert documented == {name: type_.lower() for name, type_ in columns.items()}, table
