@@ -7,6 +7,7 @@ other sizes are; a batch is then made of slices of the file's own bytes. The lay
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from stompring.pipeline.headers import header_maps
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.records import Records
 from stompring.pipeline.schema import INT, LONG
-from stompring.store.record import ADDRESS, DURABLE, MESSAGE, QUEUE, TRAITS, Kind
+from stompring.store.record import ADDRESS, COPY, DURABLE, MESSAGE, QUEUE, TRAITS, Kind
 
 #: The fields of `MESSAGE`.
 PROLOGUE = np.dtype(
@@ -49,10 +50,15 @@ END = 2
 ROWS, BYTES, REACH = 1 << 16, 32 << 20, 1 << 30
 
 
-def message_batches(records: Records, wanted: Wanted) -> Iterator[Any]:
-    """Record batches with the columns that are wanted, of the messages that are."""
-    messages = _Messages(records)
+def message_batches(records: Records, wanted: Wanted, *, copies: bool | None = None) -> Iterator[Any]:
+    """Record batches with the columns that are wanted, of the messages that are.
+
+    ``copies``: only those that the broker has written once more, or only the others.
+    """
+    messages = Messages(records)
     messages.keep(wanted)
+    if copies is not None:
+        messages = messages.only((messages.fixed["flags"] & COPY > 0) == copies)
     if not len(messages.begins):
         return
     schema = arrow_schema("messages", wanted.columns)
@@ -65,7 +71,7 @@ def message_batches(records: Records, wanted: Wanted) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays([MAKERS[name](batch) for name in wanted.columns], schema=schema)
 
 
-class _Messages:
+class Messages:
     """The message records of a file: their prologues, and where their parts are."""
 
     def __init__(self, records: Records) -> None:
@@ -93,6 +99,17 @@ class _Messages:
             good &= np.isin(self.fixed["address"], np.array(ids, np.uint32))
         self.begins, self.ends, self.fixed = self.begins[good], self.ends[good], self.fixed[good]
 
+    def only(self, good: Any) -> Messages:
+        """Some of them."""
+        other = copy(self)
+        other.begins, other.ends, other.fixed = self.begins[good], self.ends[good], self.fixed[good]
+        return other
+
+    def head(self, place: int) -> slice:
+        """Where the header lines of one of them are, the line feed before the first of them too."""
+        stop = int(self.ends[place]) - END - int(self.fixed["body"][place])
+        return slice(stop - int(self.fixed["head"][place]), stop)
+
     def queue_ids(self, rows: Any) -> Any:
         """The queue of each row; rows of one message stand together."""
         counts = self.fixed["queues"].astype(np.int64)
@@ -105,7 +122,7 @@ class _Messages:
 class _Batch:
     """Rows of one batch: ``fixed`` has a prologue for each of them, ``pick`` its message among those of the batch."""
 
-    def __init__(self, messages: _Messages, rows: Any, queues: Any) -> None:
+    def __init__(self, messages: Messages, rows: Any, queues: Any) -> None:
         first, last = int(rows[0]), int(rows[-1]) + 1
         self.data = messages.records.data
         self.buffer = pa.py_buffer(self.data)

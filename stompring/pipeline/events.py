@@ -1,131 +1,383 @@
-"""The bytes of a file of the journal as record batches of facts: what became of messages in their queues."""
+"""The bytes of a file as record batches of events: what became of messages in their queues.
+
+Each kind of record becomes arrays of numbers, all of its rows at once; then the rows of all kinds are put in the order
+in which their records stand. Where a record does not say when, it was not before the last one that does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from struct import Struct
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from stompring.pipeline.arrays import arrow_schema, milliseconds, named, numbers, texts, times
+from stompring.pipeline.columns import Messages
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.records import Records
-from stompring.pipeline.schema import EVENTS, INT
+from stompring.pipeline.schema import INT, LONG
 from stompring.store.record import (
     ADDRESS,
+    CONSUMER,
+    COPY,
     DELIVERED,
+    DURABLE,
     PAGE_SETTLED,
     PAGE_STATE,
     QUEUE,
     SETTLED,
     STATE,
     Kind,
-    unpack_numbers,
-    unpack_runs,
 )
 
-#: By the ``reason`` of SETTLED and PAGE_SETTLED; then what DELIVERED and the two STATEs tell.
-NAMES = ("acknowledged", "expired", "killed", "replaced", "delivered", "returned")
-OF_DELIVERED, OF_STATE = 4, 5
-UNKNOWN = len(NAMES)
+#: What can happen, in the order of their codes here; the first four are the ``reason`` of SETTLED and PAGE_SETTLED.
+NAMES = (
+    *("acknowledged", "expired", "killed", "replaced"),
+    *("delivered", "redelivered", "scheduled", "added", "moved", "dead-lettered"),
+)
+DELIVERED_AGAIN, REDELIVERED, SCHEDULED, ADDED, MOVED, DEAD_LETTERED = range(4, len(NAMES))
 
-#: Rows of a batch, and of one piece of a fact that tells of more.
+#: Rows of a batch.
 ROWS = 1 << 16
 
-LEAST: dict[Kind, Struct] = {
-    Kind.SETTLED: SETTLED,
-    Kind.PAGE_SETTLED: PAGE_SETTLED,
-    Kind.STATE: STATE,
-    Kind.PAGE_STATE: PAGE_STATE,
-    Kind.DELIVERED: DELIVERED,
-}
+#: Of a message of a page: its number, from the page and the place in it; None where the page is gone.
+Resolve = Callable[[int], Any]
+
+_FIELDS = (
+    "at",
+    "event",
+    "queue",
+    "time",
+    "address",
+    "message_id",
+    "page",
+    "index",
+    "deliveries",
+    "due",
+    "consumer",
+)
+
+_SETTLED = np.dtype(
+    [("kind", "u1"), ("reason", "u1"), ("consumer", "<u2"), ("queue", "<u4"), ("time", "<u8")]
+)
+_STATE = np.dtype(
+    [
+        ("head", "V4"),
+        ("queue", "<u4"),
+        ("number", "<u8"),
+        ("deliveries", "<u4"),
+        ("attempts", "<u4"),
+        ("due", "<u8"),
+    ]
+)
+_PAGE_SETTLED = np.dtype(
+    [
+        ("kind", "u1"),
+        ("reason", "u1"),
+        ("consumer", "<u2"),
+        ("address", "<u4"),
+        ("queue", "<u4"),
+        ("page", "<u8"),
+        ("time", "<u8"),
+    ]
+)
+_PAGE_STATE = np.dtype(
+    [
+        ("head", "V4"),
+        ("address", "<u4"),
+        ("queue", "<u4"),
+        ("page", "<u8"),
+        ("index", "<u4"),
+        ("deliveries", "<u4"),
+        ("attempts", "<u4"),
+        ("due", "<u8"),
+    ]
+)
+_NUMBER = np.dtype([("number", "<u8")])
+_RUN = np.dtype([("first", "<u4"), ("count", "<u4")])
+
+#: What a copy that went elsewhere says of where it comes from, as its headers stand in a file.
+_ORIGIN = b"\n_AMQ_ORIG_MESSAGE_ID:"
+_ORIGIN_QUEUE, _EXPIRY = b"\n_AMQ_ORIG_QUEUE:", b"\n_AMQ_ACTUAL_EXPIRY:"
+_ORIGIN_ADDRESS = b"\n_AMQ_ORIG_ADDRESS:"
 
 
-class Row(NamedTuple):
-    """One event; what it does not tell is -1."""
+def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = None) -> Iterator[Any]:
+    """Record batches with the columns that are wanted, of the events that are.
 
-    event: int
-    queue: int
-    time: int = -1
-    address: int = -1
-    message_id: int = -1
-    page: int = -1
-    place: int = -1  # in the page
-    deliveries: int = -1
-    due: int = -1
-
-
-def event_batches(records: Records, wanted: Wanted) -> Iterator[Any]:
-    """Record batches with the columns that are wanted, of the events that are."""
+    ``resolve`` gives the message numbers of a page by their place, for events that tell the place alone.
+    """
+    names = {what: dict(records.names[what]) for what in (ADDRESS, QUEUE, CONSUMER)}
+    messages = Messages(records)
+    parts = [
+        *_settled(records),
+        *_states(records),
+        *_page_settled(records),
+        *_page_states(records),
+        *_added(messages),
+        *_origins(messages, names),
+    ]
+    if not parts:
+        return
+    rows = {name: np.concatenate([part[name] for part in parts]) for name in _FIELDS}
+    order = np.argsort(rows["at"], kind="stable")
+    rows = {name: values[order] for name, values in rows.items()}
+    rows["time"] = _times(rows["time"], records.created)
+    _find_addresses(rows, records, messages)
+    keep = _wanted(rows, wanted, names[ADDRESS])
+    rows = {name: values[keep] for name, values in rows.items()}
+    if resolve is not None and "message_id" in wanted.columns:
+        _find_messages(rows, resolve)
     schema = arrow_schema("events", wanted.columns)
-    names = records.names[ADDRESS]
-    addresses = {number for number, name in names.items() if wanted.matches(name)}
-    timed = wanted.since is not None or wanted.until is not None
-    rows: list[Row] = []
-    for row in _events(records):
-        if wanted.addresses and row.address not in addresses:
+    for low in range(0, len(rows["at"]), ROWS):
+        part = {name: values[low : low + ROWS] for name, values in rows.items()}
+        made = [_column(name, part, names) for name in wanted.columns]
+        yield pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+# ---- the rows of each kind
+
+
+def _part(count: int, **given: Any) -> dict[str, Any]:
+    """Rows; what is not given is -1, not known."""
+    return {name: np.broadcast_to(np.asarray(given.get(name, -1), np.int64), count) for name in _FIELDS}
+
+
+def _times_of(fixed: Any) -> Any:
+    return milliseconds(fixed["time"])
+
+
+def _settled(records: Records) -> Iterator[dict[str, Any]]:
+    begins, ends = records.of(Kind.SETTLED, SETTLED.size)
+    fixed = records.fields(begins, _SETTLED)
+    which, found = _listed(records, begins, ends, SETTLED.size, _NUMBER)
+    if len(which):
+        yield _part(
+            len(which),
+            at=begins[which],
+            event=np.minimum(fixed["reason"], len(NAMES))[which],
+            queue=fixed["queue"][which],
+            time=_times_of(fixed)[which],
+            message_id=_signed(found["number"]),
+            consumer=fixed["consumer"][which],
+        )
+    begins, ends = records.of(Kind.DELIVERED, DELIVERED.size)
+    queues = records.fields(begins, np.dtype([("head", "V4"), ("queue", "<u4")]))["queue"]
+    which, found = _listed(records, begins, ends, DELIVERED.size, _NUMBER)
+    if len(which):
+        yield _part(
+            len(which),
+            at=begins[which],
+            event=DELIVERED_AGAIN,
+            queue=queues[which],
+            message_id=_signed(found["number"]),
+        )
+
+
+def _states(records: Records) -> Iterator[dict[str, Any]]:
+    begins, _ = records.of(Kind.STATE, STATE.size)
+    fixed = records.fields(begins, _STATE)
+    if len(begins):
+        yield _part(
+            len(begins),
+            at=begins,
+            event=np.where(fixed["due"] > 0, SCHEDULED, REDELIVERED),
+            queue=fixed["queue"],
+            message_id=_signed(fixed["number"]),
+            deliveries=fixed["deliveries"],
+            due=_due(fixed["due"]),
+        )
+
+
+def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
+    begins, ends = records.of(Kind.PAGE_SETTLED, PAGE_SETTLED.size)
+    fixed = records.fields(begins, _PAGE_SETTLED)
+    which, runs = _listed(records, begins, ends, PAGE_SETTLED.size, _RUN)
+    counts = runs["count"].astype(np.int64)
+    if counts.sum() > len(records.data) * 64:
+        records.only(np.zeros(len(begins), bool), begins, ends)  # no page has as many
+        return
+    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    which = np.repeat(which, counts)
+    if len(which):
+        yield _part(
+            len(which),
+            at=begins[which],
+            event=np.minimum(fixed["reason"], len(NAMES))[which],
+            queue=fixed["queue"][which],
+            time=_times_of(fixed)[which],
+            address=fixed["address"][which],
+            page=_signed(fixed["page"])[which],
+            index=np.repeat(runs["first"].astype(np.int64), counts) + within,
+            consumer=fixed["consumer"][which],
+        )
+
+
+def _page_states(records: Records) -> Iterator[dict[str, Any]]:
+    begins, _ = records.of(Kind.PAGE_STATE, PAGE_STATE.size)
+    fixed = records.fields(begins, _PAGE_STATE)
+    if len(begins):
+        yield _part(
+            len(begins),
+            at=begins,
+            event=np.where(fixed["due"] > 0, SCHEDULED, REDELIVERED),
+            queue=fixed["queue"],
+            address=fixed["address"],
+            page=_signed(fixed["page"]),
+            index=fixed["index"],
+            deliveries=fixed["deliveries"],
+            due=_due(fixed["due"]),
+        )
+
+
+def _added(messages: Messages) -> Iterator[dict[str, Any]]:
+    """Durable messages that entered queues; not those that the broker has written once more."""
+    flags = messages.fixed["flags"]
+    new = (flags & DURABLE > 0) & (flags & COPY == 0)
+    fixed, begins = messages.fixed[new], messages.begins[new]
+    which = np.repeat(np.arange(len(begins)), fixed["queues"])
+    if not len(which):
+        return
+    queues = messages.only(new).queue_ids(which)
+    due = _due(fixed["due"])[which]
+    common = {
+        "at": begins[which],
+        "queue": queues,
+        "time": milliseconds(fixed["timestamp"])[which],
+        "address": fixed["address"][which],
+        "message_id": _signed(fixed["number"])[which],
+    }
+    yield _part(len(which), event=ADDED, **common)
+    later = due >= 0
+    if later.any():
+        timed = {name: values[later] for name, values in common.items()}
+        yield _part(int(later.sum()), event=SCHEDULED, due=due[later], **timed)
+
+
+def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[dict[str, Any]]:
+    """What went to a dead-letter or expiry address: told by the copy's headers, of the queue that it came from."""
+    data, rows, at = messages.records.data, [], 0
+    known = {text: number for number, text in names[QUEUE].items()}
+    addresses = {text: number for number, text in names[ADDRESS].items()}
+    while (at := data.find(_ORIGIN, at)) >= 0:
+        place = int(np.searchsorted(messages.begins, at, side="right")) - 1
+        found = at
+        at += len(_ORIGIN)
+        if place < 0 or found >= messages.ends[place]:
             continue
-        if timed and (row.time < 0 or not wanted.within(row.time, row.time)):
+        fixed = messages.fixed[place]
+        if not fixed["flags"] & DURABLE or fixed["flags"] & COPY:
             continue
-        rows.append(row)
-        if len(rows) == ROWS:
-            yield _batch(rows, records, wanted, schema)
-            rows = []
+        head = messages.head(place)
+        if not head.start <= found < head.stop:
+            continue  # the body of a message may say anything
+        lines = data[head.start : head.stop]
+        queue, origin = _line(lines, _ORIGIN_QUEUE), _line(lines, _ORIGIN)
+        if queue is None or origin is None or not origin.isdecimal():
+            continue
+        address = _line(lines, _ORIGIN_ADDRESS)
+        event = DEAD_LETTERED if _EXPIRY not in lines else MOVED
+        number = known.setdefault(queue, -2 - len(known))  # a name that the file has no number for
+        home = -1 if address is None else addresses.setdefault(address, -2 - len(addresses))
+        names[QUEUE][number] = queue
+        names[ADDRESS][home] = address or ""
+        rows.append((messages.begins[place], event, number, int(fixed["timestamp"]), home, int(origin)))
+    names[ADDRESS].pop(-1, None)
     if rows:
-        yield _batch(rows, records, wanted, schema)
+        places = np.array(rows, np.int64).T
+        fields = ("at", "event", "queue", "time", "address", "message_id")
+        yield _part(len(rows), **dict(zip(fields, places, strict=True)))
 
 
-def _events(records: Records) -> Iterator[Row]:
-    places = []
-    for kind, layout in LEAST.items():
-        begins, ends = records.of(kind, layout.size)
-        places += [(*place, kind) for place in zip(begins.tolist(), ends.tolist(), strict=True)]
-    for begin, end, kind in sorted(places):
-        yield from _rows(kind, records.data[begin:end])
+def _line(lines: bytes, name: bytes) -> str | None:
+    at = lines.find(name)
+    if at < 0:
+        return None
+    value = lines[at + len(name) : lines.index(b"\n", at + len(name))]
+    for code, plain in ((b"\\c", b":"), (b"\\n", b"\n"), (b"\\r", b"\r"), (b"\\\\", b"\\")):
+        value = value.replace(code, plain)
+    return value.decode("utf-8", "replace")
 
 
-def _rows(kind: Kind, payload: bytes) -> Iterator[Row]:
-    """The rows of one fact. Of a message in a page what is known is its page, and its place there."""
-    rest = payload[LEAST[kind].size :]
-    fields: tuple[int, ...] = LEAST[kind].unpack_from(payload)
-    if kind == Kind.SETTLED:
-        _, reason, _, queue, time = fields
-        for number in unpack_numbers(rest):
-            yield Row(min(reason, UNKNOWN), queue, time, message_id=number)
-    elif kind == Kind.DELIVERED:
-        for number in unpack_numbers(rest):
-            yield Row(OF_DELIVERED, fields[3], message_id=number)
-    elif kind == Kind.STATE:
-        _, _, _, queue, number, deliveries, _, due = fields
-        yield Row(OF_STATE, queue, message_id=number, deliveries=deliveries, due=due or -1)
-    elif kind == Kind.PAGE_STATE:
-        _, _, _, address, queue, page, index, deliveries, _, due = fields
-        yield Row(OF_STATE, queue, -1, address, -1, page, index, deliveries, due or -1)
-    else:
-        _, reason, _, address, queue, page, time = fields
-        for first, count in unpack_runs(rest[: len(rest) & -8]):
-            for index in range(first, first + count):
-                yield Row(min(reason, UNKNOWN), queue, time, address, page=page, place=index)
+def _listed(records: Records, begins: Any, ends: Any, fixed: int, layout: Any) -> tuple[Any, Any]:
+    """Items of one size behind the fixed part of records: of which record each is, and the items."""
+    counts = (ends - begins - fixed) // layout.itemsize
+    which = np.repeat(np.arange(len(begins)), counts)
+    within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return which, records.fields(begins[which] + fixed + layout.itemsize * within, layout)
 
 
-def _batch(rows: list[Row], records: Records, wanted: Wanted, schema: Any) -> Any:
-    made = [_column(name, rows, records) for name in wanted.columns]
-    return pa.RecordBatch.from_arrays(made, schema=schema)
+def _signed(values: Any) -> Any:
+    return np.minimum(values, 2**63 - 1).astype(np.int64)
 
 
-def _column(name: str, rows: list[Row], records: Records) -> Any:
-    field = "place" if name == "index" else name
-    values = np.array([min(getattr(row, field), 2**63 - 1) for row in rows], np.int64)
+def _due(values: Any) -> Any:
+    return np.where(values > 0, milliseconds(values), -1)
+
+
+# ---- what rows do not tell themselves
+
+
+def _times(values: Any, created: int) -> Any:
+    """Where it is not told, the latest that was told before."""
+    latest = np.maximum.accumulate(np.maximum(values, min(created, 2**62)))
+    return np.where(values >= 0, values, latest)
+
+
+def _find_addresses(rows: dict[str, Any], records: Records, messages: Messages) -> None:
+    """The address of a queue, where the record names the queue alone."""
+    missing = rows["address"] == -1
+    if not missing.any():
+        return
+    homes = dict(records.homes)
+    if not homes and len(messages.begins):  # of a broker that did not tell it yet
+        one = messages.fixed["queues"] == 1
+        few = messages.only(one)
+        queues = few.queue_ids(np.arange(len(few.begins)))
+        homes = dict(zip(queues.tolist(), few.fixed["address"].tolist(), strict=True))
+    unique, which = np.unique(rows["queue"][missing], return_inverse=True)
+    known = np.array([homes.get(number, -1) for number in unique.tolist()], np.int64)
+    rows["address"] = rows["address"].copy()
+    rows["address"][missing] = known[which]
+
+
+def _find_messages(rows: dict[str, Any], resolve: Resolve) -> None:
+    """The number of a message that is known by its page and its place there."""
+    unknown = (rows["message_id"] < 0) & (rows["page"] >= 0)
+    if not unknown.any():
+        return
+    found = rows["message_id"].copy()
+    for page in np.unique(rows["page"][unknown]).tolist():
+        numbers_of = resolve(page)
+        if numbers_of is None:
+            continue
+        here = unknown & (rows["page"] == page) & (rows["index"] < len(numbers_of))
+        found[here] = numbers_of[rows["index"][here]]
+    rows["message_id"] = found
+
+
+def _wanted(rows: dict[str, Any], wanted: Wanted, names: dict[int, str]) -> Any:
+    keep = np.ones(len(rows["at"]), bool)
+    if wanted.addresses:
+        ids = [number for number, name in names.items() if wanted.matches(name)]
+        keep &= np.isin(rows["address"], np.array(ids, np.int64))
+    if wanted.since is not None:
+        keep &= rows["time"] >= wanted.since
+    if wanted.until is not None:
+        keep &= rows["time"] < wanted.until
+    return keep
+
+
+def _column(name: str, rows: dict[str, Any], names: dict[int, dict[int, str]]) -> Any:
+    values = rows[name]
     if name == "event":
-        return texts([NAMES[value].encode() if value < UNKNOWN else None for value in values.tolist()])
-    if name in ("address", "queue"):
-        return named(values, records.names[ADDRESS if name == "address" else QUEUE])
+        every = texts([text.encode() for text in NAMES] + [None])
+        return every.take(numbers(np.minimum(values, len(NAMES)), LONG))
+    if name in ("address", "queue", "consumer"):
+        return named(values, names[{"address": ADDRESS, "queue": QUEUE, "consumer": CONSUMER}[name]])
     if name in ("time", "due"):
-        return times(milliseconds(np.maximum(values, 0)), values >= 0)
-    return numbers(values, EVENTS[name], values >= 0) if EVENTS[name] != INT else _small(values)
-
-
-def _small(values: Any) -> Any:
-    return numbers(np.minimum(values, 2**31 - 1), INT, values >= 0)
+        return times(np.maximum(values, 0), values >= 0)
+    if name in ("index", "deliveries"):
+        return numbers(np.minimum(values, 2**31 - 1), INT, values >= 0)
+    return numbers(values, LONG, values >= 0)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
+from stompring.pipeline.folder import resolved
 from stompring.pipeline.schema import TABLES, ddl
 from stompring.settings.wildcard import Pattern
 
-KNOWN = ("path", "table", "columns", "addresses", "since", "until")
+KNOWN = ("path", "retention", "table", "columns", "addresses", "since", "until")
 
 
 class OptionError(ValueError):
@@ -49,8 +48,9 @@ class Wanted:
 class Options:
     """All options, understood."""
 
-    root: Path
+    root: str
     wanted: Wanted
+    retention: str | None = None  # where it is not below ``root``
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
@@ -62,14 +62,18 @@ class Options:
         table = options.get("table", "messages").strip().lower()
         if table not in TABLES:
             raise OptionError("table", f"must be one of {', '.join(TABLES)}, not {table!r}")
-        since, until = (_time(name, options.get(name)) for name in ("since", "until"))
+        since, until = (read_time(name, options.get(name)) for name in ("since", "until"))
         if since is not None and until is not None and since >= until:
             raise OptionError("until", "must be later than since")
         addresses = tuple(_items(options.get("addresses", "")))
         if "addresses" in options and not addresses:
             raise OptionError("addresses", "must name at least one address")
         columns = _columns(table, options.get("columns"))
-        return cls(_root(options.get("path")), Wanted(table, columns, addresses, since, until))
+        if not options.get("path"):
+            raise OptionError("path", "is required: the data directory of a broker")
+        retention = _place("retention", options["retention"]) if options.get("retention") else None
+        wanted = Wanted(table, columns, addresses, since, until)
+        return cls(_place("path", options["path"]), wanted, retention)
 
 
 def _items(text: str) -> list[str]:
@@ -90,18 +94,14 @@ def _columns(table: str, text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _root(text: str | None) -> Path:
-    if not text:
-        raise OptionError("path", "is required: the data directory of a broker")
-    parts = urlsplit(text)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return Path(unquote(parts.path))
-    if "://" in text:
-        raise OptionError("path", f"must be a local directory or a file: URL, not {text!r}")
-    return Path(text).absolute()
+def _place(name: str, text: str) -> str:
+    try:
+        return resolved(text)
+    except ValueError as reason:
+        raise OptionError(name, str(reason)) from None
 
 
-def _time(name: str, text: str | None) -> int | None:
+def read_time(name: str, text: str | None) -> int | None:
     """Epoch ms, from a number of these or from ISO 8601; without an offset it is UTC."""
     if text is None:
         return None

@@ -1,40 +1,51 @@
-"""From the names of files to record batches: what a task does. Knows nothing of Spark."""
+"""From ranges of files to record batches: what a task does. Knows nothing of Spark."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from stompring.pipeline.columns import message_batches
-from stompring.pipeline.events import event_batches
+from stompring.pipeline.events import Resolve, event_batches
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.options import Wanted
+from stompring.pipeline.positions import Range
 from stompring.pipeline.records import Records
 from stompring.pipeline.samples import sample_batches
 
 log = logging.getLogger(__name__)
 
-BATCHES: dict[str, Callable[[Records, Wanted], Iterator[Any]]] = {
-    "messages": message_batches,
-    "events": event_batches,
-    "samples": sample_batches,
-}
+
+def table_batches(records: Records, wanted: Wanted, resolve: Resolve | None = None) -> Iterator[Any]:
+    """Record batches of one table, from the records of a file."""
+    if wanted.table == "messages":
+        return message_batches(records, wanted)
+    if wanted.table == "events":
+        return event_batches(records, wanted, resolve)
+    return sample_batches(records, wanted)
 
 
-def batches(data: bytes, wanted: Wanted, name: str = "") -> Iterator[Any]:
+def batches(data: bytes, wanted: Wanted, name: str = "", resolve: Resolve | None = None) -> Iterator[Any]:
     """Record batches of a file's bytes. What cannot be read is left out, and told in the log under ``name``."""
     records = Records(data)
-    yield from BATCHES[wanted.table](records, wanted)
+    yield from table_batches(records, wanted, resolve)
+    tell_faults(records, name)
+
+
+def tell_faults(records: Records, name: str) -> None:
+    """What of a file could not be read, to the log."""
     for fault in records.faults:
         log.warning("%s at %d: %s; it is left out", name, fault.at, fault.reason)
     if records.torn is not None:
         log.info("%s ends at %d: %s", name, records.torn.at, records.torn.reason)
 
 
-def read_files(files: DataFiles, names: Iterable[str], wanted: Wanted) -> Iterator[Any]:
-    """Record batches of some files, one file after the other."""
-    for name in names:
+def read_files(files: DataFiles, ranges: Iterable[Range], wanted: Wanted) -> Iterator[Any]:
+    """Record batches of some ranges, one file after the other."""
+    for name, start, stop in ranges:
         data = files.read(name)
         if data is not None:
-            yield from batches(data, wanted, name)
+            records = Records(data, start, stop)
+            yield from table_batches(records, wanted, files.message_numbers)
+            tell_faults(records, name)

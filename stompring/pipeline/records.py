@@ -13,7 +13,17 @@ from zlib import crc32
 
 import numpy as np
 
-from stompring.store.record import ADDRESS, NAME, PREFIX, QUEUE, TRANSACTION, Kind
+from stompring.store.record import (
+    ADDRESS,
+    CONSUMER,
+    MESSAGE,
+    NAME,
+    PREFIX,
+    QUEUE,
+    QUEUE_ADDRESS,
+    TRANSACTION,
+    Kind,
+)
 from stompring.store.segment import BLOCK, FORMAT, HEADER, Fault, Footer, Header, Walk, find_footer
 
 #: In a page's footer: how many kinds of messages follow. A kind of 0 is a message that could not be read.
@@ -30,7 +40,10 @@ class Records:
     another one, None where there is nothing.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, start: int = 0, stop: int = -1) -> None:
+        """``start`` and ``stop``: only records that begin between them; names are those of all before ``stop``."""
+        if 0 <= stop < len(data):
+            data = data[:stop]
         self.data = data
         self.bytes: Any = np.frombuffer(data, np.uint8)
         self.faults: list[Fault] = []
@@ -39,8 +52,12 @@ class Records:
         places = self._places()
         self.begins, self.ends = places[:, 0], places[:, 1]
         self.kinds: Any = self.bytes[self.begins]
+        self.names = {what: self._names(what) for what in (ADDRESS, QUEUE, CONSUMER)}
         self._open_transactions()
-        self.names = {ADDRESS: self._names(ADDRESS), QUEUE: self._names(QUEUE)}
+        self.homes = self._homes()
+        if start > HEADER.size:
+            inside = self.begins >= start + PREFIX.size
+            self.begins, self.ends, self.kinds = self.begins[inside], self.ends[inside], self.kinds[inside]
 
     def of(self, kind: Kind, least: int) -> tuple[Any, Any]:
         """Where payloads of a kind begin and end. ``least`` is how long one must be: others are faults."""
@@ -67,6 +84,7 @@ class Records:
 
     def _places(self) -> Any:
         header, nothing = Header.read(self.data[: HEADER.size]), np.zeros((0, 2), np.int64)
+        self.created = header.created  # epoch ms, 0 where the header cannot be read
         if len(self.data) < HEADER.size:
             self.torn = Fault(0, header.fault or "")
             return nothing
@@ -160,6 +178,33 @@ class Records:
             if kind == what:
                 names[number] = self.data[begin + NAME.size : end].decode("utf-8", "replace")
         return names
+
+    def _homes(self) -> dict[int, int]:
+        """The address of each queue that the file tells it of."""
+        begins, _ = self.of(Kind.QUEUE_ADDRESS, QUEUE_ADDRESS.size)
+        unpack, data = QUEUE_ADDRESS.unpack_from, self.data
+        return {queue: address for _, _, _, queue, address in (unpack(data, at) for at in begins.tolist())}
+
+
+def message_numbers(records: Records) -> Any:
+    """The numbers of all messages of a page, by their place; None where some cannot be read."""
+    if records.faults:
+        return None
+    begins, _ = records.of(Kind.MESSAGE, MESSAGE.size)
+    return records.fields(begins, np.dtype([("before", "V8"), ("number", "<u8")]))["number"].astype(np.int64)
+
+
+def whole_until(data: bytes, start: int) -> int:
+    """Where the last whole record of a file that is being written ends, looked for from a record at ``start`` on."""
+    view, at = memoryview(data), max(start, HEADER.size)
+    while at + PREFIX.size < len(data):
+        length, crc = PREFIX.unpack_from(data, at)
+        begin = at + PREFIX.size
+        end = begin + length
+        if not length or end > len(data) or crc32(view[begin:end]) != crc or data[begin] == Kind.FOOTER:
+            break
+        at = end
+    return at
 
 
 def _has_unreadable(footer: Footer) -> bool:

@@ -37,6 +37,7 @@ EVENTS: Columns = {
     "index": INT,
     "deliveries": INT,
     "due": TIMESTAMP,
+    "consumer": STRING,
 }
 
 #: The counters of a sample, in the order in which they stand in a row of the file.
@@ -68,7 +69,7 @@ TABLES: Mapping[str, Columns] = {"messages": MESSAGES, "events": EVENTS, "sample
 #: Endings of the files in which each table is.
 ENDINGS: Mapping[str, frozenset[str]] = {
     "messages": frozenset({".journal", ".page"}),
-    "events": frozenset({".journal"}),
+    "events": frozenset({".journal", ".page"}),
     "samples": frozenset({".samples"}),
 }
 

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from stompring.pipeline.arrays import TYPES
 from stompring.pipeline.files import DataFiles, planned
 from stompring.pipeline.options import OptionError, Options
+from stompring.pipeline.positions import Range
 from stompring.pipeline.reading import read_files
 from stompring.pipeline.schema import TABLES
 
@@ -40,11 +41,11 @@ class StompringSource(DataSource):
         )
 
 
-class FileNames(InputPartition):
-    """The files of one task."""
+class Ranges(InputPartition):
+    """What one task reads."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(tuple(names))
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__(tuple(ranges))
 
 
 class StompringReader(DataSourceReader):
@@ -53,13 +54,13 @@ class StompringReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    def partitions(self) -> Sequence[FileNames]:
+    def partitions(self) -> Sequence[Ranges]:
         """The files there are now; one task without any where there are none."""
-        return [FileNames(names) for names in planned(self._options) or [()]]
+        return [Ranges(ranges) for ranges in planned(self._options) or [()]]
 
-    def read(self, partition: FileNames) -> Iterator[Any]:
+    def read(self, partition: Ranges) -> Iterator[Any]:
         """Record batches of one task's files."""
-        return read_files(DataFiles(self._options.root), partition.value, self._options.wanted)
+        return read_files(DataFiles.of(self._options), partition.value, self._options.wanted)
 
 
 def _names(options: Options, schema: StructType) -> tuple[str, ...]:

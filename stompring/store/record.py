@@ -35,6 +35,7 @@ class Kind(IntEnum):
     DELIVERED = 12
     DUPLICATE_IDS = 13
     SAMPLE = 14
+    QUEUE_ADDRESS = 15
 
 
 #: kind, flags, priority, deliveries, address, number, timestamp, expires, due, transaction, head, body, queues, traits
@@ -71,6 +72,9 @@ BINDING = Struct("<BBBBI")
 #: kind, what, 1 in a page for a queue that is not durable, id; then the name in UTF-8
 NAME = Struct("<BBHI")
 
+QUEUE_ADDRESS = Struct("<BBHII")
+CONSUMER = 4
+COPY = 16
 ADDRESS, QUEUE, NOTE = 1, 2, 3  # ``what`` of BINDING; the first two of NAME too
 BOUND, UNBOUND = 0, 1  # ``operation`` of BINDING
 

@@ -99,30 +99,80 @@ def samples(data: bytes) -> list[Row]:
 
 
 def events(data: bytes) -> list[Row]:
-    """The rows of ``events``."""
-    names: dict[tuple[int, int], str] = {}
+    """The rows of ``events``, of which those of pages have no number of a message."""
+    header, _ = FORMAT.read("Header", data) if len(data) >= 32 else ({"created": 0}, 0)
+    every = list(payloads(data))
+    names = {(each["what"], each["id"]): each["name"] for title, each in every if title == "NAME"}
+    homes = {each["queue"]: each["address"] for title, each in every if title == "QUEUE_ADDRESS"}
+    if not homes:
+        for title, each in every:
+            if title == "MESSAGE" and len(each["queues"]) == 1:
+                homes[each["queues"][0]] = each["address"]
+    latest = header["created"]
     found: list[Row] = []
-    for title, fields in payloads(data):
-        if title == "NAME":
-            names[fields["what"], fields["id"]] = fields["name"]
-            continue
-        empty = dict.fromkeys(("time", "address", "message_id", "page", "index", "deliveries", "due"))
-        about: Row = {**empty, "queue": names.get((2, fields.get("queue", 0)))}
-        if title in ("SETTLED", "PAGE_SETTLED"):
-            about |= {"event": REASONS[fields["reason"]], "time": time(fields["time"])}
-        elif title in ("STATE", "PAGE_STATE"):
-            about |= {"event": "returned", "deliveries": fields["deliveries"], "due": time(fields["due"])}
-        if title.startswith("PAGE_"):
-            about |= {"address": names.get((1, fields["address"])), "page": fields["page"]}
-        if title == "SETTLED":
-            found += [about | {"message_id": number} for number in fields["numbers"]]
-        elif title == "DELIVERED":
-            found += [about | {"event": "delivered", "message_id": each} for each in fields["numbers"]]
-        elif title == "STATE":
-            found.append(about | {"message_id": fields["number"]})
-        elif title == "PAGE_STATE":
-            found.append(about | {"index": fields["index"]})
-        elif title == "PAGE_SETTLED":
-            places = [run["first"] + at for run in fields["runs"] for at in range(run["count"])]
-            found += [about | {"index": place} for place in places]
+    for title, fields in every:
+        told = fields["timestamp"] if title == "MESSAGE" and _is_new(fields) else fields.get("time")
+        for row in _events(title, fields):
+            latest = max(latest, told or 0)
+            queue = row.pop("queue_number")
+            row.setdefault("queue", names.get((2, queue)))
+            row.setdefault("address", names.get((1, fields.get("address", homes.get(queue, 0)))))
+            consumer = names.get((4, fields.get("consumer", 0)))
+            found.append(
+                {**EMPTY, **row, "time": time(latest if told is None else told), "consumer": consumer}
+            )
     return found
+
+
+EMPTY: Row = dict.fromkeys(("message_id", "page", "index", "deliveries", "due"))
+
+
+def _is_new(message: Row) -> bool:
+    return message["flags"] & 1 == 1 and message["flags"] & 16 == 0
+
+
+def _events(title: str, fields: Row) -> Iterator[Row]:
+    about: Row = {"queue_number": fields.get("queue", 0)}
+    if title in ("SETTLED", "PAGE_SETTLED"):
+        about["event"] = REASONS[fields["reason"]]
+    elif title in ("STATE", "PAGE_STATE"):
+        due = time(fields["due"])
+        about |= {"event": "scheduled" if due else "redelivered", "due": due}
+        about["deliveries"] = fields["deliveries"]
+    if title.startswith("PAGE_"):
+        about["page"] = fields["page"]
+    if title == "SETTLED":
+        for number in fields["numbers"]:
+            yield about | {"message_id": number}
+    elif title == "DELIVERED":
+        for number in fields["numbers"]:
+            yield about | {"event": "delivered", "message_id": number}
+    elif title == "STATE":
+        yield about | {"message_id": fields["number"]}
+    elif title == "PAGE_STATE":
+        yield about | {"index": fields["index"]}
+    elif title == "PAGE_SETTLED":
+        for run in fields["runs"]:
+            for at in range(run["count"]):
+                yield about | {"index": run["first"] + at}
+    elif title == "MESSAGE" and _is_new(fields):
+        yield from _added(fields)
+
+
+def _added(fields: Row) -> Iterator[Row]:
+    number = {"message_id": fields["number"]}
+    for queue in fields["queues"]:
+        yield number | {"queue_number": queue, "event": "added"}
+    if fields["due"]:
+        for queue in fields["queues"]:
+            yield number | {"queue_number": queue, "event": "scheduled", "due": time(fields["due"])}
+    lines = fields["head"].decode().split("\n")[:-1]
+    headers = dict(line.partition(":")[::2] for line in lines if ":" in line)
+    if "_AMQ_ORIG_MESSAGE_ID" in headers:
+        yield {
+            "event": "moved" if "_AMQ_ACTUAL_EXPIRY" in headers else "dead-lettered",
+            "queue_number": 0,
+            "queue": headers["_AMQ_ORIG_QUEUE"],
+            "address": headers["_AMQ_ORIG_ADDRESS"],
+            "message_id": int(headers["_AMQ_ORIG_MESSAGE_ID"]),
+        }

@@ -13,8 +13,9 @@ pytest.importorskip("numpy", reason="numpy is not installed: pip install 'stompr
 
 from stompring.errors import StoreError
 from stompring.pipeline import files as files_module
-from stompring.pipeline.files import DataFiles, Listed, packed
+from stompring.pipeline.files import DataFiles, packed
 from stompring.pipeline.options import OptionError, Options, Wanted
+from stompring.pipeline.positions import Range
 from stompring.pipeline.reading import read_files
 from stompring.store.segment import find_footer
 
@@ -31,13 +32,17 @@ def root(tmp_path: Path) -> Path:
 
 def listed(root: Path, **options: str) -> list[str]:
     asked = Options.of({"path": str(root), **options})
-    return [file.name for file in DataFiles(asked.root).listed(asked.wanted)]
+    return [file.name for file in DataFiles.of(asked).listed(asked.wanted)]
+
+
+def ranges(names: list[str]) -> list[Range]:
+    return [Range(name) for name in names]
 
 
 def test_all_files_of_a_table(root: Path) -> None:
     without = {name.removeprefix("retention/"): data for name, data in FILES.items()}
     assert listed(root) == sorted(name for name in without if not name.endswith(".samples"))
-    assert listed(root, table="events") == sorted(name for name in without if name.endswith(".journal"))
+    assert listed(root, table="events") == listed(root)
     assert listed(root, table="samples") == [name for name in without if name.endswith(".samples")]
 
 
@@ -93,7 +98,11 @@ def test_moved_meanwhile(root: Path) -> None:
             target = root / "retention" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             (root / name).rename(target)
-    found = [row for batch in read_files(DataFiles(root), names, Wanted()) for row in batch.to_pylist()]
+    found = [
+        row
+        for batch in read_files(DataFiles(str(root)), ranges(names), Wanted())
+        for row in batch.to_pylist()
+    ]
     assert len(found) == sum(len(decoder.rows(data)) for data in FILES.values())
 
 
@@ -102,9 +111,9 @@ def test_deleted_meanwhile(root: Path, caplog: pytest.LogCaptureFixture) -> None
     (root / names[0]).unlink(missing_ok=True)
     (root / "retention" / names[0]).unlink(missing_ok=True)
     with caplog.at_level(logging.WARNING):
-        assert list(read_files(DataFiles(root), names[1:], Wanted()))
+        assert list(read_files(DataFiles(str(root)), ranges(names[1:]), Wanted()))
         assert not caplog.records
-        assert not list(read_files(DataFiles(root), names[:1], Wanted()))
+        assert not list(read_files(DataFiles(str(root)), ranges(names[:1]), Wanted()))
     assert f"{names[0]} is gone" in caplog.text
 
 
@@ -116,14 +125,14 @@ def test_damage_is_told_in_the_log(root: Path, caplog: pytest.LogCaptureFixture)
     path.write_bytes(broken)
     short = name.removeprefix("retention/")
     with caplog.at_level(logging.WARNING):
-        list(read_files(DataFiles(root), [short], Wanted()))
+        list(read_files(DataFiles(str(root)), ranges([short]), Wanted()))
     assert f"{short} at" in caplog.text and "left out" in caplog.text
 
 
 def test_what_cannot_be_read(root: Path) -> None:
     (root / "journal" / "000000902.journal").mkdir(parents=True)
     with pytest.raises(StoreError, match="000000902"):
-        list(read_files(DataFiles(root), ["journal/000000902.journal"], Wanted()))
+        list(read_files(DataFiles(str(root)), ranges(["journal/000000902.journal"]), Wanted()))
 
 
 def test_no_directory(tmp_path: Path) -> None:
@@ -134,8 +143,9 @@ def test_no_directory(tmp_path: Path) -> None:
 
 def test_files_are_packed() -> None:
     assert packed([]) == []
-    some = [Listed(str(number), 4) for number in range(7)]
-    assert packed(some, 8) == [("0", "1"), ("2", "3"), ("4", "5"), ("6",)]
-    assert packed(some, 100) == [tuple(map(str, range(7)))]
-    assert packed([Listed("large", 1 << 30)]) == [("large",)]
+    some = [(Range(str(number)), 4) for number in range(7)]
+    names = [[one.name for one in part] for part in packed(some, 8)]
+    assert names == [["0", "1"], ["2", "3"], ["4", "5"], ["6"]]
+    assert [len(part) for part in packed(some, 100)] == [7]
+    assert packed([(Range("large"), 1 << 30)]) == [(Range("large"),)]
     assert files_module.PARTITION >= 32 << 20

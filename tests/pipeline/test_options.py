@@ -18,18 +18,24 @@ def of(**options: str) -> Options:
 
 
 def test_defaults() -> None:
-    assert of() == Options(Path("/data"), Wanted())
+    assert of() == Options("/data", Wanted())
     assert of().wanted.columns == tuple(TABLES["messages"])
     assert TABLES.keys() == ENDINGS.keys()
 
 
 @pytest.mark.parametrize(
     ("path", "expected"),
-    [("/a/b", "/a/b"), ("file:///a%20b", "/a b"), ("file:/a", "/a"), ("file://localhost/a", "/a")],
+    [
+        ("/a/b", "/a/b"),
+        ("file:///a%20b", "/a b"),
+        ("file:/a", "/a"),
+        ("file://localhost/a", "/a"),
+        ("s3://a/b/", "s3://a/b"),
+    ],
 )
 def test_paths(path: str, expected: str) -> None:
-    assert Options.of({"path": path}).root == Path(expected)
-    assert Options.of({"PATH": "relative"}).root == Path.cwd() / "relative"
+    assert Options.of({"path": path}).root == expected
+    assert Options.of({"PATH": "relative"}).root == str(Path.cwd() / "relative")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +67,11 @@ def test_lists() -> None:
     ("options", "text"),
     [
         ({"path": ""}, "option path: is required"),
-        ({"path": "s3://bucket/x"}, "option path: must be a local directory or a file: URL"),
+        (
+            {"path": "ftp://bucket/x"},
+            "option path: must be a local directory, or a URL that begins with file:",
+        ),
+        ({"retention": "ftp://bucket/x"}, "option retention: must be a local directory"),
         ({"path": "file://host/x"}, "option path: must be a local directory"),
         ({"table": "queues"}, "option table: must be one of messages, events, samples, not 'queues'"),
         ({"columns": "body,weight"}, "option columns: messages has no column 'weight'; it has address, "),

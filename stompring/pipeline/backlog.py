@@ -1,0 +1,170 @@
+"""What of a data directory is new since some positions: where its files end now, and the ranges between two ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from stompring.pipeline.files import DataFiles, Listed
+from stompring.pipeline.positions import START, Position, Positions, Range
+from stompring.pipeline.records import whole_until
+from stompring.store.segment import HEADER
+
+#: Folders whose files are numbered without gaps: those of pages share their numbers.
+DENSE = ("journal", "samples")
+
+
+class Limit(NamedTuple):
+    """How much is taken at once, by whole files: the first one is always taken. None: as much as there is."""
+
+    bytes: int | None = None
+    files: int | None = None
+    rows: int | None = None  # records, of which not all become rows of each table
+
+
+class Lost(NamedTuple):
+    """Files that were deleted before they were read: the numbers of the first and of the last."""
+
+    folder: str
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        which = f"file {self.first}" if self.first == self.last else f"files {self.first} to {self.last}"
+        return f"{which} of {self.folder}"
+
+
+class Replaced(ValueError):
+    """The directory has less than was read of it before: it is another one, or was begun anew."""
+
+
+def newest(
+    files: DataFiles,
+    endings: Iterable[str],
+    since: Positions,
+    limit: Limit = Limit(),  # noqa: B008 - it is a tuple
+    until: Positions | None = None,
+) -> dict[str, Position]:
+    """Where to read to, from ``since`` on: at most up to ``until``, and about as much as ``limit`` says.
+
+    What it names is safe from a power cut when this returns. Raises `Replaced`.
+    """
+    found, left = dict(since), _Left(limit)
+    for folder, listed in _folders(files, endings):
+        position = found.get(folder, START)
+        _check(folder, position, listed[-1])
+        stop = None if until is None else until.get(folder, START)
+        for one in listed:
+            if one.number < position.number:
+                continue
+            start = position.offset if one.number == position.number else 0
+            if stop is not None and one.number >= stop.number:
+                end = stop if one.number == stop.number and stop.offset > start else None
+            else:
+                end = _end(files, one, start, last=one is listed[-1])
+            if end is None:
+                break
+            if not left.take(files, one, start, end):
+                return found
+            found[folder] = end
+    return found
+
+
+def ranges_between(
+    files: DataFiles, endings: Iterable[str], since: Positions, until: Positions
+) -> tuple[list[tuple[Range, int]], list[Lost]]:
+    """What is between two positions, with the bytes of each range, and what should be there and is gone."""
+    ranges: list[tuple[Range, int]] = []
+    lost: list[Lost] = []
+    there = dict(_folders(files, endings))
+    for folder in sorted(until):
+        begin, end = since.get(folder, START), until[folder]
+        if end <= begin:
+            continue
+        listed = [one for one in there.get(folder, []) if begin.number <= one.number <= end.number]
+        if folder in DENSE:
+            lost += _gaps(folder, [one.number for one in listed], begin, end)
+        for one in listed:
+            start = begin.offset if one.number == begin.number else 0
+            stop = end.offset if one.number == end.number else -1
+            if stop < 0 or stop > start:
+                size = (one.size if stop < 0 else stop) - start
+                ranges.append((Range(one.name, start, stop), max(size, 0)))
+    return ranges, lost
+
+
+class _Left:
+    """What is left of a limit."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        self.bytes = self.files = self.rows = 0
+
+    def take(self, files: DataFiles, one: Listed, start: int, end: Position) -> bool:
+        """Take a file, if that is still allowed."""
+        limit = self.limit
+        size = (one.size if end.number > one.number else end.offset) - start
+        rows = 0
+        if limit.rows is not None:
+            footer = files.footer(one.name)
+            share = 1.0 if footer is None else size / max(one.size, 1)
+            rows = int(share * (len(footer.starts) if footer is not None else size // 100))
+        for taken, more, most in (
+            (self.bytes, size, limit.bytes),
+            (self.files, 1, limit.files),
+            (self.rows, rows, limit.rows),
+        ):
+            if most is not None and self.files and taken + more > most:
+                return False
+        self.bytes += size
+        self.files += 1
+        self.rows += rows
+        return True
+
+
+def _folders(files: DataFiles, endings: Iterable[str]) -> Iterator[tuple[str, list[Listed]]]:
+    for folder, listed in groupby(files.every(endings), key=lambda one: one.folder):
+        yield folder, list(listed)
+
+
+def _end(files: DataFiles, one: Listed, start: int, *, last: bool) -> Position | None:
+    """Where a file ends now; None where nothing is behind ``start``.
+
+    A file that another one comes after is complete, be its footer written yet or not.
+    """
+    if not last:
+        return Position(one.number + 1, 0)
+    if one.size <= max(start, HEADER.size):
+        return None
+    if files.footer(one.name) is not None:
+        return Position(one.number + 1, 0)
+    data = files.read(one.name)
+    if data is None:
+        return None
+    files.sync(one.name)
+    stop = whole_until(data, start)
+    return Position(one.number, stop) if stop > max(start, HEADER.size) else None
+
+
+def _check(folder: str, position: Position, last: Listed) -> None:
+    """The newest file must not be older than what was read before."""
+    if folder not in DENSE:
+        return
+    if last.number + 1 < position.number or (last.number == position.number and last.size < position.offset):
+        raise Replaced(
+            f"{folder} ends with file {last.number}, and was read up to {position} before: "
+            "the data directory is another one, or was begun anew"
+        )
+
+
+def _gaps(folder: str, numbers: list[int], begin: Position, end: Position) -> Iterator[Lost]:
+    """Of consecutive numbers those that are not there. Where nothing was read before, it begins with the first."""
+    wanted = begin.number if begin != START else (numbers[0] if numbers else end.number)
+    stop = end.number + (1 if end.offset else 0)
+    for number in [*numbers, stop]:
+        if number > stop:
+            break
+        if number > wanted:
+            yield Lost(folder, wanted, number - 1)
+        wanted = number + 1

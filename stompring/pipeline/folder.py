@@ -1,0 +1,156 @@
+"""A directory on any file system that Arrow knows: this machine's, or ``s3://``, ``gs://``, ``abfss://``, ``hdfs://``.
+
+A folder is sent to Spark's executors, so it is no more than its address until it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+from pyarrow import fs
+
+#: What a URL may begin with, beside ``file:``.
+SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+
+
+class Entry(NamedTuple):
+    """A file: its path below the folder, with slashes, and how large it is."""
+
+    name: str
+    size: int
+
+
+def resolved(text: str) -> str:
+    """A path made absolute, or a URL as it is. Raises `ValueError` for what is neither."""
+    parts = urlsplit(text)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return unquote(parts.path)
+    if "://" not in text:
+        return str(Path(text).absolute())
+    if parts.scheme not in SCHEMES:
+        known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
+        raise ValueError(f"must be a local directory, or a URL that begins with file:, {known}, not {text!r}")
+    return text.rstrip("/")
+
+
+class Folder:
+    """See the module. Methods raise `OSError`."""
+
+    def __init__(self, where: str) -> None:
+        """``where`` as `resolved` gives it."""
+        self.where = where
+
+    def __repr__(self) -> str:
+        return f"Folder({self.where!r})"
+
+    def __str__(self) -> str:
+        return self.where
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"where": self.where}
+
+    @property
+    def local(self) -> Path | None:
+        """Where it is on this machine's disks, None where it is elsewhere."""
+        return None if "://" in self.where else Path(self.where)
+
+    @cached_property
+    def _found(self) -> tuple[Any, str]:
+        if self.local is not None:
+            return fs.LocalFileSystem(), self.where
+        system, path = fs.FileSystem.from_uri(self.where)
+        return system, path
+
+    @property
+    def system(self) -> Any:
+        """The file system of Arrow."""
+        return self._found[0]
+
+    def path(self, name: str = "") -> str:
+        """The path of a file within that file system."""
+        return f"{self._found[1]}/{name}" if name else self._found[1]
+
+    def folder(self, name: str) -> Folder:
+        """One within this one."""
+        return Folder(f"{self.where}/{name}")
+
+    def exists(self, name: str = "") -> bool:
+        """Whether there is something of this name."""
+        return bool(self.system.get_file_info(self.path(name)).type != fs.FileType.NotFound)
+
+    def is_directory(self) -> bool:
+        """Whether there is such a directory. Object stores have one where there is something in it."""
+        return bool(self.system.get_file_info(self.path()).type == fs.FileType.Directory)
+
+    def entries(self, name: str = "", *, deep: bool = False) -> Iterator[Entry]:
+        """The files in one directory below it, none where there is no such directory; ``deep``: and in all below."""
+        base = self.path(name)
+        found = self.system.get_file_info(fs.FileSelector(base, recursive=deep, allow_not_found=True))
+        for info in found:
+            if info.type == fs.FileType.File:
+                below = info.path[len(base) :].lstrip("/")
+                yield Entry(f"{name}/{below}" if name else below, info.size)
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file, None where there is none."""
+        info = self.system.get_file_info(self.path(name))
+        return None if info.type == fs.FileType.NotFound else int(info.size)
+
+    def read(self, name: str, start: int = 0) -> bytes:
+        """A file from some byte on. Raises `FileNotFoundError` too."""
+        if self.local is not None:
+            with open(self.local / name, "rb") as file:
+                file.seek(start)
+                return file.read()
+        with self.system.open_input_file(self.path(name)) as remote:
+            remote.seek(start)
+            return bytes(remote.read())
+
+    def write(self, name: str, data: bytes) -> None:
+        """A whole file, in place of what there was: never half of it, and on this machine's disks when this returns."""
+        target = self.path(name)
+        self.system.create_dir(target.rpartition("/")[0])
+        if self.local is None:
+            with self.system.open_output_stream(
+                target
+            ) as remote:  # an object appears whole, when it is closed
+                remote.write(data)
+            return
+        temporary = f"{target}.{uuid4().hex}.new"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+        sync_directory(Path(target).parent)
+
+    def remove(self, name: str) -> None:
+        """A file, if it is there."""
+        if self.exists(name):
+            self.system.delete_file(self.path(name))
+
+    def remove_all(self, name: str) -> None:
+        """A directory and all in it, if it is there."""
+        if self.exists(name):
+            self.system.delete_dir(self.path(name))
+
+    def sync(self, name: str) -> None:
+        """Let what can be read of a file now be safe from a power cut; only files of this machine need that."""
+        if self.local is not None:
+            with open(self.local / name, "rb") as file:
+                os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    """Let the names in a directory be safe from a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

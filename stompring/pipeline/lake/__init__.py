@@ -1,0 +1,1 @@
+"""A lake: what a broker kept, as Delta tables that anything reads (docs/lake.md)."""

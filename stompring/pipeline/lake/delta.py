@@ -1,0 +1,167 @@
+"""One Delta table of a lake, kept through delta-rs: Spark writes files, and a commit here makes them part of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from time import time
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.transaction import AddAction, Transaction
+
+from stompring.pipeline.arrays import TYPES
+from stompring.pipeline.folder import Folder, sync_directory
+from stompring.pipeline.schema import TABLES
+
+#: Partition columns, behind the others.
+DATE, BUCKET = "date", "bucket"
+
+#: Into how many parts addresses are spread unless the lake was made with another number.
+BUCKETS = 8
+
+#: The setting of a table that says so.
+BUCKETS_SETTING = "stompring.buckets"
+
+#: Which column says when.
+TIME = {"messages": "timestamp", "events": "time", "samples": "time"}
+
+
+class NewFile(NamedTuple):
+    """A Parquet file below a table's folder that no commit has named yet. ``stats`` is JSON, as Delta wants it."""
+
+    path: str
+    size: int
+    rows: int
+    date: str
+    bucket: int
+    stats: str
+
+
+def arrow_schema(table: str) -> Any:
+    """The columns of a lake's table."""
+    fields = [pa.field(name, TYPES[type_]) for name, type_ in TABLES[table].items()]
+    return pa.schema([*fields, pa.field(DATE, pa.date32()), pa.field(BUCKET, pa.int32())])
+
+
+class LakeTable:
+    """See the module. ``name`` is one of `TABLES`."""
+
+    def __init__(self, lake: Folder, name: str) -> None:
+        self.name = name
+        self.folder = lake.folder(name)
+
+    def exists(self) -> bool:
+        """Whether it was made."""
+        return bool(DeltaTable.is_deltatable(self.folder.where))
+
+    def create(self, buckets: int = BUCKETS) -> None:
+        """Make it, without rows, if it is not there."""
+        if self.folder.local is not None:
+            self.folder.local.mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            self.folder.where,
+            Schema.from_arrow(arrow_schema(self.name)),
+            mode="ignore",
+            partition_by=[DATE, BUCKET],
+            name=self.name,
+            configuration={BUCKETS_SETTING: str(buckets)},
+            raise_if_key_not_exists=False,
+        )
+        self._sync_log()
+
+    def open(self, version: int | None = None) -> Any:
+        """The table as it is now, or was at a version."""
+        return DeltaTable(self.folder.where, version=version)
+
+    @property
+    def buckets(self) -> int:
+        """Into how many parts its addresses are spread."""
+        return int(self.open().metadata().configuration.get(BUCKETS_SETTING, BUCKETS))
+
+    def committed(self, writer: str) -> int:
+        """The last batch that a writer has committed, -1 for none."""
+        version = self.open().transaction_version(writer)
+        return -1 if version is None else int(version)
+
+    def commit(self, files: Iterable[NewFile], writer: str, batch: int) -> bool:
+        """Make files part of the table, as one batch of a writer; False, and nothing is done, where it was before."""
+        if self.committed(writer) >= batch:
+            return False
+        now = int(time() * 1000)
+        actions = [
+            AddAction(
+                file.path,
+                file.size,
+                {DATE: file.date, BUCKET: str(file.bucket)},
+                now,
+                True,
+                file.stats,
+            )
+            for file in files
+        ]
+        properties = CommitProperties(
+            custom_metadata={"stompring.batch": str(batch)},
+            app_transactions=[Transaction(writer, batch)],
+        )
+        table = self.open()
+        table.create_write_transaction(
+            actions, "append", table.schema(), partition_by=[DATE, BUCKET], commit_properties=properties
+        )
+        self._sync_log()
+        return True
+
+    def _sync_log(self) -> None:
+        if self.folder.local is not None:
+            log = self.folder.local / "_delta_log"
+            for path in sorted(log.glob("*.json"))[-2:]:
+                _sync_file(path)
+            sync_directory(log)
+
+    def files(self, version: int | None = None) -> list[str]:
+        """All Parquet files of it, as Spark takes them."""
+        return [for_spark(uri) for uri in self.open(version).file_uris()]
+
+    def frame(self, spark: Any, columns: Sequence[str] = (), version: int | None = None) -> Any:
+        """It as a DataFrame, as it is at this moment."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        schema = from_arrow_schema(arrow_schema(self.name))
+        files = self.files(version) if self.exists() else []
+        if not files:
+            frame = spark.createDataFrame([], schema)
+        else:
+            reader = spark.read.schema(schema).option("basePath", for_spark(self.folder.where))
+            frame = reader.parquet(*files)
+        return frame.select(*columns) if columns else frame
+
+
+def stats_of(rows: int, columns: dict[str, tuple[Any, Any, int]]) -> str:
+    """Statistics of a file as Delta has them: the least, the greatest and the number of nulls of columns."""
+    return json.dumps(
+        {
+            "numRecords": rows,
+            "minValues": {name: least for name, (least, _, _) in columns.items() if least is not None},
+            "maxValues": {name: most for name, (_, most, _) in columns.items() if most is not None},
+            "nullCount": {name: nulls for name, (_, _, nulls) in columns.items()},
+        }
+    )
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def for_spark(uri: str) -> str:
+    """Hadoop's names of schemes, and a local path as a URL."""
+    for arrow, hadoop in (("s3://", "s3a://"), ("gcs://", "gs://")):
+        if uri.startswith(arrow):
+            return hadoop + uri[len(arrow) :]
+    return f"file://{uri}" if uri.startswith("/") else uri  # not escaped: Hadoop would not undo it

@@ -1,0 +1,209 @@
+"""From a data directory to a lake: in batches, each of which is there once, whatever is killed when.
+
+A batch is what is between two positions of the broker's log. Both are written down before it begins (`Intent`); tasks
+then write files; and each table takes its files in one commit that says which batch it is, so that a second one of
+the same number does nothing. What a run leaves half done, the next one completes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from stompring.pipeline.arrays import texts
+from stompring.pipeline.backlog import Limit, Lost, newest, ranges_between
+from stompring.pipeline.files import DataFiles, packed
+from stompring.pipeline.lake.delta import for_spark
+from stompring.pipeline.lake.intent import Intent, Intents
+from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.lake.task import Done, Job, ingest_ranges, write_copies
+from stompring.pipeline.positions import Positions
+from stompring.pipeline.schema import ENDINGS, TABLES
+from stompring.store.ingested import record_ingested
+
+log = logging.getLogger(__name__)
+
+#: What is read: all of them at once, so that each file is read once.
+FILES = frozenset().union(*ENDINGS.values())
+
+#: The name under which tables remember batches.
+WRITER = "stompring-ingest"
+
+#: Bytes of files in one batch, and at least in one task of it.
+BATCH, TASK = 1 << 30, 64 << 20
+
+
+class Batch(NamedTuple):
+    """One batch that was committed. ``bytes`` of the broker's files, rows by table."""
+
+    number: int
+    bytes: int
+    rows: dict[str, int]
+    faults: list[tuple[str, int, str]]
+
+
+@dataclass(slots=True)
+class Ingest:
+    """See the module. One at a time for a lake. Methods raise `OSError`, `Replaced`, and what Spark raises."""
+
+    spark: Any
+    files: DataFiles
+    lake: Lake
+    limit: Limit = Limit(bytes=BATCH)  # noqa: RUF009 - it is a tuple
+    task_bytes: int = TASK
+    mark: bool = True  # tell the broker what was ingested
+    _intents: Intents = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._intents = Intents(self.lake.state)
+
+    def batches(self, *, until: Callable[[], bool] = lambda: False) -> Iterator[Batch]:
+        """All that is there, in batches, beginning with one that an earlier run left half done.
+
+        ``until`` is asked between two batches whether to stop.
+        """
+        last = self._intents.last()
+        if last is not None and self._unfinished(last):
+            log.info("batch %d was begun by an earlier run and is completed", last.number)
+            yield self._carry_out(last)
+        while not until():
+            intent = self._next(self._intents.last())
+            if intent is None:
+                return
+            self._intents.write(intent)
+            yield self._carry_out(intent)
+
+    def left(self) -> int:
+        """Bytes of files that are not in the lake yet."""
+        last = self._intents.last()
+        start = {} if last is None else last.end
+        ranges, _ = ranges_between(self.files, FILES, start, newest(self.files, FILES, start))
+        return sum(size for _, size in ranges)
+
+    def _unfinished(self, intent: Intent) -> bool:
+        return any(table.committed(WRITER) < intent.number for table in self.lake.tables.values())
+
+    def _next(self, last: Intent | None) -> Intent | None:
+        start: Positions = {} if last is None else last.end
+        end = newest(self.files, FILES, start, self.limit)
+        if end == start:
+            return None
+        number = 0 if last is None else last.number + 1
+        versions = {name: int(table.open().version()) for name, table in self.lake.tables.items()}
+        return Intent(number, start, end, versions)
+
+    # ---- one batch
+
+    def _carry_out(self, intent: Intent) -> Batch:
+        job = self._job(intent)
+        ranges, lost = ranges_between(self.files, FILES, intent.start, intent.end)
+        parts = packed(ranges, self.task_bytes)
+        self.lake.folder.remove_all(_below(job.copies, self.lake))  # of a run that was killed
+        done = Done()
+        for each in self._run(job, parts):
+            done.add(each)
+        if done.copies:
+            done.add(self._originals(job, intent, done))
+        self._tell(intent, lost, done)
+        for name in job.tables:
+            self.lake.tables[name].commit(done.files.get(name, []), WRITER, intent.number)
+        self.lake.folder.remove_all(_below(job.copies, self.lake))
+        self._mark(intent)
+        return Batch(intent.number, done.read, done.rows, done.faults)
+
+    def _job(self, intent: Intent) -> Job:
+        tables = self.lake.tables
+        return Job(
+            self.files.root.where,
+            self.files.retention.where,
+            self.lake.folder.where,
+            tables["messages"].buckets,
+            intent.number,
+            tuple(name for name in TABLES if tables[name].committed(WRITER) < intent.number),
+            f"{self.lake.state.where}/copies/{intent.number:09d}",
+        )
+
+    def _run(self, job: Job, parts: list[Any]) -> list[Done]:
+        if not parts:
+            return []
+        context = self.spark.sparkContext
+        context.setJobDescription(f"stompring: batch {job.batch}")
+        found: list[Done] = context.parallelize(parts, len(parts)).map(_Run(job)).collect()
+        return found
+
+    def _originals(self, job: Job, intent: Intent, done: Done) -> Done:
+        """Of what the broker has written once more, that whose first writing was never ingested."""
+        from pyspark.sql.functions import max as most
+        from pyspark.sql.functions import min as least
+
+        spark, key = self.spark, ["message_id", "queue"]
+        copies = spark.read.parquet(for_spark(job.copies)).dropDuplicates(key)
+        first, last = copies.agg(least("message_id"), most("message_id")).first()
+        table = self.lake.tables["messages"]
+        known = table.frame(spark, key, intent.versions["messages"])
+        known = known.where(known.message_id.between(first, last))
+        new = done.files.get("messages") or []
+        if not new and "messages" not in job.tables:  # they were committed before the run was killed
+            known = known.unionByName(self._of_batch(table, job.batch, key))
+        elif new:
+            paths = [for_spark(f"{table.folder.where}/{file.path}") for file in new]
+            known = known.unionByName(spark.read.parquet(*paths).select(*key))
+        kept = copies.join(known, key, "left_anti").select(*TABLES["messages"])
+        found = kept.mapInArrow(_WriteCopies(job), "done string").collect()
+        result = Done()
+        for row in found:
+            result.add(Done.loaded(row.done))
+        return result
+
+    def _of_batch(self, table: Any, batch: int, key: list[str]) -> Any:
+        """What the batch itself has committed, without its copies: by the names of files."""
+        names = [uri for uri in table.files() if f"/part-{batch:06d}-" in uri and "-copies-" not in uri]
+        if not names:
+            return table.frame(self.spark, key).limit(0)
+        return self.spark.read.parquet(*names).select(*key)
+
+    # ---- what it tells
+
+    def _tell(self, intent: Intent, lost: list[Lost], done: Done) -> None:
+        told = [f"{each} was deleted before it was ingested" for each in lost]
+        told += [f"{name} at {at}: {reason}" for name, at, reason in done.faults]
+        for line in told:
+            log.warning("%s", line)
+        if told:
+            self.lake.state.write(f"losses/{intent.number:09d}.json", json.dumps(told, indent=1).encode())
+
+    def _mark(self, intent: Intent) -> None:
+        directory = self.files.retention.local
+        if self.mark and directory is not None and directory.is_dir():
+            try:
+                record_ingested(directory, self.lake.id, str(self.lake), intent.end)
+            except OSError as fault:
+                log.warning("the broker is not told what was ingested: %s", fault)
+
+
+class _Run:
+    """Called in tasks."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def __call__(self, ranges: Any) -> Done:
+        return ingest_ranges(self.job, ranges)
+
+
+class _WriteCopies:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for done in write_copies(self.job, batches):
+            yield pa.RecordBatch.from_arrays([texts([done.dumped()])], ["done"])
+
+
+def _below(where: str, lake: Lake) -> str:
+    return where.removeprefix(f"{lake.folder.where}/")

@@ -1,0 +1,61 @@
+"""What an ingest was about to do: written down before each batch, so that the next run completes what one has begun."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from stompring.pipeline.folder import Folder
+from stompring.pipeline.positions import Positions, dumped, loaded
+
+_FOLDER = "batches"
+
+#: How many are kept.
+KEPT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Batch ``number``: what is between two positions, put to tables that were at some versions of theirs before."""
+
+    number: int
+    start: Positions
+    end: Positions
+    versions: dict[str, int]
+
+
+class Intents:
+    """Those of one lake, the last one first to be asked for."""
+
+    def __init__(self, state: Folder) -> None:
+        self._state = state
+
+    def last(self) -> Intent | None:
+        """The newest one, None before the first. Raises `ValueError` for a file that cannot be read."""
+        names = self._names()
+        if not names:
+            return None
+        text = self._state.read(names[-1])
+        try:
+            told = json.loads(text)
+            return Intent(
+                int(told["batch"]), loaded(told["start"]), loaded(told["end"]), dict(told["versions"])
+            )
+        except (ValueError, KeyError, TypeError) as fault:
+            raise ValueError(f"{self._state}/{names[-1]} cannot be read: {fault!r}") from None
+
+    def write(self, intent: Intent) -> None:
+        """Remember one, for good when this returns."""
+        told = {
+            "version": 1,
+            "batch": intent.number,
+            "start": dumped(intent.start),
+            "end": dumped(intent.end),
+            "versions": intent.versions,
+        }
+        self._state.write(f"{_FOLDER}/{intent.number:09d}.json", json.dumps(told, indent=1).encode())
+        for name in self._names()[:-KEPT]:
+            self._state.remove(name)
+
+    def _names(self) -> list[str]:
+        return sorted(one.name for one in self._state.entries(_FOLDER) if one.name.endswith(".json"))

@@ -1,0 +1,180 @@
+"""Rows to Parquet files by date and bucket, in the process of a task: what Spark's executors write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stompring.pipeline.arrays import TYPES, indices
+from stompring.pipeline.folder import Folder, sync_directory
+from stompring.pipeline.lake.delta import BUCKET, DATE, TIME, NewFile, stats_of
+from stompring.pipeline.schema import LONG, TABLES, TIMESTAMP
+
+#: Bytes of rows that wait to be written as one row group, of one file and of all together.
+GROUP, WAITING = 32 << 20, 128 << 20
+
+DAY = 86_400_000_000  # microseconds
+
+_Key = tuple[int, int]  # days since the epoch, bucket
+
+
+class Parts:
+    """The files of one task for one table. Nobody sees them until a commit names them."""
+
+    def __init__(self, folder: Folder, table: str, buckets: int, batch: str) -> None:
+        self._folder = folder
+        self._table = table
+        self._buckets = buckets
+        self._batch = batch
+        self._schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES[table].items()])
+        self._open: dict[_Key, _Part] = {}
+        self._crcs: dict[str | None, int] = {}
+
+    def add(self, batch: Any) -> None:
+        """Rows, as a record batch with all columns of the table."""
+        days = _integers(batch.column(TIME[self._table]), np.int64) // DAY
+        buckets = self._buckets_of(batch.column("address"))
+        codes = days * self._buckets + buckets
+        for code in np.unique(codes).tolist():
+            which = np.flatnonzero(codes == code)
+            rows = batch if len(which) == len(codes) else batch.take(indices(which))
+            key = (code // self._buckets, code % self._buckets)
+            if key not in self._open:
+                self._open[key] = _Part(self._folder, self._schema, key, self._batch)
+            self._open[key].add(rows)
+        if sum(part.waiting for part in self._open.values()) > WAITING:
+            max(self._open.values(), key=lambda part: part.waiting).write()
+
+    def _buckets_of(self, addresses: Any) -> Any:
+        codes = addresses.dictionary_encode()
+        known = []
+        for name in codes.dictionary.to_pylist():
+            if name not in self._crcs:
+                self._crcs[name] = bucket_of(name, self._buckets)
+            known.append(self._crcs[name])
+        known.append(0)  # of what has no address
+        which = codes.indices.fill_null(len(known) - 1)
+        return np.array(known, np.int64)[_integers(which, np.int32)]
+
+    def close(self) -> list[NewFile]:
+        """Complete the files, and let them be safe from a power cut."""
+        files = [part.close() for part in self._open.values()]
+        self._open = {}
+        return files
+
+
+class _Part:
+    """One file."""
+
+    def __init__(self, folder: Folder, schema: Any, key: _Key, batch: str) -> None:
+        self._folder, self._schema = folder, schema
+        date = np.datetime64(key[0], "D").astype(str)
+        self._date, self._bucket = str(date), key[1]
+        name = f"part-{batch}-{uuid4().hex}.parquet"
+        self._path = f"{DATE}={self._date}/{BUCKET}={self._bucket}/{name}"
+        self._writer: Any = None
+        self._rows = 0
+        self._batches: list[Any] = []
+        self._ranges: dict[str, tuple[int, int, int]] = {}
+        self.waiting = 0
+
+    def add(self, batch: Any) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self.waiting += batch.nbytes
+        for name in ("timestamp", "time", "message_id"):
+            if name in self._schema.names:
+                self._note(name, batch.column(name))
+        if self.waiting > GROUP:
+            self.write()
+
+    def _note(self, name: str, column: Any) -> None:
+        """The least and the greatest value, by which files are left out of queries."""
+        valid = column.drop_null() if column.null_count else column
+        values = _integers(valid, np.int64)
+        least, most, nulls = self._ranges.get(name, (2**63 - 1, -(2**63), 0))
+        if len(values):
+            least, most = min(least, int(values.min())), max(most, int(values.max()))
+        self._ranges[name] = (least, most, nulls + column.null_count)
+
+    def write(self) -> None:
+        if self._writer is None:
+            target = self._folder.path(self._path)
+            self._folder.system.create_dir(target.rpartition("/")[0])
+            # the compression that costs the least beside reading and decoding
+            self._writer = pq.ParquetWriter(
+                target,
+                self._schema,
+                filesystem=self._folder.system,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=[n for n, t in TABLES_DICTIONARY if n in self._schema.names and t],
+                write_statistics=[n for n, _ in TABLES_DICTIONARY if n in self._schema.names],
+                coerce_timestamps="us",
+            )
+        if self._batches:
+            self._writer.write_table(pa.Table.from_batches(self._batches, self._schema))
+        self._batches, self.waiting = [], 0
+
+    def close(self) -> NewFile:
+        self.write()
+        self._writer.close()
+        local = self._folder.local
+        if local is not None:
+            _sync(local, self._path)
+        size = self._folder.size(self._path) or 0
+        shown = {name: _shown(self._schema, name, told) for name, told in self._ranges.items()}
+        return NewFile(self._path, size, self._rows, self._date, self._bucket, stats_of(self._rows, shown))
+
+
+#: Columns of few different values, and others that queries choose rows by.
+TABLES_DICTIONARY = (
+    *(
+        (name, True)
+        for name in ("address", "queue", "event", "user", "consumer", "priority", "durable", "due")
+    ),
+    *((name, False) for name in ("timestamp", "time", "message_id", "page")),
+)
+
+
+def bucket_of(address: str | None, buckets: int) -> int:
+    """The bucket of an address: the CRC-32 of its name, as zlib has it, modulo the number of buckets."""
+    return crc32((address or "").encode()) % buckets
+
+
+def _integers(column: Any, type_: Any) -> Any:
+    """The values of a column without nulls (times in microseconds), not copied."""
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros(0, type_)
+    return np.frombuffer(data, type_)[column.offset : column.offset + len(column)]
+
+
+def _shown(schema: Any, name: str, told: tuple[int, int, int]) -> tuple[Any, Any, int]:
+    """Least and greatest as JSON has them."""
+    least, most, nulls = told
+    if least > most:
+        return None, None, nulls
+    if schema.field(name).type == TYPES[TIMESTAMP]:
+        texts = [f"{np.datetime64(value // 1000, 'ms')}Z" for value in (least, most)]
+        return texts[0], texts[1], nulls
+    assert schema.field(name).type == TYPES[LONG]
+    return least, most, nulls
+
+
+def _sync(root: Path, name: str) -> None:
+    path = root / name
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    for parent in (path.parent, path.parent.parent, root):
+        sync_directory(parent)

@@ -1,0 +1,171 @@
+"""What one task of an ingest does, in a process of an executor: ranges of the broker's files to Parquet files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stompring.pipeline.arrays import TYPES, nulls, texts
+from stompring.pipeline.columns import message_batches
+from stompring.pipeline.events import event_batches
+from stompring.pipeline.files import DataFiles
+from stompring.pipeline.folder import Folder
+from stompring.pipeline.lake.delta import NewFile
+from stompring.pipeline.lake.parts import Parts
+from stompring.pipeline.options import Wanted
+from stompring.pipeline.positions import Range
+from stompring.pipeline.records import Records
+from stompring.pipeline.samples import sample_batches
+from stompring.pipeline.schema import TABLES
+
+WANTED = {name: Wanted(table=name, columns=tuple(columns)) for name, columns in TABLES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all tasks of a batch are told."""
+
+    root: str
+    retention: str | None
+    lake: str
+    buckets: int
+    batch: int
+    tables: tuple[str, ...]  # those that this batch was not committed to yet
+    copies: str  # the folder for messages that the broker has written once more
+
+
+@dataclass(slots=True)
+class Done:
+    """What a task tells: files by table, rows by table, and what could not be read."""
+
+    files: dict[str, list[NewFile]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    faults: list[tuple[str, int, str]] = field(default_factory=list)
+    copies: int = 0
+    read: int = 0
+
+    def add(self, other: Done) -> None:
+        """What another one has done too."""
+        for name, files in other.files.items():
+            self.files.setdefault(name, []).extend(files)
+        for name, rows in other.rows.items():
+            self.rows[name] = self.rows.get(name, 0) + rows
+        self.copies += other.copies
+        self.read += other.read
+        self.faults += other.faults
+
+    def dumped(self) -> bytes:
+        """As JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def loaded(cls, text: str) -> Done:
+        """From what `dumped` gives."""
+        told = json.loads(text)
+        files = {name: [NewFile(*file) for file in files] for name, files in told["files"].items()}
+        faults = [(name, at, reason) for name, at, reason in told["faults"]]
+        return cls(files, told["rows"], faults, told["copies"], told["read"])
+
+
+def ingest_ranges(job: Job, ranges: Sequence[Range]) -> Done:
+    """Write the rows of some ranges to files that no commit names yet."""
+    task = _Task(job)
+    for one in ranges:
+        task.read(one)
+    return task.close()
+
+
+class _Task:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.done = Done()
+        self.files = DataFiles(job.root, job.retention)
+        lake = Folder(job.lake)
+        self.parts = {
+            name: Parts(lake.folder(name), name, job.buckets, f"{job.batch:06d}") for name in job.tables
+        }
+        self.copies: list[Any] = []
+
+    def read(self, one: Range) -> None:
+        data = self.files.read(one.name)
+        if data is None:
+            self.done.faults.append((one.name, one.start, "it was deleted before it was read"))
+            return
+        self.done.read += (len(data) if one.stop < 0 else one.stop) - one.start
+        records = Records(data, one.start, one.stop)
+        if one.name.endswith(".samples"):
+            self.put("samples", lambda: sample_batches(records, WANTED["samples"]))
+        else:
+            self.put("messages", lambda: message_batches(records, WANTED["messages"], copies=False))
+            if "messages" in self.parts or "events" in self.parts:  # both need them
+                self.copies += message_batches(records, WANTED["messages"], copies=True)
+            resolve = self.files.message_numbers
+            self.put("events", lambda: event_batches(records, WANTED["events"], resolve))
+        self.done.faults += [(one.name, fault.at, fault.reason) for fault in records.faults]
+
+    def put(self, table: str, batches: Callable[[], Iterable[Any]]) -> None:
+        if table not in self.parts:
+            return
+        for batch in batches():
+            self.parts[table].add(batch)
+            self.done.rows[table] = self.done.rows.get(table, 0) + batch.num_rows
+
+    def close(self) -> Done:
+        self.done.files = {name: part.close() for name, part in self.parts.items()}
+        if self.copies:
+            table = pa.Table.from_batches(self.copies)
+            self.done.copies = table.num_rows
+            folder = Folder(self.job.copies)
+            folder.system.create_dir(folder.path())
+            pq.write_table(
+                table, folder.path(f"{uuid4().hex}.parquet"), filesystem=folder.system, coerce_timestamps="us"
+            )
+        return self.done
+
+
+def write_copies(job: Job, batches: Iterable[Any]) -> Iterator[Done]:
+    """The messages of copies whose originals the lake has not, with the events that they were added."""
+    done = Done()
+    lake = Folder(job.lake)
+    parts = {
+        name: Parts(lake.folder(name), name, job.buckets, f"{job.batch:06d}-copies")
+        for name in job.tables
+        if name != "samples"
+    }
+    schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES["messages"].items()])
+    for batch in batches:
+        for rows in pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches():
+            for name, part in parts.items():
+                new = rows if name == "messages" else _added(rows)
+                part.add(new)
+                done.rows[name] = done.rows.get(name, 0) + new.num_rows
+    done.files = {name: part.close() for name, part in parts.items()}
+    yield done
+
+
+def _added(messages: Any) -> Any:
+    """Events that durable messages entered their queues."""
+    messages = messages.filter(messages.column("durable"))
+    count = messages.num_rows
+    same = {"time": "timestamp", "address": "address", "queue": "queue", "message_id": "message_id"}
+    columns = []
+    for name, type_ in TABLES["events"].items():
+        if name in same:
+            columns.append(messages.column(same[name]))
+        elif name == "event":
+            columns.append(texts([b"added"]).take(_zeros(count)))
+        else:
+            columns.append(nulls(type_, count))
+    schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES["events"].items()])
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _zeros(count: int) -> Any:
+    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(np.zeros(count, np.int64))])

@@ -1,0 +1,93 @@
+"""The session of Spark that commands and tests work with: settings for a small machine, quiet, all in one place."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import stompring
+from stompring.pipeline import register
+from stompring.pipeline.java import find_java
+
+#: What a session has unless it is told otherwise. One that `spark-submit` starts has what that was given.
+SETTINGS: Mapping[str, str] = {
+    "spark.driver.memory": "1g",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.adaptive.coalescePartitions.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.files.maxPartitionBytes": "64m",
+}
+
+#: For one machine: nobody else is to be listened to.
+LOCAL: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+#: Warnings of Spark about what its user cannot change are left out, errors are not.
+LOGGING = """
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+
+#: Short work: the compiler that takes its time never gets it back.
+JAVA_OPTIONS = "-XX:+UseSerialGC"
+
+
+def spark_session(
+    master: str | None = None, *, name: str = "stompring", settings: Mapping[str, str] | None = None
+) -> Any:
+    """A session that knows the formats ``stompring`` and ``stomp``, or the one there is.
+
+    ``master`` is Spark's; None is ``local[*]``, or what `spark-submit` says. Raises `NoJava`.
+    """
+    from pyspark.sql import SparkSession
+
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    directory = Path(tempfile.mkdtemp(prefix="stompring-spark-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    builder = SparkSession.builder.appName(name)
+    if not submitted:
+        os.environ["JAVA_HOME"] = str(find_java(directory / "java"))
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else it is the first python3 of the PATH
+        logging = directory / "log4j2.properties"
+        logging.write_text(LOGGING, encoding="utf-8")
+        given = {**SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
+        options = f"-Dlog4j.configurationFile=file:{logging} {JAVA_OPTIONS}"
+        master = master or "local[*]"
+        if master.startswith("local"):
+            given |= LOCAL
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            _let_workers_import()
+        given["spark.driver.extraJavaOptions"] = options
+        given["spark.local.dir"] = str(directory)
+    else:
+        given = {"spark.sql.session.timeZone": "UTC"}
+    if master:
+        builder = builder.master(master)
+    for key, value in {**given, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def _let_workers_import() -> None:
+    """Python workers find this package, also where it is not installed but run from its sources."""
+    here = str(Path(stompring.__file__).resolve().parents[1])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if here not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, *paths]))
