@@ -6,7 +6,9 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
-from stompring.broker import contents
+from twisted.internet.defer import Deferred
+
+from stompring.broker import contents, duplicates
 from stompring.broker.address import Address
 from stompring.errors import Refused
 from stompring.settings.model import RoutingType
@@ -112,6 +114,16 @@ def delete(call: Call) -> Steps:
     return NO_CONTENT
 
 
+def forget_duplicates(call: Call) -> Steps:
+    """Let everything that was sent before be sent again. Answered when a crash would not bring the ids back."""
+    address = address_of(call)
+    forgotten = duplicates.forget_all(address)
+    safe: Deferred[None] = Deferred()
+    address.directory.broker.storage.when_synced(lambda: safe.callback(None))
+    yield safe
+    return json_answer({"forgotten": forgotten})
+
+
 WHOLE, ONE = "/api/v1/addresses", "/api/v1/addresses/{name}"
 ROUTES = (
     Route("GET", WHOLE, list_addresses, parameters=LISTING | FIELDS.keys()),
@@ -119,4 +131,5 @@ ROUTES = (
     Route("GET", ONE, show),
     Route("PATCH", ONE, change, fields=frozenset(CHANGEABLE)),
     Route("DELETE", ONE, delete, parameters=frozenset({"force"})),
+    Route("POST", f"{ONE}/forget-duplicates", forget_duplicates),
 )

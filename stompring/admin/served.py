@@ -89,6 +89,9 @@ class Retention(Protocol):
 
     @property
     def files(self) -> int: ...
+    @property
+    def deleted_not_ingested(self) -> int:
+        """Of those that were deleted, the ones that were not in every lake."""
 
 
 class PageReads(Protocol):

@@ -171,6 +171,13 @@ STORE: tuple[Counter[Served], ...] = (
         of_retention(lambda retention: retention.deleted),
     ),
     Counter(
+        "retentionDeletedNotIngested",
+        "stompring_retention_deleted_not_ingested_files_total",
+        COUNTER,
+        "Those of them that had not been ingested into every lake that is known (ingested.json).",
+        of_retention(lambda retention: retention.deleted_not_ingested),
+    ),
+    Counter(
         "pageBytesRead",
         "stompring_pages_read_bytes_total",
         COUNTER,

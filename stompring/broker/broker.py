@@ -305,6 +305,7 @@ class Broker:
         copy = repeated(ref, self.next_message_number(), now)
         with self.together():
             if following is None:
+                ref.avoid = None  # no consumer has taken it
                 queue.drop(ref, Reason.ACKNOWLEDGED)
             else:
                 queue.postpone(ref, following)

@@ -34,6 +34,7 @@ class Consumer:
     __slots__ = ("held", "matches", "matches_key", "queue", "ready", "source", "willing")
 
     queue: Queue
+    taker_name = ""  # by which a store that keeps everything tells who has acknowledged
 
     def __init__(self, matches: Matches | None = None, matches_key: object = None) -> None:
         self.matches = matches

@@ -177,6 +177,7 @@ def _kill(queue: Queue, ref: Reference, matches: Matches | None) -> int:
 def _remove(queue: Queue, ref: Reference) -> None:
     queue.take_out(ref)
     queue.messages_acknowledged += 1
+    ref.avoid = None  # no consumer has taken it
     queue.drop(ref, Reason.ACKNOWLEDGED)
     if not queue.consumers:
         queue.broker.consider_deleting(queue)

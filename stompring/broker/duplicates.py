@@ -62,6 +62,12 @@ class Duplicates:
         while len(self._order) > size:
             self._forget()
 
+    def clear(self) -> None:
+        """None is known from now on."""
+        self.forgotten += sum(self._known.values())
+        self._known.clear()
+        self._order.clear()
+
     def restore(self, identifiers: Iterable[bytes]) -> None:
         """What a store has kept, the oldest first, none twice and no more than fit."""
         self._order.extend(identifiers)
@@ -109,6 +115,16 @@ def review(address: Address) -> None:
     if size != known.size:
         known.resize(size)
         address.directory.broker.storage.forgot(address)
+
+
+def forget_all(address: Address) -> int:
+    """All ids count as never sent, also those that only the store still has. Returns how many were known."""
+    known = address.duplicates
+    count = 0 if known is None else len(known)
+    if known is not None:
+        known.clear()
+    address.directory.broker.storage.forgot_all(address)
+    return count
 
 
 def count_duplicate(address: Address, identifier: bytes) -> None:

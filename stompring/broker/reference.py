@@ -44,7 +44,8 @@ class Reference:
         self.state = state
         self.deliveries = 0  # how often it went out: `redelivered` is true from the second time on
         self.attempts = 0  # how many of those failed, for max-delivery-attempts
-        self.avoid: Consumer | None = None  # who refused it last: another one is asked first
+        #: Who refused it last: another one is asked first. Where a store keeps everything, at the end who took it.
+        self.avoid: Consumer | None = None
         self.due = 0  # epoch ms, while SCHEDULED
         self.recurrence: Recurrence | None = None
         self.watched = False  # known to the expiry clock

@@ -56,6 +56,9 @@ class Storage(Protocol):
     def forgot(self, address: Address) -> None:
         """Others than the next one to be remembered made ids go: see `Duplicates.forgotten`."""
 
+    def forgot_all(self, address: Address) -> None:
+        """No id that was told of an address so far counts any more, not even one that it did not know."""
+
     def bind(self, queue: Queue) -> None:
         """A durable queue was made, or its attributes changed."""
 
@@ -110,6 +113,9 @@ class NoStorage:
         """The address knows it, as long as there is one."""
 
     def forgot(self, address: Address) -> None:
+        """Nothing was kept."""
+
+    def forgot_all(self, address: Address) -> None:
         """Nothing was kept."""
 
     def bind(self, queue: Queue) -> None:

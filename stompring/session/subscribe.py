@@ -14,6 +14,7 @@ from stompring.settings.model import QueueConfiguration, RoutingType
 from stompring.stomp.frame import Head
 
 from .destination import Destination
+from .noted import NOTED
 from .subscription import (
     UNLIMITED,
     AcknowledgedSubscription,
@@ -99,8 +100,7 @@ def _attach(
         except Refused:
             session.broker.consider_deleting(queue)
             raise
-    kind = BrowserSubscription if terms.browser else KINDS[terms.ack]
-    subscription = kind(terms, session.outbox, session.cancelled, matches, key)
+    subscription = _make(session, terms, matches, key)
     try:
         subscription.attach(queue)
     except Refused:
@@ -108,6 +108,17 @@ def _attach(
         raise
     session.register(subscription)
     return subscription
+
+
+def _make(session: Session, terms: Terms, matches: Matches | None, key: object) -> Subscription:
+    """A subscription of the kind that was asked for, which has a name where somebody keeps who took what."""
+    if terms.browser:
+        return BrowserSubscription(terms, session.outbox, session.cancelled, matches, key)
+    if not session.broker.storage.keeps_all:
+        return KINDS[terms.ack](terms, session.outbox, session.cancelled, matches, key)
+    noted = NOTED[terms.ack](terms, session.outbox, session.cancelled, matches, key)
+    noted.taker_name = f"{session.origin}/{text_of(terms.id)}"
+    return noted
 
 
 def _subscriber(session: Session, terms: Terms, queue: Queue, headers: dict[bytes, bytes]) -> Subscriber:

@@ -348,3 +348,23 @@ class Cursor:
         """Nothing will be added to the page of a holding."""
         if not holding.loaded:
             self._keep_at_hand(holding)
+
+
+class NotingCursor(Cursor):
+    """The same where everything is kept: it notes who has acknowledged. No other cursor needs to ask for that."""
+
+    __slots__ = ()
+
+    def settle(self, ref: Reference, reason: Reason) -> None:
+        """See `Cursor.settle`."""
+        assert ref.place is not None
+        page, index = ref.place
+        holding, taker = self._holdings.get(page), ref.avoid
+        super().settle(ref, reason)
+        if holding is None or holding.news is None or taker is None or reason is not Reason.ACKNOWLEDGED:
+            return
+        if taker.taker_name:
+            news = holding.news
+            if news.takers is None:
+                news.takers = {}
+            news.takers[index] = taker.taker_name

@@ -118,6 +118,25 @@ class Chunk(Kept):
         self._owner.log.forget(self)
 
 
+class Forgotten(Kept):
+    """That none of the ids counts which one address had so far.
+
+    Nothing keeps it: when its segment goes, all older ones have gone, and with them the ids.
+    """
+
+    __slots__ = ("_address", "_oldest")
+
+    def __init__(self, address: Address, oldest: int) -> None:
+        super().__init__()
+        self.gone = True
+        self._address = address
+        self._oldest = oldest
+
+    def tell(self, tail: Tail) -> None:
+        """See `Kept.tell`."""
+        tail.add(pack_ids(tail.name_address(self._address), self._oldest, self._oldest, []))
+
+
 class StoredIds:
     """The ids of one address. ``oldest`` is the position of the first one that counts."""
 
@@ -153,6 +172,13 @@ class StoredIds:
             self.chunks.popleft().end_here()
         if self.chunks:
             self.oldest = self.chunks[0].first + self.chunks[0].dropped
+
+    def forget_all(self) -> None:
+        """None of its ids counts any more, of those too that a journal has and nobody knew."""
+        self.drop_forgotten()
+        self.end()
+        self.oldest = self._next
+        self.log.tell(Forgotten(self.address, self.oldest))
 
     def end(self) -> None:
         """The address is deleted."""

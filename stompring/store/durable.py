@@ -17,6 +17,7 @@ from .bindings import AddressBinding, Note, QueueBinding
 from .compaction import Compaction
 from .disk import Disk
 from .duplicates import ReadIds, StoredIds
+from .facts import FactsOfTakers
 from .files import Files
 from .journal import Journal
 from .kept import Kept, Segment
@@ -148,6 +149,13 @@ class Durable:
             ids.drop_forgotten()
             self.journal.drop_dead()
 
+    def forgot_all(self, address: Address) -> None:
+        """See `Storage.forgot_all`."""
+        ids = self._ids.get(address)
+        if ids is not None:
+            ids.forget_all()
+            self.journal.drop_dead()
+
     def note(self, number: int, value: Mapping[str, Any] | None) -> None:
         """Keep something under a number, in place of what was there; None takes it back."""
         if value is None:
@@ -192,6 +200,7 @@ class Durable:
     def retain(self, retention: Retention) -> None:
         """Keep there what is done with. Before `recover`."""
         self.retention = self.journal.retention = retention
+        self.journal.facts = FactsOfTakers
         self.keeps_all = True
 
     def recover(self, broker: Broker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stompring.broker.consumer import Consumer
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
 from stompring.broker.storage import Reason
@@ -66,4 +67,34 @@ class Facts:
             else:
                 self._tail.settled(queue, Reason(fact), self._now, numbers)
         self._by_fact = {}
+        self._queue = None
+
+
+class FactsOfTakers(Facts):
+    """The same, by the consumer too that has acknowledged: another class, so that others need not ask for it."""
+
+    __slots__ = ("_by_taker", "_taker")
+
+    def __init__(self, tail: Tail, now: int) -> None:
+        super().__init__(tail, now)
+        self._by_taker: dict[tuple[Queue, int, Consumer | None], list[int]] = {}
+        self._taker: Consumer | None = None  # of the last one
+
+    def add(self, ref: Reference, fact: int) -> None:
+        """See `Facts.add`."""
+        queue, taker = ref.queue, ref.avoid if fact == Reason.ACKNOWLEDGED else None
+        if queue is not self._queue or fact != self._fact or taker is not self._taker:
+            self._queue, self._fact, self._taker = queue, fact, taker
+            self._numbers = self._by_taker.setdefault((queue, fact, taker), [])
+        self._numbers.append(ref.message.number)
+
+    def flush(self) -> None:
+        """See `Facts.flush`."""
+        for (queue, fact, taker), numbers in self._by_taker.items():
+            if fact == WENT_OUT:
+                self._tail.delivered(queue, numbers)
+            else:
+                name = "" if taker is None else taker.taker_name
+                self._tail.settled(queue, Reason(fact), self._now, numbers, name)
+        self._by_taker = {}
         self._queue = None

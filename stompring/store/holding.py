@@ -29,12 +29,13 @@ _LEFT_IN_MEMORY = bytes(LOADED if state == LOADED else 0 for state in range(256)
 class News:
     """What the journal will be told at one place: after it nothing is added."""
 
-    __slots__ = ("settled", "spans", "states")
+    __slots__ = ("settled", "spans", "states", "takers")
 
     def __init__(self) -> None:
         self.settled: list[int] = []  # index << 2 | reason
         self.spans: list[tuple[int, int, Reason]] = []  # from, to before
         self.states: dict[int, tuple[int, int, int]] = {}  # by index: deliveries, attempts, due
+        self.takers: dict[int, str] | None = None  # by index, who acknowledged; where that is wanted
 
 
 class Holding(Kept):
@@ -153,8 +154,9 @@ class Holding(Kept):
             by_reason.setdefault(settled & 3, []).append(settled >> 2)
         for reason, positions in by_reason.items():
             positions.sort()
-            runs = pack_runs(positions)
-            tail.add(PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, 0, address, queue, page, now) + runs)
+            for consumer, some in by_consumer(tail, positions, news.takers if reason == 0 else None):
+                told = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, consumer, address, queue, page, now)
+                tail.add(told + pack_runs(some))
         for reason in {span[2] for span in news.spans}:
             runs = pack_spans(span[:2] for span in news.spans if span[2] is reason)
             tail.add(PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, 0, address, queue, page, now) + runs)
@@ -178,6 +180,19 @@ class Holding(Kept):
         cursor = self.cursor
         tail.name_queue(cursor.queue)
         return tail.name_address(cursor.pages.address), cursor.queue.number
+
+
+def by_consumer(
+    tail: Tail, positions: list[int], takers: dict[int, str] | None
+) -> Iterable[tuple[int, list[int]]]:
+    """Numbers of consumers, and what of the positions each of them took; 0 for those of whom it is not known."""
+    if not takers:
+        return ((0, positions),)
+    found: dict[int, list[int]] = {}
+    for position in positions:
+        taker = takers.get(position)
+        found.setdefault(0 if taker is None else tail.name_consumer(taker), []).append(position)
+    return found.items()
 
 
 def pack_spans(spans: Iterable[tuple[int, int]]) -> bytes:

@@ -24,7 +24,7 @@ VERSION = 1
 #: Ids of lakes: they are in names of files.
 LAKE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
-_POSITION = re.compile(r"(\d{1,18}):(\d{1,18})")
+_POSITION = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
 
 
 class Position(NamedTuple):

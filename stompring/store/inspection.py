@@ -14,12 +14,17 @@ from typing import Any
 from .inspection_files import Snapshot, SnapshotFiles
 from .page_facts import PageFacts
 from .record import (
+    ADDRESS,
+    CONSUMER,
     DELIVERED,
     MESSAGE,
     NAME,
+    PAGE_SETTLED,
     QUEUE,
+    QUEUE_ADDRESS,
     SETTLED,
     STATE,
+    Kind,
     StoredMessage,
     unpack_numbers,
 )
@@ -115,7 +120,8 @@ class Inspection(Replay):
         self._past.add(number)
 
     def _settled(self, data: bytes, begin: int, end: int) -> None:
-        _, _, _, queue, _ = SETTLED.unpack_from(data, begin)
+        _, _, consumer, queue, _ = SETTLED.unpack_from(data, begin)
+        self._check_consumer(begin, consumer)
         for number in unpack_numbers(data[begin + SETTLED.size : end]):
             self._check_fact(begin, "SETTLED", number, queue)
         super()._settled(data, begin, end)
@@ -135,15 +141,30 @@ class Inspection(Replay):
         _, what, _, number = NAME.unpack_from(data, begin)
         before = self.names.get((what, number))
         super()._name(data, begin, end)
+        if what == CONSUMER:
+            return
         name = self.names.get((what, number))
         if before not in (None, name):
             self._complain(begin, f"number {number} is {name!r} here and {before!r} elsewhere")
 
+    def _queue_address(self, data: bytes, begin: int, end: int) -> None:
+        super()._queue_address(data, begin, end)
+        *_, queue, address = QUEUE_ADDRESS.unpack_from(data, begin)
+        for what, number, word in ((QUEUE, queue, "queue"), (ADDRESS, address, "address")):
+            if (what, number) not in self.names:
+                self._complain(begin, f"{word} number {number} is told of before its name")
+
     def _page_record(self, data: bytes, begin: int, end: int) -> None:
         super()._page_record(data, begin, end)
         queue = _QUEUE.unpack_from(data, begin + QUEUE_OF_PAGE_RECORD)[0]
+        if data[begin] == Kind.PAGE_SETTLED:
+            self._check_consumer(begin, PAGE_SETTLED.unpack_from(data, begin)[2])
         if (QUEUE, queue) in self.ended:
             self._complain(begin, f"a fact about queue {self.queue(queue)}, which was deleted before")
+
+    def _check_consumer(self, at: int, consumer: int) -> None:
+        if consumer > self._segment.consumers:
+            self._complain(at, f"consumer number {consumer} is told of before its name")
 
     def _check_fact(self, at: int, what: str, number: int, queue: int) -> None:
         """A message that began before the oldest segment may be gone with it; all others must have been there."""

@@ -53,9 +53,8 @@ class Journal:
         self.next_queue = 1  # greater than any queue's number that may be in use after a crash now
         self.next_address = count(1)
         self.on_roll: Callable[[], None] = _nothing
-        self.retention: Retention | None = (
-            None  # where there is one all is written, also what has gone already
-        )
+        self.retention: Retention | None = None  # with one all is written, also what has gone already
+        self.facts: type[Facts] = Facts
         self.clock = clock
         self.file_size = file_size
         self._sync = sync
@@ -220,7 +219,7 @@ class Journal:
             self._roll()
         tail, newest = self._tail, self.segments[-1]
         live = newest.live
-        facts = Facts(tail, self.clock.now)
+        facts = self.facts(tail, self.clock.now)
         stated: set[Reference] = set()
         for news in told:
             try:
@@ -264,14 +263,14 @@ class Journal:
             alive = [each for each in held.refs if each.state != GONE]
             if not alive:
                 if self.retention is not None:
-                    self._tail.copies(message, held.refs)
+                    self._tail.copies(message, held.refs, again=held.written)
                 else:
                     self._never_mind(held)
                 message.segment = None
                 return
             if self.retention is None:
                 held.refs = alive
-            self._tail.copies(message, held.refs)
+            self._tail.copies(message, held.refs, again=held.written)
             held.refs, held.left, held.written = alive, len(alive), False
             self._keep(message.number, held if len(alive) > 1 else alive[0])
             message.segment = self.segments[-1]
@@ -325,7 +324,7 @@ class Journal:
         else:
             refs = [each for each in held.refs if each.state != GONE] if isinstance(held, Copies) else [held]
             message = refs[0].message
-            self._tail.copies(message, refs)
+            self._tail.copies(message, refs, again=True)
             self._keep(key, held)
             message.segment = self.segments[-1]
 

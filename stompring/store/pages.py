@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stompring.broker.paging import Position
 
-from .cursor import Cursor
+from .cursor import Cursor, NotingCursor
 from .ended import Ended
 from .page import Page
 from .page_footer import DELAYED, LASTING, Contents
@@ -88,7 +88,8 @@ class Pages:
         """The cursor of a queue, made when first asked for."""
         cursor = self.cursors.get(queue)
         if cursor is None:
-            cursor = self.cursors[queue] = Cursor(self, queue)
+            kind = Cursor if self.log.retention is None else NotingCursor
+            cursor = self.cursors[queue] = kind(self, queue)
             self.log.note_queue(queue.number)
         return cursor
 

@@ -42,13 +42,13 @@ class Kind(IntEnum):
 MESSAGE = Struct("<BBBBIQQQQQIIII")
 #: lengths of block, destination, user, origin and group within the traits part
 TRAITS = Struct("<IIIII")
-#: kind, reason, zero, queue, time (epoch ms); then message numbers, u64 each
+#: kind, reason, consumer, queue, time (epoch ms); then message numbers, u64 each
 SETTLED = Struct("<BBHIQ")
 #: kind, zero, zero, queue, number, deliveries, attempts, due; a recurrence as JSON may follow
 STATE = Struct("<BBHIQIIQ")
 #: kind, zero, zero, records, number; then each as u32 length and payload
 TRANSACTION = Struct("<BBHIQ")
-#: kind, reason, zero, address, queue, page, time; then runs of u32 first, u32 count
+#: kind, reason, consumer, address, queue, page, time; then runs of u32 first, u32 count
 PAGE_SETTLED = Struct("<BBHIIQQ")
 #: kind, zero, zero, address, queue, page, index, deliveries, attempts, due
 PAGE_STATE = Struct("<BBHIIQIIIQ")
@@ -71,15 +71,17 @@ SAMPLE_ROW = Struct("<IIQQQQQQQQQQQQ")
 BINDING = Struct("<BBBBI")
 #: kind, what, 1 in a page for a queue that is not durable, id; then the name in UTF-8
 NAME = Struct("<BBHI")
-
+#: kind, zero, zero, queue, the address it is bound to
 QUEUE_ADDRESS = Struct("<BBHII")
-CONSUMER = 4
-COPY = 16
+
 ADDRESS, QUEUE, NOTE = 1, 2, 3  # ``what`` of BINDING; the first two of NAME too
+CONSUMER = 4  # ``what`` of NAME alone: its numbers are those of one segment
 BOUND, UNBOUND = 0, 1  # ``operation`` of BINDING
 
 #: Flags of a message.
 DURABLE, GROUP_END = 1, 8
+#: The same message stood in a record before: told by the record, not by the message, which does not keep it.
+COPY = 16
 ROUTING = {None: 0, RoutingType.ANYCAST: 2, RoutingType.MULTICAST: 4}
 ROUTING_TYPES = {value: key for key, value in ROUTING.items()}
 ROUTING_MASK = 6
@@ -309,7 +311,7 @@ class StoredMessage:
         tail_at = start + self.traits_length
         part = bytes(self._payload[start:tail_at])
         tail = bytes(self._payload[tail_at : tail_at + self.head + self.body + 2])
-        traits = memo.recall(self.flags, self.priority, part, tail, self.head)
+        traits = memo.recall(self.flags & ~COPY, self.priority, part, tail, self.head)
         return Message.restored(
             self.number,
             address,  # type: ignore[arg-type]

@@ -115,7 +115,8 @@ class Recovery:
         """Where to go on in the last segment, unless it is sealed or damaged."""
         if read.sealed or read.faults:
             return None
-        return Tail(read.size, self.journal.next_address, survey(self._files.read(read.path)))
+        footer = survey(self._files.read(read.path))
+        return Tail(read.size, self.journal.next_address, footer, read.consumers)
 
     def _report(self, text: str) -> None:
         self.damaged.append(text)

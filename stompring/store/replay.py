@@ -19,11 +19,13 @@ from .record import (
     ADDRESS,
     BINDING,
     BOUND,
+    CONSUMER,
     DELIVERED,
     MESSAGE,
     NAME,
     NUMBERS,
     QUEUE,
+    QUEUE_ADDRESS,
     SETTLED,
     STATE,
     TRANSACTION,
@@ -62,6 +64,7 @@ class ReadSegment:
     sealed: bool = False
     faults: list[Fault] = field(default_factory=list)
     records: int = 0
+    consumers: int = 0  # the greatest number of one that it names
 
     @property
     def lost(self) -> int:
@@ -109,6 +112,7 @@ class Replay:
             Kind.NUMBERS: self._numbers,
             Kind.BINDING: self._binding,
             Kind.NAME: self._name,
+            Kind.QUEUE_ADDRESS: self._queue_address,
         }
 
     def read(self, progress: Callable[[int, int], None] | None = None) -> None:
@@ -272,9 +276,17 @@ class Replay:
 
     def _name(self, data: bytes, begin: int, end: int) -> None:
         _, what, _, number = NAME.unpack_from(data, begin)
+        if what == CONSUMER:  # nothing but facts in the same segment speaks of it
+            self._segment.consumers = max(self._segment.consumers, number)
+            return
         self.names[what, number] = data[begin + NAME.size : end].decode()
         if what == QUEUE:
             self.next_queue = max(self.next_queue, number + 1)
+
+    def _queue_address(self, data: bytes, begin: int, end: int) -> None:
+        """What BINDING tells of a durable queue: for those who read one segment."""
+        if end - begin < QUEUE_ADDRESS.size:
+            raise ValueError
 
     # ---- what came of it
 

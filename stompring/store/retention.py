@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stompring.broker.clock import Clock
 from stompring.settings.model import Retention as Settings
 
+from .deletion import Deletion, Doomed, Losses
 from .files import Files
 from .stream import Stream
 from .writer import Writer
@@ -55,6 +55,7 @@ class Retention:
         self._writer = writer
         self._retained: deque[Retained] = deque()  # the oldest first
         self._timer: Any = None
+        self._losses = Losses()
 
     @property
     def files(self) -> int:
@@ -120,14 +121,18 @@ class Retention:
         """Delete what is too old, and the oldest while there is too much."""
         period, limit = self.settings.period, self.settings.storage_limit
         retained, now = self._retained, self.clock.now
+        doomed: list[Doomed] = []
         while retained:
             oldest = retained[0]
             if 0 <= period <= now - oldest.since:
-                self._delete(f"its period of {period} ms is over", logging.DEBUG)
+                doomed.append(self._doom(f"its period of {period} ms is over", logging.DEBUG))
             elif 0 <= limit < self.bytes:
-                self._delete(f"storage-limit {limit} is reached", logging.INFO)
+                doomed.append(self._doom(f"storage-limit {limit} is reached", logging.INFO))
             else:
                 break
+        if doomed:
+            self._writer.chore(Deletion(self.directory, doomed, self._losses.reports))
+            self._writer.with_next(self._collect)
         if retained and period >= 0 and self._timer is None:
             due = min(retained[0].since + period, now + LONGEST)
             self._timer = self.clock.call_at(due, self._rung)
@@ -137,24 +142,25 @@ class Retention:
         self.clock.refresh()
         self.enforce()
 
-    def _delete(self, reason: str, level: int) -> None:
+    def _doom(self, reason: str, level: int) -> Doomed:
         oldest = self._retained.popleft()
         self.bytes -= oldest.size
         self.deleted += 1
         log.log(level, "%s is deleted: %s", oldest.path, reason)
-        self._writer.chore(_remover(oldest.path))
+        return Doomed(oldest.path, reason)
+
+    @property
+    def deleted_not_ingested(self) -> int:
+        """How many files have gone before all lakes had them (`store.ingested`), as far as the disk has told."""
+        self._collect()  # those too whose deletion failed at first: nobody is called for them
+        return self._losses.count
+
+    def _collect(self) -> None:
+        self._losses.collect(self.clock)
 
     def stop(self) -> None:
         """No timer is left behind."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _remover(path: Path) -> Callable[[Files], None]:
-    def remove(files: Files) -> None:
-        files.remove(path)
-        if path.parent.parent.name == PAGING and not files.names(path.parent):
-            files.remove_directory(path.parent)
-
-    return remove
+        self._losses.stop(self.clock)

@@ -12,7 +12,7 @@ from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
 
 from .kept import Copies, Held, Segment, held_bytes
-from .record import MESSAGE, StoredMessage, TraitsMemo
+from .record import COPY, MESSAGE, StoredMessage, TraitsMemo
 from .tail import unpack_recurrence
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Revival:
             start += 4
             tail_at = start + traits_length
             tail = data[tail_at : tail_at + head + body + 2]
-            traits = recall(flags, priority, data[start:tail_at], tail, head)
+            traits = recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
             message = restored(number, address, traits, tail, head, timestamp, expires, address)
             ref = queue.restore(message)
             ref.deliveries = deliveries

@@ -108,7 +108,7 @@ class Samples:
 
     @staticmethod
     def _row(tail: Tail, queue: Queue) -> bytes:
-        tail.name_queue(queue)
+        tail.name_queue_alone(queue)
         return SAMPLE_ROW.pack(
             queue.number,
             tail.name_address(queue.address),

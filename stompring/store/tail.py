@@ -16,9 +16,12 @@ from stompring.broker.storage import Reason
 
 from .record import (
     ADDRESS,
+    CONSUMER,
+    COPY,
     DELIVERED,
     NAME,
     QUEUE,
+    QUEUE_ADDRESS,
     SETTLED,
     STATE,
     TRANSACTION,
@@ -35,17 +38,22 @@ _U32 = Struct("<I")
 #: The most deliveries that a message record can tell.
 MOST_DELIVERIES = 255
 
+#: The most consumers that one segment can name: later ones are not known.
+MOST_CONSUMERS = 65535
+
 
 class Tail:
     """Records for one segment. Names are told before they are used, so that each segment can be read alone.
 
-    ``at`` is where the next record will begin; ``footer`` tells of those that an earlier run wrote. Between `open`
-    and `close` records become one TRANSACTION.
+    ``at`` is where the next record will begin; ``footer`` tells of those that an earlier run wrote, ``consumers`` how
+    many consumers it named. Between `open` and `close` records become one TRANSACTION.
     """
 
     __slots__ = (
         "_addresses",
+        "_consumers",
         "_inner",
+        "_last_consumer",
         "_next_address",
         "_parts",
         "_queues",
@@ -54,13 +62,17 @@ class Tail:
         "footer",
     )
 
-    def __init__(self, at: int, next_address: Iterable[int], footer: Footer | None = None) -> None:
+    def __init__(
+        self, at: int, next_address: Iterable[int], footer: Footer | None = None, consumers: int = 0
+    ) -> None:
         self.at = at
         self.footer = Footer(array("I")) if footer is None else footer
         self._starts = self.footer.starts
         self._next_address = iter(next_address)
         self._addresses: set[int] = set()
         self._queues: dict[int, bytes] = {}  # the packed ids of those whose names were told
+        self._consumers: dict[str, int] = {}
+        self._last_consumer = consumers
         self._parts: list[bytes] = []
         self._inner: list[bytes] | None = None
 
@@ -109,13 +121,15 @@ class Tail:
         else:
             self.footer.note(message.number, message.timestamp)
 
-    def copies(self, message: Message, refs: list[Reference]) -> None:
-        """A message, and where it stands in each of the queues that hold it."""
+    def copies(self, message: Message, refs: list[Reference], *, again: bool = False) -> None:
+        """A message, and where it stands in each of the queues that hold it; ``again`` where a record had it before."""
         address = self.name_address(message.address)
         ids = b"".join([self._queues.get(ref.queue.number) or self.name_queue(ref.queue) for ref in refs])
         due, deliveries = _due(refs[0]), min(ref.deliveries for ref in refs)
         differing = [ref for ref in refs if _differs(ref, due, deliveries)]
         head = message_head(message, address, ids, due, min(deliveries, MOST_DELIVERIES))
+        if again:
+            head = b"%c%c%b" % (head[0], head[1] | COPY, head[2:])
         self.footer.note(message.number, message.timestamp)
         if self._inner is not None:
             self._inner.append(head + message.tail)
@@ -143,11 +157,12 @@ class Tail:
         )
         self.add(payload if ref.recurrence is None else payload + pack_recurrence(ref.recurrence))
 
-    def settled(self, queue: Queue, reason: Reason, now: int, numbers: list[int]) -> None:
-        """A queue let go of messages."""
+    def settled(self, queue: Queue, reason: Reason, now: int, numbers: list[int], taker: str = "") -> None:
+        """A queue let go of messages, to the consumer with that name where it is known."""
         if queue.number not in self._queues:
             self.name_queue(queue)
-        self.add(SETTLED.pack(Kind.SETTLED, reason, 0, queue.number, now) + pack_numbers(numbers))
+        consumer = self.name_consumer(taker) if taker else 0
+        self.add(SETTLED.pack(Kind.SETTLED, reason, consumer, queue.number, now) + pack_numbers(numbers))
 
     def delivered(self, queue: Queue, numbers: list[int]) -> None:
         """Messages of a queue went out to consumers who have not settled them yet."""
@@ -175,12 +190,29 @@ class Tail:
     # ---- names
 
     def name_queue(self, queue: Queue) -> bytes:
-        """Tell the name of a queue if this segment does not have it, and return its packed id."""
+        """Tell the name of a queue and its address if this segment does not have them, and return its packed id."""
+        packed = self._queues.get(queue.number)
+        if packed is None:
+            packed = self.name_queue_alone(queue)
+            address = self.name_address(queue.address)
+            self._frame(QUEUE_ADDRESS.pack(Kind.QUEUE_ADDRESS, 0, 0, queue.number, address))
+        return packed
+
+    def name_queue_alone(self, queue: Queue) -> bytes:
+        """The same without the address, for files whose own records tell that."""
         packed = self._queues.get(queue.number)
         if packed is None:
             self._frame(NAME.pack(Kind.NAME, QUEUE, 0, queue.number) + queue.name.encode())
             packed = self._queues[queue.number] = _U32.pack(queue.number)
         return packed
+
+    def name_consumer(self, name: str) -> int:
+        """Tell the name of a consumer if this segment does not have it, and return its number here; 0: too many."""
+        number = self._consumers.get(name, 0)
+        if not number and self._last_consumer < MOST_CONSUMERS:
+            number = self._consumers[name] = self._last_consumer = self._last_consumer + 1
+            self._frame(NAME.pack(Kind.NAME, CONSUMER, 0, number) + name.encode("utf-8", "surrogateescape"))
+        return number
 
     def name_address(self, address: Address) -> int:
         """Tell the name of an address if this segment does not have it, and return its id; a new one if it has none."""

@@ -137,7 +137,7 @@ class Figures:
 
     writer = journal = recovery = reads = budget = reading = itself
     compaction = SimpleNamespace(segments=24, rewritten=9)
-    retention = SimpleNamespace(files=25, bytes=26, deleted=27)
+    retention = SimpleNamespace(files=25, bytes=26, deleted=27, deleted_not_ingested=28)
 
 
 class House:

@@ -125,3 +125,19 @@ def test_delete_an_empty_one(house: House) -> None:
     house.directory.create_address("a", frozenset({ANYCAST}))
     assert house.ask("DELETE", ONE).status == 204
     house.refused(404, "DELETE", ONE)
+
+
+def test_duplicates_are_forgotten(house: House) -> None:
+    house.queue("q")
+    client = house.stomp()
+    send = {"destination": "/queue/q", "_AMQ_DUPL_ID": "1"}
+    forget = path("addresses", "q", "forget-duplicates")
+    client.send("SEND", b"x", **send)
+    client.send("SEND", b"x", **send)
+    assert house.ask("POST", forget).json == {"forgotten": 1}
+    client.send("SEND", b"x", **send)
+    shown = house.get(path("addresses", "q"))
+    assert (shown["messageCount"], shown["duplicateMessageCount"]) == (2, 1)
+    assert house.ask("POST", forget).json == {"forgotten": 1}
+    assert house.ask("POST", forget).json == {"forgotten": 0}
+    house.refused(404, "POST", path("addresses", "other", "forget-duplicates"))

@@ -149,6 +149,7 @@ def test_the_numbers_of_the_store(openmetrics: bool) -> None:
     assert found["stompring_retention_files"] == 25
     assert found["stompring_retention_bytes"] == 26
     assert found["stompring_retention_deleted_files_total"] == 27
+    assert found["stompring_retention_deleted_not_ingested_files_total"] == 28
     assert found["stompring_pages_read_bytes_total"] == 10
     assert found["stompring_pages_damaged_total"] == 11
     assert found["stompring_messages_lost_total"] == 12

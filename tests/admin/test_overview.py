@@ -118,6 +118,7 @@ def test_the_broker_with_a_store() -> None:
         "retentionFiles": 25,
         "retentionSize": 26,
         "retentionDeleted": 27,
+        "retentionDeletedNotIngested": 28,
         "pageBytesRead": 10,
         "damagedPages": 11,
         "lostMessageCount": 12,

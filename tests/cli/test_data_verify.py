@@ -16,6 +16,7 @@ from stompring.store.record import (
     DELIVERED,
     NUMBERS,
     PAGE_SETTLED,
+    QUEUE_ADDRESS,
     SETTLED,
     STATE,
     Kind,
@@ -184,6 +185,17 @@ def dangling() -> list[object]:
             "the journal tells of 100001 messages",
             id="page",
         ),
+        pytest.param(
+            SETTLED.pack(Kind.SETTLED, 0, 3, 1, 0),
+            "consumer number 3 is told of before its name",
+            id="consumer",
+        ),
+        pytest.param(
+            QUEUE_ADDRESS.pack(Kind.QUEUE_ADDRESS, 0, 0, never, 1),
+            f"queue number {never} is told of before its name",
+            id="address of a queue",
+        ),
+        pytest.param(bytes([Kind.QUEUE_ADDRESS]) + b"short", "cannot be understood", id="cut off"),
         pytest.param(bytes([Kind.STATE]) + b"short", "cannot be understood", id="malformed"),
         pytest.param(b"\x63what", "cannot be understood", id="unknown kind"),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -17,6 +17,7 @@ from stompring.store.verification import Verification
 from ..management import Management
 from . import plan
 from .administrator import BARRIER, Administrator, Bindings
+from .again import Identifiers
 from .audit import NOTICE, Audit, observe
 from .consumers import Diet, consume
 from .ledger import Fault, Ledger
@@ -66,6 +67,7 @@ class Campaign:
         kills: int,
         *,
         persistence: bool = True,
+        core: Mapping[str, object] | None = None,
         areas: tuple[str, ...] = tuple(plan.AREAS),
         hurry: float = 1.0,
         tell: Callable[[str], None] = lambda line: None,
@@ -75,11 +77,13 @@ class Campaign:
         self.seed = seed
         self.kills = kills
         self.persistence = persistence
+        self.core = core
         self.areas = areas
         self.hurry = hurry
         self.tell = tell
         self.random = Random(seed)
         self.ledger = Ledger()
+        self.identifiers = Identifiers()
         self.bindings = Bindings()
         self.groups = [*plan.groups(), plan.Group(BARRIER)]
         self.report = Report(counts=self.ledger.counts)
@@ -99,7 +103,9 @@ class Campaign:
 
     def _start(self) -> Victim:
         config = self.directory / "broker.xml"
-        config.write_text(plan.document(self.random, persistence=self.persistence), encoding="utf-8")
+        config.write_text(
+            plan.document(self.random, persistence=self.persistence, more=self.core), encoding="utf-8"
+        )
         return Victim(config, self.data)
 
     def _life(self) -> None:
@@ -114,7 +120,7 @@ class Campaign:
         self._raise_faults(self.ledger.faults)
 
     async def _load(self, victim: Victim) -> None:
-        world = World(victim.port, victim.http_port, self.ledger, self.random)
+        world = World(victim.port, victim.http_port, self.ledger, self.identifiers, self.random)
         try:
             await establish(world, self.bindings)
             self._begin(world)
@@ -170,6 +176,9 @@ class Campaign:
                 break
             time.sleep(0.1)
         self._raise_faults(audit.faults)
+        self.identifiers.settle(audit.present.keys())
+        self.identifiers.offer(self.ledger, victim.port, management)
+        self._raise_faults(self.ledger.faults)
         self.bindings.audit(self.ledger, found.queues)
         self.report.found += len(audit.present)
         self._verify()
@@ -216,7 +225,7 @@ class Campaign:
                 self._raise_faults(self.ledger.faults)
 
     async def _drain(self, victim: Victim) -> None:
-        world = World(victim.port, victim.http_port, self.ledger, self.random)
+        world = World(victim.port, victim.http_port, self.ledger, self.identifiers, self.random)
         try:
             for queue in {copy.queue for copy in self.ledger.everything()} | plan.GRAVES:
                 consume(world, _drainer(queue), f"the last reader of {queue}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -75,8 +76,8 @@ def groups() -> list[Group]:
     return found
 
 
-def document(random: Random, *, persistence: bool = True) -> str:
-    """A broker.xml: queues are always the same, the sizes of files are not."""
+def document(random: Random, *, persistence: bool = True, more: Mapping[str, object] | None = None) -> str:
+    """A broker.xml: queues are always the same, the sizes of files are not. ``more`` are elements of ``<core>``."""
     settings: dict[str, dict[str, object]] = {
         "#": {
             "dead-letter-address": DEAD,
@@ -98,6 +99,7 @@ def document(random: Random, *, persistence: bool = True) -> str:
         "journal-compact-percentage": random.choice([30, 60, 90]),
         "dispatch-memory": "1M",
         "max-disk-usage": -1,
+        **(more or {}),
     }
     # all others are made by who comes first
     written = [*sorted(GRAVES), *(address(area, "purged") for area in AREAS)]

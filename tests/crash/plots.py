@@ -57,7 +57,7 @@ def topic(world: World, area: str) -> None:
     """Durable subscriptions: one message in several queues. One subscriber is often away."""
     destination = address(area, "topic")
     queues = tuple(subscription(area, name) for name in SUBSCRIBERS)
-    produce(world, Load(f"/topic/{destination}", queues), f"{area}-topic")
+    produce(world, Load(f"/topic/{destination}", queues, identified=0.4), f"{area}-topic")
     for name, queue in zip(SUBSCRIBERS, queues, strict=True):
         if name != "c" or world.chance(0.3):
             diet = Diet(
@@ -96,7 +96,7 @@ def graded(world: World, area: str) -> None:
 def purged(world: World, area: str) -> None:
     """A queue that nobody but the administrator empties."""
     queue = address(area, "purged")
-    produce(world, Load(queue, (queue,)), f"{area}-purged")
+    produce(world, Load(queue, (queue,), identified=0.4), f"{area}-purged")
 
 
 def coloured(world: World, area: str) -> None:

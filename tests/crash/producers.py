@@ -25,6 +25,7 @@ class Load:
     delay: tuple[int, int] | None = None
     lifetime: tuple[int, int] | None = None
     coloured: bool = False
+    identified: float = 0.0  # of the durable ones: sent with an id by which duplicates are known
     largest: int = 400
     most: int = 120  # waiting in its first queue; above that it rests
 
@@ -97,6 +98,9 @@ class Producer:
         headers |= {"AMQ_SCHEDULED_TIME": due} if due else {}
         headers |= {"expires": expires} if expires else {}
         headers |= {"colour": random.choice(COLOURS)} if load.coloured else {}
+        if durable and load.identified and random.random() < load.identified:
+            headers["_AMQ_DUPL_ID"] = text
+            self.world.identifiers.note(load.destination, text, unit, unit.entering[-len(load.queues) :])
         body = text.encode() + b"|" + b"x" * random.randint(0, load.largest)
         if receipt:
             return wire.ask("SEND", headers, body)

@@ -16,7 +16,8 @@ def test_nothing_that_was_promised_is_lost(tmp_path: Path) -> None:
     seed = int(os.environ.get("STOMPRING_SEED", "1"))
     report = Campaign(tmp_path, seed, 20, hurry=0.5).run()
     assert report.kills == 20
-    for what in ("receipts of SEND", "receipts of ACK", "receipts of NACK", "receipts of COMMIT", "purges"):
+    receipts = ("receipts of SEND", "receipts of ACK", "receipts of NACK", "receipts of COMMIT")
+    for what in (*receipts, "purges", "ids sent again"):
         assert report.counts.get(what), f"nothing was tested of {what}: {report}"
     assert report.paged and report.segments > 2, f"files did not matter: {report}"
 
@@ -25,3 +26,8 @@ def test_a_broker_without_a_store_is_found_out(tmp_path: Path) -> None:
     """The whole apparatus fails where it must: at the first restart after a life in which anything was receipted."""
     with pytest.raises(BrokenPromise, match=r"seed 7, kill \d+: \d+ broken promises\n  lost: "):
         Campaign(tmp_path, 7, 20, persistence=False).run()
+
+
+def test_a_broker_that_forgets_ids_is_found_out(tmp_path: Path) -> None:
+    with pytest.raises(BrokenPromise, match=r"duplicate: of \d+ ids that .* had, \d+ were routed again"):
+        Campaign(tmp_path, 7, 20, core={"persist-id-cache": "false"}).run()

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
+from .again import Identifiers
 from .ledger import Ledger
 from .wire import Lost, Wire
 
@@ -14,10 +15,13 @@ from .wire import Lost, Wire
 class World:
     """A running broker, the ledger, and a source of chance. Actors run until the broker dies or `calm` is called."""
 
-    def __init__(self, port: int, http_port: int, ledger: Ledger, random: Random) -> None:
+    def __init__(
+        self, port: int, http_port: int, ledger: Ledger, identifiers: Identifiers, random: Random
+    ) -> None:
         self.port = port
         self.http_port = http_port
         self.ledger = ledger
+        self.identifiers = identifiers
         self.random = random
         self.over = False
         self.wires: list[Wire] = []

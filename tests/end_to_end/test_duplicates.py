@@ -62,6 +62,31 @@ def test_ids_with_receipts_are_known_again(lasting: LastingBroker, how: str, pre
     assert lasting.drain(queue) == ["32"]
 
 
+def forget(lasting: LastingBroker, queue: str) -> int:
+    found = lasting.management.ask("POST", f"/addresses/{queue}/forget-duplicates")
+    return int(found["forgotten"])
+
+
+@pytest.mark.parametrize("prefix", ["plain", "paged"])
+def test_ids_are_forgotten_by_hand_for_good(lasting: LastingBroker, how: str, prefix: str) -> None:
+    queue, other = f"{prefix}.q", f"{prefix}.other"
+    client = lasting.start(settings=PAGED).connect()
+    for name in (queue, other):
+        offer(client, name, *numbers(1, 20), **DURABLE)
+    offer(client, queue, "passing")
+    assert forget(lasting, queue) == 21 and forget(lasting, queue) == 0
+    lasting.again(how)
+    client = lasting.connect()
+    for name in (queue, other):
+        offer(client, name, *numbers(15, 25), *numbers(24, 25), **DURABLE)
+    lasting.management.expect_address(queue, duplicateMessageCount=2)
+    lasting.management.expect_address(other, duplicateMessageCount=8)
+    lasting.again(how)
+    offer(lasting.connect(), queue, *numbers(14, 25), **DURABLE)
+    assert lasting.drain(queue) == [*numbers(1, 20), *numbers(15, 25), "14"]
+    assert lasting.drain(other) == numbers(1, 25)
+
+
 @pytest.mark.parametrize("prefix", ["plain", "paged"])
 def test_transactions(lasting: LastingBroker, prefix: str) -> None:
     queue = f"{prefix}.q"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from pathlib import Path
 
-from stompring.store.record import MESSAGE, SETTLED, Kind
+import pytest
+
+from stompring.store.ingested import Position, record_ingested
+from stompring.store.record import CONSUMER, MESSAGE, NAME, PAGE_SETTLED, SETTLED, Kind, unpack_runs
 
 from ..broker_document import anycast
 from ..dialogue import Dialogue
@@ -96,6 +100,69 @@ def test_pages_are_kept_and_limits_hold(lasting: LastingBroker) -> None:
     assert found["retentionDeleted"] > 0 and found["retentionSize"] <= 20 * 1024
     lasting.stop()
     assert sum(path.stat().st_size for path in (lasting.data / "retention").rglob("*.*")) <= 24 * 1024
+
+
+@pytest.mark.parametrize("pages", [False, True], ids=["memory", "pages"])
+def test_who_acknowledged_is_in_the_files(lasting: LastingBroker, pages: bool) -> None:
+    settings = {"q": {"max-size-messages": 0, "page-size-bytes": 65536}} if pages else {}
+    lasting.start(core=retention(), addresses=anycast("q"), settings=settings)
+    sender = lasting.connect()
+    expected: Counter[str] = Counter()
+    for name, mode in (("one", "client-individual"), ("two", "client"), ("three", "auto")):
+        sender.put("q", *["x"] * 20, **DURABLE)
+        consumer = lasting.connect(client_id=name)
+        consumer.subscribe("q", id="7", ack=mode)
+        taken = [consumer.message() for _ in range(20)]
+        if mode == "client-individual":
+            for message in taken:
+                consumer.ask("ACK", consumer.reference(message))
+        elif mode == "client":
+            consumer.ask("ACK", consumer.reference(taken[-1]))
+        consumer.ask("UNSUBSCRIBE", {"id": "7"})
+        expected[f"{name}/7"] = 20
+    lasting.management.expect("q", messageCount=0)
+    lasting.stop()
+    assert acknowledged(lasting.data) == expected
+
+
+def acknowledged(data: Path) -> Counter[str]:
+    """How many messages were acknowledged by whom, of the journal and of pages."""
+    found: Counter[str] = Counter()
+    for path in sorted(data.rglob("*.journal")):
+        names = {0: ""}
+        for payload in payloads(path.read_bytes()):
+            if payload[0] == Kind.NAME and payload[1] == CONSUMER:
+                names[NAME.unpack_from(payload)[3]] = payload[NAME.size :].decode()
+            elif payload[0] == Kind.SETTLED:
+                found[names[SETTLED.unpack_from(payload)[2]]] += (len(payload) - SETTLED.size) // 8
+            elif payload[0] == Kind.PAGE_SETTLED:
+                runs = unpack_runs(payload[PAGE_SETTLED.size :])
+                found[names[PAGE_SETTLED.unpack_from(payload)[2]]] += sum(count for _, count in runs)
+    return found
+
+
+def test_what_goes_before_it_was_ingested_is_counted(lasting: LastingBroker) -> None:
+    lasting.start(core=retention(storage_limit="20KB"), addresses=anycast("q"))
+    lasting.connect().put("q", *["x" * 100] * 200, **DURABLE)
+    lasting.drain("q")
+    kept = lasting.data / "retention"
+    assert lasting.management.ask("GET", "/broker")["retentionDeletedNotIngested"] == 0
+    lasting.stop()
+    everything = dict.fromkeys(("journal", "samples"), Position(1_000_000, 0))
+    record_ingested(kept, "main", "file:///lake", everything)
+    lasting.start()
+    lasting.connect().put("q", *["x" * 100] * 400, **DURABLE)
+    lasting.drain("q")
+    found = lasting.management.ask("GET", "/broker")
+    assert found["retentionDeleted"] > 0 and found["retentionDeletedNotIngested"] == 0
+    metrics = lasting.management.text("/metrics")
+    assert "stompring_retention_deleted_not_ingested_files_total 0.0" in metrics
+    record_ingested(kept, "main", "file:///lake", {})
+    lasting.connect().put("q", *["x" * 100] * 400, **DURABLE)
+    lasting.drain("q")
+    found = lasting.management.ask("GET", "/broker")
+    assert 0 < found["retentionDeletedNotIngested"] < found["retentionDeleted"]
+    lasting.process.wait_for_log("before (it was|they were) ingested into file:///lake")
 
 
 def test_without_it_nothing_is_kept(lasting: LastingBroker) -> None:

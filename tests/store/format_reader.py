@@ -71,6 +71,7 @@ class Directory:
     page_gone: dict[tuple[int, int, int], set[int]] = field(default_factory=dict)  # address, queue, page
     page_states: dict[tuple[int, int, int, int], tuple[int, int, int]] = field(default_factory=dict)
     duplicate_ids: dict[int, dict[int, bytes]] = field(default_factory=dict)  # by address and position
+    queue_addresses: dict[int, int] = field(default_factory=dict)
     transactions: set[int] = field(default_factory=set)
     sure: int = 0
 
@@ -189,6 +190,9 @@ class Directory:
         elif title == "DUPLICATE_IDS":
             found = self.duplicate_ids.setdefault(fields["address"], {})
             found.update(enumerate([each["id"] for each in fields["ids"]], fields["first"]))
+        elif title == "QUEUE_ADDRESS":
+            assert (QUEUE, fields["queue"]) in self.names and (ADDRESS, fields["address"]) in self.names
+            self.queue_addresses[fields["queue"]] = fields["address"]
         elif title.startswith("PAGE_"):
             self._apply_to_page(title, fields)
         else:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompring.broker.duplicates import is_known, remember
+from stompring.broker.duplicates import forget_all, is_known, remember
 from stompring.server.reload import apply
 from stompring.session.outbox import Outgoing
 from stompring.store import duplicates
@@ -294,6 +294,91 @@ def test_many_ids_are_no_reason_to_compact_for_ever() -> None:
         again.directory.delete_address("q", force=True)
     again.turn()
     assert again.journal.live_bytes == 0
+
+
+# ---- forgotten by hand
+
+
+@pytest.mark.parametrize("count", [0, 1, 25])
+def test_what_is_forgotten_stays_forgotten(count: int) -> None:
+    world = make()
+    world.turn()
+    send_all(world, ids(1, count))
+    send(world, b"passing", durable=False)
+    assert forget_all(world.address("q")) == count + 1
+    assert known(world) == [] and not chunks_of(world)
+    world.turn()
+    again = world.again()
+    assert known(again) == [] and held(again) == ids(1, count)
+    again.directory.queue("q").purge()
+    send_all(again, ids(1, 3))
+    assert known(again.again()) == held(again.again()) == ids(1, 3)
+
+
+def test_in_the_turn_in_which_they_come() -> None:
+    world = make()
+    send_all(world, ids(1, 2))
+    send(world, b"3")
+    forget_all(world.address("q"))
+    assert send(world, b"3") and send(world, b"1")
+    world.turn()
+    assert known(world) == [b"3", b"1"] and known(world.again()) == [b"3", b"1"]
+
+
+def test_forgetting_lasts_as_long_as_any_of_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever segment goes first, at no time do ids come back."""
+    monkeypatch.setattr(duplicates, "CHUNK_IDS", 4)
+    world = make(journal_file_size=1200, journal_compact_min_files=2, journal_compact_percentage=90)
+    world.turn()
+    send_all(world, ids(1, 30))
+    before = len(world.journal.segments)
+    forget_all(world.address("q"))
+    world.turn()
+    for number in range(40):
+        send_all(world, [b"new %d" % number])
+        world.clock.advance(1)
+        expected = [b"new %d" % each for each in range(number + 1)]
+        assert known(world.again()) == expected == known(world)
+        if number == 20:
+            acknowledge_all(world)
+    assert before > 3 and world.journal.segments[0].number > before
+
+
+def test_ids_that_nobody_knew_are_forgotten_too() -> None:
+    world = make()
+    send_all(world, ids(1, 5))
+    unaware = world.again(persist_id_cache=False)
+    assert known(unaware) == [] and forget_all(unaware.address("q")) == 0
+    unaware.turn()
+    assert known(unaware.again(persist_id_cache=True)) == []
+    assert known(world.again()) == ids(1, 5), "they were there"
+
+
+def test_every_cut_of_forgetting() -> None:
+    """It has happened or not; what came after it never stands beside what it forgot."""
+    world = make()
+    send_all(world, ids(1, 3))
+    forget_all(world.address("q"))
+    world.turn()
+    send_all(world, ids(4, 5))
+    files = world.memory
+    seen = []
+    for length in range(files.size(FIRST) + 1):
+        cut = files.kill()
+        cut.truncate(FIRST, length)
+        found = known(world.again(cut))
+        if not seen or seen[-1] != found:
+            seen.append(found)
+    assert seen == [[], ids(1, 1), ids(1, 2), ids(1, 3), [], ids(4, 4), ids(4, 5)]
+
+
+def test_an_address_without_ids_and_one_of_another_name() -> None:
+    world = make()
+    world.queue("other")
+    send_all(world, ids(1, 3), "other")
+    assert forget_all(world.address("q")) == 0
+    world.turn()
+    assert known(world.again(), "other") == ids(1, 3)
 
 
 # ---- what is torn

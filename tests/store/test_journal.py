@@ -13,6 +13,9 @@ from stompring.store.segment import Walk
 from ..broker.world import MULTICAST, join
 from .stored_world import StoredWorld
 
+#: Records that stand before others, for those who read one segment.
+NAMING = (Kind.NAME, Kind.QUEUE_ADDRESS)
+
 
 def records(world: StoredWorld) -> list[bytes]:
     """The payloads of all records in all segments, those in transactions within these."""
@@ -40,7 +43,7 @@ class Told:
     @property
     def records(self) -> list[bytes]:
         self.world.turn()
-        return [payload for payload in records(self.world)[self.before :] if payload[0] != Kind.NAME]
+        return [payload for payload in records(self.world)[self.before :] if payload[0] not in NAMING]
 
     @property
     def kinds(self) -> list[Kind]:

@@ -13,7 +13,7 @@ from stompring.store import record
 from stompring.store.record import Kind
 
 from .filled import Expected, Filled, fill
-from .format_reader import QUEUE, Directory, Found
+from .format_reader import ADDRESS, QUEUE, Directory, Found
 from .format_tables import DOCUMENT, Format
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -206,3 +206,24 @@ def test_queues_are_there_with_their_attributes(stopped: tuple[Filled, Directory
     assert attributes["ring_size"] == 5 and attributes["max_consumers"] == 3
     assert attributes["filter"] == "colour <> 'grey' OR colour IS NULL" and attributes["user"] == "anna"
     assert queues["news.one"]["attributes"]["configured"] is True
+
+
+def test_addresses_of_queues_are_those_of_the_bindings(stopped: tuple[Filled, Directory]) -> None:
+    _, directory = stopped
+    bound = {
+        number: binding["address"] for (what, number), binding in directory.bindings.items() if what == QUEUE
+    }
+    told = {
+        number: directory.names[ADDRESS, address] for number, address in directory.queue_addresses.items()
+    }
+    assert len(told) > 5 and bound.keys() & told.keys()
+    assert {number: told[number] for number in bound if number in told} == {
+        number: name for number, name in bound.items() if number in told
+    }
+    named = {
+        fields["id"]
+        for file in directory.journal
+        for _, title, fields in file.records
+        if title == "NAME" and fields["what"] == QUEUE
+    }
+    assert named == told.keys()

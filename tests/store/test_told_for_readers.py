@@ -1,0 +1,378 @@
+"""What segments tell to those who read them one by one: copies, addresses of queues, who has acknowledged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stompring.broker import contents
+from stompring.broker.storage import Reason
+from stompring.session.outbox import Outgoing
+from stompring.settings.model import Retention as Settings
+from stompring.store import tail
+from stompring.store.record import (
+    ADDRESS,
+    CONSUMER,
+    COPY,
+    MESSAGE,
+    NAME,
+    PAGE_SETTLED,
+    QUEUE,
+    QUEUE_ADDRESS,
+    SETTLED,
+    Kind,
+    unpack_numbers,
+    unpack_runs,
+)
+
+from ..broker.world import MULTICAST, join
+from ..session.conversation import Client, Got, Server
+from .paged_store import SETTINGS as PAGED_SETTINGS
+from .paged_store import PagedStore
+from .retained import payloads
+from .stored_world import StoredWorld, pending
+
+KEPT = Settings("/data/retention")
+SETTINGS = {"#": {"auto_delete_queues": False, "auto_delete_addresses": False}}
+
+
+def segments(world: StoredWorld, suffix: str = ".journal") -> list[list[bytes]]:
+    """The payloads of each file, those that are kept too, by their numbers."""
+    paths = sorted((path for path in world.memory.data if path.suffix == suffix), key=lambda path: path.name)
+    return [payloads(world.memory.data[path]) for path in paths]
+
+
+def flags(world: StoredWorld) -> dict[int, list[int]]:
+    """The flags of each MESSAGE, by number."""
+    found: dict[int, list[int]] = {}
+    for payload in sum(segments(world), []):
+        if payload[0] == Kind.MESSAGE:
+            found.setdefault(MESSAGE.unpack_from(payload)[5], []).append(payload[1])
+    return found
+
+
+# ---- copies
+
+
+def test_what_compaction_writes_is_a_copy_and_what_is_read_back_is_not() -> None:
+    world = StoredWorld(
+        settings=SETTINGS,
+        journal_file_size=1000,
+        journal_compact_min_files=0,
+        journal_retention_directory=KEPT,
+    )
+    world.queue("stays")
+    for name in ("a", "b"):
+        world.queue(name, "t", MULTICAST)
+    single, both = world.durable("stays", b"1"), world.durable("t", b"2")
+    world.turn()
+    for _ in range(3):
+        world.journal.file_size = 1
+        world.durable("stays", b"x")
+        world.turn()
+        world.journal.compact_step(100, 1 << 20)
+        world.turn()
+        found = flags(world)
+        for message in (single, both):
+            first, *later = found[message.number]
+            assert first == 1 and later and set(later) == {1 | COPY}
+        world = world.again()
+        (ref,) = [
+            ref for ref in pending(world.directory.queue("stays")) if ref.message.number == single.number
+        ]
+        assert ref.message.traits.record is not None and ref.message.traits.record[0] == 1
+        (ref,) = pending(world.directory.queue("a"))
+        assert ref.message.traits.record is not None and ref.message.traits.record[0] == 1
+
+
+def test_a_message_that_enters_one_more_queue_is_a_copy() -> None:
+    world = StoredWorld(settings=SETTINGS)
+    one, other = world.queue("one"), world.queue("other")
+    message = world.durable("one")
+    world.turn()
+    assert flags(world) == {message.number: [1]}
+    other.hold(message)
+    world.turn()
+    assert flags(world) == {message.number: [1, 1 | COPY]}
+    again = world.again()
+    for queue in (one, other):
+        (ref,) = pending(again.directory.queue(queue.name))
+        assert ref.message.traits.record is not None and ref.message.traits.record[0] == 1
+
+
+def test_a_message_in_two_queues_at_once_is_none() -> None:
+    world = StoredWorld(settings=SETTINGS)
+    for name in ("a", "b"):
+        world.queue(name, "t", MULTICAST)
+    message = world.durable("t")
+    world.turn()
+    assert flags(world) == {message.number: [1]}
+
+
+# ---- addresses of queues
+
+
+def told_addresses(segment: list[bytes]) -> dict[str, str]:
+    """Name and address of each queue that a segment names, which is told behind both names and before all else."""
+    names: dict[tuple[int, int], str] = {}
+    found: dict[str, str] = {}
+    for payload in segment:
+        if payload[0] == Kind.NAME:
+            _, what, _, number = NAME.unpack_from(payload)
+            names[what, number] = payload[NAME.size :].decode()
+        elif payload[0] == Kind.QUEUE_ADDRESS:
+            *_, queue, address = QUEUE_ADDRESS.unpack_from(payload)
+            assert names[QUEUE, queue] not in found
+            found[names[QUEUE, queue]] = names[ADDRESS, address]
+        elif payload[0] == Kind.SETTLED:
+            assert names[QUEUE, SETTLED.unpack_from(payload)[3]] in found
+    assert set(found) == {name for (what, _), name in names.items() if what == QUEUE}
+    return found
+
+
+def test_every_segment_tells_where_its_queues_are() -> None:
+    world = StoredWorld(settings=SETTINGS, journal_file_size=600, journal_retention_directory=KEPT)
+    for name in ("t.one", "t.two"):
+        join(world.queue(name, "t", MULTICAST), auto=True)
+    world.queue("q")
+    for _ in range(12):
+        world.durable("t")
+        world.durable("q")
+        world.turn()
+    world.directory.queue("q").purge()
+    world.turn()
+    told = [told_addresses(segment) for segment in segments(world)]
+    assert len([each for each in told if each == {"t.one": "t", "t.two": "t", "q": "q"}]) > 2
+
+
+def test_a_restart_in_the_middle_of_a_segment_tells_it_again_and_nothing_is_lost() -> None:
+    world = StoredWorld(settings=SETTINGS)
+    world.queue("t.one", "t", MULTICAST)
+    world.durable("t", b"1")
+    world.turn()
+    again = world.again()
+    again.durable("t", b"2")
+    again.turn()
+    (segment,) = segments(again)
+    assert [payload[0] for payload in segment].count(Kind.QUEUE_ADDRESS) == 2
+    assert [ref.message.body for ref in pending(again.again().directory.queue("t.one"))] == [b"1", b"2"]
+
+
+# ---- who has acknowledged
+
+
+def conversing(world: StoredWorld) -> Server:
+    server = Server()
+    server.world, server.outgoing = world, Outgoing(world.broker.clock)
+    return server
+
+
+def takers(world: StoredWorld) -> dict[int, tuple[int, str]]:
+    """Reason and consumer by message, looked up in the segment of the fact."""
+    found: dict[int, tuple[int, str]] = {}
+    for segment in segments(world):
+        names = {0: ""}
+        for payload in segment:
+            if payload[0] == Kind.NAME and payload[1] == CONSUMER:
+                number = NAME.unpack_from(payload)[3]
+                assert number not in names, "each is given once in a segment"
+                names[number] = payload[NAME.size :].decode()
+            elif payload[0] == Kind.SETTLED:
+                _, reason, consumer, _, _ = SETTLED.unpack_from(payload)
+                for message in unpack_numbers(payload[SETTLED.size :]):
+                    assert message not in found
+                    found[message] = reason, names[consumer]
+    return found
+
+
+def kept(**more: Any) -> StoredWorld:
+    world = StoredWorld(settings=SETTINGS, journal_retention_directory=KEPT, **more)
+    world.queue("q")
+    return world
+
+
+def subscribe(client: Client, mode: str, identity: str = "s", queue: str = "q") -> None:
+    client.say("SUBSCRIBE", id=identity, destination=f"/queue/{queue}", ack=mode)
+    client.server.world.settle_down()
+
+
+def messages(client: Client) -> list[Got]:
+    return [got for got in client.read() if got.command == "MESSAGE"]
+
+
+def acknowledge(client: Client) -> None:
+    (frame,) = messages(client)
+    client.say("ACK", id=frame["ack"])
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["waited", "straight"])
+@pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
+def test_who_acknowledged_is_told(mode: str, before: bool) -> None:
+    world = kept()
+    client = conversing(world).client(client_id="c-1")
+    if before:
+        subscribe(client, mode)
+    message = world.durable()
+    world.turn()
+    if not before:
+        subscribe(client, mode)
+    if mode != "auto":
+        acknowledge(client)
+    world.turn()
+    assert takers(world) == {message.number: (Reason.ACKNOWLEDGED, "c-1/s")}
+
+
+def test_without_a_client_id_it_is_the_connection() -> None:
+    world = kept()
+    client = conversing(world).client()
+    subscribe(client, "auto", "0")
+    message = world.durable()
+    world.turn()
+    assert takers(world) == {message.number: (0, f"{client.session.number}/0")}
+
+
+def test_facts_of_two_consumers_of_one_queue_are_told_apart() -> None:
+    world = kept()
+    server = conversing(world)
+    clients = [server.client(client_id=name) for name in ("one", "two")]
+    for client in clients:
+        subscribe(client, "client-individual")
+    sent = [world.durable() for _ in range(6)]
+    world.turn()
+    for client in clients:
+        for frame in messages(client):
+            client.say("ACK", id=frame["ack"])
+    world.turn()
+    found = takers(world)
+    assert set(found) == {message.number for message in sent}
+    assert sorted(name for _, name in found.values()) == ["one/s"] * 3 + ["two/s"] * 3
+    facts = [payload for payload in sum(segments(world), []) if payload[0] == Kind.SETTLED]
+    assert len(facts) == 2, "one for each consumer"
+
+
+def test_transactions_tell_it_when_they_are_committed() -> None:
+    world = kept()
+    server = conversing(world)
+    client, other = server.client(client_id="one"), server.client(client_id="two")
+    subscribe(client, "client-individual")
+    done, undone = world.durable(), world.durable()
+    world.turn()
+    first, second = messages(client)
+    client.say("BEGIN", transaction="t")
+    client.say("ACK", id=first["ack"], transaction="t")
+    client.say("UNSUBSCRIBE", id="s")  # what is in the transaction stays its own
+    client.say("COMMIT", transaction="t")
+    subscribe(other, "client-individual")
+    (frame,) = messages(other)
+    other.say("BEGIN", transaction="u")
+    other.say("ACK", id=frame["ack"], transaction="u")
+    other.say("ABORT", transaction="u")
+    other.say("UNSUBSCRIBE", id="s")
+    world.turn()
+    assert takers(world) == {done.number: (0, "one/s")}
+    world.directory.queue("q").purge()
+    world.turn()
+    assert takers(world)[undone.number] == (Reason.KILLED, "") and second["ack"]
+
+
+def test_what_no_consumer_took_has_none() -> None:
+    """Not even where one has refused it before, or died with it."""
+    world = kept()
+    client = conversing(world).client(client_id="one")
+    subscribe(client, "client-individual")
+    refused, killed = world.durable(), world.durable()
+    world.turn()
+    for frame in messages(client):
+        client.say("NACK", id=frame["ack"])
+    client.lose()
+    world.turn()
+    queue = world.directory.queue("q")
+    assert list(contents.remove_message(queue, refused.number)) == []
+    queue.purge()
+    world.turn()
+    assert takers(world) == {refused.number: (0, ""), killed.number: (Reason.KILLED, "")}
+
+
+def test_without_retention_nothing_is_told_of_consumers() -> None:
+    world = StoredWorld(settings=SETTINGS)
+    world.queue("q")
+    client = conversing(world).client(client_id="one")
+    message = world.durable()
+    world.turn()
+    subscribe(client, "client-individual")
+    acknowledge(client)
+    world.turn()
+    assert takers(world) == {message.number: (0, "")}
+    assert not [p for p in sum(segments(world), []) if p[0] == Kind.NAME and p[1] == CONSUMER]
+
+
+def test_each_segment_names_them_and_a_restart_does_not_give_a_number_again() -> None:
+    world = kept(journal_file_size=700)
+    expected = {}
+    for life in range(3):
+        server = conversing(world)
+        clients = [server.client(client_id=f"{life}-{number}") for number in range(3)]
+        for client in clients:
+            subscribe(client, "client-individual")
+        for _ in range(15):
+            message = world.durable()
+            world.turn()
+            (number,) = [number for number, each in enumerate(clients) if each.wire.written]
+            acknowledge(clients[number])
+            world.turn()
+            expected[message.number] = 0, f"{life}-{number}/s"
+        world = world.again()
+    assert takers(world) == expected
+    assert len(segments(world)) > 3
+    assert len({name for _, name in expected.values()}) == 9
+
+
+def test_too_many_consumers_in_one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "MOST_CONSUMERS", 2)
+    world = kept()
+    server = conversing(world)
+    expected = {}
+    for number in range(4):
+        client = server.client(client_id=f"c{number}")
+        subscribe(client, "auto")
+        expected[world.durable().number] = 0, f"c{number}/s" if number < 2 else ""
+        world.turn()
+        client.say("UNSUBSCRIBE", id="s")
+    assert takers(world) == expected
+
+
+class Named:
+    """As much of a consumer as a fact needs."""
+
+    def __init__(self, name: str) -> None:
+        self.taker_name = name
+
+
+def test_messages_of_pages_too() -> None:
+    one_page = {"#": {**PAGED_SETTINGS["#"], "page_size_bytes": 65536}}
+    world = PagedStore(settings=one_page, journal_retention_directory=KEPT)
+    (queue,) = world.queues("a.one")
+    places = world.fill(queue, 6, 10)
+    world.turn()
+    refs = [world.load(queue, *place) for place in places]
+    for ref, taker in zip(refs, ("one", "two", "one", "", "two", "one"), strict=True):
+        ref.avoid = Named(taker) if taker else None  # type: ignore[assignment]
+        world.cursor(queue).settle(ref, Reason.KILLED if ref is refs[5] else Reason.ACKNOWLEDGED)
+    world.turn()
+    names: dict[int, str] = {0: ""}
+    found = []
+    for payload in sum(segments(world), []):
+        if payload[0] == Kind.NAME and payload[1] == CONSUMER:
+            names[NAME.unpack_from(payload)[3]] = payload[NAME.size :].decode()
+        elif payload[0] == Kind.PAGE_SETTLED:
+            _, reason, consumer, *_ = PAGE_SETTLED.unpack_from(payload)
+            runs = list(unpack_runs(payload[PAGE_SETTLED.size :]))
+            found.append((reason, names[consumer], runs))
+    assert sorted(found) == [
+        (0, "", [(3, 1)]),
+        (0, "one", [(0, 1), (2, 1)]),
+        (0, "two", [(1, 1), (4, 1)]),
+        (Reason.KILLED, "", [(5, 1)]),
+    ]
+    assert world.again().cursor(queue).remaining == 0
