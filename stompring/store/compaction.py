@@ -38,6 +38,9 @@ class Compaction:
         self._percentage = percentage
         self._timer: Any = None
         self._at: object = None  # the segment that is being emptied
+        self._last = 0  # the number of the newest segment when this pass over the journal began
+        self._own = 0  # segments that were begun by compaction itself
+        self._others = -1  # how many others there had been when this pass began
         journal.on_roll = self.consider
 
     @property
@@ -51,7 +54,18 @@ class Compaction:
             return True
         if self._min_files <= 0 or len(segments) < self._min_files:
             return False
-        return journal.live_bytes * 100 < journal.bytes * self._percentage
+        if journal.live_bytes * 100 >= journal.bytes * self._percentage:
+            return False
+        return segments[0].number <= self._last or self._news > self._others
+
+    @property
+    def _news(self) -> int:
+        """How many segments were begun for what the broker told.
+
+        Without another one of these a new pass would find what the last one has written, and nothing else: where
+        bindings alone are most of a small journal it would go on for ever.
+        """
+        return self._journal.segments[-1].number - self._own
 
     def consider(self) -> None:
         """The journal has grown, or something in it has ended."""
@@ -73,8 +87,13 @@ class Compaction:
         if not self.needed:
             self._at = None
             return
-        oldest = self._at = self._journal.segments[0]
+        segments = self._journal.segments
+        oldest = self._at = segments[0]
+        newest = segments[-1].number
+        if oldest.number > self._last:
+            self._last, self._others = newest, self._news
         self.rewritten += self._journal.compact_step(ITEMS, BYTES)
+        self._own += segments[-1].number - newest
         if self._journal.segments[0] is not oldest:
             self._at = None
             self.segments += 1

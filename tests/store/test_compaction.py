@@ -36,6 +36,29 @@ def test_its_size_is_bounded_by_what_counts() -> None:
     assert bodies(world.again().directory.queue("stays")) == [b"0", b"1", b"2"]
 
 
+def test_it_comes_to_an_end_where_bindings_are_most_of_a_journal() -> None:
+    """They count for nothing: it would write them again and again, though nobody had anything to tell."""
+    world = StoredWorld(journal_file_size=2000, journal_compact_min_files=2, journal_compact_percentage=80)
+    for number in range(12):
+        world.queue(f"queue {number}")
+        world.turn()
+    for _ in range(30):
+        world.durable("queue 0", b"x" * 100)
+        world.directory.queue("queue 0").purge()
+        world.pass_time(20)
+    world.pass_time(1000)
+    done = world.store.compaction.rewritten
+    assert done > 0
+    world.pass_time(10_000)
+    assert world.store.compaction.rewritten == done
+    for _ in range(30):  # and goes on with what comes
+        world.durable("queue 0", b"x" * 100)
+        world.directory.queue("queue 0").purge()
+        world.pass_time(20)
+    assert world.store.compaction.rewritten > done
+    assert len(world.again().directory.queues) == 12
+
+
 @pytest.mark.parametrize(
     "configuration",
     [
