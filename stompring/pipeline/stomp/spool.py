@@ -1,0 +1,298 @@
+"""The spool: a directory in which messages wait between the broker, which forgets them, and Spark, which may ask twice.
+
+It is a row of segments, files of records as those of the store have them (length, CRC-32, payload), each 32 MB or a
+little more. One process appends to the last of them, and a position before which everything is synced is all that
+Spark ever hears of. A record that is not whole can only stand at the end, behind that position: it is cut off when the
+spool is opened. Segments go when Spark has committed what is in them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from stompring.store.record import PREFIX
+
+#: The first bytes of a segment: what it is, and of which format.
+HEADER = b"STOMPSPL\1\0\0\0\0\0\0\0"
+
+#: Bytes after which the next segment is begun.
+SEGMENT = 32 << 20
+
+#: Seconds to wait for another process to leave the spool, and between two looks: a lock tells nobody that it is free.
+PATIENCE, PAUSE = 10.0, 0.05
+
+_SUFFIX = ".spool"
+
+
+class SpoolError(Exception):
+    """The spool is in use, is damaged, or is not the one that a checkpoint speaks of."""
+
+
+class Position(NamedTuple):
+    """A place between two records: the number of a segment, and bytes from its beginning."""
+
+    segment: int
+    offset: int
+
+    def to_json(self) -> dict[str, int]:
+        """An offset of Spark."""
+        return {"segment": self.segment, "position": self.offset}
+
+    @classmethod
+    def of(cls, offset: dict[str, Any]) -> Position:
+        """From an offset of Spark."""
+        return cls(int(offset["segment"]), int(offset["position"]))
+
+
+class Piece(NamedTuple):
+    """Some bytes of one segment, whole records all."""
+
+    segment: int
+    begin: int
+    end: int
+
+
+class Spool:
+    """An open spool, which no other process may have open. Use as a context manager, or `close` it.
+
+    One thread may `append` while another one asks. Raises `SpoolError` where it is in use for longer than ``patience``
+    seconds or cannot be used; `OSError` where the file system does not do what it should.
+    """
+
+    tail: Position  # all before it is synced
+
+    def __init__(self, directory: Path, patience: float = PATIENCE, segment: int = SEGMENT) -> None:
+        self.directory = directory
+        self._limit = segment
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(directory, patience)
+        try:
+            numbers = segments(directory)
+            self._file = self._open(numbers[-1] if numbers else 1)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others have it."""
+        self._file.close()
+        self._lock.close()
+
+    # ---- writing
+
+    def append(self, payloads: Sequence[bytes]) -> Position:
+        """Write records and sync them; returns where they end, which is `tail` from now on.
+
+        After an `OSError` the spool is of no use until it is opened again: what the file holds then is not known.
+        """
+        parts: list[bytes] = []
+        for payload in payloads:
+            parts += (PREFIX.pack(len(payload), crc32(payload)), payload)
+        number, offset = self.tail
+        left = memoryview(b"".join(parts))
+        offset += len(left)
+        while left:
+            left = left[self._file.write(left) :]
+        os.fdatasync(self._file.fileno())
+        if offset >= self._limit:
+            self._file.close()
+            self._file = self._open(number + 1)
+        else:
+            self.tail = Position(number, offset)
+        return self.tail
+
+    def _open(self, number: int) -> Any:
+        """The segment that is written to: new ones get a header, others lose what is not whole at their end."""
+        path = segment_path(self.directory, number)
+        file = open(path, "a+b", buffering=0)
+        file.seek(0)
+        data = file.read()
+        if len(data) < len(HEADER):
+            file.truncate(0)
+            file.write(HEADER)
+            end = len(HEADER)
+        else:
+            end = _whole(data, path)
+            if end < len(data):
+                file.truncate(end)
+        os.fsync(file.fileno())
+        _sync_directory(self.directory)
+        self.tail = Position(number, end)
+        return file
+
+    # ---- asking
+
+    @property
+    def head(self) -> Position:
+        """Where what is kept begins."""
+        return Position(segments(self.directory)[0], len(HEADER))
+
+    def check(self, position: Position) -> None:
+        """Raises `SpoolError` where a position that a checkpoint has is not in this spool."""
+        if position > self.tail:
+            raise SpoolError(
+                f"{self.directory} ends before what the checkpoint says was read, "
+                f"segment {position.segment} at {position.offset}: it is not the spool of this query, or was emptied"
+            )
+        _size(self.directory, position.segment)
+
+    def bytes_between(self, start: Position, end: Position) -> int:
+        """Bytes of records from one position to another."""
+        return sum(piece.end - piece.begin for piece in self.pieces(start, end))
+
+    def pieces(self, start: Position, end: Position) -> list[Piece]:
+        """What stands between two positions. Raises `SpoolError` where some of it is missing."""
+        found = []
+        for number in range(start.segment, end.segment + 1):
+            size = _size(self.directory, number)
+            begin = start.offset if number == start.segment else len(HEADER)
+            stop = end.offset if number == end.segment else size
+            if stop > size:
+                raise _missing(self.directory, number, f"ends at {size}, before {stop}")
+            if begin < stop:
+                found.append(Piece(number, begin, stop))
+        return found
+
+    def after(self, start: Position, end: Position, rows: int | None, size: int | None) -> Position:
+        """The position behind so many records or bytes from ``start`` on, not beyond ``end``; one record at least."""
+        if rows is None and (size is None or self.bytes_between(start, end) <= size):
+            return end
+        left, room, at = rows, size, start
+        for piece in self.pieces(start, end):
+            for begin, stop in _spans(read_piece(self.directory, piece)):
+                if left == 0 or (room is not None and room < stop - begin and at != start):
+                    return at
+                at = Position(piece.segment, piece.begin + stop)
+                left = None if left is None else left - 1
+                room = None if room is None else room - (stop - begin)
+        return end
+
+    def unlink_before(self, position: Position) -> None:
+        """Delete the segments in which there is nothing from a position on."""
+        for number in segments(self.directory):
+            if number < min(position.segment, self.tail.segment):
+                segment_path(self.directory, number).unlink(missing_ok=True)
+
+
+# ---- files
+
+
+def segment_path(directory: Path, number: int) -> Path:
+    """Where a segment is."""
+    return directory / f"{number:012d}{_SUFFIX}"
+
+
+def segments(directory: Path) -> list[int]:
+    """The numbers of the segments that are there."""
+    names = [path.stem for path in directory.glob(f"*{_SUFFIX}")]
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def read_piece(directory: Path, piece: Piece) -> bytes:
+    """The bytes of a piece. Raises `SpoolError`, `OSError`."""
+    path = segment_path(directory, piece.segment)
+    try:
+        with open(path, "rb") as file:
+            file.seek(piece.begin)
+            data = file.read(piece.end - piece.begin)
+    except FileNotFoundError:
+        raise _missing(directory, piece.segment, "is not there") from None
+    if len(data) < piece.end - piece.begin:
+        raise _missing(directory, piece.segment, f"ends before {piece.end}")
+    return data
+
+
+def payload_spans(data: bytes, piece: Piece, directory: Path) -> list[tuple[int, int]]:
+    """Where the payloads in a piece's bytes begin and end. Raises `SpoolError` where one is damaged."""
+    view, found, at = memoryview(data), [], 0
+    for begin, end in _spans(data):
+        _, crc = PREFIX.unpack_from(data, begin)
+        if crc32(view[begin + PREFIX.size : end]) != crc:
+            break
+        found.append((begin + PREFIX.size, end))
+        at = end
+    if at != len(data):
+        raise SpoolError(
+            f"{segment_path(directory, piece.segment)} is damaged at {piece.begin + at}: messages in it are lost"
+        )
+    return found
+
+
+def _spans(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where records begin and end, as far as their lengths make sense."""
+    at, size = 0, len(data)
+    while at + PREFIX.size < size:
+        length, _ = PREFIX.unpack_from(data, at)
+        end = at + PREFIX.size + length
+        if not length or end > size:
+            return
+        yield at, end
+        at = end
+
+
+def _whole(data: bytes, path: Path) -> int:
+    """Where the last whole record of a segment ends."""
+    if not data.startswith(HEADER):
+        raise SpoolError(f"{path} is no segment of a spool, or of another format")
+    view, end = memoryview(data), len(HEADER)
+    for begin, stop in _spans(data[len(HEADER) :]):
+        begin, stop = begin + len(HEADER), stop + len(HEADER)
+        _, crc = PREFIX.unpack_from(data, begin)
+        if crc32(view[begin + PREFIX.size : stop]) != crc:
+            break
+        end = stop
+    return end
+
+
+def _size(directory: Path, number: int) -> int:
+    try:
+        return segment_path(directory, number).stat().st_size
+    except FileNotFoundError:
+        raise _missing(directory, number, "is not there") from None
+
+
+def _missing(directory: Path, number: int, what: str) -> SpoolError:
+    return SpoolError(
+        f"segment {number} of the spool {directory} {what}, and the checkpoint needs it: "
+        "messages are lost, or this is another spool than the one of this query"
+    )
+
+
+def _locked(directory: Path, patience: float) -> Any:
+    """A file that is locked as long as it is open."""
+    opened = open(directory / "lock", "ab")
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return opened
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                opened.close()
+                raise SpoolError(
+                    f"{directory} is in use by another query, or by one that has not ended yet"
+                ) from None
+        except BaseException:
+            opened.close()
+            raise
+        time.sleep(PAUSE)
+
+
+def _sync_directory(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,51 @@
+"""A Spark application from one queue to another, for a test that kills it: ``python -m ... URL DIRECTORY [now]``.
+
+With ``now`` it takes what is available and ends. In each batch with a number that ends in 500 the first attempt of a
+task fails in the middle.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+#: Messages that may be received and not acknowledged.
+PREFETCH = 200
+
+
+def checked(body: bytes) -> bytes:
+    """The same; fails at times."""
+    from pyspark import TaskContext
+
+    if body.endswith(b"500") and TaskContext.get().attemptNumber() == 0:
+        raise RuntimeError("the first attempt fails on purpose")
+    return body
+
+
+def run(url: str, directory: Path, now: bool) -> None:
+    """Until it is over, or for ever."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.functions import col, udf
+
+    from stompring.pipeline import register
+
+    builder: Any = SparkSession.builder.master("local[2,4]")
+    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
+        builder = builder.config(name, "false")
+    java = f"-Dlog4j.configurationFile={os.environ['LOGGING']} -XX:TieredStopAtLevel=1"
+    builder = builder.config("spark.driver.extraJavaOptions", java).config("spark.driver.memory", "1g")
+    spark = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "100").getOrCreate()
+    register(spark)
+    source = spark.readStream.format("stomp").options(url=url, destination="in", prefetch=PREFETCH)
+    rows = source.options(spool=str(directory / "spool"), maxRowsPerTrigger=700).load()
+    sent = rows.select(udf(checked, "binary")(col("body")).alias("body"))
+    writer = sent.writeStream.format("stomp").options(url=url, destination="out")
+    writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
+    query = (writer.trigger(availableNow=True) if now else writer).start()
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], Path(sys.argv[2]), "now" in sys.argv[3:])

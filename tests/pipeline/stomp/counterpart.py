@@ -1,0 +1,56 @@
+"""The other end of a connection: a broker of a few lines, that says what a test wants."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+from ...broker_process import PATIENCE
+
+CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
+
+
+class Counterpart:
+    """Listens on a free port and lets each of ``plays`` talk on a connection. Use as a context manager.
+
+    Leaving it waits for the last of them, and raises what one raised.
+    """
+
+    def __init__(self, *plays: Callable[[socket.socket], None]) -> None:
+        self._plays = plays
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.settimeout(PATIENCE)
+        self.port: int = self._listening.getsockname()[1]
+        self._fault: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="counterpart")
+
+    def __enter__(self) -> Counterpart:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._thread.join(PATIENCE)
+        self._listening.close()
+        if self._fault is not None and exception[0] is None:
+            raise self._fault
+
+    def _run(self) -> None:
+        try:
+            for play in self._plays:
+                opened, _ = self._listening.accept()
+                with opened:
+                    opened.settimeout(PATIENCE)
+                    play(opened)
+        except BaseException as fault:
+            self._fault = fault
+
+
+def until(opened: socket.socket, wanted: bytes) -> bytes:
+    """What comes until some bytes are in it, and what has come with them."""
+    data = b""
+    while wanted not in data:
+        more = opened.recv(1 << 16)
+        assert more, f"closed after {data!r}"
+        data += more
+    return data

@@ -1,0 +1,163 @@
+"""What a task of a sink does, at a real broker: all of its rows or none, and none of them twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+
+import pyarrow as pa
+
+from stompring.pipeline.stomp import kept
+from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
+from stompring.pipeline.stomp.kept import Kept
+from stompring.pipeline.stomp.options import SinkOptions
+from stompring.pipeline.stomp.sending import Sent, is_duplicate, send_rows
+
+from ...broker_process import BrokerProcess
+from ...conftest import Connect
+from ...end_to_end.lasting import LastingBroker
+from ...management import Management
+from .counterpart import CONNECTED, Counterpart, until
+from .queues import taken, url
+
+
+def batches(*numbers: int, size: int = 100) -> Iterator[Any]:
+    """Record batches with these numbers as bodies."""
+    for at in range(0, len(numbers), size):
+        yield pa.RecordBatch.from_pydict({"body": [b"%d" % number for number in numbers[at : at + size]]})
+
+
+def options(broker: BrokerProcess, destination: str, **more: object) -> SinkOptions:
+    given = {"url": f"127.0.0.1:{broker.port}", "destination": destination, **more}
+    return SinkOptions.of({name: str(value) for name, value in given.items()})
+
+
+def test_nothing_to_send(broker: BrokerProcess, name: str) -> None:
+    with BrokerlessOptions(broker, name) as given:
+        assert send_rows(given, None, batches()) == Sent()
+        assert send_rows(given, None, [next(batches(1)).slice(1)]) == Sent()
+
+
+class BrokerlessOptions:
+    """Options that name a port on which nobody listens."""
+
+    def __init__(self, broker: BrokerProcess, name: str) -> None:
+        self._options = options(broker, name, url="127.0.0.1:1")
+
+    def __enter__(self) -> SinkOptions:
+        with pytest.raises(ConnectionFailed, match="127.0.0.1:1 cannot be reached"):
+            send_rows(self._options, None, batches(1))
+        return self._options
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+
+@pytest.mark.parametrize("most", [kept.MOST, 2000])
+@pytest.mark.parametrize("transaction", ["true", "false"])
+def test_a_task_that_is_done_again(
+    lasting: LastingBroker, monkeypatch: pytest.MonkeyPatch, most: int, transaction: str
+) -> None:
+    """By itself, with rows that were not there, after others, and with ids of its own."""
+    monkeypatch.setattr("stompring.pipeline.stomp.sending.Kept", lambda: Kept(most))
+    lasting.start()
+    given = options(lasting.process, "q", transaction=transaction, receiptRows=70)
+    again = transaction == "true"
+    assert send_rows(given, "job-0", batches(*range(500))) == Sent(500)
+    assert send_rows(given, "job-0", batches(*range(500))) == Sent(500, again)
+    assert send_rows(given, "job-0", batches(*range(750))) == Sent(750, again)
+    assert send_rows(given, "job-1", batches(*range(1000, 1010))) == Sent(10)
+    own = pa.RecordBatch.from_pydict({"body": [b"a", b"b"], "dedup_id": ["job-0-5", None]})
+    assert send_rows(given, None, [own]) == Sent(2, again)
+    assert taken(lasting, "q") == [*map(str, range(750)), *map(str, range(1000, 1010)), "b"]
+
+
+@pytest.mark.parametrize("prefix", [None, "job-0"])
+def test_all_or_nothing(
+    broker: BrokerProcess, name: str, management: Management, connect: Connect, prefix: str | None
+) -> None:
+    def failing() -> Iterator[Any]:
+        yield from batches(*range(1000))
+        raise RuntimeError("no more rows")
+
+    connect().put(name, "first")
+    with pytest.raises(RuntimeError, match="no more rows"):
+        send_rows(options(broker, name), prefix, failing())
+    management.expect(name, messageCount=1)
+    assert send_rows(options(broker, name), prefix, batches(*range(1000))) == Sent(1000)
+    management.expect(name, messageCount=1001)
+
+
+@pytest.mark.parametrize("receipt_rows", [1, 7, 250, 5000])
+def test_groups(broker: BrokerProcess, name: str, management: Management, receipt_rows: int) -> None:
+    given = options(broker, name, transaction="false", receiptRows=receipt_rows)
+    assert send_rows(given, None, batches(*range(999), size=13)) == Sent(999)
+    management.expect(name, messageCount=999)
+
+
+def test_a_broker_that_goes_away_between_the_rows(lasting: LastingBroker) -> None:
+    lasting.start()
+    given = options(lasting.process, "q")
+
+    def interrupted() -> Iterator[Any]:
+        yield from batches(*range(200))
+        lasting.kill()
+        while True:
+            yield from batches(*range(10_000))
+
+    with pytest.raises(ConnectionFailed, match=f"{url(lasting)} (has closed the connection|is gone)"):
+        send_rows(given, "job-0", interrupted())
+    lasting.start()
+    assert send_rows(options(lasting.process, "q"), "job-0", batches(*range(200))) == Sent(200)
+    assert len(taken(lasting, "q")) == 200
+
+
+def test_a_full_address_is_no_duplicate(lasting: LastingBroker) -> None:
+    lasting.start(settings={"q": {"max-size-messages": 5, "address-full-policy": "FAIL"}})
+    lasting.connect().put("q", *"12345")
+    with pytest.raises(BrokerError, match="Transaction 1 is not committed: "):
+        send_rows(options(lasting.process, "q"), "job-0", batches(*range(10)))
+
+
+def test_a_duplicate_that_is_told_at_once() -> None:
+    """Other brokers may refuse a SEND before the rows are at an end: those to come are sent as well."""
+    said: list[bytes] = []
+
+    def refusing(peer: Any) -> None:
+        until(peer, b"\0\n")
+        peer.sendall(CONNECTED)
+        until(peer, b"-0\ncontent-length:1\n\n0\0\n")
+        peer.sendall(b"ERROR\nmessage:AMQ1: Duplicate message detected - message will not be routed\n\n\0")
+        while peer.recv(1 << 16):
+            pass
+
+    def taking(peer: Any) -> None:
+        until(peer, b"\0\n")
+        peer.sendall(CONNECTED)
+        said.append(until(peer, b"DISCONNECT\nreceipt:4\n\n\0\n"))
+        peer.sendall(b"RECEIPT\nreceipt-id:4\n\n\0")
+
+    with Counterpart(refusing, taking) as other:
+        given = SinkOptions.of({"url": f"127.0.0.1:{other.port}", "destination": "q"})
+        assert send_rows(given, "job-0", batches(*range(3000), size=10)) == Sent(3000, again=True)
+    assert said[0].count(b"SEND\n") == 3000 and b"transaction" not in said[0]
+
+
+def test_what_speaks_of_a_duplicate() -> None:
+    assert is_duplicate(BrokerError("address q has had a message with the x-dedup '5'"), "x-dedup")
+    assert not is_duplicate(BrokerError("address q is full"), "x-dedup")
+
+
+def test_what_is_kept_on_disk() -> None:
+    every = [
+        pa.RecordBatch.from_pydict({"body": [b"x" * 100] * 10, "n": [number] * 10}) for number in range(50)
+    ]
+    with Kept(5000) as rows:
+        passing = rows.through(every)
+        assert [next(passing) for _ in range(40)] == every[:40]
+        assert list(rows.again()) == every[:40]
+        assert list(passing) == every[40:]

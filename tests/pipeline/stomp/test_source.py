@@ -1,0 +1,132 @@
+"""`readStream` with Spark, from a real broker."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompring.pipeline.stomp.spool import Spool, segments
+
+from ...end_to_end.lasting import DURABLE, LastingBroker, numbers
+from .queues import url
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+class Reading:
+    """A query that keeps the rows of each batch."""
+
+    def __init__(self, spark: Any, lasting: LastingBroker, directory: Path) -> None:
+        self.batches: dict[int, list[Any]] = {}
+        self.directory = directory
+        self._spark = spark
+        self._lasting = lasting
+
+    def start(self, schema: str | None = None, now: bool = True, **options: object) -> Any:
+        """The query. Takes the options of the source."""
+        source = self._spark.readStream.format("stomp").options(url=url(self._lasting), destination="q")
+        source = source.options(spool=str(self.directory / "spool"), idle=300, **options)
+        rows = (source if schema is None else source.schema(schema)).load()
+        writer = rows.writeStream.foreachBatch(self._keep)
+        writer = writer.option("checkpointLocation", str(self.directory / "checkpoint"))
+        return (
+            writer.trigger(availableNow=True) if now else writer.trigger(processingTime="50 milliseconds")
+        ).start()
+
+    def run(self, schema: str | None = None, **options: object) -> None:
+        """All that is available now."""
+        self.start(schema, **options).awaitTermination()
+
+    def bodies(self) -> list[str]:
+        """Of all batches, in their order."""
+        return [row.body.decode() for batch in sorted(self.batches) for row in self.batches[batch]]
+
+    def _keep(self, frame: Any, batch: int) -> None:
+        self.batches[batch] = frame.collect()
+
+
+@pytest.fixture
+def reading(spark: Any, lasting: LastingBroker, tmp_path: Path) -> Reading:
+    lasting.start()
+    return Reading(spark, lasting, tmp_path)
+
+
+def test_what_is_available_and_what_comes_later(reading: Reading, lasting: LastingBroker) -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    client = lasting.connect()
+    own = {"a:b": "x\ny", "colour": "red", **DURABLE}
+    client.ask("SEND", {"destination": "/queue/q", "content-length": 4, **own}, b"one\0")
+    client.put("q", *numbers(1, 499))
+    reading.run(maxRowsPerTrigger=200)
+    assert [len(reading.batches[batch]) for batch in sorted(reading.batches)] == [200, 200, 100]
+    assert reading.bodies() == ["one\0", *numbers(1, 499)]
+    first = reading.batches[0][0]
+    assert own.items() <= first.headers.items()
+    assert not {"ack", "subscription", "content-length", "destination"} & first.headers.keys()
+    assert first.destination == "q" and first.message_id
+    assert before <= first.timestamp.astimezone(UTC) <= first.received.astimezone(UTC)
+    lasting.management.expect("q", messageCount=0)
+    reading.run()
+    assert len(reading.bodies()) == 500
+    client.put("q", *numbers(500, 520))
+    reading.run("body BINARY, message_id STRING", maxBytesPerTrigger="1K")
+    assert reading.bodies() == ["one\0", *numbers(1, 520)]
+    assert len(reading.batches) > 4 and set(reading.batches[3][0].asDict()) == {"body", "message_id"}
+    ids = [row.message_id for rows in reading.batches.values() for row in rows]
+    assert len(set(ids)) == len(ids)
+
+
+def test_while_it_runs(reading: Reading, lasting: LastingBroker) -> None:
+    """Until the queue is deleted under it: then the query ends, with what the broker says."""
+    lasting.connect().put("q", "1")
+    query = reading.start(now=False)
+    for number in range(2, 12):
+        lasting.connect().put("q", str(number))
+        lasting.management.expect("q", messageCount=0)
+    query.processAllAvailable()
+    assert reading.bodies() == numbers(1, 11)
+    lasting.management.ask("DELETE", "/queues/q", force="true")
+    with pytest.raises(Exception, match=r"127.0.0.1:\d+ refuses: Subscription 0 ended"):
+        query.awaitTermination(60)
+    lasting.connect().put("q", "12")
+    reading.run()
+    assert reading.bodies() == numbers(1, 12)
+
+
+def test_errors_name_what_is_wrong(spark: Any, reading: Reading, lasting: LastingBroker) -> None:
+    for options, text in (
+        ({"spool": ""}, "option spool: is required"),
+        ({"prefetch": "0"}, "option prefetch: must be a whole number from 1 on"),
+        ({"subscribeHeaders": "ack=auto"}, "option subscribeHeaders: ack is written by the source itself"),
+        ({"jobId": "5"}, "option jobid: there is none of this name; there are url, user"),
+    ):
+        with pytest.raises(Exception, match=text):
+            source = spark.readStream.format("stomp").options(
+                **{
+                    "url": url(lasting),
+                    "destination": "q",
+                    "spool": str(reading.directory / "spool"),
+                    **options,
+                }
+            )
+            source.load().writeStream.format("noop").start().awaitTermination(60)
+    with pytest.raises(Exception, match="column weight: there is none of this name; there are destination"):
+        reading.run("weight INT")
+    with pytest.raises(Exception, match="column body: is BINARY, not StringType"):
+        reading.run("body STRING")
+
+
+def test_a_spool_that_is_not_the_right_one(reading: Reading, lasting: LastingBroker) -> None:
+    lasting.connect().put("q", *numbers(1, 20))
+    reading.run()
+    assert len(reading.bodies()) == 20
+    spool = reading.directory / "spool"
+    assert segments(spool) == [1]
+    (spool / "000000000001.spool").unlink()
+    with pytest.raises(Exception, match="ends before what the checkpoint says was read, segment 1 at"):
+        reading.run()
+    with Spool(spool), pytest.raises(Exception, match="option spool: .* is in use by another query"):
+        reading.run()
