@@ -1,0 +1,228 @@
+"""Plots as SVG that stands in a page: lines over time, and curves.
+
+Text stays text, so that it is small, can be searched, and takes its colour from the page (dark or light). Legends are
+not in the SVG: names of queues are long, and a page can break them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from io import StringIO
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+    SymmetricalLogLocator,
+)
+
+from stompring.pipeline.report import units
+from stompring.pipeline.report.period import Grid
+
+#: Okabe and Ito's colours, that people tell apart however they see colours; without the two that are too light or too
+#: dark for one of the two backgrounds. With the dashes there are twelve kinds of line, that differ in print too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = ("none", "5 2.5")
+MOST = len(COLOURS) * len(DASHES)
+
+#: Inches of 72 units. On a phone that is about as wide as its screen, so that 9 units are letters of 9 or 10 px.
+WIDTH, HEIGHT = 4.7, 2.75
+
+#: Seconds that are easy to read.
+DURATIONS = (
+    *(digit * 10.0**power for power in range(-6, 0) for digit in (1, 2, 5)),
+    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0),
+    *(hours * 3600.0 for hours in (1, 2, 6, 12, 24, 48, 120, 240, 720, 2400, 8760)),
+)
+
+#: Lines whose greatest values are further apart than this get a logarithmic axis: else only one of them is to be seen.
+SPREAD = 50.0
+
+#: Colours that the page replaces by its own.
+INK, GRID = "#010203", "#040506"
+
+#: What stands at the end of an axis of time: what its labels leave out.
+OFFSETS = ["", "%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d %H:%M"]
+
+SETTINGS = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "stompring",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.xmargin": 0.01,
+    "lines.linewidth": 1.5,
+    "path.simplify_threshold": 0.2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Values of one thing; NaN where there is none."""
+
+    label: str
+    values: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """How a line looks, for the legend: ``dash`` as in SVG."""
+
+    label: str
+    colour: str
+    dash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A picture and what it shows."""
+
+    title: str
+    svg: str
+    keys: Sequence[Key]
+    scale: str  # a word on the axis, or nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What an axis tells, and how its numbers are written."""
+
+    label: str
+    text: Callable[[float], str] = units.count
+    percent: bool = False
+
+
+def over_time(name: str, title: str, grid: Grid, lines: Sequence[Line], axis: Axis) -> Plot:
+    """Lines over the steps of a grid. ``name`` begins the ids in the SVG: each plot of a page has its own."""
+    starts = grid.start + grid.step * np.arange(grid.count)
+    figure, axes = _figure()
+    axes.set_xlim(*np.array([grid.start, grid.end]).astype("datetime64[us]"))
+    locator = AutoDateLocator(minticks=3, maxticks=6, tz="UTC")
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC", offset_formats=OFFSETS))
+    middles = (starts + grid.step // 2).astype("datetime64[us]")
+    return _drawn(name, title, figure, [(middles, line) for line in lines], axis)
+
+
+def curve(
+    name: str, title: str, across: Any, line: Line, axes_: tuple[Axis, Axis], mark: float, mark_label: str
+) -> Plot:
+    """One line over numbers, with a place that is marked, and what is marked there."""
+    figure, axes = _figure()
+    across = np.asarray(across, float)
+    if across.max() > 8 * max(across.min(), 1):
+        axes.set_xscale("log", base=2 if axes_[0].text is units.size else 10)
+        axes.xaxis.set_major_locator(LogLocator(base=10, numticks=5))
+        axes.xaxis.set_minor_locator(NullLocator())
+        if axes_[0].text is units.size:
+            axes.xaxis.set_major_locator(LogLocator(base=4, numticks=6))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: axes_[0].text(value)))
+    axes.set_xlabel(axes_[0].label)
+    axes.axvline(mark, color=COLOURS[1], linestyle=(0, (2, 2)), linewidth=1.2)
+    plot = _drawn(name, title, figure, [(across, line)], axes_[1])
+    return Plot(plot.title, plot.svg, [*plot.keys, Key(mark_label, COLOURS[1], "2 2")], plot.scale)
+
+
+def _figure() -> tuple[Any, Any]:
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+        figure.patch.set_alpha(0)
+        axes = figure.add_subplot()
+        axes.patch.set_alpha(0)
+        axes.tick_params(length=3)
+        return figure, axes
+
+
+def _drawn(name: str, title: str, figure: Any, lines: Sequence[tuple[Any, Line]], axis: Axis) -> Plot:
+    axes = figure.axes[0]
+    scale = _scaled(axes, [line.values for _, line in lines], axis)
+    keys = []
+    with matplotlib.rc_context(SETTINGS):
+        for place, (across, line) in enumerate(lines[:MOST]):
+            colour, dash = COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS)]
+            pattern = "solid" if dash == "none" else (0, tuple(float(part) / 1.5 for part in dash.split()))
+            # A point with nothing beside it is no line: it needs a dot.
+            known = np.isfinite(line.values)
+            alone = known & ~np.append(known[1:], False) & ~np.append(False, known[:-1])
+            axes.plot(across, line.values, color=colour, linestyle=pattern)
+            if alone.any():
+                axes.plot(across[alone], line.values[alone], ".", color=colour, markersize=4)
+            keys.append(Key(line.label, colour, dash))
+        axes.set_ylabel(axis.label)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: axis.text(value)))
+        written = StringIO()
+        figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    return Plot(title, _standing(written.getvalue(), name, title), keys, scale)
+
+
+def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
+    """Set the scale of the upright axis; the word for it."""
+    if axis.percent:
+        axes.set_ylim(0, 102)
+        return ""
+    most = [float(np.nanmax(each)) for each in values if np.isfinite(each).any()]
+    some = [each for each in most if each > 0]
+    if some and (max(some) > SPREAD * min(some) or axis.text is units.span):
+        least = min(float(each[each > 0].min()) for each in values if (each > 0).any())
+        if axis.text is units.span:
+            axes.set_yscale("log")
+            axes.set_ylim(max(least / 2, 1e-6), max(some) * 2)
+            axes.yaxis.set_major_locator(FixedLocator(marks(*axes.get_ylim())))
+        else:
+            axes.set_yscale("symlog", linthresh=max(least, min(some) / 10))
+            axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=max(least, min(some) / 10)))
+            axes.set_ylim(0, max(some) * 1.5)
+        axes.yaxis.set_minor_locator(NullLocator())
+        return "logarithmic scale"
+    axes.set_ylim(0, max(some, default=1) * 1.08)
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    return ""
+
+
+def marks(low: float, high: float) -> list[float]:
+    """Durations in seconds for an axis: those that people know, and no more than there is room for."""
+    known = [each for each in DURATIONS if low <= each <= high]
+    return known[:: max(1, -(-len(known) // 7))]
+
+
+def _standing(svg: str, name: str, title: str) -> str:
+    """The SVG of matplotlib as an element of a page: without prologue, with a title, ids that no other plot has, and
+    the colours of the page."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+    svg = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", svg)
+    svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = svg.replace(INK, "currentColor").replace(GRID, "var(--grid)")
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # it would be the style of the whole page
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
+    svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)  # hundredths of a point
+    svg = re.sub(r"\s*\n\s*", "\n", svg)
+    size = re.search(r'viewBox="[^"]+"', svg)
+    assert size is not None
+    head = f'<svg {size[0]} role="img" aria-labelledby="{name}-title" xmlns:xlink="http://www.w3.org/1999/xlink">'
+    title = f'<title id="{name}-title">{escape(title)}</title>'
+    return head + title + svg[svg.index(">") + 1 :].rstrip()

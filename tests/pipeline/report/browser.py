@@ -1,0 +1,71 @@
+"""A page as Chromium shows it: measured from a page around it, for it has no script of its own."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+QUIET = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --hide-scrollbars --no-pdf-header-footer --allow-file-access-from-files"
+).split()
+
+#: In an iframe of the width of a screen: what is wider than that, and not in a box that scrolls.
+AROUND = """<!DOCTYPE html><body style="margin:0"><iframe id="page" src="{url}" width="{width}" height="{height}"
+style="border:0"></iframe><pre id="seen"></pre><script>
+document.getElementById("page").onload = (event) => {{
+  const page = event.target.contentDocument, plots = [...page.querySelectorAll("figure > svg")];
+  const wide = [...page.body.querySelectorAll("*")].filter((one) => !one.closest(".scroll table, svg")
+    && one.getBoundingClientRect().right > {width} + 0.5).map((one) => one.outerHTML.slice(0, 80));
+  const letters = plots.map((plot) => 9 * plot.getBoundingClientRect().width / plot.viewBox.baseVal.width);
+  document.getElementById("seen").textContent = JSON.stringify({{
+    width: page.documentElement.scrollWidth, scripts: page.scripts.length, plots: plots.length, wide: wide,
+    title: page.title, text: page.body.textContent, letters: Math.min(...letters)}});
+}};
+</script>"""
+
+
+def chromium() -> str | None:
+    """Where it is, if it is."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class Browser:
+    """Runs once for each question, with a profile of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def seen(self, page: Path, width: int, height: int) -> dict[str, Any]:
+        """What a screen of so many pixels shows of a page."""
+        around = self._directory / "around.html"
+        around.write_text(AROUND.format(url=page.as_uri(), width=width, height=height), encoding="utf-8")
+        told = self._run("--virtual-time-budget=10000", "--dump-dom", around.as_uri()).decode()
+        found = re.search(r'<pre id="seen">(.+?)</pre>', told, re.DOTALL)
+        assert found is not None, told[-2000:]
+        answer: dict[str, Any] = json.loads(html.unescape(found[1]))
+        return answer
+
+    def printed(self, page: Path) -> bytes:
+        """The page as PDF."""
+        out = self._directory / "page.pdf"
+        self._run(f"--print-to-pdf={out}", page.as_uri())
+        return out.read_bytes()
+
+    def _run(self, *arguments: str) -> bytes:
+        program = chromium()
+        assert program is not None
+        profile = f"--user-data-dir={self._directory / 'profile'}"
+        done = subprocess.run(
+            [program, *QUIET, profile, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=120,
+            check=True,
+        )
+        return done.stdout

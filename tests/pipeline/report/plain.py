@@ -1,0 +1,174 @@
+"""A small broker in plain Python, that writes down what a lake has of it, and what a report must say."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+T0 = datetime(2026, 7, 1, tzinfo=UTC)
+SECONDS = 7200
+RESTART = 4000  # between two samples
+EVERY = 10
+
+HOSTILE = "ring <script>alert('&amp;')</script>"
+
+
+def simulated(pairs: list[tuple[int, int]], size: int, depth: int) -> int:
+    """What a ring evicts, message by message; ``pairs`` are how many came and went in each bucket."""
+    ring: deque[object] = deque(object() for _ in range(min(depth, size)))
+    lost = 0
+    for came, went in pairs:
+        gone = 0
+        for number in range(1, came + 1):
+            if len(ring) == size:
+                ring.popleft()
+                lost += 1
+            ring.append(object())
+            due = number * went // came
+            for _ in range(due - gone):
+                if ring:
+                    ring.popleft()
+            gone = due
+        for _ in range(went - gone):
+            if ring:
+                ring.popleft()
+    return lost
+
+
+@dataclass
+class PlainQueue:
+    """One queue. ``room``: what fits into memory, the rest is in pages."""
+
+    address: str
+    queue: str
+    ring: int = 0
+    durable: bool = True
+    room: int = 10**9
+    waiting: deque[tuple[int, int]] = field(default_factory=deque)  # number, second in which it was sent
+    counters: Counter[str] = field(default_factory=Counter)
+    seen: tuple[Any, ...] = ()
+
+    def row(self) -> tuple[Any, ...]:
+        paged = max(0, len(self.waiting) - self.room)
+        names = ("added", "acknowledged", "expired", "killed", "replaced")
+        size = sum(100 + number % 7 for number, _ in list(self.waiting)[: self.room])
+        counters = tuple(self.counters[name] for name in names)
+        return (self.ring, len(self.waiting), 0, 0, paged, 1, *counters, size)
+
+
+class PlainBroker:
+    """``happened`` has what became of messages: second, queue, event, number, second in which it was sent."""
+
+    def __init__(self) -> None:
+        self.chance = random.Random(7)
+        self.queues = [
+            PlainQueue("orders", "orders"),
+            PlainQueue("rings", HOSTILE, ring=3),
+            PlainQueue("metrics", "metrics", ring=5, durable=False),
+            PlainQueue("bulk.in", "bulk", room=20),
+            PlainQueue("late", "late"),
+        ]
+        self.messages: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
+        self.samples: list[dict[str, Any]] = []
+        self.happened: list[tuple[int, str, str, int, int]] = []
+        self.numbers = 0
+        for second in range(SECONDS):
+            if second == RESTART:
+                self.sample(second, full=False)  # it stopped in good order
+                for queue in self.queues:
+                    queue.counters.clear()
+            if second % EVERY == 0 or second == RESTART:
+                self.sample(second, full=second in (0, 3600, RESTART))
+            for queue in self.queues:
+                self.work(queue, second)
+        self.sample(SECONDS, full=False)
+
+    def work(self, queue: PlainQueue, second: int) -> None:
+        chance = self.chance
+        if queue.queue == "late" and second < 5005:
+            return
+        busy = second % 600 < 300
+        for _ in range(chance.choice([0, 0, 0, 1, 1, 2]) if busy else chance.choice([0, 0, 0, 0, 1])):
+            self.add(queue, second)
+        takes = 0 if queue.queue == "bulk" and busy else chance.choice([0, 0, 1, 1, 2])
+        for _ in range(min(takes, len(queue.waiting))):
+            number, sent = queue.waiting.popleft()
+            if queue.queue == "orders" and chance.random() < 0.1:
+                for attempt in range(chance.choice([1, 1, 4])):
+                    self.tell(queue, second, "redelivered", number, sent, deliveries=attempt + 1)
+                if chance.random() < 0.3:
+                    self.tell(queue, second, "dead-lettered", number, sent)
+                    self.tell(queue, second, "killed", number, sent)
+                    continue
+            self.tell(queue, second, "acknowledged", number, sent)
+
+    def add(self, queue: PlainQueue, second: int) -> None:
+        if queue.ring and len(queue.waiting) == queue.ring:
+            self.tell(queue, second, "replaced", *queue.waiting.popleft())
+        self.numbers += 1
+        scheduled = queue.queue == "orders" and self.numbers % 50 == 0
+        if queue.durable:
+            at = T0 + timedelta(seconds=second)
+            due = at + timedelta(seconds=3) if scheduled else None
+            self.messages.append(
+                {"address": queue.address, "queue": queue.queue, "message_id": self.numbers, "timestamp": at}
+                | {"due": due, "durable": True, "body": b"never read"}
+            )
+        queue.waiting.append((self.numbers, second + 3 if scheduled else second))
+        self.tell(queue, second, "added", self.numbers, second)
+
+    def tell(
+        self, queue: PlainQueue, second: int, event: str, number: int, sent: int, deliveries: int = 0
+    ) -> None:
+        queue.counters[event] += 1
+        self.happened.append((second, queue.queue, event, number, sent))
+        if queue.durable:
+            at = T0 + timedelta(seconds=second)
+            # Events of messages in the journal do not know their address.
+            self.events.append(
+                {"time": at, "event": event, "address": None, "queue": queue.queue, "message_id": number}
+                | {"deliveries": deliveries, "consumer": None}
+            )
+
+    def sample(self, second: int, full: bool) -> None:
+        names = ("ring_size", "messages", "delivering", "scheduled", "paged", "consumers")
+        names += ("added", "acknowledged", "expired", "killed", "replaced", "size")
+        for queue in self.queues:
+            row = queue.row()
+            if queue.queue == "late" and second < 5000:
+                continue  # it is not there yet
+            if full or row != queue.seen:
+                queue.seen = row
+                # A millisecond later than what the stop saw.
+                at = T0 + timedelta(seconds=second, milliseconds=second == RESTART and full)
+                self.samples.append(
+                    {"time": at, "address": queue.address, "queue": queue.queue}
+                    | dict(zip(names, row, strict=True))
+                )
+
+    def of(self, event: str, queue: str) -> list[tuple[int, int]]:
+        """Second and age of what happened to messages of a queue."""
+        wanted = (queue, event)
+        return [
+            (at, max(0, at - sent)) for at, name, what, _, sent in self.happened if (name, what) == wanted
+        ]
+
+    def flow(self, queue: str) -> list[tuple[int, int]]:
+        """How many came and went in each second."""
+        came = Counter(
+            second for second, name, event, *_ in self.happened if (name, event) == (queue, "added")
+        )
+        gone = ("acknowledged", "expired", "killed")
+        went = Counter(second for second, name, event, *_ in self.happened if name == queue and event in gone)
+        return [(came[second], went[second]) for second in range(SECONDS)]
+
+    def depths(self, queue: str) -> Iterator[tuple[float, int]]:
+        """The samples of a queue: seconds since the beginning, and messages."""
+        for row in self.samples:
+            if row["queue"] == queue:
+                yield (row["time"] - T0).total_seconds(), row["messages"]

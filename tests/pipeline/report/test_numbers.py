@@ -1,0 +1,108 @@
+"""Percentiles from bins, steps of time, depth that is carried on, and numbers for people."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from stompring.pipeline.report import units  # noqa: E402
+from stompring.pipeline.report.arrays import groups  # noqa: E402
+from stompring.pipeline.report.histogram import BINS, percentiles, seconds_of  # noqa: E402
+from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period, microseconds, moment  # noqa: E402
+from stompring.pipeline.report.traffic import LASTS, carried  # noqa: E402
+
+
+@given(
+    st.lists(st.integers(1, 10**12), min_size=1, max_size=50),
+    st.sampled_from([50.0, 90.0, 99.0, 99.9, 100.0]),
+)
+def test_percentiles_are_those_of_the_durations_to_one_per_cent(durations: list[int], wanted: float) -> None:
+    bins = [math.floor(math.log(each) * BINS) for each in durations]
+    rank = math.ceil(len(durations) * wanted / 100 - 1e-9)
+    exact = sorted(durations)[max(rank, 1) - 1] / 1e6
+    assert percentiles(bins, [1] * len(bins), [wanted])[0] == pytest.approx(exact, rel=0.0101)
+
+
+def test_percentiles_of_a_thousand() -> None:
+    assert percentiles([3, 1, -1], [1, 499, 500], [50, 99.9, 100]) == [0.0, seconds_of(1), seconds_of(3)]
+
+
+@given(st.integers(0, 10**16), st.integers(0, 10**16), st.integers(1, 300))
+def test_steps_hold_all_that_they_are_for(begin: int, length: int, most: int) -> None:
+    for grid in (Grid.nice(begin, begin + length, most), Grid.fine(begin, begin + length, most)):
+        assert grid.start <= begin
+        assert begin + length < grid.end
+        assert 1 <= grid.count <= most
+
+
+def test_steps_begin_where_people_expect_it() -> None:
+    begin = microseconds(datetime(2026, 7, 1, 10, 7, tzinfo=UTC))
+    grid = Grid.nice(begin, begin + 20 * HOUR, 24)
+    assert (moment(grid.start), grid.step) == (datetime(2026, 7, 1, 10, tzinfo=UTC), HOUR)
+
+
+@pytest.mark.parametrize("until", [datetime(2026, 7, 1), datetime(2026, 6, 1, tzinfo=UTC)])
+def test_a_period_has_a_length(until: datetime) -> None:
+    with pytest.raises(ValueError, match="until"):
+        Period(datetime(2026, 7, 1, tzinfo=UTC), until)
+
+
+def test_depth_is_carried_on_while_it_is_known() -> None:
+    grid = Grid(0, HOUR, 8)
+    rows = {
+        "step": np.array([3, -1, 1]),
+        "time": np.array([3 * HOUR + SECOND, -HOUR, HOUR + SECOND]),
+        "last": np.array([2, 5, 1]),
+        "most": np.array([9, 0, 3]),
+    }
+    # 5 from before, to the first sample within step 1; 3 there, then 1 to the one in step 3; 9 there, then 2.
+    expected = [5, 5, 1, 9, 2, 2, math.nan, math.nan]
+    assert LASTS == 2 * HOUR
+    assert carried(rows, grid).tolist() == pytest.approx(expected, nan_ok=True)
+
+
+def test_groups_are_sorted_and_whole() -> None:
+    keys = np.array(["b", "a", "b"], object)
+    assert [(key, places.tolist()) for key, places in groups(keys)] == [("a", [1]), ("b", [0, 2])]
+    assert groups(np.array([], object)) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (units.whole(1234567), "1,234,567"),
+        (units.count(9999), "9,999"),
+        (units.count(12345), "12.3 k"),
+        (units.count(2_000_000), "2 M"),
+        (units.count(0.25), "0.25"),
+        (units.rate(1.25), "1.25/s"),
+        (units.size(1023), "1023 B"),
+        (units.size(1536), "1.5 KiB"),
+        (units.size(100 * 2**30), "100 GiB"),
+        (units.span(0), "0 s"),
+        (units.span(0.0000015), "1.5 µs"),
+        (units.span(0.0123), "12 ms"),
+        (units.span(0.1234), "120 ms"),
+        (units.span(0.9996), "1 s"),
+        (units.span(59.9), "1 min"),
+        (units.span(1), "1 s"),
+        (units.span(5400), "1.5 h"),
+        (units.span(math.nan), "–"),
+        (units.share(1), "100 %"),
+        (units.share(0.99999), ">99.99 %"),
+        (units.share(0.00001), "<0.01 %"),
+        (units.share(0.125), "12.5 %"),
+        (units.share(0), "0 %"),
+        (units.date(0), "1970-01-01 00:00:00"),
+    ],
+)
+def test_numbers_for_people(told: str, expected: str) -> None:
+    assert told.replace(units.NEXT, " ") == expected

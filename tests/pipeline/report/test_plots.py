@@ -1,0 +1,102 @@
+"""Plots: SVG that can stand in a page beside others."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("matplotlib")
+
+from stompring.pipeline.report import units  # noqa: E402
+from stompring.pipeline.report.period import HOUR, Grid  # noqa: E402
+from stompring.pipeline.report.plots import MOST, Axis, Line, Plot, curve, marks, over_time  # noqa: E402
+
+GRID = Grid(1_782_864_000_000_000, HOUR, 48)
+HOSTILE = "</title><script>alert(1)</script>"
+
+
+def drawn(name: str = "one", *lines: Line) -> Plot:
+    lines = lines or (Line("a", np.arange(48.0)), Line("b", np.full(48, np.nan)))
+    return over_time(name, HOSTILE, GRID, lines, Axis("messages"))
+
+
+def test_it_is_well_formed_and_names_are_escaped() -> None:
+    root = ElementTree.fromstring(drawn().svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1))
+    assert root[0].text == HOSTILE
+    assert root.attrib["role"] == "img"
+    assert root.attrib["aria-labelledby"] == root[0].attrib["id"]
+    assert "script" not in {element.tag.rpartition("}")[2] for element in root.iter()}
+
+
+def test_ids_are_its_own_and_all_that_it_refers_to_is_there() -> None:
+    svgs = [drawn("one").svg, drawn("two").svg]
+    ids = [set(re.findall(r' id="([^"]+)"', svg)) for svg in svgs]
+    assert not ids[0] & ids[1]
+    for svg, own in zip(svgs, ids, strict=True):
+        assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg)) <= own
+
+
+def test_it_is_the_same_each_time() -> None:
+    assert drawn() == drawn()
+
+
+def test_it_takes_the_colours_of_the_page() -> None:
+    svg = drawn().svg
+    assert "currentColor" in svg
+    assert "var(--grid)" in svg
+    assert "#000000" not in svg
+    assert "<style" not in svg
+
+
+def test_it_has_no_more_lines_than_can_be_told_apart() -> None:
+    plot = drawn("many", *[Line(str(number), np.arange(48.0)) for number in range(MOST + 5)])
+    assert len({(key.colour, key.dash) for key in plot.keys}) == len(plot.keys) == MOST
+
+
+@pytest.mark.parametrize(("factor", "scale"), [(2.0, ""), (10_000.0, "logarithmic scale")])
+def test_the_scale_lets_every_line_be_seen(factor: float, scale: str) -> None:
+    lines = [Line("a", np.arange(48.0)), Line("b", np.arange(48.0) * factor)]
+    assert drawn("scaled", *lines).scale == scale
+
+
+def test_a_point_alone_is_to_be_seen() -> None:
+    values = np.full(48, np.nan)
+    values[7] = 3.0
+    together = np.full(48, np.nan)
+    together[7:9] = 3.0
+    assert (
+        drawn("a", Line("a", values)).svg.count("<use")
+        == drawn("a", Line("a", together)).svg.count("<use") + 1
+    )
+
+
+@pytest.mark.parametrize("values", [np.zeros(48), np.full(48, np.nan)])
+@pytest.mark.parametrize("axis", [Axis("messages"), Axis("time", units.span)])
+def test_there_may_be_nothing_to_draw(values: object, axis: Axis) -> None:
+    assert "<svg" in over_time("none", "none", GRID, [Line("a", values)], axis).svg
+
+
+@pytest.mark.parametrize("sizes", [[10, 11, 12], [1, 2, 3], [100, 10_000, 1_000_000], [5, 5, 5]])
+def test_a_curve_marks_the_advice(sizes: list[int]) -> None:
+    axes = Axis("size", units.size), Axis("%", percent=True)
+    plot = curve(
+        "c", "curve", np.array(sizes), Line("kept", np.array([0.0, 50.0, 100.0])), axes, sizes[1], "99 %: 11"
+    )
+    assert [key.label for key in plot.keys] == ["kept", "99 %: 11"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e-6, 1e7), (0.9, 4.1), (0.001, 60.0), (300.0, 4000.0)])
+def test_an_axis_of_durations_has_some_marks_and_not_too_many(low: float, high: float) -> None:
+    found = marks(low, high)
+    assert 2 <= len(found) <= 7
+    assert all(low <= each <= high for each in found)
+
+
+def test_the_pipeline_does_not_bring_matplotlib() -> None:
+    code = "import sys, stompring.pipeline; sys.exit('matplotlib' in sys.modules or 'jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
