@@ -9,6 +9,7 @@ import click
 from stompring import __version__
 from stompring.cli.check_config import check_config
 from stompring.cli.data import data
+from stompring.cli.lake import lake
 from stompring.cli.plugins import plugins
 from stompring.cli.run import run
 from stompring.cli.user import user
@@ -36,6 +37,7 @@ def main() -> None:
     stompring user add NAME   let somebody log in
     stompring data print      show what the broker keeps on disk
     stompring plugins list    show the policies that a broker.xml may name
+    stompring lake ingest     put what the broker kept into tables, with Spark
     """
 
 
@@ -44,3 +46,4 @@ main.add_command(check_config)
 main.add_command(user)
 main.add_command(data)
 main.add_command(plugins)
+main.add_command(lake)

@@ -18,6 +18,10 @@ class OptionError(ValueError):
 
     def __init__(self, option: str, text: str) -> None:
         super().__init__(f"option {option}: {text}")
+        self.option, self.text = option, text
+
+    def __reduce__(self) -> tuple[type[OptionError], tuple[str, str]]:
+        return OptionError, (self.option, self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import sys
@@ -18,7 +19,6 @@ from stompring.pipeline.java import find_java
 #: What a session has unless it is told otherwise. One that `spark-submit` starts has what that was given.
 SETTINGS: Mapping[str, str] = {
     "spark.driver.memory": "1g",
-    "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -41,14 +41,20 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+logger.repl.name = org.apache.spark.repl.Main
+logger.repl.level = error
 """
 
-#: Short work: the compiler that takes its time never gets it back.
+#: One small heap: the other collectors have a thread for each core.
 JAVA_OPTIONS = "-XX:+UseSerialGC"
 
 
 def spark_session(
-    master: str | None = None, *, name: str = "stompring", settings: Mapping[str, str] | None = None
+    master: str | None = None,
+    *,
+    name: str = "stompring",
+    settings: Mapping[str, str] | None = None,
+    java_options: str = JAVA_OPTIONS,
 ) -> Any:
     """A session that knows the formats ``stompring`` and ``stomp``, or the one there is.
 
@@ -63,10 +69,10 @@ def spark_session(
     if not submitted:
         os.environ["JAVA_HOME"] = str(find_java(directory / "java"))
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else it is the first python3 of the PATH
-        logging = directory / "log4j2.properties"
-        logging.write_text(LOGGING, encoding="utf-8")
+        log = directory / "log4j2.properties"
+        log.write_text(LOGGING, encoding="utf-8")
         given = {**SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
-        options = f"-Dlog4j.configurationFile=file:{logging} {JAVA_OPTIONS}"
+        options = f"-Dlog4j.configurationFile=file:{log} {java_options}"
         master = master or "local[*]"
         if master.startswith("local"):
             given |= LOCAL
@@ -82,6 +88,8 @@ def spark_session(
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
+    # it prints the whole of an exception that is raised to us as well
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return spark
 
 

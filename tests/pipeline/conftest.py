@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -14,17 +12,6 @@ import pytest
 
 from ..end_to_end.lasting import LastingBroker
 
-ROOT = Path(__file__).resolve().parents[2]
-
-QUIET = """
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-"""
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with Spark run in one process, where tests run in several: a session takes memory and time to start."""
@@ -34,48 +21,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One session, that knows the format ``stompring``."""
-    for library in ("pyspark", "pyarrow", "numpy"):
+def spark() -> Iterator[Any]:
+    """One session, that knows our formats."""
+    for library in ("pyspark", "pyarrow", "numpy", "pandas", "deltalake"):
         if find_spec(library) is None:
             pytest.skip(f"{library} is not installed: pip install 'stompring[spark]'")
-    from pyspark.sql import SparkSession
+    from stompring.pipeline.java import NoJava
+    from stompring.pipeline.session import JAVA_OPTIONS, spark_session
 
-    from stompring.pipeline import register
-    from stompring.pipeline.java import NoJava, find_java
-
-    directory = tmp_path_factory.mktemp("spark")
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
     try:
-        java = find_java(directory / "java")
+        # what is compiled well is compiled too late for tests
+        options = f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1"
+        session = spark_session("local[2]", settings=settings, java_options=options)
     except NoJava as reason:
         pytest.skip(str(reason))
-    logging = directory / "log4j2.properties"
-    logging.write_text(QUIET, encoding="utf-8")
-    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_HOME", str(java))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("PYTHONPATH", paths)
-        builder = SparkSession.builder.master("local[1]").appName("stompring")
-        settings = {
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.catalogImplementation": "in-memory",
-            "spark.sql.warehouse.dir": str(directory / "warehouse"),
-            "spark.driver.memory": "1g",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": f"-Dlog4j.configurationFile={logging} -XX:TieredStopAtLevel=1",
-        }
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        register(session)
-        yield session
-        session.stop()
+    yield session
+    session.stop()
 
 
 @pytest.fixture

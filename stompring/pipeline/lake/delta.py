@@ -138,6 +138,42 @@ class LakeTable:
             frame = reader.parquet(*files)
         return frame.select(*columns) if columns else frame
 
+    # ---- upkeep
+
+    def about(self) -> dict[str, Any]:
+        """Its rows, files, bytes, version and columns."""
+        table = self.open()
+        actions = pa.table(table.get_add_actions(flatten=True))
+        return {
+            "rows": sum(actions.column("num_records").to_pylist()),
+            "files": actions.num_rows,
+            "bytes": sum(actions.column("size_bytes").to_pylist()),
+            "version": int(table.version()),
+            "buckets": self.buckets,
+            "columns": {**TABLES[self.name], DATE: "DATE", BUCKET: "INT"},
+        }
+
+    def compact(self, target_size: int) -> tuple[int, int]:
+        """Put small files together; how many were made, and how many are of no use any more."""
+        table = self.open()
+        told = table.optimize.compact(target_size=target_size)
+        self._sync_files(table.file_uris())
+        self._sync_log()
+        return int(told["numFilesAdded"]), int(told["numFilesRemoved"])
+
+    def vacuum(self, hours: int, *, dry_run: bool) -> list[str]:
+        """Delete files that are of no use for so many hours, and those that no commit ever named. Their paths."""
+        table = self.open()
+        found: list[str] = table.vacuum(
+            retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False, full=True
+        )
+        return found
+
+    def _sync_files(self, paths: list[str]) -> None:
+        local = self.folder.local
+        for path in paths if local is not None else []:
+            _sync_file(Path(path))
+
 
 def stats_of(rows: int, columns: dict[str, tuple[Any, Any, int]]) -> str:
     """Statistics of a file as Delta has them: the least, the greatest and the number of nulls of columns."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 from uuid import uuid4
@@ -11,6 +12,7 @@ from uuid import uuid4
 from stompring.pipeline.folder import Folder
 from stompring.pipeline.lake.delta import BUCKETS, LakeTable
 from stompring.pipeline.schema import TABLES
+from stompring.store.ingested import ingesting
 
 #: Below a lake, beside its tables.
 STATE = "_stompring"
@@ -51,6 +53,24 @@ class Lake:
     def id(self) -> str:
         """What names it to the broker."""
         return str(json.loads(self.state.read(_ABOUT))["id"])
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """While one process writes to it no other does, as far as that can be seen from here: a lake of this machine.
+
+        Of two elsewhere the tables take the commits of one. Raises `Busy`.
+        """
+        directory = self.state.local
+        if directory is None:
+            yield
+            return
+        with ingesting(directory, "lake"):
+            yield
+
+    def losses(self) -> list[str]:
+        """What could not be ingested, told once for each batch."""
+        names = sorted(one.name for one in self.state.entries("losses"))
+        return [line for name in names for line in json.loads(self.state.read(name))]
 
     def frames(self, spark: Any) -> dict[str, Any]:
         """A DataFrame for each table, as it is at this moment. Raises `NoLake`."""

@@ -1,0 +1,121 @@
+"""Options that the commands of a lake share, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stompring.pipeline.lake.lake import Lake
+
+Command = Callable[..., Any]
+
+
+def where(command: Command) -> Command:
+    """``--lake``."""
+    return click.option(
+        "--lake",
+        required=True,
+        metavar="PLACE",
+        help="The directory of the lake, or a URL as s3://BUCKET/PATH.",
+    )(command)
+
+
+def with_spark(command: Command) -> Command:
+    """``--master`` and ``--conf``."""
+    conf = click.option(
+        "--conf",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of Spark, as spark.driver.memory=2g. May be given several times.",
+    )
+    master = click.option(
+        "--master",
+        metavar="URL",
+        help="Where Spark runs: local[N], or spark://HOST:PORT of a cluster.  "
+        "[default: local[*], or what spark-submit says]",
+    )
+    return master(conf(command))
+
+
+def period(command: Command) -> Command:
+    """``--since``, ``--until`` and ``--address``."""
+    address = click.option(
+        "--address",
+        multiple=True,
+        metavar="PATTERN",
+        help="Only these addresses; * is one word, # any number of them. May be given several times.",
+    )
+    until = click.option("--until", metavar="TIME", help="Only what was before this time.")
+    since = click.option(
+        "--since",
+        metavar="TIME",
+        help="Only what was at this time or later: 2026-07-01T12:00:00Z (UTC where it has no offset), or "
+        "milliseconds since the epoch.",
+    )
+    return since(until(address(command)))
+
+
+def times(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """What the options mean, epoch ms. Raises `click.BadParameter`."""
+    from stompring.pipeline.options import OptionError, read_time
+
+    found = []
+    for name, text in (("since", since), ("until", until)):
+        try:
+            found.append(read_time(name, text))
+        except OptionError as reason:
+            raise click.BadParameter(reason.text, param_hint=f"--{name}") from None
+    if found[0] is not None and found[1] is not None and found[0] >= found[1]:
+        raise click.BadParameter("must be later than --since", param_hint="--until")
+    return found[0], found[1]
+
+
+def existing(place: str) -> Lake:
+    """The lake that ``--lake`` names. Raises `NoLake`."""
+    found = named(place)
+    found.require()
+    return found
+
+
+def named(place: str) -> Lake:
+    """The same, be it there or not."""
+    from stompring.pipeline.folder import resolved
+    from stompring.pipeline.lake.lake import Lake
+
+    try:
+        return Lake(resolved(place))
+    except ValueError as reason:
+        raise click.BadParameter(str(reason), param_hint="--lake") from None
+
+
+@contextmanager
+def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
+    """A session of Spark for one command; one that is there already is used, and left."""
+    from pyspark.sql import SparkSession
+
+    from stompring.pipeline.session import spark_session
+
+    settings = {}
+    for each in conf:
+        name, sign, value = each.partition("=")
+        if not sign or not name:
+            raise click.BadParameter(f"must be NAME=VALUE, not {each!r}", param_hint="--conf")
+        settings[name] = value
+    before = SparkSession.getActiveSession()
+    spark = spark_session(master, settings=settings)
+    try:
+        yield spark
+    finally:
+        if before is None:
+            spark.stop()
+
+
+def patterns(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``--address``, also several in one with commas."""
+    return tuple(each.strip() for text in addresses for each in text.split(",") if each.strip())

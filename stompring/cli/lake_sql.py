@@ -1,0 +1,108 @@
+"""``stompring lake sql`` and ``lake tables``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from stompring.cli import lake_option
+
+
+@click.command()
+@click.argument("query")
+@lake_option.where
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="How rows are shown; json is one object a line.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="No more rows than these.")
+@lake_option.with_spark
+def sql(
+    query: str, lake: str, format_: str, limit: int | None, master: str | None, conf: tuple[str, ...]
+) -> None:
+    """Show what a QUERY in Spark's SQL gives: over messages, events and samples.
+
+    \b
+    stompring lake sql --lake lake "select queue, event, count(*) from events group by all order by 1, 2"
+    """
+    found = lake_option.existing(lake)
+    with lake_option.session(master, conf) as spark:
+        found.register(spark)
+        frame = spark.sql(query)
+        if limit is not None:
+            frame = frame.limit(limit)
+        _show(frame, format_)
+
+
+def _show(frame: Any, format_: str) -> None:
+    """Rows as they come: those of a long result are never all in memory, but for a table's widths."""
+    if format_ == "json":
+        from pyspark.sql.functions import struct, to_json
+
+        shown = frame.select(to_json(struct(*[frame[f"`{name}`"] for name in frame.columns])).alias("row"))
+        for row in shown.toLocalIterator():
+            click.echo(row.row)
+        return
+    if format_ == "csv":
+        import csv
+        import sys
+
+        writer = csv.writer(sys.stdout)
+        writer.writerow(frame.columns)
+        for row in frame.toLocalIterator():
+            writer.writerow([_plain(value) for value in row])
+        return
+    rows = [[_shown(value) for value in row] for row in frame.toLocalIterator()]
+    for line in _table(frame.columns, rows):
+        click.echo(line)
+    click.echo(f"({len(rows)} {'row' if len(rows) == 1 else 'rows'})", err=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    return json.dumps(value, default=str) if isinstance(value, (dict, list)) else value
+
+
+def _shown(value: Any) -> str:
+    """On one line, so that no message draws on a terminal."""
+    text = "" if value is None else str(_plain(value))
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[place]) for row in [columns, *rows]) for place in range(len(columns))]
+    lines = ["  ".join(name.ljust(width) for name, width in zip(columns, widths, strict=True)).rstrip()]
+    lines.append("  ".join("-" * width for width in widths))
+    lines += [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return lines
+
+
+@click.command()
+@lake_option.where
+@click.option("--json", "as_json", is_flag=True, help="One JSON object in place of a text.")
+def tables(lake: str, as_json: bool) -> None:
+    """Show the tables of a lake: their rows, files and columns. Needs no Java."""
+    found = lake_option.existing(lake)
+    about = {name: table.about() for name, table in found.tables.items()}
+    losses = found.losses()
+    if as_json:
+        click.echo(json.dumps({"tables": about, "losses": losses}, indent=2))
+        return
+    for name, told in about.items():
+        click.echo(
+            f"{name}: {told['rows']:,} rows in {told['files']:,} files, {told['bytes'] / 1e6:,.1f} MB, "
+            f"version {told['version']}, {told['buckets']} buckets"
+        )
+        for column, type_ in told["columns"].items():
+            click.echo(f"  {column}  {type_}")
+    for line in losses:
+        click.echo(f"not ingested: {line}")

@@ -1,0 +1,296 @@
+"""What a lake has kept, sent to a broker again: in order for each address, with receipts, each message once.
+
+A replay is known by what was asked of it. It remembers which version of the table it reads and into how many parts,
+so that a run that was killed is gone on with: each part behind the last message of which a receipt is known. What was
+sent after that is sent again with the same duplicate id, and the broker drops it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from stompring.pipeline.arrays import TYPES, indices, numbers, texts
+from stompring.pipeline.folder import Folder
+from stompring.pipeline.lake.chosen import Choice
+from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.schema import HEADERS, INT, LONG
+from stompring.pipeline.stomp.connection import Connection
+from stompring.pipeline.stomp.options import SinkOptions
+from stompring.pipeline.stomp.sends import Sends
+
+#: Messages for which one receipt is asked, and groups of them that may be on their way.
+GROUP, IN_FLIGHT = 1000, 4
+
+#: Messages and seconds after which a part notes how far it is. More than `id-cache-size` could not be told apart.
+NOTED, PAUSE = 4000, 1.0
+
+#: Headers that would have another meaning now, or that the sending makes itself.
+LEFT_OUT = (
+    *("expires", "priority", "persistent", "content-length", "AMQ_SCHEDULED_TIME", "_AMQ_SCHED_DELIVERY"),
+    *("AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_CRON"),
+    *("original-timestamp", "original-message-id"),
+)
+
+_RESULT = "part int, sent bigint, skipped bigint"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is replayed, and how. ``destination`` None: to the address that it came from."""
+
+    choice: Choice
+    to: str
+    destination: str | None
+    name: str  # for another replay of the same
+    version: int = 0  # of the table
+    parts: int = 1
+
+    @property
+    def id(self) -> str:
+        """The same for the same request."""
+        asked = [asdict(self.choice), self.to, self.destination, self.name]
+        return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Replay:
+    """One replay of a lake. Methods raise what Spark raises; `run` for a broker that refuses or goes away too."""
+
+    def __init__(self, spark: Any, lake: Lake, plan: Plan) -> None:
+        lake.require()
+        self._spark = spark
+        self._lake = lake
+        self._state = lake.state.folder(f"replays/{plan.id}")
+        self.resumed = self._state.exists("plan.json")
+        if self.resumed:
+            told = json.loads(self._state.read("plan.json"))
+            plan = replace(plan, version=int(told["tableVersion"]), parts=int(told["parts"]))
+        else:
+            plan = replace(plan, version=int(lake.tables["messages"].open().version()))
+        self.plan = plan
+
+    def chosen(self) -> Any:
+        """The rows, one for each message and queue. Raises `BadCondition`."""
+        return self.plan.choice.of(
+            self._lake.tables["messages"].frame(self._spark, version=self.plan.version)
+        )
+
+    def summary(self) -> list[Any]:
+        """By address: how many messages, their bytes, the first and the last time."""
+        from pyspark.sql.functions import count, length
+        from pyspark.sql.functions import max as most
+        from pyspark.sql.functions import min as least
+        from pyspark.sql.functions import sum as total
+
+        once = self.chosen().select("address", "message_id", "timestamp", length("body").alias("size"))
+        once = once.dropDuplicates(["message_id"])
+        rows = once.groupBy("address").agg(
+            count("*").alias("messages"),
+            total("size").alias("bytes"),
+            least("timestamp").alias("first"),
+            most("timestamp").alias("last"),
+        )
+        found: list[Any] = rows.orderBy("address").collect()
+        return found
+
+    def run(self, options: SinkOptions, rate: float | None = None) -> tuple[int, int]:
+        """Send them: how many were sent, and how many had been by an earlier run. ``rate`` is messages a second."""
+        from pyspark.sql.functions import col, expr
+
+        plan = self.plan
+        chosen = self.chosen()
+        if not self.resumed:
+            about = {"version": 1, "tableVersion": plan.version, "parts": plan.parts, "to": plan.to}
+            self._state.write("plan.json", json.dumps(about).encode())
+        names = ", ".join(f"'{name}'" for name in LEFT_OUT)
+        headers = expr(f"map_filter(headers, (name, value) -> name NOT IN ({names}))")
+        rows = chosen.select(
+            "message_id", "timestamp", "address", "priority", headers.alias("headers"), "body"
+        )
+        rows = rows.repartition(plan.parts, col("address")).sortWithinPartitions("message_id")
+        prefix = f"{self._lake.id[:12]}-{plan.id}"
+        sender = _Sender(
+            self._state, options, plan.destination, prefix, None if rate is None else rate / plan.parts
+        )
+        found = rows.mapInArrow(sender, _RESULT).collect()
+        sent, skipped = sum(row.sent for row in found), sum(row.skipped for row in found)
+        self._state.write("complete.json", json.dumps({"sent": sent + skipped}).encode())
+        return sent, skipped
+
+    @property
+    def complete(self) -> int | None:
+        """How many messages it had sent when it came to its end, None where it has not."""
+        if not self._state.exists("complete.json"):
+            return None
+        return int(json.loads(self._state.read("complete.json"))["sent"])
+
+    def sent(self) -> int:
+        """How many messages have been sent by now, as far as it is noted."""
+        return sum(_noted(self._state, part)[1] for part in range(self.plan.parts))
+
+
+def _noted(state: Folder, part: int) -> tuple[int, int]:
+    """The number of the last message of a part of which a receipt is known, and how many there were."""
+    name = f"part-{part}.json"
+    if not state.exists(name):
+        return -1, 0
+    told = json.loads(state.read(name))
+    return int(told["message"]), int(told["sent"])
+
+
+class _Sender:
+    """Sends the rows of one part. Called in tasks."""
+
+    def __init__(
+        self, state: Folder, options: SinkOptions, destination: str | None, prefix: str, rate: float | None
+    ) -> None:
+        self._state = state
+        self._options = options
+        self._destination = destination
+        self._prefix = prefix
+        self._rate = rate
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        part = 0 if context is None else int(context.partitionId())
+        sent, skipped = self._send(part, batches)
+        row = [numbers(np.array([part]), INT), *(numbers(np.array([each]), LONG) for each in (sent, skipped))]
+        yield pa.RecordBatch.from_arrays(row, ["part", "sent", "skipped"])
+
+    def _send(self, part: int, batches: Iterator[Any]) -> tuple[int, int]:
+        last, before = _noted(self._state, part)
+        coming = (batch for batch in _once(batches, last) if len(batch))
+        first = next(coming, None)
+        if first is None:
+            return 0, before
+        with Connection(self._options.endpoint) as connection:
+            sending = _Sending(self, part, connection, before)
+            sending.send(first)
+            for batch in coming:
+                sending.send(batch)
+            sending.finish()
+            return sending.count - before, before
+
+
+def _once(batches: Iterator[Any], last: int) -> Iterator[Any]:
+    """Rows of messages behind ``last``, of each message one: they come in the order of their numbers."""
+    for batch in batches:
+        if not len(batch):
+            continue
+        found = np.frombuffer(batch.column(0).buffers()[1], np.int64)
+        found = found[batch.column(0).offset : batch.column(0).offset + len(batch)]
+        new = (found > last) & (np.diff(found, prepend=last) > 0)
+        last = max(last, int(found[-1]))
+        yield batch if new.all() else batch.take(indices(np.flatnonzero(new)))
+
+
+class _Sending:
+    """What is under way on one connection."""
+
+    def __init__(self, sender: _Sender, part: int, connection: Connection, count: int) -> None:
+        self.count = count  # of messages sent, by earlier runs too
+        self._sender = sender
+        self._part = part
+        self._connection = connection
+        self._sends = Sends(sender._options, None)
+        self._waiting: deque[tuple[int, int]] = deque()  # number of the last message, and count, of groups
+        self._began, self._begun_with = time.monotonic(), count
+        self._noted, self._noted_at = count, self._began
+        rate = sender._rate
+        self._group = GROUP if rate is None else max(1, min(GROUP, int(rate / 10)))
+
+    def send(self, batch: Any) -> None:
+        numbers_ = np.frombuffer(batch.column(0).buffers()[1], np.int64)[batch.column(0).offset :]
+        frames = _frames(batch, self._sender._destination, self._sender._prefix)
+        for at in range(0, len(batch), self._group):
+            part = frames.slice(at, self._group)
+            plain = part.slice(0, len(part) - 1)
+            for data, _ in self._sends.pieces(plain, 0, transaction=False):
+                self._connection.send(data)
+            receipt = self._connection.next_receipt()
+            self._connection.send(self._sends.encode(part.slice(len(part) - 1), 0, receipt=receipt))
+            self.count += len(part)
+            self._waiting.append((int(numbers_[at + len(part) - 1]), self.count))
+            self._settle(IN_FLIGHT)
+            self._pace()
+
+    def finish(self) -> None:
+        """All has arrived."""
+        self._settle(0)
+        self._connection.close()
+
+    def _settle(self, most: int) -> None:
+        self._connection.await_receipts(most)
+        known = None
+        while len(self._waiting) > most:
+            known = self._waiting.popleft()
+        if known is None:
+            return
+        now = time.monotonic()
+        if not most or known[1] - self._noted >= NOTED or now - self._noted_at >= PAUSE:
+            told = json.dumps({"message": known[0], "sent": known[1]}).encode()
+            self._sender._state.write(f"part-{self._part}.json", told)
+            self._noted, self._noted_at = known[1], now
+
+    def _pace(self) -> None:
+        rate = self._sender._rate
+        if rate is not None:
+            ahead = (self.count - self._begun_with) / rate - (time.monotonic() - self._began)
+            if ahead > 0:
+                time.sleep(ahead)
+
+
+def _frames(batch: Any, destination: str | None, prefix: str) -> Any:
+    """The columns that a SEND is made of."""
+    import pyarrow.compute as pc
+
+    columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
+    ids = columns["message_id"].cast(pa.string())
+    made = {
+        "body": columns["body"],
+        "headers": _told(columns),
+        "priority": columns["priority"],
+        "dedup_id": pc.binary_join_element_wise(f"{prefix}-", ids, ""),
+    }
+    if destination is None:
+        made["destination"] = columns["address"]
+    return pa.RecordBatch.from_arrays(list(made.values()), list(made))
+
+
+def _told(columns: dict[str, Any]) -> Any:
+    """The headers of each message, and behind them what it was: its number and its time."""
+    headers = columns["headers"]
+    count = len(headers)
+    offsets = np.frombuffer(headers.buffers()[1], np.int32)[headers.offset : headers.offset + count + 1]
+    sizes = np.diff(offsets)
+    begins = np.zeros(count + 1, np.int32)
+    np.cumsum(sizes + 2, out=begins[1:])
+    total = int(begins[-1])
+    old = int(offsets[0]) + np.arange(int(offsets[-1] - offsets[0]))
+    which = np.zeros(total, np.int64)
+    extra = np.zeros(total, bool)
+    extra[begins[1:] - 1] = extra[begins[1:] - 2] = True
+    which[~extra] = old
+    keys = len(headers.keys)
+    which[begins[1:] - 2] = keys + np.arange(count)
+    which[begins[1:] - 1] = keys + count + np.arange(count)
+    names = texts([b"original-timestamp", b"original-message-id"]).take(indices(np.repeat([0, 1], count)))
+    times = (
+        columns["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).cast(pa.string())
+    )
+    values = pa.concat_arrays([headers.items, times, columns["message_id"].cast(pa.string())])
+    every = pa.concat_arrays([headers.keys, names])
+    places = indices(which)
+    ends = pa.Array.from_buffers(pa.int32(), count + 1, [None, pa.py_buffer(begins)])
+    made = pa.MapArray.from_arrays(ends, every.take(places), values.take(places))
+    return made.cast(TYPES[HEADERS])

@@ -1,0 +1,204 @@
+"""A lake beside the files that it was made of: everything once, in any steps, whatever was deleted or damaged."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ...end_to_end.lasting import LastingBroker
+from .traffic import counted, kept, produce, start
+
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+
+from stompring.pipeline.backlog import Limit, Replaced
+from stompring.pipeline.files import DataFiles
+from stompring.pipeline.lake.ingest import Ingest
+from stompring.pipeline.lake.intent import Intents
+from stompring.pipeline.lake.lake import Lake, NoLake
+from stompring.store.ingested import read_ingested
+from stompring.store.segment import find_footer
+
+from ..made import made, written
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def ingest(spark: Any, data: Path, lake: Lake, **limit: int) -> int:
+    """All that there is, and how many batches that took."""
+    lake.create(4)
+    return len(list(Ingest(spark, DataFiles(str(data)), lake, Limit(**limit), task_bytes=100_000).batches()))
+
+
+def messages(spark: Any, lake: Lake) -> list[dict[str, Any]]:
+    found = []
+    for row in lake.frames(spark)["messages"].collect():
+        told = row.asDict()
+        told.pop("date"), told.pop("bucket")
+        told |= {name: told[name] and told[name].astimezone(UTC) for name in ("timestamp", "expires", "due")}
+        found.append({**told, "headers": dict(row.headers), "body": bytes(row.body)})
+    return sorted(found, key=lambda row: (row["message_id"], row["queue"]))
+
+
+def test_a_broker_at_work_in_steps_and_over_a_kill(
+    spark: Any, lasting: LastingBroker, tmp_path: Path
+) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    start(lasting)
+    sent = produce(lasting, "first")
+    assert ingest(spark, lasting.data, lake, files=25) > 2
+    once = messages(spark, lake)
+    assert ingest(spark, lasting.data, lake) <= 2  # samples may have come
+    assert messages(spark, lake) == once
+    for name, more in produce(lasting, "second").items():
+        sent[name] += more
+    lasting.kill()
+    lasting.start()
+    lasting.drain("p")
+    lasting.drain("r")
+    ingest(spark, lasting.data, lake)
+    found = messages(spark, lake)
+    assert found == kept(lasting.data)
+    for name in ("q", "p", "r", "d"):
+        assert sorted(row["body"].decode() for row in found if row["queue"] == name) == sorted(sent[name])
+    assert {row["headers"]["colour"] for row in found if row["queue"] == "q"} == {"red"}
+    events_add_up(spark, lake, sent)
+    marked = read_ingested(lasting.data / "retention")
+    assert [one.name for one in marked.values()] == [str(lake)]
+    readable_by_others(lake, len(found))
+    lasting.process.may_fault = True
+
+
+def events_add_up(spark: Any, lake: Lake, sent: dict[str, list[str]]) -> None:
+    events = lake.frames(spark)["events"].collect()
+    told = counted(events)
+    for name in ("q", "p", "r", "d", "e"):
+        assert told[name]["added"] == len(sent[name]), name
+    assert told["q"]["acknowledged"] == len(sent["q"])
+    assert told["p"]["acknowledged"] == len(sent["p"])
+    assert told["r"]["acknowledged"] + told["r"]["replaced"] == len(sent["r"])
+    assert told["r"]["replaced"] > 80
+    assert told["d"]["killed"] == told["d"]["dead-lettered"] == told["DLQ"]["added"] == len(sent["d"])
+    assert told["e"]["expired"] == told["e"]["moved"] == told["EXP"]["added"] == len(sent["e"])
+    assert all(row.time is not None and row.message_id is not None for row in events)
+    assert {row.queue for row in events if row.address is None} == set()
+    added = {(row.message_id, row.queue) for row in events if row.event == "added"}
+    assert {(row.message_id, row.queue) for row in events} == added
+
+
+def readable_by_others(lake: Lake, count: int) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    path = f"{lake.tables['messages'].folder.where}/**/*.parquet"
+    (found,) = duckdb.sql(
+        f"select count(*), count(distinct message_id || queue), any_value(headers['colour']), min(date), "
+        f"count(distinct bucket) from read_parquet('{path}', hive_partitioning = true) where queue = 'q'"
+    ).fetchall()
+    assert found[0] == found[1] == 120 and found[2] == "red" and found[4] == 1
+    frame = lake.tables["messages"].open().to_pandas(columns=["queue", "body"])
+    assert len(frame) == count
+
+
+def test_what_compaction_wrote_again_is_there_once(
+    spark: Any, lasting: LastingBroker, tmp_path: Path
+) -> None:
+    start(lasting)
+    client = lasting.connect()
+    stays = [f"stays {number}" for number in range(5)]
+    client.put("e", *stays, persistent="true")
+    for number in range(60):
+        client.put("q", *[f"goes {number}-{each}".ljust(200, "x") for each in range(5)], persistent="true")
+        if number % 10 == 9:
+            lasting.drain("q")
+    lasting.stop()
+    first = sorted(lasting.data.rglob("000000001.journal"))
+    assert first and "retention" in str(first[0])  # so what stays was written again
+    lake = Lake(str(tmp_path / "lake"))
+    ingest(spark, lasting.data, lake)
+    found = messages(spark, lake)
+    assert found == kept(lasting.data)
+    added = [row for row in lake.frames(spark)["events"].collect() if row.event == "added"]
+    assert len(added) == len(found) == 305
+    # without what was kept, the second writing is all there is
+    shutil.rmtree(lasting.data / "retention" / "journal")
+    other = Lake(str(tmp_path / "other"))
+    ingest(spark, lasting.data, other)
+    left = messages(spark, other)
+    assert left == kept(lasting.data)
+    assert {row["body"].decode() for row in left if row["queue"] == "e"} == set(stays)
+    told = counted(other.frames(spark)["events"].collect())
+    assert told["e"]["added"] == 5
+
+
+def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(spark: Any, tmp_path: Path) -> None:
+    data = written(tmp_path / "data", made(count=8, journal_file_size=1500))
+    sealed = [
+        path
+        for path in sorted(data.rglob("*.journal"))
+        if find_footer(path.read_bytes()) is not None and path.stem != "000000001"
+    ]
+    whole = kept(data)
+    damaged = sealed[0]
+    broken = bytearray(damaged.read_bytes())
+    broken[len(broken) // 4] ^= 1
+    damaged.write_bytes(broken)
+    gone = sealed[-1]
+    gone.unlink()
+    lake = Lake(str(tmp_path / "lake"))
+    ingest(spark, data, lake)
+    left = messages(spark, lake)
+    assert 0 < len(left) < len(whole) and all(row in whole for row in left)
+    told = lake.losses()
+    assert any(f"file {int(gone.stem)} of journal was deleted" in line for line in told), told
+    assert any(damaged.name in line and " at " in line for line in told), told
+
+
+def test_another_directory_is_refused(spark: Any, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    ingest(spark, written(tmp_path / "data", made(count=3)), lake)
+    shutil.rmtree(tmp_path / "data")
+    written(tmp_path / "data", {name: data for name, data in made().items() if name.endswith("001.journal")})
+    with pytest.raises(Replaced, match="journal ends with file 1"):
+        ingest(spark, tmp_path / "data", lake)
+
+
+@pytest.mark.parametrize("committed", [(), ("messages",), ("messages", "events"), ("samples",)])
+def test_a_batch_that_was_cut_short_is_completed(
+    spark: Any, tmp_path: Path, committed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, lake = written(tmp_path / "data", made(count=3)), Lake(str(tmp_path / "lake"))
+    lake.create()
+    work = Ingest(spark, DataFiles(str(data)), lake)
+    for name, table in lake.tables.items():
+        if name not in committed:
+            monkeypatch.setattr(table, "commit", _die)
+    with pytest.raises(KeyboardInterrupt):
+        list(work.batches())
+    begun = Intents(lake.state).last()
+    assert begun is not None and begun.number == 0
+    lake = Lake(str(tmp_path / "lake"))
+    (batch,) = Ingest(spark, DataFiles(str(data)), lake).batches()
+    assert batch.number == 0
+    assert messages(spark, lake) == kept(data)
+    assert list(Ingest(spark, DataFiles(str(data)), lake).batches()) == []
+    told = counted(lake.frames(spark)["events"].collect())
+    assert sum(each["added"] for each in told.values()) == len([row for row in kept(data) if row["durable"]])
+
+
+def _die(*arguments: object) -> bool:
+    raise KeyboardInterrupt
+
+
+def test_nothing_and_no_lake(spark: Any, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    with pytest.raises(NoLake, match="is no lake: stompring lake ingest makes one"):
+        lake.frames(spark)
+    (tmp_path / "data").mkdir()
+    assert ingest(spark, tmp_path / "data", lake) == 0
+    assert {name: frame.count() for name, frame in lake.frames(spark).items()} == {
+        "messages": 0,
+        "events": 0,
+        "samples": 0,
+    }

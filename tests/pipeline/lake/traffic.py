@@ -1,0 +1,70 @@
+"""Traffic of all kinds through a real broker, and what its files tell of it afterwards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ...broker_document import anycast, multicast
+from ...end_to_end.lasting import DURABLE, LastingBroker
+from ...end_to_end.test_retention import retention
+from .. import decoder
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "p": {"max-size-messages": 5, "page-size-bytes": 4096},
+    "d": {"max-delivery-attempts": 1, "dead-letter-address": "DLQ"},
+    "e": {"expiry-address": "EXP"},
+}
+
+
+def start(lasting: LastingBroker) -> None:
+    """A broker that keeps everything in small segments, so that a few messages fill many and compaction is at work."""
+    lasting.start(
+        core=retention(sample_period=100),
+        addresses="".join(anycast(name) for name in ("q", "p", "d", "e", "DLQ", "EXP"))
+        + anycast("r", 'ring-size="10"')
+        + multicast("news", queue="news.one", inside="<durable>true</durable>"),
+        settings=SETTINGS,
+    )
+
+
+def produce(lasting: LastingBroker, mark: str, count: int = 60) -> dict[str, list[str]]:
+    """Messages to all addresses; what was sent where. Some are consumed, some come back, some go elsewhere."""
+    client = lasting.connect()
+    sent: dict[str, list[str]] = {}
+    for name in ("q", "p", "r"):
+        sent[name] = [f"{mark} {name} {number:04d} ".ljust(80, "x") for number in range(count)]
+        client.put(name, *sent[name], colour="red" if name == "q" else "blue", **DURABLE)
+    sent["d"] = [f"{mark} d {number}" for number in range(3)]
+    client.put("d", *sent["d"], **DURABLE)
+    sent["news"] = [f"{mark} news"]
+    client.put("/topic/news", *sent["news"], **DURABLE)
+    sent["e"] = [f"{mark} e"]
+    client.put("e", *sent["e"], expires=1, **DURABLE)
+    consumer = lasting.connect()
+    consumer.subscribe("d", id="d", ack="client-individual")
+    for _ in sent["d"]:
+        consumer.answer("NACK", consumer.message())
+    consumer.disconnect()
+    lasting.drain("q")
+    client.disconnect()
+    return sent
+
+
+def kept(data: Path) -> list[dict[str, Any]]:
+    """A row for each message and queue in the files, the first one where compaction has made more."""
+    found: dict[tuple[int, str], dict[str, Any]] = {}
+    for folder in (data / "retention", data):
+        for path in sorted([*folder.glob("journal/*.journal"), *folder.glob("paging/*/*.page")]):
+            for row in decoder.rows(path.read_bytes()):
+                found.setdefault((row["message_id"], row["queue"]), row)
+    return [found[key] for key in sorted(found)]
+
+
+def counted(events: list[Any]) -> dict[str, Counter[str]]:
+    """How many of each event, by queue."""
+    found: dict[str, Counter[str]] = {}
+    for row in events:
+        found.setdefault(row.queue, Counter())[row.event] += 1
+    return found
