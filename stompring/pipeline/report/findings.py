@@ -127,7 +127,12 @@ def gather(tables: Tables, wish: Wish, progress: Callable[[str], None]) -> Findi
         flow = flows(selected.events, changed, rings, durable, fine) if rings else None
         advised = [] if flow is None else ring_advice(rings, durable, flow, wish.keep)
         progress("sizes of addresses")
-        paged = {one.address: one.paged for one in sorted(queues, key=lambda one: one.paged) if one.paged}
+        read_back = set(facts.paged())
+        paged = {
+            one.address: one.paged
+            for one in sorted(queues, key=lambda one: one.paged)
+            if one.paged or one.queue in read_back
+        }
         paging = top(paged, lambda address: paged[address], ADVISED)
         kept = held(selected.samples, paging, fine) if paging else []
         progress("lines of plots")

@@ -38,7 +38,11 @@ class Facts:
         step = F.when(F.col("event").isin(*HOT), place).otherwise(0)
         self._counts = (
             events.groupBy("queue", "event", step.alias("step"))
-            .agg(F.count("*").alias("count"), F.max("deliveries").alias("deliveries"))
+            .agg(
+                F.count("*").alias("count"),
+                F.max("deliveries").alias("deliveries"),
+                F.max("in_page").alias("in_page"),
+            )
             .coalesce(1)
             .persist()
         )
@@ -54,6 +58,10 @@ class Facts:
         for queue, event, count in found:
             answer.setdefault(queue, {})[event] = count
         return answer
+
+    def paged(self) -> list[str]:
+        """Queues that had something to tell of messages in pages: be they read back before anybody took a sample."""
+        return [row.queue for row in self._counts.where("in_page").select("queue").distinct().collect()]
 
     def most_deliveries(self) -> dict[str, int]:
         """Of queues to which messages came back: how often one of them had gone out."""
@@ -74,7 +82,11 @@ class Facts:
         found = (
             self._events.where((F.col("event") == "redelivered") & F.col("message_id").isNotNull())
             .groupBy("queue", "message_id")
-            .agg(F.count("*").alias("count"), F.max("deliveries").alias("deliveries"))
+            .agg(
+                F.count("*").alias("count"),
+                F.max("deliveries").alias("deliveries"),
+                F.max("in_page").alias("in_page"),
+            )
             .where("count > 1")
             .orderBy(F.desc("count"), "queue", "message_id")
             .limit(NAMED)

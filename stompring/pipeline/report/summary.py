@@ -58,7 +58,7 @@ def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
     if found.addresses:
         one = max(found.addresses, key=lambda one: one.paging)
         text = markupsafe.Markup(
-            "<b><bdi>{}</bdi></b> had messages in pages {} of the time; with a max-size-bytes of {} ({}) it would have "
+            "<b><bdi>{}</bdi></b> had messages on disk only {} of the time; with a max-size-bytes of {} ({}) it would have "
             "had all in memory {} of the time."
         )
         yield (

@@ -49,7 +49,7 @@ class Selected:
     """What a report reads.
 
     ``messages`` (address, queue, message_id, sent, due, durable) are all that were sent before the end of the period:
-    what becomes of them may be in it. ``events`` (time, event, queue, message_id, deliveries) are those of the period,
+    what becomes of them may be in it. ``events`` (time, event, queue, message_id, deliveries, in_page) are those of the period,
     ``samples`` (time, address, queue and numbers) have `LOOKBACK` more. Times are µs since the epoch.
     """
 
@@ -73,7 +73,14 @@ def select(tables: Tables, period: Period, addresses: Sequence[str]) -> Selected
         events = events.where(F.col("time") >= F.lit(period.since))
     if period.until is not None:
         events = events.where(F.col("time") < F.lit(period.until))
-    events = events.select(F.unix_micros("time").alias("time"), "event", "queue", "message_id", "deliveries")
+    events = events.select(
+        F.unix_micros("time").alias("time"),
+        "event",
+        "queue",
+        "message_id",
+        "deliveries",
+        F.col("page").isNotNull().alias("in_page"),
+    )
     samples = _named(tables.samples, "time", period.until).select(
         F.unix_micros("time").alias("time"), "address", "queue", *GAUGES, *COUNTERS
     )
