@@ -58,7 +58,8 @@ def message_batches(records: Records, wanted: Wanted, *, copies: bool | None = N
     messages = Messages(records)
     messages.keep(wanted)
     if copies is not None:
-        messages = messages.only((messages.fixed["flags"] & COPY > 0) == copies)
+        chosen = (messages.fixed["flags"] & COPY > 0) == copies
+        messages = messages if chosen.all() else messages.only(chosen)
     if not len(messages.begins):
         return
     schema = arrow_schema("messages", wanted.columns)
@@ -72,21 +73,29 @@ def message_batches(records: Records, wanted: Wanted, *, copies: bool | None = N
 
 
 class Messages:
-    """The message records of a file: their prologues, and where their parts are."""
+    """The message records of a file: their prologues, and where their parts are. Found once for all that asks."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
+        if records.messages is None:
+            records.messages = self._found(records)
+        self.begins, self.ends, self.fixed = records.messages
+
+    @staticmethod
+    def _found(records: Records) -> tuple[Any, Any, Any]:
         begins, ends = records.of(Kind.MESSAGE, MESSAGE.size)
         fixed = records.fields(begins, PROLOGUE)
         sizes = [fixed[name].astype(np.int64) for name in ("traits", "head", "body")]
         queues = fixed["queues"].astype(np.int64) * 4
         whole = begins + MESSAGE.size + queues + sum(sizes) + END == ends
         whole &= sizes[0] >= TRAITS.size
-        self.begins, self.ends = records.only(whole, begins, ends)
-        self.fixed = fixed[whole]
+        begins, ends = records.only(whole, begins, ends)
+        return begins, ends, fixed if whole.all() else fixed[whole]
 
     def keep(self, wanted: Wanted) -> None:
         """Forget those that are not wanted."""
+        if wanted.since is None and wanted.until is None and not wanted.addresses:
+            return
         good = np.ones(len(self.begins), bool)
         sent = milliseconds(self.fixed["timestamp"])
         if wanted.since is not None:
@@ -97,6 +106,8 @@ class Messages:
             known = self.records.names[ADDRESS]
             ids = [number for number, name in known.items() if wanted.matches(name)]
             good &= np.isin(self.fixed["address"], np.array(ids, np.uint32))
+        if good.all():
+            return
         self.begins, self.ends, self.fixed = self.begins[good], self.ends[good], self.fixed[good]
 
     def only(self, good: Any) -> Messages:
@@ -146,7 +157,7 @@ class _Batch:
     def headers(self) -> Any:
         """The headers as the sender gave them."""
         ends = self.bodies - 1  # before the empty line
-        return header_maps(self.data, ends - self.lengths["block"], ends, self.pick)
+        return header_maps(self.buffer, ends - self.lengths["block"], ends, self.pick)
 
     def body(self) -> Any:
         """The body as it was sent."""

@@ -62,14 +62,16 @@ class DataFiles:
         """The ones that options name."""
         return cls(options.root, options.retention)
 
-    def every(self, endings: Iterable[str]) -> list[Listed]:
-        """All files with these endings, by folder and number."""
+    def every(self, endings: Iterable[str], *, empty: bool = False) -> list[Listed]:
+        """All files with these endings, by folder and number; ``empty``: those too that have no record yet."""
         if not self.root.is_directory():
             raise OptionError("path", f"{self.root} is not a directory")
         found: dict[str, Listed] = {}
         for entry in self._entries():
             match = _NAME.fullmatch(entry.name)
-            if match is None or f".{match[3]}" not in endings or entry.size <= HEADER.size:
+            if match is None or f".{match[3]}" not in endings:
+                continue
+            if entry.size <= HEADER.size and not empty:
                 continue
             listed = Listed(entry.name, match[1], int(match[2]), entry.size)
             if entry.name not in found or found[entry.name].size < entry.size:
@@ -78,7 +80,7 @@ class DataFiles:
 
     def listed(self, wanted: Wanted) -> list[Listed]:
         """Those that rows of the table may be in. Reads no more than footers."""
-        return [one for one in self.every(ENDINGS[wanted.table]) if self._may_have(one.name, wanted)]
+        return [one for one in self.every(ENDINGS[wanted.table]) if self.may_have(one.name, wanted)]
 
     def _entries(self) -> Iterator[Entry]:
         """What is moved meanwhile is in the second of the folders, if not in the first."""
@@ -86,7 +88,8 @@ class DataFiles:
             for folder in ("journal", "samples", "paging"):
                 yield from root.entries(folder, deep=folder == "paging")
 
-    def _may_have(self, name: str, wanted: Wanted) -> bool:
+    def may_have(self, name: str, wanted: Wanted) -> bool:
+        """Whether a file may have rows that are wanted, as far as its footer and its address tell."""
         path = PurePosixPath(name)
         if path.suffix == ".page" and wanted.addresses:
             address = self._address(path.parent)

@@ -10,7 +10,16 @@ from stompring.pipeline.folder import resolved
 from stompring.pipeline.schema import TABLES, ddl
 from stompring.settings.wildcard import Pattern
 
-KNOWN = ("path", "retention", "table", "columns", "addresses", "since", "until")
+#: What any query takes, and what streams take besides. Spark hands them over in whatever case.
+ALWAYS = ("path", "retention", "table", "columns", "addresses", "since", "until", "copies")
+STREAMING = (
+    *("startingOffsets", "failOnDataLoss"),
+    *("maxBytesPerTrigger", "maxFilesPerTrigger", "maxRowsPerTrigger"),
+)
+KNOWN = (*ALWAYS, *STREAMING)
+
+_NAMES = {name.lower(): name for name in KNOWN}
+_YES_OR_NO = {"true": True, "false": False}
 
 
 class OptionError(ValueError):
@@ -33,6 +42,9 @@ class Wanted:
     addresses: tuple[str, ...] = ()  # patterns, none for all
     since: int | None = None
     until: int | None = None
+    copies: bool | None = (
+        None  # messages that the broker has written once more; None: nothing was said of them
+    )
 
     @property
     def ddl(self) -> str:
@@ -49,20 +61,29 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Streaming:
+    """What is asked of a stream. None: no limit."""
+
+    latest: bool = False  # begin with what comes, not with what is there
+    fail: bool = True  # where files were deleted before they were read
+    bytes: int | None = None
+    files: int | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """All options, understood."""
 
     root: str
     wanted: Wanted
     retention: str | None = None  # where it is not below ``root``
+    streaming: Streaming = Streaming()
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
         """From what was given to Spark. Opens nothing. Raises `OptionError`."""
-        options = {name.lower(): text for name, text in given.items()}
-        for name in options:
-            if name not in KNOWN:
-                raise OptionError(name, f"there is none of this name; there are {', '.join(KNOWN)}")
+        options = _named(given)
         table = options.get("table", "messages").strip().lower()
         if table not in TABLES:
             raise OptionError("table", f"must be one of {', '.join(TABLES)}, not {table!r}")
@@ -76,8 +97,55 @@ class Options:
         if not options.get("path"):
             raise OptionError("path", "is required: the data directory of a broker")
         retention = _place("retention", options["retention"]) if options.get("retention") else None
-        wanted = Wanted(table, columns, addresses, since, until)
-        return cls(_place("path", options["path"]), wanted, retention)
+        copies = _yes_or_no(options, "copies")
+        if copies is not None and table != "messages":
+            raise OptionError("copies", f"is about messages: {table} has none")
+        wanted = Wanted(table, columns, addresses, since, until, copies)
+        return cls(_place("path", options["path"]), wanted, retention, _streaming(options))
+
+    @classmethod
+    def of_batch(cls, given: Mapping[str, str]) -> Options:
+        """From what was given to ``spark.read``, which takes no options of streams."""
+        for name in _named(given):
+            if name in STREAMING:
+                raise OptionError(name, "is for spark.readStream alone")
+        return cls.of(given)
+
+
+def _named(given: Mapping[str, str]) -> dict[str, str]:
+    """By their names as they are documented."""
+    options = {}
+    for name, text in given.items():
+        if name.lower() not in _NAMES:
+            raise OptionError(name, f"there is none of this name; there are {', '.join(KNOWN)}")
+        options[_NAMES[name.lower()]] = text
+    return options
+
+
+def _streaming(options: Mapping[str, str]) -> Streaming:
+    starting = options.get("startingOffsets", "earliest").strip().lower()
+    if starting not in ("earliest", "latest"):
+        raise OptionError("startingOffsets", f"must be earliest or latest, not {starting!r}")
+    most = (_most(options, f"max{what}PerTrigger") for what in ("Bytes", "Files", "Rows"))
+    return Streaming(starting == "latest", _yes_or_no(options, "failOnDataLoss") is not False, *most)
+
+
+def _yes_or_no(options: Mapping[str, str], name: str) -> bool | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if text.strip().lower() not in _YES_OR_NO:
+        raise OptionError(name, f"must be true or false, not {text!r}")
+    return _YES_OR_NO[text.strip().lower()]
+
+
+def _most(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or not int(text):
+        raise OptionError(name, f"must be a whole number greater than 0, not {text!r}")
+    return int(text)
 
 
 def _items(text: str) -> list[str]:

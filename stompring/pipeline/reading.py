@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from stompring.pipeline.columns import message_batches
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def table_batches(records: Records, wanted: Wanted, resolve: Resolve | None = None) -> Iterator[Any]:
     """Record batches of one table, from the records of a file."""
     if wanted.table == "messages":
-        return message_batches(records, wanted)
+        return message_batches(records, wanted, copies=False if wanted.copies is False else None)
     if wanted.table == "events":
         return event_batches(records, wanted, resolve)
     return sample_batches(records, wanted)
@@ -41,11 +41,15 @@ def tell_faults(records: Records, name: str) -> None:
         log.info("%s ends at %d: %s", name, records.torn.at, records.torn.reason)
 
 
-def read_files(files: DataFiles, ranges: Iterable[Range], wanted: Wanted) -> Iterator[Any]:
-    """Record batches of some ranges, one file after the other."""
+def read_files(
+    files: DataFiles, ranges: Iterable[Range], wanted: Wanted, gone: Callable[[str], None] | None = None
+) -> Iterator[Any]:
+    """Record batches of some ranges, one file after the other. ``gone`` is called with files that are not there."""
     for name, start, stop in ranges:
         data = files.read(name)
         if data is not None:
             records = Records(data, start, stop)
             yield from table_batches(records, wanted, files.message_numbers)
             tell_faults(records, name)
+        elif gone is not None:
+            gone(name)

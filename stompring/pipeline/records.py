@@ -49,6 +49,7 @@ class Records:
         self.faults: list[Fault] = []
         self.torn: Fault | None = None
         self.sealed = False
+        self.messages: tuple[Any, Any, Any] | None = None  # what `Messages` has found, once it did
         places = self._places()
         self.begins, self.ends = places[:, 0], places[:, 1]
         self.kinds: Any = self.bytes[self.begins]
@@ -194,9 +195,9 @@ def message_numbers(records: Records) -> Any:
     return records.fields(begins, np.dtype([("before", "V8"), ("number", "<u8")]))["number"].astype(np.int64)
 
 
-def whole_until(data: bytes, start: int) -> int:
-    """Where the last whole record of a file that is being written ends, looked for from a record at ``start`` on."""
-    view, at = memoryview(data), max(start, HEADER.size)
+def whole_until(data: bytes) -> int:
+    """Where the last whole record ends of bytes that begin with one, from a file that is being written."""
+    view, at = memoryview(data), 0
     while at + PREFIX.size < len(data):
         length, crc = PREFIX.unpack_from(data, at)
         begin = at + PREFIX.size

@@ -19,6 +19,7 @@ from stompring.pipeline.options import OptionError, Options
 from stompring.pipeline.positions import Range
 from stompring.pipeline.reading import read_files
 from stompring.pipeline.schema import TABLES
+from stompring.pipeline.stream import StompringStream
 
 
 class StompringSource(DataSource):
@@ -35,10 +36,11 @@ class StompringSource(DataSource):
 
     def reader(self, schema: StructType) -> StompringReader:
         """``schema`` is the one above, or what was given to ``spark.read.schema``."""
-        options = Options.of(self.options)
-        return StompringReader(
-            replace(options, wanted=replace(options.wanted, columns=_names(options, schema)))
-        )
+        return StompringReader(_with_columns(Options.of_batch(self.options), schema))
+
+    def streamReader(self, schema: StructType) -> StompringStream:  # noqa: N802 - Spark's name
+        """The same for ``spark.readStream``."""
+        return StompringStream(_with_columns(Options.of(self.options), schema))
 
 
 class Ranges(InputPartition):
@@ -63,8 +65,8 @@ class StompringReader(DataSourceReader):
         return read_files(DataFiles.of(self._options), partition.value, self._options.wanted)
 
 
-def _names(options: Options, schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema, which must be of the table."""
+def _with_columns(options: Options, schema: StructType) -> Options:
+    """With the columns of a schema, which must be of the table."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     columns = TABLES[options.wanted.table]
@@ -73,4 +75,4 @@ def _names(options: Options, schema: StructType) -> tuple[str, ...]:
             raise OptionError("columns", f"{options.wanted.table} has no column {field.name!r}")
         if to_arrow_type(field.dataType, timezone="UTC") != TYPES[columns[field.name]]:
             raise OptionError("columns", f"{field.name} is {columns[field.name]}, not {field.dataType}")
-    return tuple(schema.names)
+    return replace(options, wanted=replace(options.wanted, columns=tuple(schema.names)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stompring.pipeline.options import KNOWN, OptionError, Options, Wanted
+from stompring.pipeline.options import KNOWN, STREAMING, OptionError, Options, Streaming, Wanted
 from stompring.pipeline.schema import ENDINGS, TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,6 +81,13 @@ def test_lists() -> None:
         ({"addresses": " ,"}, "option addresses: must name at least one"),
         ({"since": "yesterday"}, "option since: must be a time as 2026-07-01T12:00:00Z, or milliseconds"),
         ({"since": "2", "until": "2"}, "option until: must be later than since"),
+        ({"copies": "no"}, "option copies: must be true or false, not 'no'"),
+        ({"copies": "true", "table": "events"}, "option copies: is about messages: events has none"),
+        ({"startingOffsets": "0"}, "option startingOffsets: must be earliest or latest, not '0'"),
+        ({"failOnDataLoss": "1"}, "option failOnDataLoss: must be true or false, not '1'"),
+        ({"maxBytesPerTrigger": "1g"}, "option maxBytesPerTrigger: must be a whole number greater than 0"),
+        ({"maxFilesPerTrigger": "0"}, "option maxFilesPerTrigger: must be a whole number greater than 0"),
+        ({"maxRowsPerTrigger": "-1"}, "option maxRowsPerTrigger: must be a whole number greater than 0"),
         ({"adresses": "a"}, "option adresses: there is none of this name; there are path, "),
     ],
 )
@@ -90,14 +97,33 @@ def test_what_cannot_be(options: dict[str, str], text: str) -> None:
     assert text in str(caught.value)
 
 
+def test_options_of_streams() -> None:
+    assert of().streaming == Streaming(latest=False, fail=True)
+    given = {
+        "startingoffsets": "latest",
+        "FailOnDataLoss": "False",
+        "maxbytespertrigger": "1",
+        "copies": "TRUE",
+    }
+    found = of(**given, maxFilesPerTrigger="2", maxRowsPerTrigger="3")
+    assert found.streaming == Streaming(True, False, 1, 2, 3) and found.wanted.copies is True
+    assert Options.of_batch({"path": "/data", "copies": "false"}).wanted.copies is False
+    for name in STREAMING:
+        with pytest.raises(OptionError, match=f"option {name}: is for spark.readStream alone"):
+            Options.of_batch({"path": "/data", name.upper(): "1"})
+
+
 def test_a_missing_path() -> None:
     with pytest.raises(OptionError, match="option path"):
         Options.of({})
 
 
 def test_all_of_it_is_documented() -> None:
-    for name in KNOWN:
-        assert f"| `{name}` |" in DOCUMENT, name
+    part = DOCUMENT.partition("## Options\n")[2].partition("\n## ")[0]
+    documented_options = [
+        line.split("|")[1].strip(" `") for line in part.splitlines() if line.startswith("| `")
+    ]
+    assert documented_options == list(KNOWN)
     for table, columns in TABLES.items():
         part = DOCUMENT.partition(f"### {table}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
         rows = [line.split("|")[1:3] for line in part.splitlines() if line.startswith("| `")]

@@ -1,0 +1,121 @@
+"""Segments of a journal, made at once instead of by a broker: for benchmarks of what reads them."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from stompring.store.record import ADDRESS, MESSAGE, NAME, PREFIX, QUEUE, SETTLED, TRAITS, Kind, framed
+from stompring.store.segment import HEADER, JOURNAL, Footer, pack_header
+
+#: Bytes of a segment, messages of one queue that stand together, queues.
+SEGMENT, TOGETHER, QUEUES = 10 << 20, 100, 8
+
+BODY = b"x" * 128
+
+#: Headers as a sender gives them, 145 bytes; the digits are those of the message where no two have the same.
+BLOCK = (
+    b"order:000000000\ncustomer:c-000000000\ncontent-type:application/json\npersistent:true\npriority:4\n"
+    b"region:eu-central-1\ntrace:7f3a9c\nsource:shop-01\n"
+)
+
+#: Numbers of messages begin here, so that all have the same number of digits.
+FIRST = 100_000_000
+DIGITS = len(str(FIRST))
+
+
+def make(directory: Path, messages: int, *, distinct: bool = True, acknowledged: float = 0.5) -> int:
+    """Durable messages in sealed segments below ``directory``/journal; returns how many bytes they are.
+
+    ``distinct``: no two of them have the same headers. Of each hundred the first ones are acknowledged.
+    """
+    folder = directory / "journal"
+    folder.mkdir(parents=True)
+    chunks = _chunks(messages, distinct, acknowledged)
+    number, size = 0, 0
+    segment = _Segment()
+    for chunk, width, count in chunks:
+        segment.add(chunk, width, count)
+        if segment.size >= SEGMENT:
+            number += 1
+            size += segment.write(folder / f"{number:09d}.journal")
+            segment = _Segment()
+    if segment.size > HEADER.size:
+        size += segment.write(folder / f"{number + 1:09d}.journal")
+    return size
+
+
+class _Segment:
+    def __init__(self) -> None:
+        self.parts = [pack_header(JOURNAL, FIRST, 1)]
+        self.size = HEADER.size
+        self.starts = array("I")
+        self.footer = Footer(self.starts)
+        for queue in range(1, QUEUES + 1):
+            for what in (ADDRESS, QUEUE):
+                name = framed(NAME.pack(Kind.NAME, what, 0, queue) + _name(queue))
+                self.add(name, len(name), 1)
+
+    def add(self, data: bytes, width: int, count: int) -> None:
+        """Records of one width, and one of any width behind them perhaps."""
+        self.starts.extend(range(self.size, self.size + width * count, width))
+        if len(data) > width * count:
+            self.starts.append(self.size + width * count)
+        self.parts.append(data)
+        self.size += len(data)
+
+    def write(self, path: Path) -> int:
+        now = int(time.time() * 1000)
+        self.footer.note(FIRST, now)
+        data = b"".join(self.parts)
+        data += self.footer.ending(data)
+        path.write_bytes(data)
+        return len(data)
+
+
+def _name(queue: int) -> bytes:
+    return b"orders.%d" % queue
+
+
+def _template(queue: int) -> tuple[bytes, int, int]:
+    """A record, and where in it the number's digits and the headers are."""
+    destination, origin = b"/queue/" + _name(queue), b"session-1"
+    traits = TRAITS.pack(len(BLOCK), len(destination), 0, len(origin), 0) + destination + origin
+    own = b"%d\ncontent-length:%d\n" % (FIRST, len(BODY))
+    head = own + BLOCK + b"\n"
+    fixed = (1, 1, 4, 0, queue, FIRST, 0, 0, 0, 0, len(head), len(BODY), 1, len(traits))
+    before = MESSAGE.pack(*fixed) + queue.to_bytes(4, "little") + traits
+    at = PREFIX.size + len(before)
+    return framed(before + head + BODY + b"\0\n"), at, at + len(own)
+
+
+def _chunks(messages: int, distinct: bool, acknowledged: float) -> Iterator[tuple[bytes, int, int]]:
+    """Messages of one queue, and a record that some of them are acknowledged."""
+    now = int(time.time() * 1000)
+    templates = [_template(queue) for queue in range(1, QUEUES + 1)]
+    powers: Any = 10 ** np.arange(DIGITS - 1, -1, -1)
+    for at in range(0, messages, TOGETHER):
+        queue = at // TOGETHER % QUEUES + 1
+        record, head, block = templates[queue - 1]
+        count = min(TOGETHER, messages - at)
+        numbers = np.arange(FIRST + at, FIRST + at + count, dtype=np.uint64)
+        rows = np.tile(np.frombuffer(record, np.uint8), (count, 1))
+        rows[:, 16:24] = numbers.view(np.uint8).reshape(-1, 8)
+        times = np.full(count, now + at // 50, np.uint64)  # 50 in a millisecond
+        rows[:, 24:32] = times.view(np.uint8).reshape(-1, 8)
+        digits = numbers[:, None].astype(np.int64) // powers % 10 + ord("0")
+        rows[:, head : head + DIGITS] = digits
+        if distinct:
+            for place in (BLOCK.index(b"0"), BLOCK.index(b"-0") + 1):
+                rows[:, block + place : block + place + DIGITS] = digits
+        crcs = np.array([crc32(row) for row in rows[:, PREFIX.size :].copy()], np.uint32)
+        rows[:, 4:8] = crcs.view(np.uint8).reshape(-1, 4)
+        done = numbers[: int(count * acknowledged)]
+        fact = SETTLED.pack(Kind.SETTLED, 0, 0, queue, now + at // 50 + 5) + done.tobytes()
+        yield rows.tobytes() + (framed(fact) if len(done) else b""), len(record), count
