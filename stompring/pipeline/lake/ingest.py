@@ -197,6 +197,8 @@ class _Run:
 
 
 class _WriteCopies:
+    """The same, for copies of messages."""
+
     def __init__(self, job: Job) -> None:
         self.job = job
 

@@ -83,6 +83,8 @@ def ingest_ranges(job: Job, ranges: Sequence[Range]) -> Done:
 
 
 class _Task:
+    """The tables' files that are open, and what is to be told of them."""
+
     def __init__(self, job: Job) -> None:
         self.job = job
         self.done = Done()

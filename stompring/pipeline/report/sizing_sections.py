@@ -95,8 +95,8 @@ def addresses(found: Findings) -> Section:
             f"The max-size-bytes with which each address that paged would have had all its messages in memory {share} "
             "of the time, and for other limits the share of the time.",
             "Messages in pages may be in memory too, as long as there is room for what was read back. "
-            "It comes from samples: at each time the bytes in memory, and the messages on disk only times the mean size of "
-            "those in memory. A message that is in several queues of its address counts in each, though it is in "
+            "It comes from samples: at each time the bytes in memory, and the messages on disk only times the mean size "
+            "of those in memory. A message that is in several queues of its address counts in each, though it is in "
             "memory once: for topics that is an upper bound. Consumers go on as they did.",
         ],
         empty="No address paged: nothing is told of messages in pages in this period.",

@@ -58,8 +58,8 @@ def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
     if found.addresses:
         one = max(found.addresses, key=lambda one: one.paging)
         text = markupsafe.Markup(
-            "<b><bdi>{}</bdi></b> had messages on disk only {} of the time; with a max-size-bytes of {} ({}) it would have "
-            "had all in memory {} of the time."
+            "<b><bdi>{}</bdi></b> had messages on disk only {} of the time; with a max-size-bytes of {} ({}) it would "
+            "have had all in memory {} of the time."
         )
         yield (
             "address-sizes",

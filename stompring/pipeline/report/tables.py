@@ -49,8 +49,8 @@ class Selected:
     """What a report reads.
 
     ``messages`` (address, queue, message_id, sent, due, durable) are all that were sent before the end of the period:
-    what becomes of them may be in it. ``events`` (time, event, queue, message_id, deliveries, in_page) are those of the period,
-    ``samples`` (time, address, queue and numbers) have `LOOKBACK` more. Times are µs since the epoch.
+    what becomes of them may be in it. ``events`` (time, event, queue, message_id, deliveries, in_page) are those of the
+    period, ``samples`` (time, address, queue and numbers) have `LOOKBACK` more. Times are µs since the epoch.
     """
 
     messages: Any

@@ -105,6 +105,6 @@ MAKERS: dict[str, Callable[[_Rows], Any]] = {
     "message_id": lambda rows: rows.text_of("message_id"),
     "timestamp": lambda rows: times(rows.fixed["timestamp"]),
     "received": lambda rows: times(rows.fixed["received"]),
-    "headers": lambda rows: header_maps(rows.data, *rows.places["headers"], rows.every),
+    "headers": lambda rows: header_maps(pa.py_buffer(rows.data), *rows.places["headers"], rows.every),
     "body": lambda rows: rows.bytes_of("body"),
 }

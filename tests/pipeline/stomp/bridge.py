@@ -6,10 +6,8 @@ task fails in the middle.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from typing import Any
 
 #: Messages that may be received and not acknowledged.
 PREFETCH = 200
@@ -26,18 +24,14 @@ def checked(body: bytes) -> bytes:
 
 def run(url: str, directory: Path, now: bool) -> None:
     """Until it is over, or for ever."""
-    from pyspark.sql import SparkSession
     from pyspark.sql.functions import col, udf
 
-    from stompring.pipeline import register
+    from stompring.pipeline.session import JAVA_OPTIONS, spark_session
 
-    builder: Any = SparkSession.builder.master("local[2,4]")
-    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
-        builder = builder.config(name, "false")
-    java = f"-Dlog4j.configurationFile={os.environ['LOGGING']} -XX:TieredStopAtLevel=1"
-    builder = builder.config("spark.driver.extraJavaOptions", java).config("spark.driver.memory", "1g")
-    spark = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "100").getOrCreate()
-    register(spark)
+    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
+    spark = spark_session(
+        "local[2,4]", settings=settings, java_options=f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1"
+    )
     source = spark.readStream.format("stomp").options(url=url, destination="in", prefetch=PREFETCH)
     rows = source.options(spool=str(directory / "spool"), maxRowsPerTrigger=700).load()
     sent = rows.select(udf(checked, "binary")(col("body")).alias("body"))

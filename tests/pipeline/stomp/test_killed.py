@@ -21,12 +21,13 @@ from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.pipeline.stomp.spool import Spool, payload_spans, read_piece
 
 from ...end_to_end.lasting import DURABLE, LastingBroker
-from ..conftest import QUIET, ROOT
 from .bridge import PREFETCH
 from .queues import taken, url
 
 # It starts Spark three times more.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[3]
 
 KILLS = 2
 
@@ -39,12 +40,10 @@ class Application:
 
     def __init__(self, lasting: LastingBroker, directory: Path, *how: str) -> None:
         self._log = directory / "application.log"
-        logging = directory / "log4j2.properties"
-        logging.write_text(QUIET, encoding="utf-8")
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.pipeline.stomp.bridge", url(lasting), str(directory), *how],
-                env={**os.environ, "LOGGING": str(logging)},
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
