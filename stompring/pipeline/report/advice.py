@@ -44,6 +44,7 @@ def ring_advice(
 ) -> list[RingAdvice]:
     """For each ring, a row of the flow; ``keep`` (per cent) of what it threw away would not have been."""
     now = np.array([max(1, ring.ring_size) for ring in rings])
+    flow = flow.with_sizes(now)
     modelled = evicted(flow, now[:, None])[:, 0]
     size = least_sizes(flow, now, np.floor(modelled * (1 - keep / 100) + 1e-9))
     enough = least_sizes(flow, now, np.zeros_like(modelled))

@@ -20,7 +20,7 @@ from stompring.pipeline.report.period import SECOND, Grid
 ENDS = ("acknowledged", "replaced")
 
 #: Rows of messages in one piece of the join.
-PIECE = 1_000_000
+PIECE = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Stays:
         sent = messages.join(F.broadcast(numbered), "queue").select(*keys, began).repartition(pieces, *keys)
         stay = F.greatest(F.col("time") - F.col("began"), F.lit(0))
         self._bins = (
-            ended.join(sent, [*keys])
+            ended.join(sent.hint("shuffle_hash"), [*keys])  # pieces are small: nothing need be sorted
             .withColumns({"stay": stay, "step": F.expr(grid.place("time"))})
             .withColumn("bin", F.expr(bin_of("stay")))
             .groupBy("number", "event", "step", "bin")

@@ -8,11 +8,14 @@ is arithmetic, and exactly what a simulation message by message gives:
 - While more come than go, nobody leaves an empty ring, and it is fullest when the last one comes. `Flow.peak` is how
   much fuller than at the beginning that is; evicted is what is beyond the size.
 - While more go than come, the first one to come may find the ring full, and none after it.
+
+Consumers take no more of a larger ring than they took, but for one thing: who emptied the ring as it was would have
+emptied a larger one too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,12 +28,14 @@ AT_ONCE = 33
 class Flow:
     """Messages that came to some rings and went from them: a row for each ring, a column for each bucket.
 
-    ``depth`` has how many waited in each ring at the beginning.
+    ``depth`` has how many waited in each ring at the beginning. ``emptied`` tells in which buckets consumers left
+    nothing in the ring as it was, and so would not in a larger one; None where that is not known.
     """
 
     came: Any
     went: Any
     depth: Any
+    emptied: Any = None
 
     @property
     def peak(self) -> Any:
@@ -46,12 +51,23 @@ class Flow:
     def busy(self) -> Flow:
         """Without the buckets in which nothing happens to any ring."""
         some = ((self.came > 0) | (self.went > 0)).any(axis=0)
-        return Flow(self.came[:, some], self.went[:, some], self.depth)
+        emptied = None if self.emptied is None else self.emptied[:, some]
+        return Flow(self.came[:, some], self.went[:, some], self.depth, emptied)
+
+    def with_sizes(self, sizes: Any) -> Flow:
+        """The same, and when rings of the sizes that they have were ``emptied``."""
+        levels = np.empty(self.came.shape, bool)
+        _run(replace(self, emptied=None), np.asarray(sizes, np.int64)[:, None], levels)
+        return replace(self, emptied=levels & (self.went > 0))
 
 
 def evicted(flow: Flow, sizes: Any) -> Any:
     """How many messages each ring evicts with each of its sizes: a row of ``sizes`` for each ring, all >= 1."""
-    sizes = np.asarray(sizes, np.int64)
+    return _run(flow, np.asarray(sizes, np.int64))
+
+
+def _run(flow: Flow, sizes: Any, empty: Any = None) -> Any:
+    """The same; ``empty`` takes for each bucket whether nothing was left at its end, with the first of the sizes."""
     peak, net = flow.peak.T[:, :, None], (flow.came - flow.went).T[:, :, None]
     level = np.minimum(np.asarray(flow.depth, np.int64)[:, None], sizes)
     total, over = np.zeros_like(level), np.empty_like(level)
@@ -63,6 +79,10 @@ def evicted(flow: Flow, sizes: Any) -> Any:
         np.subtract(level, over, out=level)
         np.add(level, net[at], out=level)
         np.maximum(level, 0, out=level)
+        if flow.emptied is not None:
+            level[flow.emptied[:, at]] = 0
+        if empty is not None:
+            empty[:, at] = level[:, 0] == 0
     return total
 
 

@@ -24,7 +24,8 @@ def rings(found: Findings) -> Section:
             "that would have been kept.",
             f"It comes from a simulation: what came to a ring and what was acknowledged, expired or killed, in buckets "
             f"of {fine}, passes through rings of other sizes. In a bucket those that go are spread evenly between "
-            "those that come. Consumers go on as they did: a larger ring does not make them faster. A message counts "
+            "those that come. Consumers take what they took, at the same times; those that emptied the ring would have "
+            "emptied a larger one too. A message counts "
             "until it is acknowledged, though one that is with a consumer does not fill a real ring. “By the model” "
             "says what the simulation loses with the size that the ring has: the closer that is to what was thrown "
             "away, the better is the advice.",
@@ -95,9 +96,9 @@ def addresses(found: Findings) -> Section:
             f"The max-size-bytes with which each address that paged would have had all its messages in memory {share} "
             "of the time, and for other limits the share of the time.",
             "Messages in pages may be in memory too, as long as there is room for what was read back. "
-            "It comes from samples: at each time the bytes in memory, and the messages on disk only times the mean size "
-            "of those in memory. A message that is in several queues of its address counts in each, though it is in "
-            "memory once: for topics that is an upper bound. Consumers go on as they did.",
+            "It comes from samples: at each time the bytes in memory, and the messages on disk only times the mean "
+            "size of those in memory. A message that is in several queues of its address counts in each, though it is "
+            "in memory once: for topics that is an upper bound. Consumers go on as they did.",
         ],
         empty="No address paged: nothing is told of messages in pages in this period.",
     )

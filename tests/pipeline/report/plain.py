@@ -17,11 +17,16 @@ EVERY = 10
 HOSTILE = "ring <script>alert('&amp;')</script>"
 
 
-def simulated(pairs: list[tuple[int, int]], size: int, depth: int) -> int:
-    """What a ring evicts, message by message; ``pairs`` are how many came and went in each bucket."""
+def simulated(
+    pairs: list[tuple[int, int]], size: int, depth: int, emptied: list[bool] | None = None, left: Any = None
+) -> int:
+    """What a ring evicts, message by message; ``pairs`` are how many came and went in each bucket.
+
+    ``emptied``: at the end of which buckets all goes. ``left`` takes what is left after each.
+    """
     ring: deque[object] = deque(object() for _ in range(min(depth, size)))
     lost = 0
-    for came, went in pairs:
+    for place, (came, went) in enumerate(pairs):
         gone = 0
         for number in range(1, came + 1):
             if len(ring) == size:
@@ -36,6 +41,10 @@ def simulated(pairs: list[tuple[int, int]], size: int, depth: int) -> int:
         for _ in range(went - gone):
             if ring:
                 ring.popleft()
+        if emptied is not None and emptied[place]:
+            ring.clear()
+        if left is not None:
+            left.append(len(ring))
     return lost
 
 

@@ -30,6 +30,24 @@ def test_it_is_what_a_simulation_message_by_message_gives(pairs: list[tuple[int,
     ]
 
 
+@given(buckets, st.integers(0, 30), st.integers(1, 12))
+def test_who_emptied_a_ring_empties_a_larger_one(pairs: list[tuple[int, int]], depth: int, now: int) -> None:
+    left: list[int] = []
+    simulated(pairs, now, depth, left=left)
+    emptied = [not here and went > 0 for here, (_, went) in zip(left, pairs, strict=True)]
+    known = flow(pairs, depth).with_sizes([now])
+    assert known.emptied[0].tolist() == emptied
+    sizes = [now, now + 1, now + 2, now + 10, now + 100]
+    lost = evicted(known, [sizes])[0].tolist()
+    assert lost == [simulated(pairs, size, depth, emptied) for size in sizes]
+    assert lost == sorted(lost, reverse=True) and lost[0] == evicted(flow(pairs, depth), [[now]])[0, 0]
+
+
+def test_a_dashboard_that_reads_all_there_is_now_and_then() -> None:
+    known = flow([(60, 0), (0, 10)] * 24).with_sizes([10])
+    assert evicted(known, [[10, 35, 60]]).tolist() == [[1200, 600, 0]]
+
+
 @given(buckets, st.integers(0, 30))
 def test_a_larger_ring_never_evicts_more(pairs: list[tuple[int, int]], depth: int) -> None:
     lost = evicted(flow(pairs, depth), [list(range(1, 60))])[0]
