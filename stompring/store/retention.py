@@ -18,6 +18,7 @@ from stompring.settings.model import Retention as Settings
 
 from .deletion import Deletion, Doomed, Losses
 from .files import Files
+from .ingested import INGESTED, parse_ingested
 from .stream import Stream
 from .writer import Writer
 
@@ -76,9 +77,24 @@ class Retention:
                     self.last_page = max(self.last_page, int(match[1]))
                 elif match[2] == "samples":
                     self.last_samples = max(self.last_samples, int(match[1]))
+        self._go_on_behind(files)
         self._retained = deque(sorted(found))
         self.bytes = sum(one.size for one in found)
         self.enforce()
+
+    def _go_on_behind(self, files: Files) -> None:
+        """Numbers that were ingested are not given again, be the files gone: who reads on would pass over them."""
+        try:
+            lakes = parse_ingested(files.read(self.directory / INGESTED)).values()
+        except (OSError, ValueError):
+            return  # there is none, or `Deletion` tells of it
+        for lake in lakes:
+            for folder, (number, offset) in lake.positions.items():
+                last = number if offset else number - 1
+                if folder.startswith(f"{PAGING}/"):
+                    self.last_page = max(self.last_page, last)
+                elif folder == SAMPLES:
+                    self.last_samples = max(self.last_samples, last)
 
     def _folders(self, files: Files) -> list[Path]:
         paging = self.directory / PAGING

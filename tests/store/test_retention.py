@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import struct
 from collections import Counter
@@ -273,6 +274,21 @@ def test_numbers_of_pages_are_not_given_again() -> None:
     again.turn()
     numbers = [int(path.stem) for path in files(again, ".page")]
     assert len(numbers) == len(set(numbers)) == 2
+
+
+def test_numbers_that_were_ingested_are_not_given_again_either() -> None:
+    """Nothing is left but that a lake has them: it would pass over new files of the same numbers."""
+    one = Paged()
+    told = {
+        "version": 1,
+        "lakes": {"a": {"positions": {"paging/1": "41:0", "samples": "9:0", "journal": "1:50"}}},
+    }
+    one.files.replace(KEPT / "ingested.json", json.dumps(told).encode())
+    again = one.again()
+    again.page(again.queues("q"), b"y")
+    again.turn()
+    assert [int(path.stem) for path in files(again, ".page")] == [41]
+    assert again.store.retention is not None and again.store.retention.last_samples == 8
 
 
 def test_facts_about_pages_are_in_the_journal_though_the_page_has_gone() -> None:

@@ -1,0 +1,32 @@
+"""The commands of a lake where what they need is not there, and what they cost those who do not use them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from stompring.cli import lake as module
+from stompring.cli.main import main
+
+
+def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = module.find_spec
+    missing = ("pyspark", "deltalake")
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name in missing else there("click"))
+    result = CliRunner().invoke(main, ["lake", "sql", "select 1", "--lake", "nowhere"])
+    assert result.exit_code == 1
+    wanted = "Error: lake needs pyspark, deltalake, which is not installed: pip install 'stompring[spark]'"
+    assert result.output.strip() == wanted
+    assert "--data" in CliRunner().invoke(main, ["lake", "ingest", "--help"]).output
+
+
+def test_the_broker_and_other_commands_bring_none_of_it() -> None:
+    code = (
+        "import sys, stompring.cli.main, stompring.server.service\n"
+        f"print([name for name in {module.NEEDED!r} if name in sys.modules])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
