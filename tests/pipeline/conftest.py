@@ -12,6 +12,9 @@ import pytest
 
 from ..end_to_end.lasting import LastingBroker
 
+#: For a Java that is started by a test: what is compiled well is compiled too late.
+QUICK = {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with Spark run in one process, where tests run in several: a session takes memory and time to start."""

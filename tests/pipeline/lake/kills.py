@@ -24,6 +24,7 @@ from typing import Any
 
 from ...broker_document import anycast
 from ...end_to_end.lasting import LastingBroker
+from ..conftest import QUICK
 
 CORE = (
     "<journal-file-size>100KB</journal-file-size><journal-compact-min-files>4</journal-compact-min-files>"
@@ -94,7 +95,7 @@ class Command:
 
     def __init__(self, *words: str) -> None:
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+        environment = {**os.environ, **QUICK, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
         options = ["--master", "local[1]", "--conf", "spark.driver.memory=600m"]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "stompring", "lake", *words, *options],

@@ -18,6 +18,7 @@ from stompring.pipeline.java import NoJava, find_java
 
 from ...broker_document import anycast
 from ...end_to_end.lasting import DURABLE, LastingBroker
+from ..conftest import QUICK
 from .kills import CORE
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -69,6 +70,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         pytest.skip(str(reason))
     return {
         **os.environ,
+        **QUICK,
         "JAVA_HOME": str(java),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(SPARK),
