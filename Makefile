@@ -5,9 +5,9 @@ VENV := .venv
 # Where the tools are; tox names its own directory here.
 BIN := $(VENV)/bin
 CONFIG := config/broker.xml
-# Most tests wait for brokers that they have started: two at a time take little more than half of the time. Those with
-# Spark are a group that one process has, for there is one session in each.
-PARALLEL := -n auto --maxprocesses 4 --dist loadgroup
+# Most tests wait for brokers that they have started: three at a time take little more than a third of the
+# time. Those with Spark are a group that one process has, for there is one session in each.
+PARALLEL := -n 3 --dist loadgroup
 
 # The newest Python that starts (a name alone proves nothing: version switchers put names there that do not).
 find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 python; do \

@@ -143,14 +143,18 @@ class Folder:
     def sync(self, name: str) -> None:
         """Let what can be read of a file now be safe from a power cut; only files of this machine need that."""
         if self.local is not None:
-            with open(self.local / name, "rb") as file:
-                os.fsync(file.fileno())
+            sync_file(self.local / name)
 
 
-def sync_directory(path: Path) -> None:
-    """Let the names in a directory be safe from a power cut."""
+def sync_file(path: Path) -> None:
+    """Let what can be read of a file be safe from a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Let the names in a directory be safe from a power cut."""
+    sync_file(path)

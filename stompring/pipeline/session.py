@@ -88,8 +88,9 @@ def spark_session(
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
-    # it prints the whole of an exception that is raised to us as well
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # they print the whole of an exception that is raised to us as well
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
     return spark
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from time import time
@@ -14,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, Transaction
 
 from stompring.pipeline.arrays import TYPES
-from stompring.pipeline.folder import Folder, sync_directory
+from stompring.pipeline.folder import Folder, sync_directory, sync_file
 from stompring.pipeline.schema import TABLES
 
 #: Partition columns, behind the others.
@@ -118,7 +117,7 @@ class LakeTable:
         if self.folder.local is not None:
             log = self.folder.local / "_delta_log"
             for path in sorted(log.glob("*.json"))[-2:]:
-                _sync_file(path)
+                sync_file(path)
             sync_directory(log)
 
     def files(self, version: int | None = None) -> list[str]:
@@ -172,7 +171,7 @@ class LakeTable:
     def _sync_files(self, paths: list[str]) -> None:
         local = self.folder.local
         for path in paths if local is not None else []:
-            _sync_file(Path(path))
+            sync_file(Path(path))
 
 
 def stats_of(rows: int, columns: dict[str, tuple[Any, Any, int]]) -> str:
@@ -185,14 +184,6 @@ def stats_of(rows: int, columns: dict[str, tuple[Any, Any, int]]) -> str:
             "nullCount": {name: nulls for name, (_, _, nulls) in columns.items()},
         }
     )
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def for_spark(uri: str) -> str:

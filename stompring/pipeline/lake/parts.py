@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stompring.pipeline.arrays import TYPES, indices
-from stompring.pipeline.folder import Folder, sync_directory
+from stompring.pipeline.folder import Folder, sync_directory, sync_file
 from stompring.pipeline.lake.delta import BUCKET, DATE, TIME, NewFile, stats_of
 from stompring.pipeline.schema import LONG, TABLES, TIMESTAMP
 
@@ -171,10 +170,6 @@ def _shown(schema: Any, name: str, told: tuple[int, int, int]) -> tuple[Any, Any
 
 def _sync(root: Path, name: str) -> None:
     path = root / name
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(path)
     for parent in (path.parent, path.parent.parent, root):
         sync_directory(parent)

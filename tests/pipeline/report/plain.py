@@ -141,7 +141,7 @@ class PlainBroker:
             # Events of messages in the journal do not know their address.
             self.events.append(
                 {"time": at, "event": event, "address": None, "queue": queue.queue, "message_id": number}
-                | {"deliveries": deliveries, "consumer": None}
+                | {"page": None, "deliveries": deliveries, "consumer": None}
             )
 
     def sample(self, second: int, full: bool) -> None:

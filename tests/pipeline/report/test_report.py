@@ -179,6 +179,22 @@ def test_advice_for_an_address_that_paged(found: Any, broker: PlainBroker) -> No
     assert advice.paging == pytest.approx(paging, abs=0.002)
 
 
+def test_an_address_whose_pages_were_read_back_before_a_sample_has_paged(lake: Any, found: Any) -> None:
+    from pyspark.sql import functions as F
+
+    from stompring.pipeline.report import Lake
+    from stompring.pipeline.report.findings import Wish, gather
+    from stompring.pipeline.report.period import Period
+
+    paged = {one.held.address for one in found.addresses}
+    queue = next(one for one in found.traffic if one.address not in paged and one.queue in found.counts)
+    page = F.when(F.col("queue") == queue.queue, F.lit(7)).cast("bigint")
+    told = Lake(lake.messages, lake.events.withColumn("page", page), lake.samples)
+    again = gather(told, Wish(Period()), lambda stage: None)
+    assert again is not None
+    assert {one.held.address for one in again.addresses} == paged | {queue.address}
+
+
 def test_a_period_and_addresses(lake: Any, broker: PlainBroker, tmp_path: Path) -> None:
     from stompring.pipeline.report.findings import Wish, gather
     from stompring.pipeline.report.period import Period

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[3]
 
-KILLS = 2
+KILLS = 1
 
 #: Messages that are on their way, more than two batches.
 AHEAD = 1600
