@@ -82,11 +82,7 @@ class Facts:
         found = (
             self._events.where((F.col("event") == "redelivered") & F.col("message_id").isNotNull())
             .groupBy("queue", "message_id")
-            .agg(
-                F.count("*").alias("count"),
-                F.max("deliveries").alias("deliveries"),
-                F.max("in_page").alias("in_page"),
-            )
+            .agg(F.count("*").alias("count"), F.max("deliveries").alias("deliveries"))
             .where("count > 1")
             .orderBy(F.desc("count"), "queue", "message_id")
             .limit(NAMED)
