@@ -48,6 +48,13 @@ def simulated(
     return lost
 
 
+def emptied(pairs: list[tuple[int, int]], size: int) -> list[bool]:
+    """In which buckets consumers left nothing in a ring of that size."""
+    left: list[int] = []
+    simulated(pairs, size, 0, left=left)
+    return [not here and went > 0 for here, (_, went) in zip(left, pairs, strict=True)]
+
+
 @dataclass
 class PlainQueue:
     """One queue. ``room``: what fits into memory, the rest is in pages."""
