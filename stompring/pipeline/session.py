@@ -26,6 +26,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "16777216",  # bodies may be large, and all of a batch is in memory
     "spark.sql.files.maxPartitionBytes": "64m",
 }
 
