@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from .kills import campaign
+from ..made import made, written
+from .kills import Command, campaign
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -18,3 +21,17 @@ def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
     with ExitStack() as opened:
         found = campaign(tmp_path, opened, spark=2, broker=3, replays=1, seed=7)
     assert found.messages > 300 and found.events > 600
+
+
+def test_following_ends_in_good_order_when_it_is_told_to(tmp_path: Path) -> None:
+    for library in ("pyspark", "deltalake"):
+        pytest.importorskip(library, reason="not installed: pip install 'stompring[test]'")
+    data = written(tmp_path / "data", made())
+    follow = Command("ingest", "--data", str(data), "--lake", str(tmp_path / "lake"), "--follow")
+    follow.wait_for(r"batch \d+")
+    other = Command("ingest", "--data", str(data), "--lake", str(tmp_path / "lake"))
+    other.process.wait(60)
+    assert "another process ingests" in other.output() and other.process.returncode == 1
+    follow.process.send_signal(signal.SIGTERM)
+    output = follow.finish()
+    assert "stopping after this batch" in output and re.search(r"ingested .*\d+ messages", output)
