@@ -69,7 +69,6 @@ def test_a_broker_at_work_in_steps_and_over_a_kill(
     marked = read_ingested(lasting.data / "retention")
     assert [one.name for one in marked.values()] == [str(lake)]
     readable_by_others(lake, len(found))
-    lasting.process.may_fault = True
 
 
 def events_add_up(spark: Any, lake: Lake, sent: dict[str, list[str]]) -> None:
