@@ -45,19 +45,18 @@ class _Commands(click.Group):
 
 def _told(fault: Exception) -> str | None:
     """What to tell of a fault without a traceback; None where that is a mistake of ours."""
-    from pyspark.errors import PySparkException
-
     from stompring.errors import StoreError
     from stompring.pipeline.backlog import Replaced
     from stompring.pipeline.java import NoJava
     from stompring.pipeline.lake.chosen import BadCondition
     from stompring.pipeline.lake.lake import NoLake
     from stompring.pipeline.options import OptionError
+    from stompring.pipeline.session import is_of_spark
     from stompring.store.ingested import Busy
 
     if isinstance(fault, (NoJava, NoLake, BadCondition, OptionError, Replaced, Busy, StoreError, OSError)):
         return str(fault)
-    if isinstance(fault, PySparkException):
+    if is_of_spark(fault):
         return _cause(str(fault))
     return None
 

@@ -97,9 +97,7 @@ def named(place: str) -> Lake:
 @contextmanager
 def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
     """A session of Spark for one command; one that is there already is used, and left."""
-    from pyspark.sql import SparkSession
-
-    from stompring.pipeline.session import spark_session
+    from stompring.pipeline.session import active_session, spark_session
 
     settings = {}
     for each in conf:
@@ -107,7 +105,7 @@ def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
         if not sign or not name:
             raise click.BadParameter(f"must be NAME=VALUE, not {each!r}", param_hint="--conf")
         settings[name] = value
-    before = SparkSession.getActiveSession()
+    before = active_session()
     spark = spark_session(master, settings=settings)
     try:
         yield spark

