@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from stompring.errors import ProtocolError
 from stompring.pipeline.arrays import arrow_schema, milliseconds, named, numbers, texts, times
 from stompring.pipeline.columns import Messages
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.records import Records
 from stompring.pipeline.schema import INT, LONG
+from stompring.stomp.encode import unescape
 from stompring.store.record import (
     ADDRESS,
     CONSUMER,
@@ -295,9 +297,10 @@ def _line(lines: bytes, name: bytes) -> str | None:
     if at < 0:
         return None
     value = lines[at + len(name) : lines.index(b"\n", at + len(name))]
-    for code, plain in ((b"\\c", b":"), (b"\\n", b"\n"), (b"\\r", b"\r"), (b"\\\\", b"\\")):
-        value = value.replace(code, plain)
-    return value.decode("utf-8", "replace")
+    try:
+        return unescape(value).decode("utf-8", "replace")
+    except ProtocolError:
+        return None  # no broker writes that
 
 
 def _listed(records: Records, begins: Any, ends: Any, fixed: int, layout: Any) -> tuple[Any, Any]:

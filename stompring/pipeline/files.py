@@ -131,14 +131,6 @@ class DataFiles:
             except FileNotFoundError:
                 continue
 
-    def size(self, name: str) -> int:
-        """How large a file is now, 0 where it is gone."""
-        for root in (self.root, self.retention, self.root):
-            size = root.size(name)
-            if size is not None:
-                return size
-        return 0
-
     def footer(self, name: str) -> Footer | None:
         """The footer of a sealed file, without reading what is before it; None where there is none to be read."""
         for root in (self.root, self.retention, self.root):

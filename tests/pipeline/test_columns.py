@@ -16,7 +16,7 @@ pytest.importorskip("numpy", reason="numpy is not installed: pip install 'stompr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.pipeline import columns
+from stompring.pipeline import columns, events
 from stompring.pipeline.options import Options, Wanted
 from stompring.pipeline.reading import batches
 from stompring.pipeline.records import Records
@@ -291,3 +291,9 @@ def test_every_byte_of_a_tiny_file(seal: bool) -> None:
             broken = data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
             for row in rows(broken):
                 assert row | {"address": "q", "queue": "q"} in whole, at
+
+
+def test_the_queue_that_a_copy_came_from_is_unescaped_once() -> None:
+    """A backslash before a letter in a name is no escape."""
+    assert events._line(b"x\n_AMQ_ORIG_QUEUE:a\\\\cb\\cd\n\n", b"\n_AMQ_ORIG_QUEUE:") == "a\\cb:d"
+    assert events._line(b"x\n_AMQ_ORIG_QUEUE:a\\x\n\n", b"\n_AMQ_ORIG_QUEUE:") is None
