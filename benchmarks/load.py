@@ -31,9 +31,15 @@ def build() -> Path:
     if compiler is None:
         raise LoadFailed("no C compiler (cc, gcc or clang) in the PATH to build stompload")
     BUILD.mkdir(exist_ok=True)
-    made = subprocess.run([compiler, "-O2", "-o", str(program), str(SOURCE)], capture_output=True, text=True)
-    if made.returncode:
-        raise LoadFailed(f"{SOURCE} does not compile:\n{made.stderr}")
+    # elsewhere first: several test processes may build at once, and none may start what another is writing
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        fresh = Path(folder) / program.name
+        made = subprocess.run(
+            [compiler, "-O2", "-o", str(fresh), str(SOURCE)], capture_output=True, text=True
+        )
+        if made.returncode:
+            raise LoadFailed(f"{SOURCE} does not compile:\n{made.stderr}")
+        fresh.replace(program)
     return program
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -184,3 +186,15 @@ def test_it_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(load, "BUILD", tmp_path)
     first = load.build().stat().st_mtime_ns
     assert load.build().stat().st_mtime_ns == first
+
+
+def test_processes_that_build_at_once_all_find_a_whole_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(load, "BUILD", tmp_path)
+
+    def started(_: int) -> int:
+        return subprocess.run([load.build(), "-h"], capture_output=True).returncode
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(started, range(8)))) == 1
