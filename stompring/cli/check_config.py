@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from stompring.errors import ConfigurationError
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import data_directory
-from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
+from stompring.settings.model import BrokerConfiguration
 
 
 @click.command("check-config")

@@ -29,6 +29,7 @@ from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
+from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressSettingEntry,
@@ -38,7 +39,6 @@ from stompring.settings.model import (
     Property,
     QueueConfiguration,
     RoutingType,
-    StompAcceptor,
 )
 from stompring.stomp.encode import encode_frame, unescape
 
@@ -273,6 +273,8 @@ class _Client:
         self, harness: PolicyHarness, name: str, acceptor: StompAcceptor, outgoing: Outgoing, user: str | None
     ) -> None:
         self.peer = f"{name}:1"
+        self.host = name
+        self.certificate: str | None = None
         self.user = user
         self._harness = harness
         self._outgoing = outgoing

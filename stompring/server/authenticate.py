@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
 from stompring.security.users import Users
-from stompring.session.connect import Login
+from stompring.session.connect import Credentials, Login
 
 log = logging.getLogger(__name__)
 
@@ -67,15 +67,14 @@ class Logins:
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
 
-    def authenticate(
-        self, login: str | None, passcode: str | None, answer: Callable[[Login | None, str], None]
-    ) -> None:
+    def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
         """See `Authenticator`."""
+        login, passcode = credentials.login, credentials.passcode
         if login is None or passcode is None:
             answer(None, "Security Error occurred: login and passcode are required")
             return
-        credentials = UsernamePassword(login.encode(), passcode.encode())
-        checked: Deferred[Any] = self._portal.login(credentials, None, ILogin)
+        told = UsernamePassword(login.encode(), passcode.encode())
+        checked: Deferred[Any] = self._portal.login(told, None, ILogin)
 
         def right(avatar: tuple[Any, Login, Any]) -> None:
             answer(avatar[1], "")

@@ -14,7 +14,7 @@ from stompring.session.connect import Authenticator
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
-from stompring.settings.model import StompAcceptor
+from stompring.settings.acceptor import StompAcceptor
 
 from .protocol import StompProtocol
 

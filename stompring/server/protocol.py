@@ -48,6 +48,17 @@ class StompProtocol(Protocol):
             return f"{address.host}:{address.port}"
         return str(address)
 
+    @property
+    def host(self) -> str:
+        """See `Wire`."""
+        assert self.transport is not None
+        return str(getattr(self.transport.getPeer(), "host", ""))
+
+    @property
+    def certificate(self) -> str | None:
+        """See `Wire`."""
+        return None
+
     # ---- what Twisted calls
 
     def connectionMade(self) -> None:

@@ -11,7 +11,6 @@ from twisted.application.service import MultiService
 from twisted.cred.portal import Portal
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
-from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 
@@ -26,6 +25,7 @@ from stompring.security.users import Users
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
 from stompring.session.outbox import Outgoing
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.model import BrokerConfiguration
 
@@ -34,14 +34,12 @@ from .disk_monitor import DiskMonitor
 from .factory import Connections, StompFactory
 from .garbage import Garbage
 from .limits import describe_limits
+from .listening import listen
 from .logs import begin_logging
 from .persistence import Persistence
 from .reload import apply
 
 log = logging.getLogger(__name__)
-
-#: Connections that may wait to be accepted: bursts of thousands of clients come after a network fault.
-BACKLOG = 4096
 
 
 class BrokerService(MultiService):
@@ -101,20 +99,18 @@ class BrokerService(MultiService):
             factory = StompFactory(
                 self.broker, acceptor, authenticator, self.connections, self.outgoing, self.reactor
             )
-            yield self._listen(acceptor.name, "STOMP", acceptor.host, acceptor.port, factory)
+            yield self._listen("STOMP", acceptor, factory)
         for http in self.configuration.http_acceptors:
-            yield self._listen(http.name, "HTTP", http.host, http.port, admin_site(self))
+            yield self._listen("HTTP", http, admin_site(self))
 
     @inlineCallbacks
-    def _listen(self, name: str, kind: str, host: str, port: int, factory: Any) -> Any:
-        endpoint_type = TCP6ServerEndpoint if ":" in host else TCP4ServerEndpoint
-        endpoint = endpoint_type(self.reactor, port, backlog=BACKLOG, interface=host)
-        listening = yield endpoint.listen(factory)  # type: ignore[no-untyped-call]
+    def _listen(self, kind: str, acceptor: StompAcceptor | HttpAcceptor, factory: Any) -> Any:
+        listening = yield listen(acceptor, factory, self.reactor)
         self.ports.append(listening)
-        bound = listening.getHost().port
-        self.listening.append((name, host, bound))
+        bound, host = listening.getHost().port, acceptor.host
+        self.listening.append((acceptor.name, host, bound))
         shown = f"[{host}]" if ":" in host else host
-        log.info("%s listens on %s:%d (acceptor %s)", kind, shown, bound, name)
+        log.info("%s listens on %s:%d (acceptor %s)", kind, shown, bound, acceptor.name)
 
     def reload(self) -> str | None:
         """Read the configuration file again. A broken one changes nothing, and what is wrong with it is returned."""

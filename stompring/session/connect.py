@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from stompring import __version__
@@ -30,23 +30,29 @@ class Login:
     user: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who a client says it is, and what its connection shows of it."""
+
+    login: str | None
+    passcode: str | None = field(repr=False)
+    host: str = ""  # where it is
+    certificate: str | None = None  # the subject of the one that it showed, if that was verified (RFC 4514)
+
+
 class Authenticator(Protocol):
     """Checks a login. The answer may come later; until then the session reads nothing."""
 
-    def authenticate(
-        self, login: str | None, passcode: str | None, answer: Callable[[Login | None, str], None]
-    ) -> None:
+    def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
         """Call ``answer`` with a login, or with None and the reason for the refusal."""
 
 
 class Anonymous:
     """Lets everybody in (security-enabled false)."""
 
-    def authenticate(
-        self, login: str | None, passcode: str | None, answer: Callable[[Login | None, str], None]
-    ) -> None:
+    def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
         """At once."""
-        answer(Login(login), "")
+        answer(Login(credentials.login), "")
 
 
 class UnsupportedVersion(ProtocolError):
@@ -90,9 +96,13 @@ def on_CONNECT(session: Session, head: Head, body: bytes) -> None:
         if waited:  # what came in the meantime is still to be done
             session.go_on()
 
-    session.authenticator.authenticate(
-        text_of(headers.get(b"login")), text_of(headers.get(b"passcode")), answer
+    credentials = Credentials(
+        text_of(headers.get(b"login")),
+        text_of(headers.get(b"passcode")),
+        session.wire.host,
+        session.wire.certificate,
     )
+    session.authenticator.authenticate(credentials, answer)
     if not answered:
         waited = True
         session.await_login()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stompring.errors import Refused
-from stompring.settings.model import RoutingType, StompAcceptor
+from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.model import RoutingType
 
 TEMPORARY = "/temp-queue/"
 REMOTE_TEMPORARY = "/remote-temp-queue/"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stompring.broker.clock import Clock, Timer
 from stompring.errors import ProtocolError
-from stompring.settings.model import StompAcceptor
+from stompring.settings.acceptor import StompAcceptor
 
 from .outbox import Outbox
 

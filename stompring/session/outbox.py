@@ -18,7 +18,15 @@ class Wire(Protocol):
 
     @property
     def peer(self) -> str:
-        """Where the client is, for messages and logs."""
+        """Where the client is, with its port, for messages and logs."""
+
+    @property
+    def host(self) -> str:
+        """Where the client is, without its port: what several connections of one client have in common."""
+
+    @property
+    def certificate(self) -> str | None:
+        """The subject of the client's certificate (RFC 4514), where it showed one that was verified."""
 
     def write(self, data: bytes) -> None:
         """Send bytes; the outbox is told by `Outbox.pause` and `Outbox.resume` when the socket is slow."""

@@ -21,7 +21,7 @@ from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
 from stompring.broker.transaction import Transaction
 from stompring.errors import ProtocolError, Refused
-from stompring.settings.model import StompAcceptor
+from stompring.settings.acceptor import StompAcceptor
 from stompring.stomp.encode import encode_frame
 from stompring.stomp.frame import Head
 from stompring.stomp.parser import Parser
@@ -82,7 +82,7 @@ class Session:
         self.blocked = False
         self._destinations = destinations
         self.authenticator = authenticator
-        self._wire = wire
+        self.wire = wire
         self._parser = Parser(limits.max_body_length, limits.max_headers, limits.max_header_length)
         self._held: list[Frame] = []  # came in while something must be waited for
         self.awaiting_login = False
@@ -159,7 +159,7 @@ class Session:
         self.blocked = self.heartbeat.suspended = True
         self._blocked_by = wait.address
         wait.address.block(wait.room)
-        self._wire.pause_reading()
+        self.wire.pause_reading()
         if wait.room is not None:
             wait.room.waiting.append(partial(self._room_in, wait.room))
         else:
@@ -202,7 +202,7 @@ class Session:
                 if not self.blocked and not self.closed:
                     self.receive(b"")
                 if not self.blocked and not self.closed:
-                    self._wire.resume_reading()
+                    self.wire.resume_reading()
         finally:
             if room is not None:
                 room.woken()
@@ -210,7 +210,7 @@ class Session:
     def await_login(self) -> None:
         """The login is being checked: nothing is read until `go_on`, as the version is not yet spoken."""
         self.awaiting_login = True
-        self._wire.pause_reading()
+        self.wire.pause_reading()
 
     def speak(self, version: bytes) -> None:
         """CONNECT has settled the version."""
@@ -249,7 +249,7 @@ class Session:
             headers.append((b"receipt-id", receipt))
         if isinstance(error, UnsupportedVersion):
             headers.append((b"version", b"1.0,1.1,1.2"))
-        log.info("session %s (%s): %s", self.number, self._wire.peer, text)
+        log.info("session %s (%s): %s", self.number, self.wire.peer, text)
         self.send(b"ERROR", headers, text.encode() + b"\n")
         self.close(failed=True)
 
@@ -259,7 +259,7 @@ class Session:
     def _silent(self, ttl: int) -> None:
         self.fail(
             Refused(
-                f"Did not receive data from {self._wire.peer} within the {ttl}ms connection TTL. "
+                f"Did not receive data from {self.wire.peer} within the {ttl}ms connection TTL. "
                 "The connection will now be closed."
             ),
             None,
@@ -279,7 +279,7 @@ class Session:
         """Close the connection after what was written, and give everything back."""
         if not self.closed:
             self.outbox.flush()
-            self._wire.close()
+            self.wire.close()
             self.lost(failed=failed)
 
     def leave(self, farewell: Callable[[], None]) -> None:
@@ -312,7 +312,7 @@ class Session:
     def peer_gone(self) -> None:
         """The client has closed its side while it was not read: what it sent still counts, it receives no more."""
         if not self.closed and self.subscriptions:
-            log.info("session %s (%s): closed by the client while blocked", self.number, self._wire.peer)
+            log.info("session %s (%s): closed by the client while blocked", self.number, self.wire.peer)
             open_transactions, self.transactions = self.transactions, {}
             self._give_all_back(failed=True)
             self.transactions = open_transactions
@@ -372,7 +372,7 @@ class Session:
     @property
     def peer(self) -> str:
         """Host and port of the client."""
-        return self._wire.peer
+        return self.wire.peer
 
     @property
     def origin(self) -> str:

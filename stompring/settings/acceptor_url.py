@@ -17,8 +17,13 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from stompring.settings import units
-from stompring.settings.artemis_names import ACCEPTOR_PARAMETERS, PROTOCOLS, SCHEMES, not_supported
-from stompring.settings.model import FrameLimits, HttpAcceptor, StompAcceptor
+from stompring.settings.acceptor import FrameLimits, HttpAcceptor, StompAcceptor
+from stompring.settings.artemis_names import (
+    ACCEPTOR_PARAMETERS,
+    OTHER_SCHEMES,
+    PROTOCOLS,
+    not_supported,
+)
 from stompring.settings.nearest import unknown
 from stompring.settings.units import Reader
 
@@ -26,12 +31,31 @@ Acceptor = StompAcceptor | HttpAcceptor
 
 
 @dataclass(frozen=True, slots=True)
+class Scheme:
+    """What a URL may start with: what is served there, and the port that is usual for it."""
+
+    serves: str
+    usual_port: int
+
+
+SCHEMES: Mapping[str, Scheme] = MappingProxyType(
+    {
+        "tcp": Scheme("STOMP", 61613),
+        "http": Scheme("metrics, health, management", 8161),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: the field it sets, of `StompAcceptor` or of its `FrameLimits`, and how it is read."""
+    """One parameter: the field it sets and how it is read.
+
+    ``part`` is the field of `StompAcceptor` whose object has that field; "" is the acceptor itself.
+    """
 
     field: str
     read: Reader
-    of_frames: bool = False
+    part: str = ""
 
 
 def prefixes(text: str) -> tuple[str, ...]:
@@ -83,9 +107,9 @@ STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             units.at_least(1, units.whole_number, "no limit", "with 0 nothing would ever be delivered"),
         ),
         "disableStompServerHeader": Parameter("disable_stomp_server_header", units.boolean),
-        "maxBodyLength": Parameter("max_body_length", _FRAME_BYTES, of_frames=True),
-        "maxHeaders": Parameter("max_headers", _FRAME_COUNT, of_frames=True),
-        "maxHeaderLength": Parameter("max_header_length", _FRAME_BYTES, of_frames=True),
+        "maxBodyLength": Parameter("max_body_length", _FRAME_BYTES, "limits"),
+        "maxHeaders": Parameter("max_headers", _FRAME_COUNT, "limits"),
+        "maxHeaderLength": Parameter("max_header_length", _FRAME_BYTES, "limits"),
     }
 )
 
@@ -116,7 +140,7 @@ def _place(url: str) -> tuple[SplitResult, str, int]:
     if re.search(r"\s", url):
         raise ValueError("the URL must not contain blanks before its parameters")
     split = _split(url)
-    if split.scheme not in ("tcp", "http"):
+    if split.scheme not in SCHEMES:
         raise ValueError(_wrong_scheme(split.scheme, url))
     if split.path not in ("", "/") or split.fragment or split.username is not None:
         raise ValueError(f"the URL must be {split.scheme}://host:port?parameters, without path, user or '#'")
@@ -127,7 +151,7 @@ def _place(url: str) -> tuple[SplitResult, str, int]:
     if not split.hostname:
         raise ValueError("the URL names no host: write 127.0.0.1, or 0.0.0.0 for every interface")
     if port is None:
-        usual = 61613 if split.scheme == "tcp" else 8161
+        usual = SCHEMES[split.scheme].usual_port
         raise ValueError(f"the URL names no port, as {split.scheme}://{split.netloc.rstrip(':')}:{usual}")
     return split, split.hostname, port
 
@@ -143,14 +167,15 @@ def _split(url: str) -> SplitResult:
 
 
 def _wrong_scheme(scheme: str, url: str) -> str:
-    if scheme in SCHEMES:
-        return f"{scheme}:// ({SCHEMES[scheme]}) is not supported by this version; use tcp:// or http://"
-    return f"'{url}' is not a URL that starts with tcp:// (STOMP) or http:// (metrics, health, management)"
+    if scheme in OTHER_SCHEMES:
+        known = " or ".join(f"{name}://" for name in SCHEMES)
+        return f"{scheme}:// ({OTHER_SCHEMES[scheme]}) is not supported by this version; use {known}"
+    known = " or ".join(f"{name}:// ({taken.serves})" for name, taken in SCHEMES.items())
+    return f"'{url}' is not a URL that starts with {known}"
 
 
 def _stomp_acceptor(name: str, host: str, port: int, query: str) -> StompAcceptor:
-    fields: dict[str, Any] = {}
-    limits: dict[str, Any] = {}
+    parts: dict[str, dict[str, Any]] = {"": {}, "limits": {}}
     faults: list[str] = []
     seen: set[str] = set()
     for key, text in _pairs(query, faults):
@@ -164,8 +189,8 @@ def _stomp_acceptor(name: str, host: str, port: int, query: str) -> StompAccepto
             faults.append(str(error))
             continue
         if parameter is not None:
-            (limits if parameter.of_frames else fields)[parameter.field] = value
-    acceptor = StompAcceptor(name, host, port, **fields, limits=FrameLimits(**limits))
+            parts[parameter.part][parameter.field] = value
+    acceptor = StompAcceptor(name, host, port, **parts[""], limits=FrameLimits(**parts["limits"]))
     faults += _contradictions(acceptor)
     if faults:
         raise ValueError("\n".join(faults))

@@ -177,7 +177,7 @@ ACCEPTOR_PARAMETERS = _names(
     ),
 )
 
-SCHEMES: Mapping[str, str] = MappingProxyType(
+OTHER_SCHEMES: Mapping[str, str] = MappingProxyType(
     {
         "https": "TLS",
         "ssl": "TLS",
@@ -187,7 +187,7 @@ SCHEMES: Mapping[str, str] = MappingProxyType(
         "wss": "WebSocket over TLS",
     }
 )
-"""What a listener's URL may start with elsewhere, and what that would be."""
+"""What a listener's URL may start with elsewhere and not here, and what that would be."""
 
 PROTOCOLS = frozenset({"AMQP", "CORE", "HORNETQ", "MQTT", "OPENWIRE", "STOMP"})
 """What Artemis takes in ``protocols``."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.acceptor_url import Acceptor, is_loopback, parse_acceptor
 from stompring.settings.document import Node, snake
 from stompring.settings.faults import Faults
@@ -21,12 +22,10 @@ from stompring.settings.model import (
     AddressConfiguration,
     AddressSettingEntry,
     BrokerConfiguration,
-    HttpAcceptor,
     PluginConfiguration,
     QueueConfiguration,
     Retention,
     RoutingType,
-    StompAcceptor,
     TimeUnit,
     WildcardSyntax,
 )

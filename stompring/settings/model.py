@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+
 
 class RoutingType(StrEnum):
     """How an address hands out its messages (Artemis, address model)."""
@@ -254,47 +256,6 @@ class WildcardSyntax:
     any_words: str = "#"
     single_word: str = "*"
     routing_enabled: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class FrameLimits:
-    """What one frame may be. Each is an acceptor parameter; see docs/settings.md for the reasons."""
-
-    max_body_length: int = 100 * 1024 * 1024
-    max_headers: int = 1000
-    max_header_length: int = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class StompAcceptor:
-    """One ``<acceptor>`` with a ``tcp://`` URL. Field names are the URL's parameters in snake_case."""
-
-    name: str
-    host: str
-    port: int
-    anycast_prefix: tuple[str, ...] = ()
-    multicast_prefix: tuple[str, ...] = ()
-    connection_ttl: int | None = None
-    connection_ttl_min: int = 1000
-    connection_ttl_max: int | None = None
-    heart_beat_to_connection_ttl_modifier: float = 2.0
-    handshake_timeout: int = 10  # seconds, as in Artemis
-    connections_allowed: int = -1
-    subscriptions_allowed: int = 10_000
-    transactions_allowed: int = 1_000
-    stomp_consumer_window_size: int = 100 * 1024
-    stomp_prefetch_count: int = -1
-    disable_stomp_server_header: bool = False
-    limits: FrameLimits = FrameLimits()
-
-
-@dataclass(frozen=True, slots=True)
-class HttpAcceptor:
-    """One ``<acceptor>`` with an ``http://`` URL: metrics, health and the management API."""
-
-    name: str
-    host: str
-    port: int
 
 
 @dataclass(frozen=True, slots=True)

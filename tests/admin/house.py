@@ -19,14 +19,8 @@ from stompring.admin.site import admin_site
 from stompring.broker.queue import Queue
 from stompring.server.factory import StompFactory
 from stompring.server.service import BrokerService
-from stompring.settings.model import (
-    AddressSettingEntry,
-    BrokerConfiguration,
-    HttpAcceptor,
-    QueueConfiguration,
-    RoutingType,
-    StompAcceptor,
-)
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, QueueConfiguration, RoutingType
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 STOMP_PORT, HTTP_PORT = 61613, 8161

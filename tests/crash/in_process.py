@@ -12,7 +12,8 @@ from stompring.broker.queue import Queue
 from stompring.dispatch.dispatch import Dispatch
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
-from stompring.settings.model import RoutingType, StompAcceptor
+from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.model import RoutingType
 from stompring.store.files import Files
 from stompring.store.paging import Paging
 

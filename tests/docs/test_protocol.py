@@ -13,7 +13,7 @@ from stompring.session.outbox import ROOM
 from stompring.session.scheduling import SCHEDULING
 from stompring.session.send_plan import NOT_PASSED_ON
 from stompring.session.verbs import VERBS
-from stompring.settings.model import StompAcceptor
+from stompring.settings.acceptor import StompAcceptor
 from stompring.stomp.scan import HeadLimits
 
 from .source import (

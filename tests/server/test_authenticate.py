@@ -8,7 +8,7 @@ from twisted.internet.defer import fail
 from twisted.trial.unittest import TestCase
 
 from stompring.server.authenticate import Logins, Realm
-from stompring.session.connect import Login
+from stompring.session.connect import Credentials, Login
 
 
 class LoginsTest(TestCase):
@@ -17,7 +17,9 @@ class LoginsTest(TestCase):
         self.answers: list[tuple[Login | None, str]] = []
 
     def ask(self, login: str | None, passcode: str | None) -> tuple[Login | None, str]:
-        Logins(self.portal).authenticate(login, passcode, lambda *answer: self.answers.append(answer))
+        Logins(self.portal).authenticate(
+            Credentials(login, passcode), lambda *answer: self.answers.append(answer)
+        )
         (answer,) = self.answers
         return answer
 

@@ -13,7 +13,8 @@ from stompring.server.factory import Connections, StompFactory
 from stompring.server.protocol import LINGER, StompProtocol
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import ROOM, Outgoing
-from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy, StompAcceptor
+from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
 
 from ..session.conversation import frame, parse
 from .transport import TcpTransport

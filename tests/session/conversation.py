@@ -9,7 +9,7 @@ from stompring.session.connect import Anonymous, Authenticator
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
-from stompring.settings.model import StompAcceptor
+from stompring.settings.acceptor import StompAcceptor
 from stompring.stomp.encode import unescape
 
 from ..broker.world import World
@@ -54,6 +54,8 @@ class RecordingWire:
     """Keeps what is written; reads nothing by itself."""
 
     peer: str = "203.0.113.1:50000"
+    host: str = "203.0.113.1"
+    certificate: str | None = None
     written: bytes = b""
     writes: int = 0
     closed: bool = False

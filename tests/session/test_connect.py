@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stompring.session.connect import Login
+from stompring.session.connect import Credentials, Login
 
 from .conversation import Server, frame
 
@@ -84,10 +84,8 @@ class Slow:
         self.asked: list[tuple[str | None, str | None]] = []
         self.answer: Callable[[Login | None, str], None] = lambda login, reason: None
 
-    def authenticate(
-        self, login: str | None, passcode: str | None, answer: Callable[[Login | None, str], None]
-    ) -> None:
-        self.asked.append((login, passcode))
+    def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
+        self.asked.append((credentials.login, credentials.passcode))
         self.answer = answer
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from stompring.errors import Refused
 from stompring.session.destination import Destination, Destinations, remote_form
-from stompring.settings.model import RoutingType, StompAcceptor
+from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.model import RoutingType
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 PREFIXES = Destinations(

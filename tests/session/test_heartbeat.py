@@ -8,7 +8,7 @@ import pytest
 
 from stompring.errors import ProtocolError
 from stompring.session.heartbeat import MAX_INTERVAL, Pace, agree
-from stompring.settings.model import StompAcceptor
+from stompring.settings.acceptor import StompAcceptor
 
 from .conversation import Server
 

@@ -6,9 +6,9 @@ from dataclasses import fields
 
 import pytest
 
+from stompring.settings.acceptor import FrameLimits, HttpAcceptor, StompAcceptor
 from stompring.settings.acceptor_url import OLD_NAMES, STOMP_PARAMETERS, is_loopback, parse_acceptor
 from stompring.settings.artemis_names import ACCEPTOR_PARAMETERS
-from stompring.settings.model import FrameLimits, HttpAcceptor, StompAcceptor
 
 BASE = "tcp://127.0.0.1:61613"
 
@@ -70,14 +70,14 @@ def test_every_parameter_sets_its_field(separator: str) -> None:
     acceptor = stomp(separator.join(f"{name}={text}" for name, (text, _) in EVERY.items()))
     for name, (_, value) in EVERY.items():
         parameter = STOMP_PARAMETERS[name]
-        found = getattr(acceptor.limits if parameter.of_frames else acceptor, parameter.field)
+        found = getattr(getattr(acceptor, parameter.part) if parameter.part else acceptor, parameter.field)
         assert found == value and type(found) is type(value), name
 
 
 def test_every_field_of_an_acceptor_has_its_parameter() -> None:
     own = {field.name for field in fields(StompAcceptor)} - {"name", "host", "port", "limits"}
-    assert {p.field for p in STOMP_PARAMETERS.values() if not p.of_frames} == own
-    assert {p.field for p in STOMP_PARAMETERS.values() if p.of_frames} == {
+    assert {p.field for p in STOMP_PARAMETERS.values() if not p.part} == own
+    assert {p.field for p in STOMP_PARAMETERS.values() if p.part == "limits"} == {
         field.name for field in fields(FrameLimits)
     }
     assert set(EVERY) == set(STOMP_PARAMETERS)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from stompring.errors import ConfigurationError
+from stompring.settings.acceptor import FrameLimits, HttpAcceptor, StompAcceptor
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
 from stompring.settings.machine_memory import machine_memory
 from stompring.settings.model import (
@@ -15,13 +16,10 @@ from stompring.settings.model import (
     AddressSettingEntry,
     BrokerConfiguration,
     DeletionPolicy,
-    FrameLimits,
     FullPolicy,
-    HttpAcceptor,
     QueueConfiguration,
     RingPolicy,
     RoutingType,
-    StompAcceptor,
     WildcardSyntax,
 )
 

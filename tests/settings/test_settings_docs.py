@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.acceptor_url import OLD_NAMES, STOMP_PARAMETERS
 from stompring.settings.broker_xml import parse_broker_xml
 from stompring.settings.machine_memory import machine_memory
@@ -16,11 +17,9 @@ from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressSettings,
     BrokerConfiguration,
-    FrameLimits,
     FullPolicy,
     QueueConfiguration,
     RoutingType,
-    StompAcceptor,
     WildcardSyntax,
 )
 from stompring.settings.units import READERS
@@ -124,10 +123,10 @@ def test_the_default_policy_without_a_store() -> None:
 
 
 def test_defaults_of_parameters() -> None:
-    acceptor, limits = StompAcceptor("", "", 0), FrameLimits()
+    acceptor = StompAcceptor("", "", 0)
     for name, row in PARAMETERS.items():
         parameter = STOMP_PARAMETERS[name]
-        value = getattr(limits if parameter.of_frames else acceptor, parameter.field)
+        value = getattr(getattr(acceptor, parameter.part) if parameter.part else acceptor, parameter.field)
         assert row["default"] == shown(value), name
 
 
