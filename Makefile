@@ -36,14 +36,13 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory suite
 
-# With the tools that are there already. Both runners run, whichever fails.
+# With the tools that are there already. Both runners run, whichever fails, and what trial says comes when pytest is done.
 suite:
-	@files=$$($(trial_files)); status=0; \
-	if [ -n "$$files" ]; then \
-		modules=$$(echo "$$files" | sed 's|/|.|g; s|\.py$$||'); \
-		$(BIN)/python -m twisted.trial $$modules || status=1; \
-	fi; \
+	@files=$$($(trial_files)); status=0; said=$$(mktemp); \
+	modules=$$(echo "$$files" | sed 's|/|.|g; s|\.py$$||'); \
+	$(BIN)/python -m twisted.trial $$modules >"$$said" 2>&1 & trial=$$!; \
 	$(BIN)/python -m pytest $(PARALLEL) $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
+	wait $$trial || status=1; cat "$$said"; rm -f "$$said"; \
 	exit $$status
 
 docs-check: $(VENV)/.installed-test
@@ -65,6 +64,7 @@ check-imports:
 
 kills: $(VENV)/.installed-test
 	$(BIN)/python -m tests.pipeline.lake.kills $(KILLS_OPTIONS)
+	STOMPRING_LONG=1 $(BIN)/python -m pytest tests/pipeline/stomp/test_killed.py
 
 format: $(VENV)/.installed-check
 	$(BIN)/ruff check --fix .

@@ -25,11 +25,15 @@ from .bridge import PREFETCH
 from .queues import taken, url
 
 # It starts Spark three times more.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif("STOMPRING_LONG" not in os.environ, reason="takes long: run by make kills"),
+]
 
 ROOT = Path(__file__).resolve().parents[3]
 
-KILLS = 1
+KILLS = 3
 
 #: Messages that are on their way, more than two batches.
 AHEAD = 1600
