@@ -88,6 +88,7 @@ def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
 @click.command()
 @lake_option.where
 @click.option("--json", "as_json", is_flag=True, help="One JSON object in place of a text.")
+@lake_option.without_spark
 def tables(lake: str, as_json: bool) -> None:
     """Show the tables of a lake: their rows, files and columns. Needs no Java."""
     found = lake_option.existing(lake)

@@ -16,6 +16,7 @@ from stompring.cli import lake_option
     show_default=True,
     help="Bytes of the files that are made, about.",
 )
+@lake_option.without_spark
 def compact(lake: str, target_size: int) -> None:
     """Put small files together to large ones.
 
@@ -37,6 +38,7 @@ def compact(lake: str, target_size: int) -> None:
     help="How long a file must have been of no use: a query or a replay that began earlier may still read it.",
 )
 @click.option("--dry-run", is_flag=True, help="Only tell which files would go.")
+@lake_option.without_spark
 def vacuum(lake: str, hours: int, dry_run: bool) -> None:
     """Delete files that no table needs any more, and those of ingests that were killed. Needs no Java."""
     found = lake_option.existing(lake)

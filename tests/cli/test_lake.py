@@ -30,3 +30,9 @@ def test_the_broker_and_other_commands_bring_none_of_it() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", ["tables", "sql", "ingest", "report", "replay", "compact", "vacuum"])
+def test_every_command_takes_a_master(command: str) -> None:
+    told = CliRunner().invoke(main, ["lake", command, "--help"]).output
+    assert "--master " in told and "--conf " in told
