@@ -16,7 +16,7 @@ find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 pytho
 # The modules that belong to trial are those that import it; pytest runs the others.
 trial_files = grep -rlE '^(from|import) twisted\.trial' --include='test_*.py' tests | sort
 
-.PHONY: help run test suite lint types imports docs-check bench crash kills format clean check-lint check-types check-imports
+.PHONY: help run test suite lint types imports docs-check bench crash kills audit format clean check-lint check-types check-imports
 
 help:
 	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...)'
@@ -28,6 +28,7 @@ help:
 	@echo 'make bench       our broker beside its peers, where they are installed; needs a C compiler'
 	@echo 'make crash       kill the broker under load, 500 times, and count what it promised; see docs/testing.md'
 	@echo 'make kills       kill Spark and the broker, 20 times each, and count what is in the lake and in a replay'
+	@echo 'make audit       bandit over the package, pip-audit over what is installed (asks a service on the network)'
 	@echo 'make clean       remove what tools have made, .venv included'
 
 run: $(VENV)/.installed
@@ -54,6 +55,7 @@ lint types imports: $(VENV)/.installed-check
 check-lint:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml stompring plugins
 
 check-types:
 	$(BIN)/mypy --strict -p stompring
@@ -61,6 +63,10 @@ check-types:
 
 check-imports:
 	$(BIN)/lint-imports
+
+audit: $(VENV)/.installed-check $(VENV)/.installed-audit
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml stompring plugins
+	$(BIN)/pip-audit --skip-editable
 
 kills: $(VENV)/.installed-test
 	$(BIN)/python -m tests.pipeline.lake.kills $(KILLS_OPTIONS)

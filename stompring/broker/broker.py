@@ -71,7 +71,7 @@ class Broker:
         self.disposal = Disposal(self, self.directory)
         self.schedule = Agenda(self.clock, _still_scheduled, self._fell_due)
         self.expiry = Agenda(self.clock, _may_expire, self._expire)
-        self.random = random.Random().random
+        self.random = random.Random().random  # nosec B311
         self._transfers: list[str] = []  # addresses that a copy is on its way to
         self.next_message_number = count(1).__next__
         self.next_queue_number = count(1).__next__

@@ -112,8 +112,8 @@ def _running(
 
 def _loopback(host: str) -> str:
     """An address to connect to where a listener takes all."""
-    if host in ("0.0.0.0", "::"):
-        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"
+    if host in ("0.0.0.0", "::"):  # nosec B104
+        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # nosec B104
     return f"[{host}]" if ":" in host else host
 
 

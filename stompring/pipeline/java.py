@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
+import subprocess  # nosec B404
 from collections.abc import Mapping
 from importlib import import_module, util
 from pathlib import Path
@@ -58,7 +58,7 @@ def find_java(directory: Path, environment: Mapping[str, str] | None = None) -> 
 def java_version(java: Path) -> int | None:
     """The version of a ``java``, None where it does not tell."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)  # nosec B603
     except (OSError, subprocess.SubprocessError):
         return None
     found = _VERSION.search(told.stderr + told.stdout)

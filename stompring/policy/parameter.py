@@ -99,7 +99,7 @@ def _annotation(owner: type, name: str) -> Any:
         raise TypeError(f"parameter {name} of {owner.__name__} has no annotation")
     while isinstance(hint, str):  # as typing.get_type_hints does, of all annotations; one may be quoted twice
         try:
-            hint = eval(hint, vars(sys.modules[owner.__module__]))
+            hint = eval(hint, vars(sys.modules[owner.__module__]))  # nosec B307
         except Exception as error:
             raise TypeError(f"the annotation of {owner.__name__}.{name} cannot be read: {error}") from error
     return hint

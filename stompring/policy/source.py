@@ -101,7 +101,7 @@ def _execute(path: Path) -> ModuleType:
     sys.modules[name] = module  # annotations are looked up there
     try:
         # not by way of the loader: a cached .pyc goes by the time of the file, which may be that of the change before
-        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)  # nosec B102
     except BaseException as error:
         if former is not None:
             sys.modules[name] = former

@@ -103,7 +103,7 @@ class _Emitter:
             node for node in ast.walk(module) if isinstance(node, ast.Return) and node.value is None
         )
         outcome.value = test
-        exec(compile(ast.fix_missing_locations(module), "<selector>", "exec"), self._globals)
+        exec(compile(ast.fix_missing_locations(module), "<selector>", "exec"), self._globals)  # nosec B102
         return cast(FunctionType, self._globals["matches"])
 
     # -- conditions: is it ``sense``?

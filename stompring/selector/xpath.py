@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
-from xml.etree.ElementTree import Element, ElementTree, ParseError, TreeBuilder, XMLParser
+from xml.etree.ElementTree import Element, ElementTree, ParseError, TreeBuilder, XMLParser  # nosec B405
 
 from stompring.selector.invalid import InvalidSelector, shown
 
@@ -54,7 +54,7 @@ def parse_body(body: bytes) -> Document | None:
     """The document that the body is, or None where it is too large or no well-formed XML without a DTD."""
     if len(body) > BODY_LENGTH:
         return None
-    parser = XMLParser(target=_BoundedBuilder())
+    parser = XMLParser(target=_BoundedBuilder())  # nosec B314
     try:
         parser.feed(body)
         root: Element = parser.close()

@@ -8,7 +8,7 @@ from copy import copy
 from math import nan
 from time import perf_counter
 from typing import Any
-from xml.etree.ElementTree import ElementTree
+from xml.etree.ElementTree import ElementTree  # nosec B405
 
 from elementpath import XPath1Parser, XPathContext
 

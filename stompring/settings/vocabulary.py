@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from xml.etree import ElementTree
+from xml.etree import ElementTree  # nosec B405
 
 _XS = "{http://www.w3.org/2001/XMLSchema}"
 
@@ -42,7 +42,7 @@ def schema_bytes() -> bytes:
 @cache
 def root_rules() -> Mapping[str, ElementRule]:
     """The document's one element, ``configuration``, with all below it."""
-    schema = ElementTree.fromstring(schema_bytes())
+    schema = ElementTree.fromstring(schema_bytes())  # nosec B314
     types = {element.get("name", ""): element for element in schema.iter(f"{_XS}complexType")}
     return _elements(schema.findall(f"{_XS}element"), types)
 
