@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterable, Mapping
@@ -68,9 +69,20 @@ def _unescape(text: str, version: str) -> str:
 
 
 class Dialogue:
-    """One connection. Whatever is awaited fails after `PATIENCE` seconds."""
+    """One connection. Whatever is awaited fails after `PATIENCE` seconds.
 
-    def __init__(self, port: int, version: str = "1.2") -> None:
+    ``context`` is for TLS, with a broker that is called ``host``; ``before`` is sent in front of everything.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        version: str = "1.2",
+        *,
+        context: ssl.SSLContext | None = None,
+        host: str = "localhost",
+        before: bytes = b"",
+    ) -> None:
         self.version = version
         self.beats: list[float] = []  # when line ends came between frames, monotonic seconds
         self.inbox: list[Frame] = []  # messages that came while something else was awaited
@@ -79,6 +91,9 @@ class Dialogue:
         self._receipts = 0
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.sendall(before)
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_hostname=host)
 
     # ---- saying
 

@@ -19,6 +19,7 @@ from stompring.broker.queue import Queue
 from .answer import Answer
 from .broker_counters import BROKER
 from .counters import ADDRESS, GAUGE, QUEUE, Counter
+from .doors import door_families
 from .exposition import escaped, families
 from .routes import Call, Route
 from .served import Served
@@ -56,6 +57,7 @@ class BrokerCollector(Collector):
             errors.add_metric(labels, number)
         if errors.samples:
             yield errors
+        yield from door_families(self._served.doors)
 
 
 def _family(counters: list[Counter[Served]], served: Served, clashes: bool) -> Metric:

@@ -12,6 +12,8 @@ from stompring.security.users import Users
 from stompring.session.session import Session
 from stompring.settings.model import BrokerConfiguration
 
+from .doors import Doors
+
 
 class OpenConnections(Protocol):
     """The sessions that are open now, by their number, and how many there ever were."""
@@ -180,6 +182,10 @@ class Served(Protocol):
     @property
     def disk_monitor(self) -> DiskMonitor | None:
         """``None`` where everything is in memory."""
+
+    @property
+    def doors(self) -> Doors:
+        """What stands before the acceptors."""
 
     @property
     def users(self) -> Users | None:

@@ -7,6 +7,8 @@ from typing import Any
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from stompring.security.certificates import peer_subject
+
 from . import addresses, connections, health, messages, metrics, openapi, overview, queues, scheduled
 from .body import BODY_LIMIT, LimitedBody
 from .exchange import Exchange
@@ -23,6 +25,11 @@ IDLE = 120.0
 
 class AdminRequest(Request):
     """A request whose body cannot fill the memory."""
+
+    @property
+    def certificate(self) -> str | None:
+        """The subject of the client's certificate (RFC 4514), where it showed one that was verified."""
+        return peer_subject(self.transport)
 
     def gotLength(self, length: int | None) -> None:
         """See IRequest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def check_config(context: click.Context, files: tuple[str, ...]) -> None:
     """Say what is wrong with each FILE, or what it configures.
 
     Everything wrong with a file is told at once, as FILE:LINE: what. The exit status is 1 where anything is wrong.
-    The plugins that it names are loaded, as the broker would.
+    The plugins and the certificates that it names are loaded, as the broker would.
     """
     # here and not above: no other command should wait for what these bring along
     from stompring.policy.load import load
@@ -32,25 +33,44 @@ def check_config(context: click.Context, files: tuple[str, ...]) -> None:
         try:
             configuration = read_broker_xml(file)
             load(configuration, Sources(file))
+            certificates = list(read_certificates(configuration))
         except ConfigurationError as error:
             refused += 1
             click.echo(str(error), err=True)
         else:
-            for warning in configuration.warnings:
+            worries = (worry for _, _, worry in certificates if worry is not None)
+            for warning in (*configuration.warnings, *worries):
                 click.echo(f"{warning} (a warning)", err=True)
             click.echo(f"{file}: ok")
             for line in summary(configuration):
                 click.echo(f"  {line}")
+            for name, shown, _ in certificates:
+                click.echo(f"  acceptor {name}: {shown}")
     if refused:
         context.exit(1)
+
+
+def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str, str, str | None]]:
+    """Acceptor, description and worry of each certificate that the broker would show. Raises `ConfigurationError`."""
+    tls = [stomp.tls for stomp in configuration.stomp_acceptors]
+    tls += [http.tls for http in configuration.http_acceptors]
+    if not any(tls):
+        return
+    # for this alone, as TLS brings Twisted along
+    from stompring.server.doors import NOTICE, read_contexts
+
+    for name, context in read_contexts(configuration).items():
+        for identity in context.identities:
+            worry = identity.worry(time.time(), NOTICE)
+            yield name, identity.describe(), None if worry is None else f"acceptor '{name}': {worry}"
 
 
 def summary(configuration: BrokerConfiguration) -> Iterator[str]:
     """A few lines about what is configured, for people."""
     for stomp in configuration.stomp_acceptors:
-        yield f"STOMP on {_listener('tcp', stomp)}"
+        yield f"STOMP on {_listener('ssl' if stomp.tls else 'tcp', stomp)}"
     for http in configuration.http_acceptors:
-        yield f"HTTP on {_listener('http', http)}"
+        yield f"HTTP on {_listener('https' if http.tls else 'http', http)}"
     if not configuration.stomp_acceptors and not configuration.http_acceptors:
         yield "no listener"
     yield f"security {_security(configuration)}"

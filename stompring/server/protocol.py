@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING
 
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -13,7 +12,10 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from stompring.errors import Refused
+from stompring.security.certificates import peer_subject
 from stompring.session.session import Session
+
+from .underneath import is_established
 
 if TYPE_CHECKING:
     from .factory import StompFactory
@@ -21,9 +23,8 @@ if TYPE_CHECKING:
 #: Seconds that a client has to take its last frames after the broker said good-bye.
 LINGER = 5.0
 
-#: Seconds between looks at a connection that is not read, and the state of one that is alive (Linux, TCP_INFO).
+#: Seconds between looks at a connection that is not read.
 WATCH = 1.0
-ESTABLISHED = 1
 
 
 @implementer(IPushProducer)
@@ -57,7 +58,7 @@ class StompProtocol(Protocol):
     @property
     def certificate(self) -> str | None:
         """See `Wire`."""
-        return None
+        return peer_subject(self.transport)
 
     # ---- what Twisted calls
 
@@ -153,13 +154,10 @@ class StompProtocol(Protocol):
 
     def _look(self) -> None:
         self._watching = None
-        handle = getattr(self.transport, "getHandle", None)
-        if self.session is None or handle is None or not hasattr(socket, "TCP_INFO"):
-            return
-        state = handle().getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-        if state == ESTABLISHED:
+        alive = None if self.session is None else is_established(self.transport)
+        if alive:
             self._watch()
-        else:
+        elif alive is not None and self.session is not None:
             self._clock.refresh()
             self.session.peer_gone()
 

@@ -31,6 +31,7 @@ from stompring.settings.model import BrokerConfiguration
 
 from .authenticate import Logins, Realm, UsersFileChecker
 from .disk_monitor import DiskMonitor
+from .doors import Doors
 from .factory import Connections, StompFactory
 from .garbage import Garbage
 from .limits import describe_limits
@@ -53,6 +54,7 @@ class BrokerService(MultiService):
         self.configuration = configuration
         self.reactor = reactor
         self.persistence = persistence
+        self.doors = Doors(configuration, reactor)
         self._sources = Sources(configuration.file)
         self.policies = Policies(load(configuration, self._sources))
         storage = None if persistence is None else persistence.durable
@@ -92,6 +94,7 @@ class BrokerService(MultiService):
         # the grammar is read with the first selector: now, and not while clients wait
         compile_selector("TRUE = TRUE")
         log.info("%s", describe_limits(self.configuration))
+        self.doors.start()
         if self.disk_monitor is not None:
             self.disk_monitor.start()
         authenticator = self.authenticator()
@@ -99,13 +102,13 @@ class BrokerService(MultiService):
             factory = StompFactory(
                 self.broker, acceptor, authenticator, self.connections, self.outgoing, self.reactor
             )
-            yield self._listen("STOMP", acceptor, factory)
+            yield self._listen(f"STOMP{_over(acceptor)}", acceptor, factory)
         for http in self.configuration.http_acceptors:
-            yield self._listen("HTTP", http, admin_site(self))
+            yield self._listen(f"HTTP{_over(http)}", http, admin_site(self))
 
     @inlineCallbacks
     def _listen(self, kind: str, acceptor: StompAcceptor | HttpAcceptor, factory: Any) -> Any:
-        listening = yield listen(acceptor, factory, self.reactor)
+        listening = yield listen(acceptor, self.doors.wrap(acceptor, factory), self.reactor)
         self.ports.append(listening)
         bound, host = listening.getHost().port, acceptor.host
         self.listening.append((acceptor.name, host, bound))
@@ -121,11 +124,13 @@ class BrokerService(MultiService):
             if self.users is not None:
                 self.users.refresh()
             plugins = load(new, self._sources)
+            certificates = self.doors.read()
             apply(self.broker, new, begin=lambda: self.policies.use(plugins))
         except (ConfigurationError, Refused) as fault:
             log.error("the configuration is not reloaded, the old one stays in force: %s", fault)
             return str(fault)
         self.configuration = new
+        self.doors.use(certificates)
         if self.dispatch is not None:
             self.dispatch.budget.limit = new.dispatch_memory
         if self.disk_monitor is not None:
@@ -137,6 +142,7 @@ class BrokerService(MultiService):
         """Close the listeners, then say good-bye to every client and give their messages back."""
         self.stopping = True
         self.garbage.stop()
+        self.doors.stop()
         if self.disk_monitor is not None:
             self.disk_monitor.stop()
         closing = [port.stopListening() for port in self.ports]
@@ -151,6 +157,10 @@ class BrokerService(MultiService):
         if self.persistence is not None:
             self.persistence.close()
         return gatherResults([d for d in closing if d is not None], consumeErrors=True)
+
+
+def _over(acceptor: StompAcceptor | HttpAcceptor) -> str:
+    return "" if acceptor.tls is None else " over TLS"
 
 
 def run(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stompring.settings.proxy_protocol import ProxyProtocol
+from stompring.settings.tls import Tls
+
 
 @dataclass(frozen=True, slots=True)
 class FrameLimits:
@@ -16,7 +19,7 @@ class FrameLimits:
 
 @dataclass(frozen=True, slots=True)
 class StompAcceptor:
-    """One ``<acceptor>`` with a ``tcp://`` URL. Field names are the URL's parameters in snake_case."""
+    """One ``<acceptor>`` with a ``tcp://`` or ``ssl://`` URL. Field names are the URL's parameters in snake_case."""
 
     name: str
     host: str
@@ -35,12 +38,16 @@ class StompAcceptor:
     stomp_prefetch_count: int = -1
     disable_stomp_server_header: bool = False
     limits: FrameLimits = FrameLimits()
+    tls: Tls | None = None
+    proxy: ProxyProtocol | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAcceptor:
-    """One ``<acceptor>`` with an ``http://`` URL: metrics, health and the management API."""
+    """One ``<acceptor>`` with an ``http://`` or ``https://`` URL: metrics, health and the management API."""
 
     name: str
     host: str
     port: int
+    tls: Tls | None = None
+    proxy: ProxyProtocol | None = None

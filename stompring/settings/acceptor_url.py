@@ -1,15 +1,16 @@
 """The URL of an ``<acceptor>``: where to listen, for what, and with which parameters.
 
 ``tcp://127.0.0.1:61613?anycastPrefix=/queue/,queue/;multicastPrefix=/topic/`` listens for STOMP, and
-``http://127.0.0.1:8161`` for metrics, health checks and the management API. Parameters are separated by
-``;`` or ``&``, with blanks and new lines around them as you like, and may be percent-encoded; they are
-called what the fields of `StompAcceptor` are called, in camelCase.
+``http://127.0.0.1:8161`` for metrics, health checks and the management API; ``ssl`` and ``https`` are the
+same over TLS. Parameters are separated by ``;`` or ``&``, with blanks and new lines around them as you like,
+and may be percent-encoded; they are called what the fields of `StompAcceptor` are called, in camelCase.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,38 +25,29 @@ from stompring.settings.artemis_names import (
     PROTOCOLS,
     not_supported,
 )
+from stompring.settings.listener_parameters import LISTENER_PARAMETERS, Parameter, proxy_of, tls_of
 from stompring.settings.nearest import unknown
-from stompring.settings.units import Reader
 
 Acceptor = StompAcceptor | HttpAcceptor
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What a URL may start with: what is served there, and the port that is usual for it."""
+    """What a URL may start with: what is served there, the port that is usual for it, and whether over TLS."""
 
     serves: str
     usual_port: int
+    secure: bool = False
 
 
 SCHEMES: Mapping[str, Scheme] = MappingProxyType(
     {
         "tcp": Scheme("STOMP", 61613),
+        "ssl": Scheme("STOMP over TLS", 61612, secure=True),
         "http": Scheme("metrics, health, management", 8161),
+        "https": Scheme("the same over TLS", 8162, secure=True),
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter: the field it sets and how it is read.
-
-    ``part`` is the field of `StompAcceptor` whose object has that field; "" is the acceptor itself.
-    """
-
-    field: str
-    read: Reader
-    part: str = ""
 
 
 def prefixes(text: str) -> tuple[str, ...]:
@@ -121,19 +113,21 @@ OLD_NAMES: Mapping[str, str] = MappingProxyType(
 )
 """Names of earlier Artemis versions, still taken."""
 
+SECRETS = frozenset({"keyStorePassword"})
+"""Parameters whose values are not shown where they are wrong."""
+
 
 def parse_acceptor(name: str, url: str) -> Acceptor:
     """The acceptor that ``url`` describes.
 
     Raises `ValueError` whose text is all that is wrong with it, a fault per line.
     """
-    place, question, query = url.partition("?")
+    place, _, query = url.partition("?")
     split, host, port = _place(place.strip())
-    if split.scheme == "tcp":
-        return _stomp_acceptor(name, host, port, query)
-    if query:
-        raise ValueError(f"an http acceptor takes no parameters; remove '{question}{query}'")
-    return HttpAcceptor(name, host, port)
+    secure = SCHEMES[split.scheme].secure
+    if split.scheme in ("tcp", "ssl"):
+        return _stomp_acceptor(name, host, port, query, secure)
+    return _http_acceptor(name, host, port, query, secure)
 
 
 def _place(url: str) -> tuple[SplitResult, str, int]:
@@ -174,9 +168,32 @@ def _wrong_scheme(scheme: str, url: str) -> str:
     return f"'{url}' is not a URL that starts with {known}"
 
 
-def _stomp_acceptor(name: str, host: str, port: int, query: str) -> StompAcceptor:
-    parts: dict[str, dict[str, Any]] = {"": {}, "limits": {}}
+def _stomp_acceptor(name: str, host: str, port: int, query: str, secure: bool) -> StompAcceptor:
     faults: list[str] = []
+    parts = _read_parameters(query, {**STOMP_PARAMETERS, **LISTENER_PARAMETERS}, faults)
+    tls, proxy = tls_of(parts["tls"], secure, faults), proxy_of(parts["proxy"], faults)
+    limits = FrameLimits(**parts["limits"])
+    acceptor = StompAcceptor(name, host, port, **parts[""], limits=limits, tls=tls, proxy=proxy)
+    faults += _contradictions(acceptor)
+    if faults:
+        raise ValueError("\n".join(faults))
+    return acceptor
+
+
+def _http_acceptor(name: str, host: str, port: int, query: str, secure: bool) -> HttpAcceptor:
+    faults: list[str] = []
+    parts = _read_parameters(query, LISTENER_PARAMETERS, faults)
+    tls, proxy = tls_of(parts["tls"], secure, faults), proxy_of(parts["proxy"], faults)
+    if faults:
+        raise ValueError("\n".join(faults))
+    return HttpAcceptor(name, host, port, tls=tls, proxy=proxy)
+
+
+def _read_parameters(
+    query: str, table: Mapping[str, Parameter], faults: list[str]
+) -> defaultdict[str, dict[str, Any]]:
+    """The values of all parameters, by the part of the acceptor and the field there that they set."""
+    parts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     seen: set[str] = set()
     for key, text in _pairs(query, faults):
         known = OLD_NAMES.get(key, key)
@@ -184,17 +201,13 @@ def _stomp_acceptor(name: str, host: str, port: int, query: str) -> StompAccepto
             faults.append(f"parameter '{key}' is given twice")
         seen.add(known)
         try:
-            parameter, value = _read_parameter(key, known, text)
+            parameter, value = _read_parameter(key, known, text, table)
         except ValueError as error:
             faults.append(str(error))
             continue
         if parameter is not None:
             parts[parameter.part][parameter.field] = value
-    acceptor = StompAcceptor(name, host, port, **parts[""], limits=FrameLimits(**parts["limits"]))
-    faults += _contradictions(acceptor)
-    if faults:
-        raise ValueError("\n".join(faults))
-    return acceptor
+    return parts
 
 
 def _pairs(query: str, faults: list[str]) -> Iterator[tuple[str, str]]:
@@ -206,20 +219,26 @@ def _pairs(query: str, faults: list[str]) -> Iterator[tuple[str, str]]:
             faults.append(f"'{part.strip()}' is not a parameter: write name=value")
 
 
-def _read_parameter(key: str, known: str, text: str) -> tuple[Parameter | None, object]:
-    parameter = STOMP_PARAMETERS.get(known)
-    if parameter is None and known != "protocols":
-        raise ValueError(_unknown_parameter(key))
+def _read_parameter(
+    key: str, known: str, text: str, table: Mapping[str, Parameter]
+) -> tuple[Parameter | None, object]:
+    parameter = table.get(known)
+    if parameter is None and (known != "protocols" or table is LISTENER_PARAMETERS):
+        raise ValueError(_unknown_parameter(key, table))
     try:
         return parameter, parameter.read(text) if parameter else protocols(text)
     except ValueError as error:
-        raise ValueError(f"parameter '{key}' is '{text}': {error}") from None
+        shown = "" if key in SECRETS else f" is '{text}'"
+        raise ValueError(f"parameter '{key}'{shown}: {error}") from None
 
 
-def _unknown_parameter(key: str) -> str:
+def _unknown_parameter(key: str, table: Mapping[str, Parameter]) -> str:
     if key in ACCEPTOR_PARAMETERS:
         return not_supported(f"parameter '{key}'", ACCEPTOR_PARAMETERS[key])
-    return unknown(f"unknown parameter '{key}'", key, (*STOMP_PARAMETERS, "protocols"))
+    if table is LISTENER_PARAMETERS:
+        text = f"an http acceptor takes parameters of TLS and of the PROXY protocol alone, not '{key}'"
+        return unknown(text, key, table)
+    return unknown(f"unknown parameter '{key}'", key, (*table, "protocols"))
 
 
 def _contradictions(acceptor: StompAcceptor) -> Iterator[str]:

@@ -32,7 +32,7 @@ HTTP_API = "management is by HTTP: give an http:// acceptor"
 AUTO_CREATE = "use auto-create-queues and auto-create-addresses"
 AUTO_DELETE = "use auto-delete-queues and auto-delete-addresses"
 PORTABLE = "sockets are left to the operating system; remove it"
-TLS = "TLS is not supported by this version"
+OF_JAVA_TLS = "TLS is that of OpenSSL, with files in PEM; remove it"
 WEBSOCKET = "WebSocket is not supported by this version"
 
 CORE = _names(
@@ -142,8 +142,8 @@ ACCEPTOR_PARAMETERS = _names(
     amqpMinLargeMessageSize amqpSendSettled amqpTreatRejectAsUnmodifiedDeliveryFailed auto-start autoStart
     clusterConnection connect-timeout-millis host httpClientIdleScanPeriod httpClientIdleTime httpEnabled
     httpRequiresSessionId httpResponseTime httpServerScanPeriod httpUpgradeEnabled httpUpgradeEndpoint
-    maxInactivityDuration maxInactivityDurationInitalDelay nioRemotingThreads port proxyProtocolEnabled
-    quietPeriod redirect-to remotingThreads router securityDomain servletPath shutdownTimeout supportAdvisory
+    maxInactivityDuration maxInactivityDurationInitalDelay nioRemotingThreads port quietPeriod
+    redirect-to remotingThreads router securityDomain servletPath shutdownTimeout supportAdvisory
     suppressInternalManagementObjects useEpoll useGlobalWorkerPool useInvm useKQueue useNio
     useNioGlobalWorkerPool useServlet
     """,
@@ -156,14 +156,23 @@ ACCEPTOR_PARAMETERS = _names(
     )
     | dict.fromkeys(
         """
-        crlPath enabledCipherSuites enabledProtocols forceSSLParameters keyStoreAlias keyStorePassword
-        keyStorePath keyStoreProvider keyStoreType needClientAuth ocspResponderURL passwordCodec sniHost
-        sslAutoReload sslContext sslEnabled sslKrb5Config sslProvider trustAll trustManagerFactoryPlugin
-        trustStorePassword trustStorePath trustStoreProvider trustStoreType useDefaultSslContext verifyHost
-        wantClientAuth
+        keyStoreProvider sslContext sslKrb5Config sslProvider trustManagerFactoryPlugin trustStoreProvider
+        useDefaultSslContext forceSSLParameters
         """.split(),
-        TLS,
+        OF_JAVA_TLS,
     )
+    | {
+        "crlPath": "revoked certificates are not looked for: take their issuer out of trustStorePath, or use "
+        "certificates that live shortly",
+        "ocspResponderURL": "revoked certificates are not looked for; remove it",
+        "keyStoreAlias": "a PEM file has one certificate: name that file in keyStorePath",
+        "passwordCodec": "keyStorePassword is taken as it is; remove it",
+        "sniHost": "keyStorePath may name several certificates, of which each client gets the one with the name "
+        "that it asks for; remove it",
+        "trustAll": "clients must be vouched for by trustStorePath; remove it",
+        "trustStorePassword": "a PEM file of certificates has no password; remove it",
+        "verifyHost": "clients are not known by their host's name; remove it",
+    }
     | dict.fromkeys(
         """
         stompMaxFramePayloadLength webSocketCompressionSupported webSocketEncoderType
@@ -179,9 +188,7 @@ ACCEPTOR_PARAMETERS = _names(
 
 OTHER_SCHEMES: Mapping[str, str] = MappingProxyType(
     {
-        "https": "TLS",
-        "ssl": "TLS",
-        "stomp+ssl": "TLS",
+        "stomp+ssl": "a client's name for ssl",
         "vm": "in-VM",
         "ws": "WebSocket",
         "wss": "WebSocket over TLS",

@@ -12,6 +12,7 @@ from stompring.settings.acceptor_url import Acceptor, is_loopback, parse_accepto
 from stompring.settings.document import Node, snake
 from stompring.settings.faults import Faults
 from stompring.settings.full_addresses import check_limits
+from stompring.settings.listener_parameters import resolved
 from stompring.settings.machine_memory import (
     default_dispatch_memory,
     default_global_max_size,
@@ -153,7 +154,7 @@ def _acceptors(nodes: Iterable[Node], secure: bool, faults: Faults) -> Iterator[
             once.take(f"a listener on {acceptor.host}:{acceptor.port}", node.line)
         if not secure and not is_loopback(acceptor.host):
             faults.add(node.line, _exposed(acceptor))
-        yield acceptor
+        yield resolved(acceptor, Path(faults.file).parent)
 
 
 def _exposed(acceptor: Acceptor) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from http.client import HTTPResponse
 from io import BytesIO
 from types import SimpleNamespace
@@ -172,6 +173,18 @@ class House:
         figures: Any = self.figures
         service = self.service
         service.store = service.paging = service.dispatch = service.disk_monitor = figures
+
+    def pretend_doors(self) -> None:
+        """As with TLS and the PROXY protocol, as far as numbers go."""
+        certificate = SimpleNamespace(
+            file="b.pem", subject="CN=broker", not_after=datetime.fromtimestamp(BEGIN, UTC)
+        )
+        doors: Any = SimpleNamespace(
+            tls_failures={"stomp": 29},
+            proxy_failures={"stomp": 30},
+            identities=lambda: [("stomp", certificate)],
+        )
+        self.service.doors = doors
 
     def queue(
         self, name: str = "q", address: str | None = None, routing_type: RoutingType = ANYCAST, **more: Any

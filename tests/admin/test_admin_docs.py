@@ -58,6 +58,7 @@ def test_every_metric_that_is_served_is_documented_and_the_other_way_round(accep
     house = House()
     house.queue()
     house.pretend_store()
+    house.pretend_doors()
     house.broker.policies.errors["rate-limit", "admit"] = 1  # type: ignore[index]
     text = house.ask("GET", "/metrics", headers={"Accept": accept}).text
     served = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}

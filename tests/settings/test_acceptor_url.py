@@ -75,7 +75,7 @@ def test_every_parameter_sets_its_field(separator: str) -> None:
 
 
 def test_every_field_of_an_acceptor_has_its_parameter() -> None:
-    own = {field.name for field in fields(StompAcceptor)} - {"name", "host", "port", "limits"}
+    own = {field.name for field in fields(StompAcceptor)} - {"name", "host", "port", "limits", "tls", "proxy"}
     assert {p.field for p in STOMP_PARAMETERS.values() if not p.part} == own
     assert {p.field for p in STOMP_PARAMETERS.values() if p.part == "limits"} == {
         field.name for field in fields(FrameLimits)
@@ -119,8 +119,12 @@ FAULTS = [
     ("127.0.0.1:61613", "'127.0.0.1:61613' is not a URL that starts with tcp://"),
     ("", "is not a URL"),
     ("ws://127.0.0.1:61614/stomp", "ws:// (WebSocket) is not supported by this version"),
-    ("ssl://127.0.0.1:61612", "ssl:// (TLS) is not supported by this version"),
-    ("https://127.0.0.1:8161", "https:// (TLS) is not supported by this version"),
+    (
+        "stomp+ssl://127.0.0.1:61612",
+        "stomp+ssl:// (a client's name for ssl) is not supported by this version",
+    ),
+    ("ssl://127.0.0.1", "names no port, as ssl://127.0.0.1:61612"),
+    ("https://localhost:", "names no port, as https://localhost:8162"),
     ("amqp://127.0.0.1:5672", "is not a URL that starts with tcp://"),
     ("tcp://:61613", "names no host: write 127.0.0.1, or 0.0.0.0 for every interface"),
     ("tcp://127.0.0.1", "names no port, as tcp://127.0.0.1:61613"),
@@ -132,13 +136,14 @@ FAULTS = [
     ("tcp://user:secret@127.0.0.1:61613", "without path, user or '#'"),
     ("tcp://127.0.0.1:61613/stomp", "without path, user or '#'"),
     ("tcp://127.0.0.1 :61613", "must not contain blanks"),
-    ("http://127.0.0.1:8161?path=/x", "an http acceptor takes no parameters; remove '?path=/x'"),
+    (
+        "http://127.0.0.1:8161?maxHeaders=3",
+        "an http acceptor takes parameters of TLS and of the PROXY protocol alone, not 'maxHeaders'",
+    ),
+    ("http://127.0.0.1:8161?protocols=STOMP", "alone, not 'protocols'"),
+    ("http://127.0.0.1:8161?proxyProtocolEnable=true", "did you mean 'proxyProtocolEnabled'?"),
     (f"{BASE}?anycastPrefx=/queue/", "unknown parameter 'anycastPrefx'; did you mean 'anycastPrefix'?"),
     (f"{BASE}?handshakeTimeout=3", "did you mean 'handshake-timeout'?"),
-    (
-        f"{BASE}?sslEnabled=true",
-        "known to Artemis, not supported by stompring: TLS is not supported by this version",
-    ),
     (f"{BASE}?webSocketEncoderType=text", "WebSocket is not supported by this version"),
     (
         f"{BASE}?useEpoll=true",

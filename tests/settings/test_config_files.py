@@ -33,6 +33,7 @@ def read(name: str) -> tuple[BrokerConfiguration, SettingsRepository]:
 def test_there_is_one_for_each_feature() -> None:
     assert {path.stem for path in FILES} >= {
         "broker", "ring", "scheduled", "limits", "paging", "security", "dead-letter", "wildcards", "policies",
+        "tls",
     }  # fmt: skip
 
 
@@ -41,7 +42,10 @@ def test_listeners_and_prefixes_are_those_of_the_shipped_file(path: Path) -> Non
     configuration, _ = read(path.name)
     (stomp,) = configuration.stomp_acceptors
     (http,) = configuration.http_acceptors
-    assert stomp.port == 61613 and (http.host, http.port) == ("127.0.0.1", 8161)
+    over_tls = path.stem == "tls"
+    assert (stomp.tls is not None) == (http.tls is not None) == over_tls
+    ports = (61612, 8162) if over_tls else (61613, 8161)
+    assert (stomp.port, http.port) == ports and http.host == "127.0.0.1"
     assert stomp.anycast_prefix == ("/queue/", "queue/")
     assert stomp.multicast_prefix == ("/topic/", "topic/")
     assert stomp.host == ("0.0.0.0" if configuration.security_enabled else "127.0.0.1")

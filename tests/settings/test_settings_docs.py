@@ -230,10 +230,13 @@ def test_every_row_says_what_it_means_and_where_it_is_from() -> None:
 
 
 def test_the_example_is_a_configuration() -> None:
-    example, plugins = re.findall(r"```xml\n(.*?)```", TEXT, re.DOTALL)
+    example, *acceptors, plugins = re.findall(r"```xml\n(.*?)```", TEXT, re.DOTALL)
     text = example.replace("<wildcard-addresses>…</wildcard-addresses>", "").replace("…", "")
     configuration = parse_broker_xml(text.encode(), "docs/settings.md")
     assert configuration.addresses[0].queues[0].ring_size == 1000
+    for acceptor in acceptors:
+        text = f"<configuration><core><acceptors>{acceptor}</acceptors></core></configuration>"
+        assert parse_broker_xml(text.encode(), "docs/settings.md").stomp_acceptors
     text = f"<configuration><core>{plugins}</core></configuration>"
     named = parse_broker_xml(text.encode(), "docs/settings.md").plugins
     assert [(plugin.name, plugin.policy) for plugin in named] == [

@@ -1,0 +1,199 @@
+"""Certificates and private keys in PEM files: what they are, whose, and until when.
+
+What is wrong with a file is a `CertificateFault`, whose text begins with the file's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+#: What the files of certificates in a directory end in.
+SUFFIX = ".pem"
+#: And that of a key in a file of its own, beside its certificate.
+KEY_SUFFIX = ".key"
+
+_JAVA = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_DER = b"\x30"
+
+
+class CertificateFault(Exception):
+    """A file does not hold what it should."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A certificate with its private key and the certificates that vouch for it, from one file."""
+
+    file: str
+    chain: tuple[x509.Certificate, ...]  # the own one first
+    key: PrivateKeyTypes = field(repr=False)
+
+    @property
+    def subject(self) -> str:
+        """Whose it is (RFC 4514)."""
+        return subject_of(self.chain[0])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The hosts that it is for, names in lower case; those of subjectAltName, else the common name."""
+        try:
+            found = self.chain[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except (x509.ExtensionNotFound, ValueError):
+            common = self.chain[0].subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+            return tuple(str(name.value).lower() for name in common[:1])
+        hosts = [name.lower() for name in found.get_values_for_type(x509.DNSName)]
+        return (*hosts, *(str(address) for address in found.get_values_for_type(x509.IPAddress)))
+
+    @property
+    def not_before(self) -> datetime:
+        """From when on it holds."""
+        return self.chain[0].not_valid_before_utc
+
+    @property
+    def not_after(self) -> datetime:
+        """Until when it holds: it, and all that vouch for it here."""
+        return min(certificate.not_valid_after_utc for certificate in self.chain)
+
+    def describe(self) -> str:
+        """For people: whose, for what, until when."""
+        names = ", ".join(self.names) or "no host"
+        return f"certificate {self.subject} for {names}, until {self.not_after:%Y-%m-%d %H:%M} UTC"
+
+    def worry(self, now: float, notice: float) -> str | None:
+        """What to say where it does not hold at ``now``, or for less than ``notice`` longer. Epoch seconds, seconds."""
+        shown = f"certificate {self.subject} ({self.file})"
+        left = self.not_after.timestamp() - now
+        if left <= 0:
+            return f"{shown} has expired, on {self.not_after:%Y-%m-%d %H:%M} UTC"
+        if self.not_before.timestamp() > now:
+            return f"{shown} does not hold yet, but from {self.not_before:%Y-%m-%d %H:%M} UTC on"
+        if left < notice:
+            return f"{shown} expires in {left // 86_400:.0f} days, on {self.not_after:%Y-%m-%d %H:%M} UTC"
+        return None
+
+
+def subject_of(certificate: x509.Certificate) -> str:
+    """Whose a certificate is, as RFC 4514 writes it: ``CN=anna,O=Example``."""
+    return certificate.subject.rfc4514_string()
+
+
+def peer_subject(transport: object) -> str | None:
+    """The subject of the certificate that the other side of a connection showed, verified; None where there is none."""
+    shown = getattr(transport, "getPeerCertificate", None)
+    certificate = None if shown is None else shown()
+    return None if certificate is None else subject_of(certificate.to_cryptography())
+
+
+def read_identities(paths: Sequence[str], keys: Sequence[str], password: str | None) -> list[Identity]:
+    """Those of all files, in their order; of a directory those of its ``.pem`` files, by name. Not empty.
+
+    ``keys`` has the private key of each of ``paths``, or is empty: a key is in its certificate's file then, or beside
+    it, called the same but for ``.key``. Raises `CertificateFault`.
+    """
+    found: list[Identity] = []
+    for place, path in enumerate(paths):
+        own = keys[place] if keys else None
+        found += [_identity(file, own, password) for file in _files(Path(path), own)]
+    return found
+
+
+def read_certificates(path: str) -> list[x509.Certificate]:
+    """All certificates of a file, at least one. Raises `CertificateFault`."""
+    data = _read(Path(path))
+    try:
+        return x509.load_pem_x509_certificates(data)
+    except ValueError as error:
+        raise CertificateFault(
+            f"{path}: {_not_pem(data) or f'no certificate can be read: {error}'}"
+        ) from None
+
+
+def source_files(paths: Sequence[str], keys: Sequence[str]) -> Iterator[Path]:
+    """All files that `read_identities` would read, and the directories in which they may come and go."""
+    for path in map(Path, paths):
+        files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+        if path.is_dir():
+            yield path
+        for file in files:
+            yield file
+            yield file.with_suffix(KEY_SUFFIX)
+    yield from map(Path, keys)
+
+
+def _files(path: Path, key: str | None) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.glob(f"*{SUFFIX}"))
+    if not files:
+        raise CertificateFault(f"{path}: there is no {SUFFIX} file in this directory")
+    if key is not None:
+        raise CertificateFault(
+            f"{path}: keyPath names a key for a directory; keys lie in or beside its files"
+        )
+    return files
+
+
+def _identity(file: Path, key_file: str | None, password: str | None) -> Identity:
+    chain = read_certificates(str(file))
+    beside = file.with_suffix(KEY_SUFFIX)
+    source = file if key_file is None else Path(key_file)
+    data = _read(source)
+    if key_file is None and b"PRIVATE KEY-----" not in data:
+        if not beside.exists():
+            raise CertificateFault(
+                f"{file}: there is no private key in it, and no file {beside.name} beside it; name it with keyPath"
+            )
+        source, data = beside, _read(beside)
+    key = _key(source, data, password)
+    if _public(key) != _public(chain[0]):
+        raise CertificateFault(f"{source}: this private key does not belong to the certificate in {file}")
+    return Identity(str(file), tuple(chain), key)
+
+
+def _key(file: Path, data: bytes, password: str | None) -> PrivateKeyTypes:
+    secret = None if password is None else password.encode()
+    try:
+        return load_pem_private_key(data, secret)
+    except TypeError:
+        if secret is None:
+            raise CertificateFault(
+                f"{file}: the private key is encrypted: keyStorePassword is needed"
+            ) from None
+        return load_pem_private_key(data, None)  # of several keys some may not be encrypted
+    except (ValueError, UnsupportedAlgorithm) as error:
+        known = "the password is wrong, or it is damaged" if secret is not None else str(error)
+        why = _not_pem(data) or f"the private key cannot be read: {known}"
+        raise CertificateFault(f"{file}: {why}") from None
+
+
+def _public(holder: PrivateKeyTypes | x509.Certificate) -> bytes:
+    return holder.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CertificateFault(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _not_pem(data: bytes) -> str | None:
+    if b"-----BEGIN" in data:
+        return None
+    if data.startswith(_JAVA):
+        return "this is a keystore of Java; 'keytool -importkeystore' and 'openssl pkcs12' make PEM of it"
+    if data.startswith(_DER):
+        return "this is DER or PKCS12 and not PEM; 'openssl x509' or 'openssl pkcs12' makes PEM of it"
+    return "this is not PEM"

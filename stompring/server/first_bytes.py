@@ -1,0 +1,63 @@
+"""What a connection without TLS begins with: two mistakes of clients' and proxies' settings are told by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.interfaces import IAddress, IProtocolFactory
+from twisted.protocols.policies import WrappingFactory
+
+from .proxy_header import SIGNATURE
+
+#: The first byte of a ClientHello, and what a PROXY header begins with.
+HANDSHAKE_RECORD = b"\x16"
+PROXY_BEGINS = re.compile(rb"PROXY |" + re.escape(SIGNATURE))
+
+#: What a client that begins with TLS understands: a fatal alert, handshake_failure.
+ALERT = b"\x15\x03\x03\0\x02\x02\x28"
+
+
+class FirstBytesFactory(WrappingFactory[Any]):
+    """Looks at the first bytes that protocols of another factory get, and is out of the way then."""
+
+    noisy = False
+
+    def __init__(self, wrapped: IProtocolFactory, odd: Callable[[IAddress | None, str], None]) -> None:
+        super().__init__(wrapped)  # type: ignore[no-untyped-call]
+        self._odd = odd
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        """See IProtocolFactory: the other factory's protocol itself."""
+        protocol = self.wrappedFactory.buildProtocol(addr)
+        if protocol is None:
+            return None
+        connect = protocol.makeConnection
+
+        def begin(transport: Any) -> None:
+            def first(data: bytes) -> None:
+                del protocol.dataReceived
+                if not self._is_for_others(addr, transport, data):
+                    protocol.dataReceived(data)
+
+            del protocol.makeConnection
+            protocol.dataReceived = first
+            connect(transport)
+
+        protocol.makeConnection = begin
+        return protocol
+
+    def _is_for_others(self, peer: IAddress | None, transport: Any, data: bytes) -> bool:
+        if data.startswith(HANDSHAKE_RECORD):
+            self._odd(
+                peer,
+                "it speaks TLS, which this acceptor does not: write ssl:// or https://, or sslEnabled=true",
+            )
+            transport.write(ALERT)
+            transport.unregisterProducer()  # Twisted keeps a connection open as long as there is one
+            transport.loseConnection()
+            return True
+        if PROXY_BEGINS.match(data):
+            self._odd(peer, "it begins with a PROXY header; proxyProtocolEnabled=true would read that")
+        return False

@@ -1,0 +1,162 @@
+"""TLS as OpenSSL does it: from an acceptor's settings and the files that they name to what a handshake needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from OpenSSL import SSL
+
+from stompring.security.certificates import (
+    CertificateFault,
+    Identity,
+    read_certificates,
+    read_identities,
+    subject_of,
+)
+from stompring.settings.tls import TLS_VERSIONS, Tls
+
+#: For TLS 1.2: all with forward secrecy and authenticated encryption. For TLS 1.3 OpenSSL has no others.
+CIPHER_SUITES = (
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+)
+
+#: Characters of the subject of a certificate that is not taken, in the log.
+LONGEST_SUBJECT = 200
+
+_VERSIONS = {"TLSv1.2": SSL.TLS1_2_VERSION, "TLSv1.3": SSL.TLS1_3_VERSION}
+
+_OPTIONS = (
+    SSL.OP_NO_COMPRESSION | SSL.OP_CIPHER_SERVER_PREFERENCE | SSL.OP_NO_RENEGOTIATION | SSL.OP_SINGLE_ECDH_USE
+)
+
+#: Why a client's certificate is not taken, by OpenSSL's numbers (x509_vfy.h); these are what happens.
+_VERIFICATION = {
+    9: "it does not hold yet",
+    10: "it has expired",
+    18: "it vouches for itself, and is not in trustStorePath",
+    19: "its chain ends in one that is not in trustStorePath",
+    20: "nobody in trustStorePath vouches for it",
+    21: "nobody in trustStorePath vouches for it",
+    26: "it is not for clients (extended key usage)",
+}
+
+
+@dataclass(frozen=True)
+class TlsContext:
+    """What was read, ready for handshakes: the first certificate, and others by the names that clients ask for."""
+
+    identities: tuple[Identity, ...]
+    default: SSL.Context
+
+    def connection(self, owner: Any) -> SSL.Connection:
+        """A connection that waits for a ClientHello. ``owner`` may have ``verify_fault`` set to a text."""
+        connection = SSL.Connection(self.default, None)
+        connection.set_app_data(owner)
+        connection.set_accept_state()
+        return connection
+
+
+def tls_context(tls: Tls, application: bytes | None = None) -> TlsContext:
+    """Read all files. ``application`` is what ALPN agrees on, None for nothing. Raises `CertificateFault`."""
+    identities = tuple(read_identities(tls.key_store_path, tls.key_path, tls.key_store_password))
+    contexts = [_context(tls, identity, application) for identity in identities]
+    by_name: dict[str, SSL.Context] = {}
+    for identity, context in zip(identities, contexts, strict=True):
+        for name in identity.names:
+            by_name.setdefault(name, context)
+    default = contexts[0]
+
+    def choose(connection: SSL.Connection) -> None:
+        asked = (connection.get_servername() or b"").decode("ascii", "replace").lower().rstrip(".")
+        _, _, parent = asked.partition(".")
+        chosen = by_name.get(asked) or by_name.get(f"*.{parent}")
+        if chosen is not None and chosen is not default:
+            connection.set_context(chosen)
+
+    default.set_tlsext_servername_callback(choose)
+    return TlsContext(identities, default)
+
+
+def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Context:
+    context = SSL.Context(SSL.TLS_SERVER_METHOD)
+    context.set_options(_OPTIONS)
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # connections that rest need no buffers
+    versions = [_VERSIONS[name] for name in tls.enabled_protocols or TLS_VERSIONS]
+    context.set_min_proto_version(min(versions))
+    context.set_max_proto_version(max(versions))
+    _choose_ciphers(context, tls.enabled_cipher_suites)
+    if application is not None:
+        context.set_alpn_select_callback(
+            lambda _, offered: application if application in offered else SSL.NO_OVERLAPPING_PROTOCOLS
+        )
+    try:
+        context.use_certificate(identity.chain[0])
+        for certificate in identity.chain[1:]:
+            context.add_extra_chain_cert(certificate)
+        context.use_privatekey(identity.key)  # type: ignore[arg-type]  # OpenSSL says which keys are of use
+        context.check_privatekey()
+    except (SSL.Error, TypeError, ValueError) as error:
+        raise CertificateFault(f"{identity.file}: cannot be used for TLS: {reasons(error)}") from None
+    if tls.asks_for_certificates:
+        _ask_for_certificates(context, tls)
+    return context
+
+
+def _choose_ciphers(context: SSL.Context, named: tuple[str, ...]) -> None:
+    # TLS 1.3 has names without WITH in IANA's way; each version has its own list
+    newer = [name for name in named if name.startswith("TLS_") and "_WITH_" not in name]
+    older = [name for name in named if name not in newer]
+    scratch = SSL.Context(SSL.TLS_SERVER_METHOD)
+    for name in named:  # in a list OpenSSL passes over what it does not know
+        choose = scratch.set_tls13_ciphersuites if name in newer else scratch.set_cipher_list
+        try:
+            choose(name.encode())
+        except SSL.Error:
+            raise CertificateFault(f"enabledCipherSuites: OpenSSL does not have '{name}'") from None
+    context.set_cipher_list(":".join(older or CIPHER_SUITES).encode())
+    if newer:
+        context.set_tls13_ciphersuites(":".join(newer).encode())
+
+
+def _ask_for_certificates(context: SSL.Context, tls: Tls) -> None:
+    path = tls.trust_store_path
+    assert path is not None
+    for authority in read_certificates(path):
+        context.add_client_ca(authority)
+    try:
+        context.load_verify_locations(path)
+    except SSL.Error as error:
+        raise CertificateFault(f"{path}: cannot be used as trustStorePath: {reasons(error)}") from None
+    mode = SSL.VERIFY_PEER | (SSL.VERIFY_FAIL_IF_NO_PEER_CERT if tls.need_client_auth else 0)
+    context.set_verify(mode, _verified)
+    # who resumes a session does not show a certificate again: it might have expired since
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    context.set_options(SSL.OP_NO_TICKET)
+    context.set_session_id(b"stompring")
+
+
+def _verified(connection: SSL.Connection, certificate: Any, number: int, depth: int, right: int) -> bool:
+    if not right:
+        shown = _printable(subject_of(certificate.to_cryptography()))
+        why = _VERIFICATION.get(number, f"OpenSSL's verification error {number}")
+        connection.get_app_data().verify_fault = f"the client's certificate {shown} is not taken: {why}"
+    return bool(right)
+
+
+def _printable(text: str) -> str:
+    """What a stranger wrote, fit for one line of a log."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text[:LONGEST_SUBJECT])
+
+
+def reasons(error: Exception) -> str:
+    """What OpenSSL says, for people."""
+    told = error.args[0] if isinstance(error, SSL.Error) and error.args else None
+    if isinstance(told, list):
+        return "; ".join(str(entry[-1]) for entry in told) or "no reason given"
+    return str(error) or type(error).__name__

@@ -1,0 +1,43 @@
+"""Metrics of certificates and of connections that did not get through."""
+
+from __future__ import annotations
+
+import re
+
+from stompring.admin.doors import (
+    EXPIRY,
+    EXPIRY_HELP,
+    PROXY_FAILURES,
+    PROXY_FAILURES_HELP,
+    TLS_FAILURES,
+    TLS_FAILURES_HELP,
+)
+
+from .house import BEGIN, House
+from .test_admin_docs import METRICS, rows, section
+
+
+def test_without_tls_there_are_none() -> None:
+    text = House().ask("GET", "/metrics").text
+    assert not re.search("certificate|tls|proxy", text)
+
+
+def test_with_it() -> None:
+    house = House()
+    house.pretend_doors()
+    lines = house.ask("GET", "/metrics").text.splitlines()
+    (expiry,) = (line for line in lines if line.startswith(EXPIRY))
+    name, _, value = expiry.rpartition(" ")
+    assert name == f'{EXPIRY}{{acceptor="stomp",file="b.pem",subject="CN=broker"}}'
+    assert float(value) == BEGIN
+    assert f'{TLS_FAILURES}{{acceptor="stomp"}} 29.0' in lines
+    assert f'{PROXY_FAILURES}{{acceptor="stomp"}} 30.0' in lines
+
+
+def test_they_are_documented() -> None:
+    documented = [(row[0].strip("`"), row[3]) for row in rows(section(METRICS, "Certificates and proxies"))]
+    assert documented == [
+        (EXPIRY, EXPIRY_HELP),
+        (TLS_FAILURES, TLS_FAILURES_HELP),
+        (PROXY_FAILURES, PROXY_FAILURES_HELP),
+    ]

@@ -1,0 +1,477 @@
+"""TLS between a broker process and clients: stomp.py, the pipeline's own, urllib, and a dialogue that hides nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stomp
+
+from stompring.pipeline.stomp.connection import Connection, ConnectionFailed
+from stompring.pipeline.stomp.endpoint import Endpoint
+
+from ..broker_process import PATIENCE
+from ..dialogue import Dialogue
+from .secured import Secured
+
+LOCAL = "127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    found = Secured(tmp_path_factory.mktemp("tls"))
+    with found.start():
+        yield found
+
+
+@pytest.fixture
+def seen(secured: Secured) -> int:
+    """How many lines the log has before the test."""
+    return len(secured.broker.log)
+
+
+# ---- stomp.py
+
+
+class Ears(stomp.ConnectionListener):
+    """Bodies of messages, in their order."""
+
+    def __init__(self) -> None:
+        self.bodies: queue.Queue[str] = queue.Queue()
+
+    def on_message(self, frame: Any) -> None:
+        self.bodies.put(frame.body)
+
+
+def stomp_py(secured: Secured, acceptor: str = "stomp", client: Path | None = None, **more: Any) -> Any:
+    """Connected, or `stomp.exception.ConnectFailedException`."""
+    place = (LOCAL, secured.broker.ports[acceptor])
+    connection = stomp.Connection12([place], reconnect_attempts_max=1)
+    own = None if client is None else str(client)
+    connection.set_ssl(
+        for_hosts=[place], ca_certs=str(secured.authority.file), cert_file=own, key_file=own, **more
+    )
+    connection.set_listener("ears", Ears())
+    connection.connect(wait=True)
+    return connection
+
+
+@pytest.mark.parametrize("acceptor", ["stomp", "artemis", "hidden", "old", "new"])
+def test_stomp_py(secured: Secured, acceptor: str) -> None:
+    connection = stomp_py(secured, acceptor)
+    connection.subscribe(f"/queue/stomp.py.{acceptor}", id="1", ack="auto")
+    for number in range(20):
+        connection.send(f"/queue/stomp.py.{acceptor}", f"zażółć {number}")
+    ears = connection.get_listener("ears")
+    assert [ears.bodies.get(timeout=PATIENCE) for _ in range(20)] == [f"zażółć {n}" for n in range(20)]
+    connection.disconnect()
+
+
+def refused(
+    secured: Secured, caplog: pytest.LogCaptureFixture, acceptor: str, client: Path | None = None
+) -> str:
+    """What stomp.py logs where it does not get through."""
+    caplog.set_level(logging.DEBUG, "stomp")
+    with pytest.raises(stomp.exception.ConnectFailedException):
+        stomp_py(secured, acceptor, client)
+    return caplog.text
+
+
+@pytest.mark.parametrize(
+    ("acceptor", "expected"),
+    [
+        ("elsewhere", "IP address mismatch"),
+        ("expired", "certificate has expired"),
+        ("stranger", "unable to get local issuer certificate"),
+    ],
+)
+def test_stomp_py_does_not_trust(
+    secured: Secured, caplog: pytest.LogCaptureFixture, seen: int, acceptor: str, expected: str
+) -> None:
+    before = secured.metric("stompring_tls_failures_total", acceptor)
+    assert expected in refused(secured, caplog, acceptor)
+    secured.broker.wait_for_log(
+        rf"acceptor {acceptor}: a connection from {LOCAL}:\d+: the TLS handshake failed", seen
+    )
+    assert secured.metric("stompring_tls_failures_total", acceptor) > before
+
+
+def test_stomp_py_with_its_own_certificate(secured: Secured) -> None:
+    stomp_py(secured, "need", secured.anna).disconnect()
+
+
+CLIENTS = [
+    ("none", "peer did not return a certificate"),
+    ("late", "CN=late,O=Example is not taken: it has expired"),
+    ("early", "CN=early,O=Example is not taken: it does not hold yet"),
+    ("mallory", "CN=mallory,O=Example is not taken: nobody in trustStorePath vouches for it"),
+    ("server", "CN=broker,O=Example is not taken: it is not for clients"),
+]
+
+
+@pytest.mark.parametrize(("who", "expected"), CLIENTS)
+def test_clients_that_are_not_taken(secured: Secured, seen: int, who: str, expected: str) -> None:
+    shown = {"none": None, "server": secured.directory / "broker.pem"}
+    client = shown[who] if who in shown else getattr(secured, who)
+    with pytest.raises((ssl.SSLError, ConnectionResetError, AssertionError)):
+        # with TLS 1.3 a client learns of it when it reads
+        secured.open("need", client).connect()
+    secured.broker.wait_for_log(rf"acceptor need: .*the TLS handshake failed: .*{expected}", seen)
+
+
+@pytest.mark.parametrize("who", ["none", "late", "mallory"])
+def test_stomp_py_is_not_taken(
+    secured: Secured, caplog: pytest.LogCaptureFixture, seen: int, who: str
+) -> None:
+    """With TLS 1.2, where a client is told within its handshake: stomp.py reads and writes in two threads."""
+    refused(secured, caplog, "need-old", None if who == "none" else getattr(secured, who))
+    secured.broker.wait_for_log("acceptor need-old: .*the TLS handshake failed: ", seen)
+
+
+def test_a_certificate_that_is_wanted(secured: Secured, seen: int) -> None:
+    secured.open("want").connect()
+    secured.open("want", secured.anna).connect()
+    with pytest.raises((ssl.SSLError, ConnectionResetError, AssertionError)):
+        secured.open("want", secured.mallory).connect()
+    secured.broker.wait_for_log("acceptor want: .*CN=mallory", seen)
+
+
+def test_a_session_is_not_resumed_where_certificates_are_asked_for(secured: Secured) -> None:
+    for acceptor in ("need", "stomp"):
+        context = secured.authority.trusting(secured.anna)
+        first = secured.open(acceptor, context=context)
+        first.connect()
+        first.put("/queue/resumed", "x")
+        assert isinstance(first.socket, ssl.SSLSocket)
+        session = first.socket.session
+        raw = socket.create_connection((LOCAL, secured.broker.ports[acceptor]), timeout=PATIENCE)
+        with context.wrap_socket(raw, server_hostname="localhost", session=session) as again:
+            assert bool(again.session_reused) == (acceptor == "stomp")
+
+
+# ---- versions, names, addresses
+
+
+def version_of(secured: Secured, acceptor: str, version: ssl.TLSVersion) -> str | None:
+    context = secured.authority.trusting()
+    context.minimum_version = context.maximum_version = version
+    link = secured.open(acceptor, context=context).socket
+    assert isinstance(link, ssl.SSLSocket)
+    return link.version()
+
+
+def test_versions(secured: Secured) -> None:
+    two, three = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+    assert version_of(secured, "stomp", two) == version_of(secured, "old", two) == "TLSv1.2"
+    assert version_of(secured, "stomp", three) == version_of(secured, "new", three) == "TLSv1.3"
+    for acceptor, version in (("old", three), ("new", two)):
+        with pytest.raises(ssl.SSLError):
+            version_of(secured, acceptor, version)
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+def test_old_versions(secured: Secured, seen: int, version: ssl.TLSVersion) -> None:
+    context = secured.authority.trusting()
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version = context.maximum_version = version
+    with pytest.raises(ssl.SSLError):
+        secured.open(context=context)
+    secured.broker.wait_for_log("acceptor stomp: .*the TLS handshake failed: unsupported protocol", seen)
+
+
+def test_cipher_suites(secured: Secured) -> None:
+    link = secured.open("new").socket
+    assert isinstance(link, ssl.SSLSocket)
+    cipher = link.cipher()
+    assert cipher is not None and cipher[0] == "TLS_CHACHA20_POLY1305_SHA256"
+    weak = secured.authority.trusting()
+    weak.maximum_version = ssl.TLSVersion.TLSv1_2
+    weak.set_ciphers("ECDHE-ECDSA-AES128-SHA256")  # not authenticated with its text
+    with pytest.raises(ssl.SSLError):
+        secured.open(context=weak)
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("a.example", "a"),
+        ("A.Example", "a"),
+        ("x.b.example", "b"),
+        ("localhost", "broker"),
+        (LOCAL, "broker"),
+    ],
+)
+def test_names(secured: Secured, asked: str, shown: str) -> None:
+    link = secured.open(host=asked).socket
+    assert isinstance(link, ssl.SSLSocket)
+    certificate: Any = link.getpeercert()
+    assert (("commonName", shown),) in certificate["subject"]
+
+
+@pytest.mark.parametrize("asked", ["b.example", "x.y.b.example", "nobody.example", None])
+def test_a_name_that_no_certificate_has(secured: Secured, asked: str | None) -> None:
+    context = secured.authority.trusting()
+    context.check_hostname = False
+    link = secured.open(context=context, host=asked).socket
+    assert isinstance(link, ssl.SSLSocket)
+    certificate: Any = link.getpeercert()
+    assert (("commonName", "broker"),) in certificate["subject"]
+
+
+def test_over_ipv6(secured: Secured) -> None:
+    raw = socket.create_connection(("::1", secured.broker.ports["six"]), timeout=PATIENCE)
+    with secured.trusting.wrap_socket(raw, server_hostname="localhost") as link:
+        link.sendall(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+        assert link.recv(1000).startswith(b"CONNECTED\n")
+
+
+# ---- STOMP over it
+
+
+@pytest.mark.parametrize(("version", "megabytes"), [("1.0", 1), ("1.1", 2), ("1.2", 16)])
+def test_large_messages(secured: Secured, version: str, megabytes: int) -> None:
+    body = os.urandom(1 << 20) * megabytes
+    client = secured.open(version=version)
+    client.connect()
+    client.ask("SEND", {"destination": "/queue/large", "content-length": len(body)}, body)
+    client.subscribe("/queue/large", ack="auto")
+    assert client.message().body == body
+    client.send("DISCONNECT", {"receipt": "bye"})
+    client.expect("RECEIPT")
+    client.closed()
+
+
+def test_many_small_ones_in_one_write(secured: Secured) -> None:
+    client = secured.open()
+    client.connect()
+    client.subscribe("/queue/small", ack="auto")
+    client.raw(b"".join(b"SEND\ndestination:/queue/small\n\n%d\0" % number for number in range(5_000)))
+    client.messages(*map(str, range(5_000)))
+
+
+def test_a_reader_that_rests_is_not_written_to(secured: Secured) -> None:
+    sender, reader = secured.open(), secured.open()
+    sender.connect()
+    reader.connect()
+    number = 600
+    sender.put("/queue/rest", *(b"x" * 100_000 for _ in range(number)))
+    reader.subscribe("/queue/rest", ack="auto")
+
+    def left() -> int:
+        return int(secured.get("/api/v1/queues/rest")["messageCount"])
+
+    before, now = -1, left()
+    while now != before:
+        time.sleep(0.3)
+        before, now = now, left()
+    assert now > number // 3, "what the sockets hold is gone from the queue, and not more"
+    for _ in range(number):
+        assert len(reader.message().body) == 100_000
+
+
+@pytest.mark.parametrize(("acceptor", "before"), [("stomp", b""), ("proxy-tls", b"PROXY UNKNOWN\r\n")])
+def test_a_blocked_producer_that_is_gone(secured: Secured, seen: int, acceptor: str, before: bytes) -> None:
+    """Nothing is read from it, and yet the broker notices."""
+    taken, full = f"taken.{acceptor}", f"full.{acceptor}"
+    sender, other = secured.open(acceptor, before=before), secured.open()
+    sender.connect()
+    other.connect()
+    sender.put(f"/queue/{taken}", "x")
+    sender.subscribe(f"/queue/{taken}", ack="client")
+    sender.message("x")
+    sender.put(f"/queue/{full}", "1")
+    sender.send("SEND", {"destination": f"/queue/{full}"}, b"2")
+    deadline = time.monotonic() + PATIENCE
+    while not secured.get(f"/api/v1/addresses/{full}")["blockedProducers"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    sender.socket.close()
+    secured.broker.wait_for_log("closed by the client while blocked", seen)
+    other.subscribe(f"/queue/{taken}")
+    assert other.message("x")["redelivered"] == "true"
+    other.subscribe(f"/queue/{full}", id="2", ack="auto")
+    other.messages("1", "2")
+
+
+def test_a_client_that_ends_tls_but_not_tcp(secured: Secured) -> None:
+    client = secured.open()
+    client.connect()
+    number = client.connected["session"] if client.connected else ""
+    assert isinstance(client.socket, ssl.SSLSocket)
+    client.socket.unwrap()
+    deadline = time.monotonic() + PATIENCE
+    while number in {one["connectionID"] for one in secured.get("/api/v1/connections")["data"]}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_client_that_ends_tls_takes_nothing_along(secured: Secured) -> None:
+    """It says that it is done with TLS while much is on its way to it, and reads on."""
+    number = 600
+    sender = secured.open()
+    sender.connect()
+    sender.put("/queue/kept", *(b"x" * 100_000 for _ in range(number)))
+    link = socket.create_connection((LOCAL, secured.broker.ports["stomp"]), timeout=PATIENCE)
+    come, go = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = secured.trusting.wrap_bio(come, go, server_hostname="localhost")
+
+    def step(what: Any, *arguments: bytes) -> None:
+        while True:
+            try:
+                what(*arguments)
+            except ssl.SSLWantReadError:
+                link.sendall(go.read())
+                come.write(link.recv(1 << 16))
+                continue
+            link.sendall(go.read())
+            return
+
+    step(tls.do_handshake)
+    step(tls.write, b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+    step(tls.write, b"SUBSCRIBE\ndestination:/queue/kept\nid:1\nack:auto\n\n\0")
+    before, now = number + 1, number
+    while now == number or now != before:
+        time.sleep(0.3)
+        before, now = now, int(secured.get("/api/v1/queues/kept")["messageCount"])
+    assert now > number // 3
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.unwrap()
+    link.sendall(go.read())
+    try:
+        while link.recv(1 << 16):
+            pass
+    except ConnectionResetError:
+        pass
+    assert secured.get("/api/v1/queues/kept")["messageCount"] == now
+
+
+def test_what_is_not_tls_in_the_midst_of_it(secured: Secured, seen: int) -> None:
+    client = secured.open()
+    client.connect()
+    os.write(client.socket.fileno(), b"\0" * 100)
+    secured.broker.wait_for_log(r"acceptor stomp: .*TLS broke off: ", seen)
+
+
+# ---- what is no handshake
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"CONNECT\naccept-version:1.2\n\n\0", r"it speaks without TLS, and begins with b'CONNECT\\na"),
+        (b"GET / HTTP/1.1\r\n\r\n", "it speaks without TLS, and begins with b'GET / HTTP"),
+        (b"\0" * 5000, "it speaks without TLS, and begins with b'.x00"),
+        (
+            b"PROXY TCP4 192.0.2.1 10.0.0.1 1 2\r\n",
+            "it begins with a PROXY header; proxyProtocolEnabled=true",
+        ),
+        (b"\x16\x03\x01\xff\xff" + b"\xff" * 70_000, "the TLS handshake failed: "),
+        (b"\x16\x03\x01\0\x05\x01\0\0\x01\0", "the TLS handshake failed: "),
+    ],
+)
+def test_other_protocols(secured: Secured, seen: int, data: bytes, expected: str) -> None:
+    client = Dialogue(secured.broker.ports["stomp"])
+    client.raw(data)
+    client.socket.settimeout(PATIENCE)
+    try:
+        while client.socket.recv(1000):
+            pass
+    except ConnectionResetError:
+        pass
+    secured.broker.wait_for_log(f"acceptor stomp: .*{expected}", seen)
+
+
+@pytest.mark.parametrize("acceptor", ["plain", "http-plain"])
+def test_tls_where_there_is_none(secured: Secured, seen: int, acceptor: str) -> None:
+    with pytest.raises((ssl.SSLError, ConnectionResetError)):
+        secured.open(acceptor)
+    secured.broker.wait_for_log(rf"acceptor {acceptor}: a connection from {LOCAL}:\d+: it speaks TLS", seen)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x16\x03\x01"])
+def test_a_handshake_that_goes_on_for_ever(secured: Secured, seen: int, data: bytes) -> None:
+    client = Dialogue(secured.broker.ports["hurried"])
+    client.raw(data)
+    client.socket.settimeout(PATIENCE)
+    try:
+        assert client.socket.recv(1000) == b""
+    except ConnectionResetError:
+        pass
+    secured.broker.wait_for_log(r"No CONNECT within 1 s \(handshake-timeout\)", seen)
+
+
+def test_more_connections_than_allowed(secured: Secured) -> None:
+    """Who is one too many is told so, after the handshake that it needs to read it."""
+    first = secured.open("few")
+    first.connect()
+    secured.open("few").error("More than 1 connections to acceptor few")
+    first.put("/queue/few", "x")
+
+
+def test_who_only_looks_whether_it_is_there_is_not_told_of(secured: Secured, seen: int) -> None:
+    before = secured.metric("stompring_tls_failures_total", "stomp")
+    socket.create_connection((LOCAL, secured.broker.ports["stomp"]), timeout=PATIENCE).close()
+    client = secured.open()
+    client.connect()
+    client.put("/queue/looked", "x")
+    assert not [line for line in secured.broker.log[seen:] if "acceptor stomp" in line]
+    assert secured.metric("stompring_tls_failures_total", "stomp") == before
+
+
+# ---- HTTP
+
+
+def test_http(secured: Secured) -> None:
+    assert secured.metric("stompring_certificate_expiry_timestamp_seconds", "stomp") > time.time()
+    assert secured.metric("stompring_certificate_expiry_timestamp_seconds", "expired") < time.time()
+    listeners = {one["acceptor"]: one["port"] for one in secured.get("/api/v1/broker")["listeners"]}
+    assert listeners == secured.broker.ports
+
+
+def test_http_agrees_on_its_version(secured: Secured) -> None:
+    context = secured.authority.trusting()
+    for offered, agreed in ((["h2", "http/1.1"], "http/1.1"), (["h2"], None)):
+        context.set_alpn_protocols(offered)
+        link = secured.open("http", context=context).socket
+        assert isinstance(link, ssl.SSLSocket)
+        assert link.selected_alpn_protocol() == agreed
+
+
+# ---- the pipeline's client
+
+
+def endpoint(secured: Secured, acceptor: str, **more: Any) -> Endpoint:
+    port = secured.broker.ports[acceptor]
+    return Endpoint(LOCAL, port, tls=True, ca_file=secured.authority.file, timeout=PATIENCE, **more)
+
+
+def test_the_pipelines_client(secured: Secured) -> None:
+    with Connection(endpoint(secured, "stomp")) as connection:
+        body = os.urandom(100_000) * 20
+        for _ in range(10):
+            headers = [("destination", "/queue/pipeline"), ("content-length", str(len(body)))]
+            connection.say("SEND", headers, body)
+        connection.subscribe("/queue/pipeline")
+        left = 10
+        while left:
+            for head, received in connection.receive(PATIENCE):
+                assert received == body
+                connection.acknowledge(head)
+                left -= 1
+        connection.close()
+    assert secured.get("/api/v1/queues/pipeline")["messageCount"] == 0
+
+
+@pytest.mark.parametrize("acceptor", ["elsewhere", "expired", "stranger", "plain"])
+def test_whom_the_pipelines_client_does_not_trust(secured: Secured, acceptor: str) -> None:
+    with pytest.raises(ConnectionFailed, match="does not speak TLS with us"):
+        Connection(endpoint(secured, acceptor))

@@ -1,0 +1,160 @@
+"""Certificates and keys in files, right and wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stompring.security.certificates import (
+    CertificateFault,
+    peer_subject,
+    read_certificates,
+    read_identities,
+    source_files,
+    subject_of,
+)
+
+from ..certificates import Authority
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def fault(*paths: Path, keys: tuple[Path, ...] = (), password: str | None = None) -> str:
+    with pytest.raises(CertificateFault) as caught:
+        read_identities([str(path) for path in paths], [str(key) for key in keys], password)
+    return str(caught.value)
+
+
+def test_key_and_certificate_in_one_file(authority: Authority) -> None:
+    path = authority.issue("b.pem", ("Broker.Example", "*.example.org", "192.0.2.1"))
+    (found,) = read_identities([str(path)], [], None)
+    assert found.names == ("broker.example", "*.example.org", "192.0.2.1")
+    assert found.subject == "CN=broker,O=Example"
+    assert found.file == str(path)
+    assert found.describe().startswith(
+        "certificate CN=broker,O=Example for broker.example, *.example.org, 192"
+    )
+
+
+def test_the_key_is_not_shown(authority: Authority) -> None:
+    (found,) = read_identities([str(authority.issue("b.pem"))], [], None)
+    assert "PrivateKey" not in repr(found)
+
+
+def test_the_common_name_where_there_is_no_other(authority: Authority) -> None:
+    (found,) = read_identities([str(authority.issue("b.pem", (), common="Old.Example"))], [], None)
+    assert found.names == ("old.example",)
+
+
+def test_key_beside_it(authority: Authority) -> None:
+    path = authority.issue("b.pem", key_apart=True)
+    assert len(read_identities([str(path)], [], None)) == 1
+
+
+def test_key_elsewhere(authority: Authority) -> None:
+    path = authority.issue("b.pem", key_apart=True)
+    elsewhere = path.with_name("private")
+    path.with_suffix(".key").rename(elsewhere)
+    assert "no private key in it, and no file b.key beside it" in fault(path)
+    assert len(read_identities([str(path)], [str(elsewhere)], None)) == 1
+
+
+def test_a_chain(authority: Authority) -> None:
+    path = authority.issue("b.pem")
+    path.write_bytes(path.read_bytes() + authority.file.read_bytes())
+    (found,) = read_identities([str(path)], [], None)
+    assert [subject_of(one) for one in found.chain] == ["CN=broker,O=Example", "CN=authority,O=Example"]
+
+
+def test_a_directory(authority: Authority, tmp_path: Path) -> None:
+    (tmp_path / "certs").mkdir()
+    inner = Authority(tmp_path / "certs", "zz")
+    assert "no private key in it" in fault(tmp_path / "certs")
+    inner.file.unlink()
+    assert "no .pem file in this directory" in fault(tmp_path / "certs")
+    for name in ("b", "a"):
+        inner.issue(f"{name}.pem", (f"{name}.example",), key_apart=name == "b")
+    (tmp_path / "certs" / "README").write_text("none")
+    found = read_identities([str(tmp_path / "certs")], [], None)
+    assert [one.names for one in found] == [("a.example",), ("b.example",)]
+    assert "names a key for a directory" in fault(tmp_path / "certs", keys=(tmp_path / "x",))
+
+
+def test_encrypted_keys(authority: Authority) -> None:
+    path = authority.issue("b.pem", password="secret")
+    assert len(read_identities([str(path)], [], "secret")) == 1
+    assert "is encrypted: keyStorePassword is needed" in fault(path)
+    wrong = fault(path, password="wrong")
+    assert "the password is wrong" in wrong and "secret" not in wrong
+    assert len(read_identities([str(authority.issue("c.pem"))], [], "secret")) == 1
+
+
+def test_a_key_of_another(authority: Authority) -> None:
+    one, other = authority.issue("b.pem", key_apart=True), authority.issue("c.pem", key_apart=True)
+    assert fault(one, keys=(other.with_suffix(".key"),)) == (
+        f"{other.with_suffix('.key')}: this private key does not belong to the certificate in {one}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "this is not PEM"),
+        (b"\xfe\xed\xfe\xed\0\0", "this is a keystore of Java"),
+        (b"\x30\x82\x01\x02", "this is DER or PKCS12 and not PEM"),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no certificate can be read"),
+        (b"-----BEGIN CERTIFICATE-----\n", "no certificate can be read"),
+        (bytes(range(256)) * 100, "this is not PEM"),
+    ],
+)
+def test_files_that_hold_none(tmp_path: Path, content: bytes, expected: str) -> None:
+    path = tmp_path / "b.pem"
+    path.write_bytes(content)
+    assert fault(path).startswith(f"{path}: {expected}")
+    with pytest.raises(CertificateFault):
+        read_certificates(str(path))
+
+
+def test_a_damaged_key(authority: Authority) -> None:
+    path = authority.issue("b.pem", key_apart=True)
+    path.with_suffix(".key").write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+    assert "the private key cannot be read" in fault(path)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    assert fault(tmp_path / "b.pem") == f"{tmp_path / 'b.pem'}: cannot be read: No such file or directory"
+
+
+def test_what_dates_there_are_to_worry_about(authority: Authority) -> None:
+    (found,) = read_identities([str(authority.issue("b.pem", begin=-1, days=10))], [], None)
+    end, begin = found.not_after.timestamp(), found.not_before.timestamp()
+    assert found.worry(end - 10 * DAY, 9 * DAY) is None
+    assert "expires in 9 days, on " in (found.worry(end - 9 * DAY, 30 * DAY) or "")
+    assert "has expired, on " in (found.worry(end, 30 * DAY) or "")
+    assert "does not hold yet, but from " in (found.worry(begin - 1, 0) or "")
+
+
+def test_the_end_is_that_of_the_whole_chain(authority: Authority, tmp_path: Path) -> None:
+    path = authority.issue("b.pem", days=20_000)
+    path.write_bytes(path.read_bytes() + authority.file.read_bytes())
+    (found,) = read_identities([str(path)], [], None)
+    assert found.not_after == authority.certificate.not_valid_after_utc
+
+
+def test_files_to_look_at(authority: Authority, tmp_path: Path) -> None:
+    (tmp_path / "certs").mkdir()
+    (tmp_path / "certs" / "a.pem").touch()
+    looked = set(source_files([str(tmp_path / "b.pem"), str(tmp_path / "certs")], [str(tmp_path / "k")]))
+    assert looked == {
+        tmp_path / name for name in ("b.pem", "b.key", "certs", "certs/a.pem", "certs/a.key", "k")
+    }
+
+
+def test_a_transport_without_tls_has_none() -> None:
+    assert peer_subject(object()) is peer_subject(None) is None

@@ -1,0 +1,256 @@
+"""TLS on a transport in memory: what a session and an HTTP request learn of the client, and what strangers write."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from twisted.internet.error import ConnectionDone
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.web.resource import Resource
+from twisted.web.server import Request
+
+from stompring.admin.site import IDLE, AdminRequest, AdminSite
+from stompring.broker.broker import Broker
+from stompring.policy.policies import Policies
+from stompring.server.doors import Doors
+from stompring.server.factory import Connections, StompFactory
+from stompring.server.tls_connection import LINGER
+from stompring.session.connect import Credentials, Login
+from stompring.session.outbox import Outgoing
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.model import BrokerConfiguration
+from stompring.settings.tls import Tls
+
+from ..certificates import Authority
+from .transport import TcpTransport
+
+
+class Transport(TcpTransport):
+    """TLS asks for the end of TCP before it lets go of the producer."""
+
+    def loseConnection(self) -> None:
+        self.disconnecting = True
+
+    def abortConnection(self) -> None:
+        self.aborted = True  # TCP's own tells of its end in the next turn of the reactor
+
+
+class Client:
+    """The other end: Python's own TLS, with bytes carried to and fro by hand."""
+
+    def __init__(self, protocol: Any, context: ssl.SSLContext, name: str = "localhost") -> None:
+        self.protocol = protocol
+        self.transport = Transport(Clock())
+        self.transport.protocol = protocol
+        protocol.makeConnection(self.transport)
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_hostname=name)
+        self._until_done(self._tls.do_handshake)
+
+    def say(self, data: bytes) -> None:
+        self._tls.write(data)
+        self._carry()
+
+    def end(self) -> None:
+        with pytest.raises(ssl.SSLWantReadError):
+            self._tls.unwrap()
+        self._carry()
+
+    def hear(self) -> bytes:
+        self._carry()
+        heard = b""
+        while True:
+            try:
+                some = self._tls.read(1 << 20)
+            except ssl.SSLWantReadError:
+                return heard
+            if not some:
+                return heard
+            heard += some
+
+    def _until_done(self, step: Callable[[], None]) -> None:
+        for _ in range(10):
+            try:
+                step()
+            except ssl.SSLWantReadError:
+                self._carry()
+                continue
+            finally:
+                self._carry()
+            return
+        raise AssertionError("the handshake does not end")
+
+    def _carry(self) -> None:
+        if self._out.pending:
+            self.protocol.dataReceived(self._out.read())
+        self._in.write(self.transport.value())
+        self.transport.clear()
+
+
+class Asked:
+    """An authenticator that lets everybody in and notes them."""
+
+    def __init__(self) -> None:
+        self.credentials: list[Credentials] = []
+
+    def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
+        """See Authenticator."""
+        self.credentials.append(credentials)
+        answer(Login(None), "")
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    found = Authority(tmp_path)
+    found.issue("broker.pem")
+    return found
+
+
+def secured(authority: Authority) -> Tls:
+    broker, trust = (str(authority.directory / name) for name in ("broker.pem", "authority.pem"))
+    return Tls((broker,), trust_store_path=trust, want_client_auth=True)
+
+
+def stomp(authority: Authority) -> tuple[Any, Asked]:
+    clock, asked = Clock(), Asked()
+    acceptor = StompAcceptor("s", "127.0.0.1", 0, anycast_prefix=("/queue/",), tls=secured(authority))
+    broker = Broker(BrokerConfiguration(), clock, Policies())
+    factory = StompFactory(broker, acceptor, asked, Connections(1), Outgoing(broker.clock), clock)
+    return Doors(BrokerConfiguration(stomp_acceptors=(acceptor,)), clock).wrap(acceptor, factory), asked
+
+
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\nlogin:someone\n\n\0"
+
+
+@pytest.mark.parametrize("who", ["anna", None])
+def test_a_session_knows_the_certificate(authority: Authority, who: str | None) -> None:
+    factory, asked = stomp(authority)
+    shown = None if who is None else authority.issue("client.pem", common=who, client=True)
+    client = Client(factory.buildProtocol(None), authority.trusting(shown))
+    client.say(CONNECT)
+    assert client.hear().startswith(b"CONNECTED\n")
+    (credentials,) = asked.credentials
+    assert credentials.certificate == (None if who is None else "CN=anna,O=Example")
+    wire = client.protocol.wrappedProtocol
+    client.protocol.connectionLost(Failure(ConnectionDone()))
+    assert wire.certificate is None
+
+
+def test_a_client_that_ends_tls_gets_no_more(authority: Authority) -> None:
+    factory, _ = stomp(authority)
+    client = Client(factory.buildProtocol(None), authority.trusting())
+    client.say(CONNECT + b"SUBSCRIBE\ndestination:/queue/q\nid:1\nack:auto\n\n\0")
+    session = client.protocol.wrappedProtocol.session
+    queue = session.broker.directory.queue("q")
+    assert len(queue.consumers) == 1
+    client.transport.producer.pauseProducing()
+    assert client.hear().startswith(b"CONNECTED\n")
+    client.end()
+    assert not queue.consumers and session.closed
+    assert client.transport.disconnecting and client.transport.producer is None
+    clock = factory.reactor
+    clock.advance(LINGER)
+    assert client.transport.aborted
+
+
+@pytest.mark.parametrize("name", ["localhost", "a.example"])
+def test_a_chain_is_shown_whole(authority: Authority, tmp_path: Path, name: str) -> None:
+    """Clients need not know who stands between the broker and the authority that they trust."""
+    between = Authority(tmp_path, "between", authority)
+    paths = [between.issue("one.pem"), between.issue("two.pem", ("a.example",))]
+
+    def meet() -> None:
+        tls = Tls(tuple(map(str, paths)))
+        acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=tls)
+        doors = Doors(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
+        factory: Any = doors.wrap(acceptor, site(Clock()))
+        Client(factory.buildProtocol(None), authority.trusting(), name)
+
+    with pytest.raises(ssl.SSLCertVerificationError):
+        meet()
+    for path in paths:
+        path.write_bytes(path.read_bytes() + between.file.read_bytes())
+    meet()
+
+
+class Page(Resource):
+    """Shows the certificate of whom it is for."""
+
+    isLeaf = True
+
+    def render(self, request: Request) -> bytes:
+        assert isinstance(request, AdminRequest)
+        return str(request.certificate).encode()
+
+
+def site(clock: Clock) -> AdminSite:
+    """One that asks no reactor for the time."""
+    return AdminSite(Page(), timeout=IDLE, reactor=clock)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("who", ["anna", None])
+def test_a_request_knows_the_certificate(authority: Authority, who: str | None) -> None:
+    acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=secured(authority))
+    doors = Doors(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
+    factory: Any = doors.wrap(acceptor, site(Clock()))
+    shown = None if who is None else authority.issue("client.pem", common=who, client=True)
+    client = Client(factory.buildProtocol(None), authority.trusting(shown))
+    client.say(b"GET / HTTP/1.0\r\n\r\n")
+    assert client.hear().endswith(b"\r\n\r\n" + (b"None" if who is None else b"CN=anna,O=Example"))
+    client.protocol.connectionLost(Failure(ConnectionDone()))
+
+
+def test_a_handshake_that_does_not_come_over_http(authority: Authority) -> None:
+    clock = Clock()
+    acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=secured(authority))
+    doors = Doors(BrokerConfiguration(http_acceptors=(acceptor,)), clock)
+    protocol: Any = doors.wrap(acceptor, site(clock)).buildProtocol(None)
+    transport = Transport(clock)
+    transport.protocol = protocol
+    protocol.makeConnection(transport)
+    for data in (b"\x16", b"\x03", b"\x01"):  # which is not enough to go on
+        clock.advance(IDLE / 3)
+        assert transport.aborted == (data == b"\x01")
+        if not transport.aborted:
+            protocol.dataReceived(data)
+
+
+def test_a_request_without_tls_has_none(authority: Authority) -> None:
+    acceptor = HttpAcceptor("h", "127.0.0.1", 0)
+    doors = Doors(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
+    protocol: Any = doors.wrap(acceptor, site(Clock())).buildProtocol(None)
+    transport = TcpTransport(Clock())
+    protocol.makeConnection(transport)
+    protocol.dataReceived(b"GET / HTTP/1.0\r\n\r\n")
+    assert transport.value().endswith(b"\r\n\r\nNone")
+    protocol.connectionLost(Failure(ConnectionDone()))
+
+
+def test_what_strangers_write_stays_on_one_line(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    (tmp_path / "strangers").mkdir()
+    stranger = Authority(tmp_path / "strangers")
+    name = x509.Name([*long_name(), x509.NameAttribute(NameOID.COMMON_NAME, "x\n2026 ERROR all is lost")])
+    monkeypatch.setattr("tests.certificates.name_of", lambda _: name)
+    mallory = stranger.issue("mallory.pem", client=True)
+    factory, _ = stomp(authority)
+    with pytest.raises(ssl.SSLError):
+        Client(factory.buildProtocol(None), authority.trusting(mallory)).hear()
+        raise ssl.SSLError  # with TLS 1.3 the client may not have heard of it yet
+    for protocol in list(factory.protocols):
+        protocol.connectionLost(Failure(ConnectionDone()))
+    (line,) = caplog.messages
+    assert "\n" not in line and "x?2026 ERROR all is lost" in line and len(line) < 500
+
+
+def long_name() -> list[x509.NameAttribute]:
+    return [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "y" * 60) for _ in range(50)]

@@ -1,0 +1,195 @@
+"""What the URL of an acceptor says about TLS and the PROXY protocol."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.acceptor_url import STOMP_PARAMETERS, parse_acceptor
+from stompring.settings.artemis_names import ACCEPTOR_PARAMETERS
+from stompring.settings.listener_parameters import (
+    LISTENER_PARAMETERS,
+    PROXY_PARAMETERS,
+    TLS_PARAMETERS,
+    resolved,
+)
+from stompring.settings.proxy_protocol import ProxyProtocol
+from stompring.settings.tls import TLS_VERSIONS, Tls
+
+from .documents import acceptor, faults, parse
+from .test_settings_docs import tables
+
+EVERY = (
+    "keyStorePath=a.pem, certs ;keyPath=a.key,b.key;keyStorePassword=%3Bsecret;keyStoreType=pem;"
+    "trustStorePath=ca.pem;trustStoreType=PEM;needClientAuth=TRUE;wantClientAuth=true;"
+    "enabledProtocols=tlsv1.3,TLSv1.2;enabledCipherSuites=TLS_AES_256_GCM_SHA384,ECDHE-RSA-AES128-GCM-SHA256;"
+    "sslAutoReload=true"
+)
+ALL = Tls(
+    key_store_path=("a.pem", "certs"),
+    key_path=("a.key", "b.key"),
+    key_store_password=";secret",
+    trust_store_path="ca.pem",
+    need_client_auth=True,
+    want_client_auth=True,
+    enabled_protocols=("TLSv1.3", "TLSv1.2"),
+    enabled_cipher_suites=("TLS_AES_256_GCM_SHA384", "ECDHE-RSA-AES128-GCM-SHA256"),
+    ssl_auto_reload=True,
+)
+CERTIFICATE = "keyStorePath=a.pem"
+
+
+def tls(url: str) -> Tls | None:
+    return parse_acceptor("x", url).tls
+
+
+def told(url: str) -> list[str]:
+    with pytest.raises(ValueError) as caught:
+        parse_acceptor("x", url)
+    return str(caught.value).splitlines()
+
+
+def test_every_parameter_sets_its_field() -> None:
+    assert tls(f"ssl://h:1?{EVERY}") == ALL
+    assert tls(f"https://h:1?{EVERY}") == ALL
+    assert all(getattr(ALL, field.name) != field.default for field in fields(Tls))
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "http"])
+def test_without_tls(scheme: str) -> None:
+    assert tls(f"{scheme}://h:1") is tls(f"{scheme}://h:1?sslEnabled=false") is None
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ssl", "http", "https"])
+def test_by_the_parameter_of_artemis(scheme: str) -> None:
+    assert tls(f"{scheme}://h:1?sslEnabled=true;{CERTIFICATE}") == Tls(("a.pem",))
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ssl", "http", "https"])
+def test_proxy_protocol(scheme: str) -> None:
+    secure = f";{CERTIFICATE}" if scheme in ("ssl", "https") else ""
+    found = parse_acceptor("x", f"{scheme}://h:1?proxyProtocolEnabled=true{secure}")
+    assert found.proxy == ProxyProtocol()
+    assert parse_acceptor("x", f"{scheme}://h:1?proxyProtocolEnabled=false{secure}").proxy is None
+
+
+def test_trusted_proxies() -> None:
+    found = parse_acceptor(
+        "x", "tcp://h:1?proxyProtocolEnabled=true;proxyProtocolTrusted=10.0.0.7, fe80::/10"
+    )
+    assert found.proxy == ProxyProtocol((ip_network("10.0.0.7/32"), ip_network("fe80::/10")))
+
+
+FAULTS = [
+    ("ssl://h:1", "TLS needs keyStorePath: a PEM file"),
+    ("https://h:1", "TLS needs keyStorePath: a PEM file"),
+    ("tcp://h:1?sslEnabled=true", "TLS needs keyStorePath: a PEM file"),
+    (f"ssl://h:1?sslEnabled=false;{CERTIFICATE}", "sslEnabled is false, and the URL asks for TLS"),
+    (f"tcp://h:1?{CERTIFICATE}", "keyStorePath means nothing without TLS: write ssl:// or https://"),
+    ("http://h:1?sslAutoReload=true", "sslAutoReload means nothing without TLS"),
+    ("tcp://h:1?keyStoreType=PEM", "keyStoreType means nothing without TLS"),
+    (f"ssl://h:1?{CERTIFICATE};keyStoreType=JKS", "'keyStoreType' is 'JKS': must be PEM, the one kind"),
+    (f"ssl://h:1?{CERTIFICATE};keyStoreType=PEMCFG", "'keyStoreType' is 'PEMCFG': must be PEM"),
+    (f"ssl://h:1?{CERTIFICATE};trustStoreType=PKCS12", "'trustStoreType' is 'PKCS12': must be PEM"),
+    (
+        f"ssl://h:1?{CERTIFICATE};keyPath=a,b",
+        "keyPath names 2 files and keyStorePath 1: there must be one for each",
+    ),
+    ("ssl://h:1?keyStorePath=a,,b", "must be files and directories with a comma between each two"),
+    (f"ssl://h:1?{CERTIFICATE};needClientAuth=true", "needClientAuth and wantClientAuth need trustStorePath"),
+    (f"ssl://h:1?{CERTIFICATE};wantClientAuth=true", "needClientAuth and wantClientAuth need trustStorePath"),
+    (f"ssl://h:1?{CERTIFICATE};trustStorePath=ca.pem", "trustStorePath means nothing without needClientAuth"),
+    (f"ssl://h:1?{CERTIFICATE};enabledProtocols=TLSv1.1", "'TLSv1.1' is not one of TLSv1.2, TLSv1.3"),
+    (f"ssl://h:1?{CERTIFICATE};enabledCipherSuites=ALL", "'ALL' is not the name of a cipher suite"),
+    (f"ssl://h:1?{CERTIFICATE};enabledCipherSuites=A-B:C-D", "'A-B:C-D' is not the name of a cipher suite"),
+    (f"ssl://h:1?{CERTIFICATE};keyStorePassword=", "parameter 'keyStorePassword': must not be empty"),
+    (f"ssl://h:1?{CERTIFICATE};sslProvider=JDK", "TLS is that of OpenSSL, with files in PEM; remove it"),
+    (f"ssl://h:1?{CERTIFICATE};crlPath=x", "revoked certificates are not looked for"),
+    (f"ssl://h:1?{CERTIFICATE};sniHost=x", "keyStorePath may name several certificates"),
+    (f"ssl://h:1?{CERTIFICATE};trustStorePassword=x", "has no password; remove it"),
+    (
+        "tcp://h:1?proxyProtocolTrusted=10.0.0.1",
+        "proxyProtocolTrusted means nothing without proxyProtocolEnabled",
+    ),
+    (
+        "tcp://h:1?proxyProtocolEnabled=true;proxyProtocolTrusted=proxy.example",
+        "must be addresses and networks",
+    ),
+    ("tcp://h:1?proxyProtocolEnabled=true;proxyProtocolTrusted=10.0.0.1/8", "has host bits set"),
+]
+
+
+@pytest.mark.parametrize(("url", "expected"), FAULTS, ids=[row[0] for row in FAULTS])
+def test_faults(url: str, expected: str) -> None:
+    (found,) = told(url)
+    assert expected in found
+
+
+def test_no_parameter_is_both_known_and_not_supported() -> None:
+    assert not set(LISTENER_PARAMETERS) & {*ACCEPTOR_PARAMETERS, *STOMP_PARAMETERS}
+
+
+def test_the_password_is_not_shown() -> None:
+    assert "secret" not in repr(ALL)
+
+
+def test_paths_begin_at_the_directory_of_the_file() -> None:
+    url = f"ssl://127.0.0.1:1?{EVERY.replace('b.key', '/keys/b.key')}"
+    (found,) = parse(acceptor(url), "<security-enabled>false</security-enabled>").stomp_acceptors
+    assert found.tls is not None
+    assert found.tls.key_store_path == ("etc/a.pem", "etc/certs")
+    assert found.tls.key_path == ("etc/a.key", "/keys/b.key")
+    assert found.tls.trust_store_path == "etc/ca.pem"
+
+
+def test_without_tls_there_are_no_paths() -> None:
+    for one in (StompAcceptor("s", "h", 1), HttpAcceptor("h", "h", 1)):
+        assert resolved(one, Path("/x")) is one
+
+
+def test_faults_are_told_with_file_and_line() -> None:
+    assert faults(acceptor("ssl://127.0.0.1:1?keyPath=b"), "<security-enabled>false</security-enabled>") == [
+        "3: acceptor 'x': TLS needs keyStorePath: a PEM file with the broker's certificate and those that vouch for it"
+    ]
+
+
+# ---- docs/settings.md
+
+
+@pytest.mark.parametrize(
+    ("column", "parameters"), [("TLS parameter", TLS_PARAMETERS), ("PROXY parameter", PROXY_PARAMETERS)]
+)
+def test_every_parameter_is_documented_and_nothing_else(column: str, parameters: dict[str, object]) -> None:
+    rows = [row for row in tables("Acceptors") if column in row]
+    assert [row[column].strip("`") for row in rows] == list(parameters)
+    for row in rows:
+        assert row["meaning"].endswith((".", ")."))
+        assert row["source"].split(",")[0] in ("Artemis", "stompring")
+
+
+def test_documented_defaults_and_ranges() -> None:
+    for row in tables("Acceptors"):
+        name = row.get("TLS parameter", row.get("PROXY parameter", "")).strip("`")
+        if not name:
+            continue
+        read = LISTENER_PARAMETERS[name].read
+        for text in ("true", "false", "PEM", "TLSv1.2", "TLSv1.3"):
+            possible = text in row["takes"].split(", ") or row["takes"] == "a text"
+            if row["takes"] != "a comma list":
+                assert takes(read, text) == possible, (name, text)
+    documented = {
+        row["TLS parameter"]: row["default"] for row in tables("Acceptors") if "TLS parameter" in row
+    }
+    assert documented["`enabledProtocols`"] == f"`{','.join(TLS_VERSIONS)}`"
+
+
+def takes(read: object, text: str) -> bool:
+    try:
+        read(text)  # type: ignore[operator]
+    except ValueError:
+        return False
+    return True
