@@ -11,12 +11,14 @@ from __future__ import annotations
 class ProtocolError(Exception):
     """The peer broke a rule of STOMP. The text names the rule, the header and the limit.
 
-    ``receipt`` is the receipt that the faulty frame asked for, where that could be read in spite of the fault.
+    ``receipt`` is the receipt that the faulty frame asked for, where that could be read in spite of the fault;
+    ``limit`` the limit that was passed, by the name of its setting.
     """
 
-    def __init__(self, text: str, receipt: bytes | None = None) -> None:
+    def __init__(self, text: str, receipt: bytes | None = None, limit: str | None = None) -> None:
         super().__init__(text)
         self.receipt = receipt
+        self.limit = limit
 
 
 class Refused(Exception):
@@ -25,9 +27,19 @@ class Refused(Exception):
     ``status`` is the HTTP status with which the management API answers the same refusal.
     """
 
+    limit: str | None = None
+
     def __init__(self, reason: str, status: int = 409) -> None:
         super().__init__(reason)
         self.status = status
+
+
+class LimitReached(Refused):
+    """Something is refused because there is too much of it already. ``limit`` is the name of the setting."""
+
+    def __init__(self, reason: str, limit: str, status: int = 409) -> None:
+        super().__init__(reason, status)
+        self.limit = limit
 
 
 class NotFound(Refused):

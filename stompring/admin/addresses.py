@@ -71,6 +71,8 @@ def create(call: Call) -> Answer:
     name = required(call.body, "name")
     given = read_fields(call.body, CHANGEABLE)
     default = frozenset({directory.settings.lookup(name).default_address_routing_type})
+    if name not in directory.addresses:
+        directory.allowance.check_address()
     address = directory.create_address(name, given.get("routing_types", default))
     set_paused(address, given.get("paused", False))
     return json_answer(detailed(address), 201, {"Location": f"/api/v1/addresses/{quote(name, safe='')}"})

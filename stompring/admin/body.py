@@ -6,6 +6,8 @@ import json
 from io import BytesIO
 from typing import Any
 
+from stompring.errors import LimitReached
+
 from .answer import Problem
 
 #: Bytes. What the API takes is a handful of attributes; the longest is a selector of 8 KiB.
@@ -47,7 +49,7 @@ def check_content_type(content_type: str | None, body: LimitedBody) -> None:
             415, f"The body must be application/json in UTF-8, {said}", {"Accept": "application/json"}
         )
     if body.too_large:
-        raise Problem(413, f"The body is longer than {BODY_LIMIT} bytes")
+        raise LimitReached(f"The body is longer than {BODY_LIMIT} bytes", "http-body", 413)
 
 
 def read_object(raw: bytes) -> dict[str, Any]:

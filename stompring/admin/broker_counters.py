@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .counters import COUNTER, GAUGE, Counter
+from .limit_counters import OF_LIMITS
 from .served import Served
 from .store_counters import OF_STORE
 
@@ -72,5 +73,6 @@ BROKER: tuple[Counter[Served], ...] = (
         "Messages that may be held in all (global-max-messages); -1 without a limit.",
         lambda s: s.broker.memory.max_messages,
     ),
+    *OF_LIMITS,
     *OF_STORE,
 )

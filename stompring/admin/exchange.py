@@ -116,6 +116,7 @@ class Exchange:
         if not isinstance(fault, Refused):
             log.error("%s %s failed", self._method, self._instance, exc_info=fault)
             fault = Refused("Internal error; the broker's log tells more", status=500)
+        self._served.broker.refusals.tell(fault, f"{self._method} {self._instance[:200]}", str(fault))
         return problem_answer(fault, self._instance)
 
     def _login_failed(self, failure: Failure) -> None:

@@ -30,6 +30,9 @@ NAMES = "name[]"
 POLICY_ERRORS = "stompring_policy_errors_total"
 POLICY_ERRORS_HELP = "Times that a hook of an address policy raised, or answered what it must not."
 
+REFUSALS = "stompring_refusals_total"
+REFUSALS_HELP = "What was refused because a limit was reached."
+
 
 class BrokerCollector(Collector):
     """The broker's own numbers, for prometheus_client."""
@@ -58,6 +61,10 @@ class BrokerCollector(Collector):
         if errors.samples:
             yield errors
         yield from door_families(self._served.doors)
+        refusals = CounterMetricFamily(REFUSALS, REFUSALS_HELP, labels=("limit",))
+        for limit, number in self._served.broker.refusals.counts.items():
+            refusals.add_metric((limit,), number)
+        yield refusals
 
 
 def _family(counters: list[Counter[Served]], served: Served, clashes: bool) -> Metric:

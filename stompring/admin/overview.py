@@ -24,6 +24,7 @@ FIELDS: Fields[Served] = {
         {"policy": policy, "hook": hook, "count": number}
         for (policy, hook), number in s.broker.policies.errors.items()
     ],
+    "refusals": lambda s: s.broker.refusals.counts,
     "stopping": lambda s: s.stopping,
     "configurationFile": lambda s: s.configuration.file,
     "securityEnabled": lambda s: s.users is not None,

@@ -42,6 +42,10 @@ def create(call: Call) -> Answer:
     attributes = read_fields(body, ATTRIBUTES)
     paused = flag("paused", body.get("paused", False))
     attributes.setdefault("routing_type", default_type(directory, address))
+    if name not in directory.queues:
+        directory.allowance.check_queue(attributes.get("user"))
+        if address not in directory.addresses:
+            directory.allowance.check_address()
     queue = directory.create_queue(QueueConfiguration(name=name, address=address, **attributes))
     if paused:
         queue.pause()

@@ -9,10 +9,17 @@ from twisted.internet.interfaces import IListeningPort
 
 from stompring.broker.broker import Broker
 from stompring.security.users import Users
+from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
 from stompring.settings.model import BrokerConfiguration
 
 from .doors import Doors
+
+
+class Threshold(Protocol):
+    """How many connections there may be."""
+
+    limit: int
 
 
 class OpenConnections(Protocol):
@@ -20,6 +27,9 @@ class OpenConnections(Protocol):
 
     open: dict[str, Session]
     total: int
+
+    @property
+    def threshold(self) -> Threshold: ...
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Session]: ...
@@ -167,6 +177,8 @@ class Served(Protocol):
     def configuration(self) -> BrokerConfiguration: ...
     @property
     def connections(self) -> OpenConnections: ...
+    @property
+    def outgoing(self) -> Outgoing: ...
     @property
     def store(self) -> Store | None:
         """``None`` where everything is in memory."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.interfaces import IAddress
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
@@ -11,6 +12,7 @@ from stompring.security.certificates import peer_subject
 
 from . import addresses, connections, health, messages, metrics, openapi, overview, queues, scheduled
 from .body import BODY_LIMIT, LimitedBody
+from .channel import AdminChannel, Entrance, Turned
 from .exchange import Exchange
 from .routes import Routes
 from .served import Served
@@ -64,9 +66,20 @@ class AdminResource(Resource):
 
 
 class AdminSite(Site):
-    """A site without a log line for each request."""
+    """A site without a log line for each request, that lets in so many connections and no more."""
 
     requestFactory = AdminRequest
+    protocol = AdminChannel  # type: ignore[assignment]
+    entrance: Entrance
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        """See IProtocolFactory."""
+        place = self.entrance.enter(addr)
+        if isinstance(place, Turned):
+            return place
+        channel: AdminChannel = super().buildProtocol(addr)  # type: ignore[no-untyped-call]
+        channel.entrance, channel.place = self.entrance, place
+        return channel
 
     def log(self, request: Any) -> None:
         """Say nothing: probes and scrapes come all the time."""
@@ -81,4 +94,6 @@ def admin_routes() -> Routes:
 def admin_site(service: Served) -> AdminSite:
     """What an HTTP acceptor serves."""
     resource = AdminResource(service, admin_routes())
-    return AdminSite(resource, timeout=IDLE, reactor=service.reactor)  # type: ignore[no-untyped-call]
+    site = AdminSite(resource, timeout=IDLE, reactor=service.reactor)  # type: ignore[no-untyped-call]
+    site.entrance = Entrance(service.broker.refusals.add)
+    return site

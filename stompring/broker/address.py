@@ -140,6 +140,7 @@ class Address:
         self.stamp += 1  # plans know who is to be asked
         for queue in self.queues.values():
             queue.review_hooks()
+            self.directory.broker.slow_consumers.watch(queue)
         duplicates.review(self)
         self.note_pages()
 

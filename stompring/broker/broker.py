@@ -25,6 +25,7 @@ from .area import Areas
 from .clock import Clock, Reactor
 from .directory import Directory
 from .disposal import Disposal
+from .held_bytes import HeldBytes
 from .hooks import Policies
 from .memory import Room, Rooms, SharedRoom
 from .message import Message
@@ -34,6 +35,8 @@ from .queue import Queue
 from .recurrence import Recurrence
 from .redelivery import lifetime, redelivery_delay
 from .reference import DELIVERING, SCHEDULED, Reference
+from .refusals import Refusals
+from .slow_consumers import SlowConsumers
 from .storage import NoStorage, Reason, Storage
 from .transfer import copy_for, repeated
 from .wildcards import WildcardAddresses
@@ -55,6 +58,9 @@ class Broker:
         self.clock = Clock(reactor)
         self.started_at = self.clock.now
         self.policies = policies
+        self.refusals = Refusals(self.clock)
+        self.held = HeldBytes(configuration.global_max_transaction_size)  # by all open transactions
+        self.slow_consumers = SlowConsumers(self)
         self.storage: Storage = storage or NoStorage()
         self.paging: Paging | None = None  # with a store both of these are set, else nothing ever pages
         self.areas: Areas | None = None
@@ -321,6 +327,8 @@ class Broker:
         self.schedule.stop()
         self.expiry.stop()
         self.disposal.stop()
+        self.slow_consumers.stop()
+        self.refusals.stop()
         self.policies.stop()
         if self.areas is not None:
             self.areas.stop()

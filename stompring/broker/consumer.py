@@ -31,9 +31,10 @@ class Consumer:
     consumer stands in the queue's turn. The two differ on exclusive queues.
     """
 
-    __slots__ = ("held", "matches", "matches_key", "queue", "ready", "source", "willing")
+    __slots__ = ("held", "matches", "matches_key", "queue", "ready", "settled", "source", "willing")
 
     queue: Queue
+    remote = ""  # host and port of its client
     taker_name = ""  # by which a store that keeps everything tells who has acknowledged
 
     def __init__(self, matches: Matches | None = None, matches_key: object = None) -> None:
@@ -42,6 +43,7 @@ class Consumer:
         self.willing = True
         self.ready = False
         self.source: Pending | None = None  # where the queue looks for this consumer's next message
+        self.settled = 0  # messages that it took care of: by which it is known as slow
         self.held: Pending | None = None  # messages of groups that are pinned here, waiting for credit
 
     def take(self, message: Message) -> None:

@@ -11,6 +11,7 @@ from stompring.settings.match import SettingsRepository
 from stompring.settings.model import QueueConfiguration, RoutingType
 
 from .address import Address
+from .allowance import Allowance
 from .attributes import QueueAttributes
 from .memory import SharedRoom
 from .non_destructive import NonDestructiveQueue
@@ -33,6 +34,7 @@ class Directory:
         self.memory = memory
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
+        self.allowance = Allowance(broker.configuration, self)
         self.generation = (
             0  # goes up when the queues of a wildcard address change: all bindings are then stale
         )
@@ -150,6 +152,7 @@ class Directory:
         kind = NonDestructiveQueue if attributes.non_destructive else Queue
         queue = kind(name, address, attributes, self.broker)
         address.queues[name] = self.queues[name] = queue
+        self.allowance.owner(None, attributes.user)
         address.used = True
         address.changed()
         return queue
@@ -174,6 +177,7 @@ class Directory:
                 f"max-consumers {attributes.max_consumers} is less than the {len(queue.consumers)} consumers "
                 f"that queue {queue.name} has"
             )
+        self.allowance.owner(queue.attributes.user, attributes.user)
         queue.attributes = attributes
         queue.ring_size = attributes.ring_size
         queue.review_hooks()
@@ -189,6 +193,7 @@ class Directory:
             raise Refused(f"Queue {name} has {len(queue.consumers)} consumers")
         del self.queues[name]
         del queue.address.queues[name]
+        self.allowance.owner(queue.attributes.user, None)
         queue.address.changed()
         queue.close(f"Queue {name} was deleted")
         self.broker.storage.unbind(queue)

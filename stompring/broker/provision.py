@@ -38,18 +38,20 @@ class Provision:
             return ANYCAST if ANYCAST in address.routing_types else MULTICAST
         return self._directory.settings.lookup(name).default_address_routing_type
 
-    def address_for_send(self, name: str, asked: RoutingType | None) -> Address:
+    def address_for_send(self, name: str, asked: RoutingType | None, user: str | None = None) -> Address:
         """The address to send to, with its anycast queue. Raises `Refused` where it may not be made."""
         routing_type = self.type_for(name, asked)
-        address = self._address(name, routing_type)
+        address = self._address(name, routing_type, user, with_queue=routing_type is ANYCAST)
         if routing_type is ANYCAST and not any(
             queue.attributes.routing_type is ANYCAST for queue in address.queues.values()
         ):
             if not self._directory.wildcards.is_wildcard(name) and address.settings.auto_create_queues:
-                self._create_queue(address, name, ANYCAST)
+                self._create_queue(address, name, ANYCAST, user)
         return address
 
-    def queue_for(self, address_name: str, queue_name: str, asked: RoutingType | None) -> Queue:
+    def queue_for(
+        self, address_name: str, queue_name: str, asked: RoutingType | None, user: str | None = None
+    ) -> Queue:
         """The queue that ``address::queue`` names. Raises `Refused`, `NotFound`."""
         queue = self._directory.queues.get(queue_name)
         if queue is not None:
@@ -63,16 +65,16 @@ class Provision:
         if not address_name:
             raise NotFound(f"Queue {queue_name} does not exist")
         routing_type = self.type_for(address_name, asked)
-        address = self._address(address_name, routing_type)
+        address = self._address(address_name, routing_type, user)
         if not address.settings.auto_create_queues:
             raise NotFound(
                 f"Queue {queue_name} does not exist, and auto-create-queues is off for {address_name}"
             )
-        return self._create_queue(address, queue_name, routing_type)
+        return self._create_queue(address, queue_name, routing_type, user)
 
-    def queue_to_consume(self, name: str) -> Queue:
+    def queue_to_consume(self, name: str, user: str | None = None) -> Queue:
         """The anycast queue that a subscriber to address ``name`` reads."""
-        address = self._address(name, ANYCAST)
+        address = self._address(name, ANYCAST, user)
         own = [queue for queue in address.queues.values() if queue.attributes.routing_type is ANYCAST]
         for queue in own:
             if queue.name == name:
@@ -81,13 +83,14 @@ class Provision:
             return min(own, key=lambda queue: len(queue.consumers))
         if not address.settings.auto_create_queues:
             raise NotFound(f"Queue {name} does not exist, and auto-create-queues is off for it")
-        return self._create_queue(address, name, ANYCAST)
+        return self._create_queue(address, name, ANYCAST, user)
 
     def subscription_queue(self, configuration: QueueConfiguration) -> Queue:
         """The queue of a multicast subscription: made for it, or the durable one that waits for its subscriber."""
-        self._address(configuration.address, MULTICAST)
+        self._address(configuration.address, MULTICAST, configuration.user)
         queue = self._directory.queues.get(configuration.name)
         if queue is None:
+            self._directory.allowance.check_queue(configuration.user)
             return self._directory.create_queue(configuration)
         if queue.address.name != configuration.address or queue.attributes.routing_type is not MULTICAST:
             raise Refused(
@@ -100,12 +103,18 @@ class Provision:
             self._directory.update_queue(queue, {"filter": configuration.filter})
         return queue
 
-    def _address(self, name: str, routing_type: RoutingType) -> Address:
+    def _address(
+        self, name: str, routing_type: RoutingType, user: str | None, *, with_queue: bool = True
+    ) -> Address:
+        """``with_queue``: it is made for the sake of a queue, without which it is not wanted."""
         address = self._directory.addresses.get(name)
         if address is None:
             settings = self._directory.settings.lookup(name)
             if not settings.auto_create_addresses:
                 raise NotFound(f"Destination {name} does not exist, and auto-create-addresses is off for it")
+            self._directory.allowance.check_address()
+            if with_queue:
+                self._directory.allowance.check_queue(user)
             return self._directory.create_address(name, frozenset({routing_type}), auto_created=True)
         if routing_type not in address.routing_types:
             if not address.settings.auto_create_addresses:
@@ -116,12 +125,16 @@ class Provision:
             self._directory.update_address(address, address.routing_types | {routing_type})
         return address
 
-    def _create_queue(self, address: Address, name: str, routing_type: RoutingType) -> Queue:
+    def _create_queue(
+        self, address: Address, name: str, routing_type: RoutingType, user: str | None
+    ) -> Queue:
+        self._directory.allowance.check_queue(user)
         return self._directory.create_queue(
             QueueConfiguration(
                 name=name,
                 address=address.name,
                 routing_type=routing_type,
+                user=user,
                 auto_created=True,
                 auto_delete=address.settings.auto_delete_queues,
             )

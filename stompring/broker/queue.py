@@ -319,6 +319,7 @@ class Queue(Ring):
         """A consumer comes. Raises `Refused` beyond max-consumers."""
         consumer.queue = self
         self.join(consumer)
+        self.broker.slow_consumers.watch(self)
         if self.attributes.purge_on_no_consumers:
             self.address.changed()
 

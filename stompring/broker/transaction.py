@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .duplicates import is_known
+from .held_bytes import STEP_OVERHEAD, HeldBytes
 from .reference import Reference
 
 if TYPE_CHECKING:
@@ -26,10 +27,22 @@ class Transaction:
     everything when the connection is lost.
     """
 
-    __slots__ = ("_addresses", "_broker", "_steps", "bytes", "claims", "durable", "questions", "returns")
+    __slots__ = (
+        "_addresses",
+        "_broker",
+        "_held",
+        "_steps",
+        "bytes",
+        "claims",
+        "durable",
+        "questions",
+        "returns",
+    )
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, held: HeldBytes | None = None) -> None:
+        """``held`` counts what its connection holds, where it belongs to one."""
         self._broker = broker
+        self._held = held or broker.held
         self._steps: list[Step] = []
         self.returns: list[Reference] = []  # what comes back if this is rolled back
         self._addresses: list[Callable[[], Address]] = []
@@ -52,7 +65,11 @@ class Transaction:
 
         ``ask`` is asked before the commit begins whether anything stands in its way, and ``claim`` which id no
         message to that address may have had before.
+
+        Raises `LimitReached` where the transactions of its connection, or all of them, hold too much.
         """
+        size += STEP_OVERHEAD
+        self._held.hold(size)
         self.bytes += size
         self.durable = self.durable or durable
         self._addresses.append(address)
@@ -96,6 +113,7 @@ class Transaction:
                 step()
         finally:
             self._broker.storage.commit()
+            self._let_go()
         returns, self.returns = self.returns, []
         self._steps, self._addresses, self.questions, self.claims = [], [], [], []
         for queue in {ref.queue for ref in returns if not ref.queue.consumers}:
@@ -104,7 +122,12 @@ class Transaction:
     def rollback(self) -> None:
         """Do nothing of it; what was acknowledged comes back and counts as a failed attempt."""
         returns, self.returns, self._steps = self.returns, [], []
+        self._let_go()
         give_back(returns, None, failed=True, delayed=True)
+
+    def _let_go(self) -> None:
+        self._held.release(self.bytes)
+        self.bytes = 0
 
 
 def settle(refs: list[Reference]) -> None:

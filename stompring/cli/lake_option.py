@@ -47,7 +47,10 @@ def without_spark(command: Command) -> Command:
     """The same two, for commands that need no Spark: who gives them to all commands may give them to these."""
     for name, several in (("--conf", True), ("--master", False)):
         command = click.option(
-            name, multiple=several, expose_value=False, help="Taken as by the other commands; not needed here."
+            name,
+            multiple=several,
+            expose_value=False,
+            help="Taken as by the other commands; not needed here.",
         )(command)
     return command
 

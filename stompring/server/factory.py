@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory
 
 from stompring.broker.broker import Broker
-from stompring.errors import Refused
+from stompring.errors import LimitReached
 from stompring.session.connect import Authenticator
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
@@ -17,6 +17,8 @@ from stompring.session.session import Session
 from stompring.settings.acceptor import StompAcceptor
 
 from .protocol import StompProtocol
+from .threshold import Door, Threshold
+from .turned_away import TurnedAway
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +32,7 @@ class Connections:
         self._epoch = f"{epoch:x}"
         self.open: dict[str, Session] = {}
         self.total = 0
+        self.threshold = Threshold()
 
     def next_number(self) -> str:
         """A session id that no earlier run of the broker used."""
@@ -64,26 +67,27 @@ class StompFactory(Factory):
         self.outgoing = outgoing
         self.reactor = reactor
         self._destinations = Destinations(acceptor)
-        self._open = 0
+        self.door = Door(acceptor, connections.threshold)
 
-    def buildProtocol(self, addr: IAddress | None) -> StompProtocol:
-        """See IProtocolFactory."""
-        return StompProtocol(self)
+    def buildProtocol(self, addr: IAddress | None) -> StompProtocol | TurnedAway:
+        """See IProtocolFactory. Beyond a limit a client is told so and closed."""
+        host = str(getattr(addr, "host", ""))
+        try:
+            place = self.door.enter(host)
+        except LimitReached as refused:
+            self.broker.refusals.tell(refused, host, str(refused))
+            return TurnedAway(str(refused), self.reactor)
+        return StompProtocol(self, place)
 
     def new_session(self, wire: StompProtocol) -> Session:
-        """A client has connected. Beyond connectionsAllowed it is told so and closed."""
+        """A client has connected."""
         number = self.connections.next_number()
         session = Session(
             self.broker, self.acceptor, self._destinations, self.authenticator, wire, self.outgoing, number
         )
-        self._open += 1
         self.connections.open[number] = session
-        allowed = self.acceptor.connections_allowed
-        if 0 <= allowed < self._open:
-            session.refuse(Refused(f"More than {allowed} connections to acceptor {self.acceptor.name}"))
         return session
 
     def forget(self, session: Session) -> None:
         """A connection is gone."""
-        self._open -= 1
         self.connections.open.pop(session.number, None)

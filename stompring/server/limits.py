@@ -33,3 +33,8 @@ def describe_limits(configuration: BrokerConfiguration, memory: int | None = Non
     if configuration.persistence_enabled:
         text += f"; for what is read back from pages {shown_size(configuration.dispatch_memory)}"
     return f"memory for messages: {text}"
+
+
+def describe_connections(limit: int) -> str:
+    """How many STOMP connections there may be."""
+    return "no limit (global-max-connections -1)" if limit < 0 else f"at most {limit}"

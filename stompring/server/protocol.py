@@ -11,7 +11,7 @@ from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from stompring.errors import Refused
+from stompring.errors import LimitReached
 from stompring.security.certificates import peer_subject
 from stompring.session.session import Session
 
@@ -19,6 +19,7 @@ from .underneath import is_established
 
 if TYPE_CHECKING:
     from .factory import StompFactory
+    from .threshold import Place
 
 #: Seconds that a client has to take its last frames after the broker said good-bye.
 LINGER = 5.0
@@ -31,8 +32,9 @@ WATCH = 1.0
 class StompProtocol(Protocol):
     """One client's connection. As a push producer it learns when the socket is slow; as a `Wire` it writes."""
 
-    def __init__(self, factory: StompFactory) -> None:
+    def __init__(self, factory: StompFactory, place: Place | None = None) -> None:
         self._factory = factory
+        self._place = place  # among the connections that are counted
         self._clock = factory.broker.clock
         self._outgoing = factory.outgoing
         self._timer: IDelayedCall | None = None
@@ -92,6 +94,8 @@ class StompProtocol(Protocol):
         self._cancel_timer()
         self._stop_watching()
         self._clock.refresh()
+        if self._place is not None:
+            self._place.leave()
         session, self.session = self.session, None
         if session is not None:
             session.lost()
@@ -115,7 +119,9 @@ class StompProtocol(Protocol):
         self._timer = None
         if self.session is not None and not self.session.connected:
             seconds = self._factory.acceptor.handshake_timeout
-            self.session.refuse(Refused(f"No CONNECT within {seconds} s (handshake-timeout)"))
+            self.session.refuse(
+                LimitReached(f"No CONNECT within {seconds} s (handshake-timeout)", "handshake-timeout")
+            )
 
     def _cancel_timer(self) -> None:
         if self._timer is not None and self._timer.active():

@@ -80,7 +80,9 @@ def apply(
         log.warning("%s", warning)
     broker.configuration = new
     broker.memory.limit(new.global_max_size, new.global_max_messages)
+    broker.held.limit = new.global_max_transaction_size
     directory = broker.directory
+    directory.allowance.apply(new)
     # what the default policy of full addresses is goes by the store that there is, not by one of the next start
     stored = not isinstance(broker.storage, NoStorage)
     directory.settings = SettingsRepository.of(replace(new, persistence_enabled=stored))

@@ -27,14 +27,16 @@ from stompring.session.connect import Anonymous, Authenticator
 from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.machine_memory import machine_memory
 from stompring.settings.model import BrokerConfiguration
 
 from .authenticate import Logins, Realm, UsersFileChecker
+from .descriptors import most_connections, raise_descriptors
 from .disk_monitor import DiskMonitor
 from .doors import Doors
 from .factory import Connections, StompFactory
 from .garbage import Garbage
-from .limits import describe_limits
+from .limits import describe_connections, describe_limits
 from .listening import listen
 from .logs import begin_logging
 from .persistence import Persistence
@@ -60,6 +62,9 @@ class BrokerService(MultiService):
         storage = None if persistence is None else persistence.durable
         self.broker = Broker(configuration, reactor, self.policies, storage)
         self.connections = Connections(self.broker.clock.now)
+        self.connections.threshold.limit = most_connections(
+            configuration.global_max_connections, machine_memory()
+        )
         self.outgoing = Outgoing(self.broker.clock)
         self.garbage = Garbage(self.broker)
         self.users: Users | None = None
@@ -95,6 +100,7 @@ class BrokerService(MultiService):
         compile_selector("TRUE = TRUE")
         log.info("%s", describe_limits(self.configuration))
         self.doors.start()
+        log.info("connections: %s", describe_connections(self.connections.threshold.limit))
         if self.disk_monitor is not None:
             self.disk_monitor.start()
         authenticator = self.authenticator()
@@ -131,6 +137,7 @@ class BrokerService(MultiService):
             return str(fault)
         self.configuration = new
         self.doors.use(certificates)
+        self.connections.threshold.limit = most_connections(new.global_max_connections, machine_memory())
         if self.dispatch is not None:
             self.dispatch.budget.limit = new.dispatch_memory
         if self.disk_monitor is not None:
@@ -173,6 +180,7 @@ def run(
     """Run a broker until it is told to stop; returns the exit code. Raises `ConfigurationError`."""
     configuration = read_broker_xml(config_path)
     begin_logging(log_level, log_format)
+    raise_descriptors()
     try:
         persistence = open_data(configuration, data_dir, reactor)
         service = BrokerService(configuration, reactor, persistence)

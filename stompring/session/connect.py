@@ -90,7 +90,7 @@ def on_CONNECT(session: Session, head: Head, body: bytes) -> None:
             return
         try:
             _welcome(session, head, version, login)
-        except ProtocolError as error:
+        except (ProtocolError, Refused) as error:
             session.fail(error, head)
             return
         if waited:  # what came in the meantime is still to be done
@@ -112,6 +112,7 @@ def _welcome(session: Session, head: Head, version: bytes, login: Login) -> None
     headers = head.headers
     override = session.broker.configuration.connection_ttl_override
     pace = agree(text_of(headers.get(b"heart-beat")), session.acceptor, override)
+    session.broker.directory.allowance.enter(login.user)
     session.login = login
     session.client_id = text_of(headers.get(b"client-id"))
     session.speak(version)

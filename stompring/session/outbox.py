@@ -7,9 +7,12 @@ from typing import Protocol
 
 from stompring.broker.clock import Clock
 
-#: Bytes that may be on their way to a client's socket before its subscriptions rest. Large enough that a fast
-#: client never waits, small enough that ten thousand stuck ones do not fill the memory with copies, and that a deep
-#: queue is handed out in turns of a few milliseconds.
+from .reading import Reading
+from .slow_sockets import SlowSockets
+
+#: ``outboxSize`` where nobody says otherwise: bytes that may be on their way to a client's socket before its
+#: subscriptions rest. Large enough that a fast client never waits, small enough that ten thousand stuck ones do not
+#: fill the memory with copies, and that a deep queue is handed out in turns of a few milliseconds.
 ROOM = 256 * 1024
 
 
@@ -44,12 +47,13 @@ class Wire(Protocol):
 class Outgoing:
     """The outboxes that have something to write."""
 
-    __slots__ = ("_soon_asked", "clock", "dirty", "within_read")
+    __slots__ = ("_soon_asked", "clock", "dirty", "slow", "within_read")
 
     def __init__(self, clock: Clock) -> None:
         self.dirty: list[Outbox] = []
         self.within_read = False  # whoever reads flushes at the end
         self.clock = clock
+        self.slow = SlowSockets(clock)
         self._soon_asked = False
 
     def add(self, outbox: Outbox) -> None:
@@ -78,28 +82,61 @@ class Outgoing:
                 outbox.flush()
 
 
-class Outbox:
-    """The parts of frames for one client, and how much room there is for more."""
+def _nothing() -> None:
+    """What a closed connection does when its socket is full or free."""
 
-    __slots__ = ("dirty", "last_write", "outgoing", "parts", "paused", "room", "on_full", "on_room", "wire")
+
+class Outbox:
+    """The parts of frames for one client, and how much room there is for more.
+
+    Of MESSAGEs no more come when the room is used up (``on_full``). Other frames answer what the client sends: when
+    those that a slow socket has not taken are more than ``size`` bytes, the client is not read until it has.
+    """
+
+    __slots__ = (
+        "_answers",
+        "dirty",
+        "last_write",
+        "outgoing",
+        "parts",
+        "paused",
+        "reading",
+        "room",
+        "size",
+        "on_full",
+        "on_room",
+        "wire",
+    )
 
     def __init__(
-        self, wire: Wire, outgoing: Outgoing, on_full: Callable[[], None], on_room: Callable[[], None]
+        self,
+        wire: Wire,
+        outgoing: Outgoing,
+        on_full: Callable[[], None],
+        on_room: Callable[[], None],
+        size: int = ROOM,
     ) -> None:
         self.wire = wire
+        self.reading = Reading(wire)
+        self.size = size
+        self._answers = 0  # bytes of other frames than MESSAGEs since the socket became slow
         self.outgoing = outgoing
         self.on_full = on_full
         self.on_room = on_room
         self.parts: list[bytes] = []
         self.dirty = False
         self.paused = False  # the socket takes no more for now
-        self.room = ROOM  # falls with every part; kept by the senders of parts
+        self.room = size  # falls with every part; kept by the senders of parts
         self.last_write = outgoing.clock.now  # epoch ms, for the heart-beat
 
     def send(self, frame: bytes) -> None:
         """Add a whole frame."""
         self.parts.append(frame)
         self.room -= len(frame)
+        if self.paused:
+            self._answers += len(frame)
+            if self._answers > self.size and not self.reading.choked:
+                self.reading.choke()
         if not self.dirty:
             self.mark()
 
@@ -117,20 +154,32 @@ class Outbox:
             parts.clear()
             self.last_write = self.outgoing.clock.now
             self.wire.write(data)
-            if not self.paused and self.room < ROOM:
+            if not self.paused and self.room < self.size:
                 full = self.room <= 0
-                self.room = ROOM
+                self.room = self.size
                 if full:
                     self.on_room()
 
     def pause(self) -> None:
         """The socket is slow: what is written from now on uses up the room."""
-        self.paused = True
+        if not self.paused:
+            self.paused = True
+            self.outgoing.slow.enter(self)
 
     def resume(self) -> None:
         """The socket has taken everything."""
         self.paused = False
+        self.outgoing.slow.leave(self)
+        self._answers = 0
         full = self.room <= 0
-        self.room = ROOM
+        self.room = self.size
         if full:
             self.on_room()
+        if self.reading.choked:
+            self.reading.unchoke()
+
+    def untie(self) -> None:
+        """The connection is closed: nobody is called any more."""
+        self.on_full = self.on_room = _nothing
+        self.reading.choked = False
+        self.outgoing.slow.forget(self)

@@ -62,7 +62,7 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
     elif b"transaction" in head.headers:
         held = HeldSend(session, head, body, plan)
         transaction_of(session, head).send(
-            len(body),
+            len(body) + len(plan.traits.block),
             held.address,
             held.go,
             durable=plan.traits.durable,

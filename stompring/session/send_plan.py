@@ -150,7 +150,7 @@ def derive(session: Session, head: Head, target: str | None) -> SendPlan:
     if target is None:
         plan = plan_send(session, head)
     else:
-        address = session.broker.provision.address_for_send(target, None)
+        address = session.broker.provision.address_for_send(target, None, session.login.user)
         plan = _plan(session, head, Route(address, None, None), target.encode())
     plan.head, plan.target = head, target
     return plan
@@ -194,11 +194,10 @@ def _route(session: Session, destination: bytes, asked: str | None) -> Route:
     if target.temporary:
         queue = temporary_queue(session, target)
     elif target.queue is not None:
-        queue = provision.queue_for(target.address, target.queue, target.routing_type)
+        queue = provision.queue_for(target.address, target.queue, target.routing_type, session.login.user)
     else:
-        return Route(
-            provision.address_for_send(target.address, target.routing_type), None, target.routing_type
-        )
+        address = provision.address_for_send(target.address, target.routing_type, session.login.user)
+        return Route(address, None, target.routing_type)
     return Route(queue.address, queue, target.routing_type)
 
 

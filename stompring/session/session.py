@@ -16,6 +16,7 @@ from functools import partial
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Timer
+from stompring.broker.held_bytes import HeldBytes
 from stompring.broker.memory import Room
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
@@ -39,10 +40,6 @@ from .text import text_of
 from .verbs import VERBS, first_verb
 
 log = logging.getLogger(__name__)
-
-
-def _nothing() -> None:
-    """What a closed connection does when its socket is full or free."""
 
 
 Frame = tuple[Head, bytes]
@@ -78,6 +75,7 @@ class Session:
         # by the part of a message id before "-"
         self.by_queue: dict[bytes, list[AcknowledgedSubscription]] = {}
         self.transactions: dict[bytes, Transaction] = {}
+        self.held = HeldBytes(acceptor.max_transaction_bytes, broker.held)  # by them
         self.messages_in = 0
         self.blocked = False
         self._destinations = destinations
@@ -92,7 +90,7 @@ class Session:
         self.temporary_queues: list[str] = []
         self.routes: dict[tuple[bytes | None, ...], Route] = {}  # what destinations of SEND lead to
         self.next_message_number = broker.next_message_number
-        self.outbox = Outbox(wire, outgoing, self._socket_full, self._socket_free)
+        self.outbox = Outbox(wire, outgoing, self._socket_full, self._socket_free, acceptor.outbox_size)
         self.heartbeat = Heartbeat(broker.clock, self.outbox, self._beat, self._silent)
 
     # ---- bytes in
@@ -159,7 +157,7 @@ class Session:
         self.blocked = self.heartbeat.suspended = True
         self._blocked_by = wait.address
         wait.address.block(wait.room)
-        self.wire.pause_reading()
+        self.outbox.reading.pause()
         if wait.room is not None:
             wait.room.waiting.append(partial(self._room_in, wait.room))
         else:
@@ -202,7 +200,7 @@ class Session:
                 if not self.blocked and not self.closed:
                     self.receive(b"")
                 if not self.blocked and not self.closed:
-                    self.wire.resume_reading()
+                    self.outbox.reading.resume()
         finally:
             if room is not None:
                 room.woken()
@@ -210,7 +208,7 @@ class Session:
     def await_login(self) -> None:
         """The login is being checked: nothing is read until `go_on`, as the version is not yet spoken."""
         self.awaiting_login = True
-        self.wire.pause_reading()
+        self.outbox.reading.pause()
 
     def speak(self, version: bytes) -> None:
         """CONNECT has settled the version."""
@@ -249,7 +247,9 @@ class Session:
             headers.append((b"receipt-id", receipt))
         if isinstance(error, UnsupportedVersion):
             headers.append((b"version", b"1.0,1.1,1.2"))
-        log.info("session %s (%s): %s", self.number, self.wire.peer, text)
+        who = f"session {self.number} ({self.wire.peer})"
+        if not self.broker.refusals.tell(error, who, text):
+            log.info("%s: %s", who, text)
         self.send(b"ERROR", headers, text.encode() + b"\n")
         self.close(failed=True)
 
@@ -304,6 +304,8 @@ class Session:
         self._unblock()
         self.heartbeat.stop()
         self._give_all_back(failed)
+        self.held.release(self.held.bytes)
+        self.broker.directory.allowance.leave(self.login.user)
         for name in self.temporary_queues:
             if name in self.broker.directory.queues:
                 self.broker.directory.delete_queue(name, force=True)
@@ -337,7 +339,7 @@ class Session:
 
     def _untie(self) -> None:
         """Break the cycles of this object, so that it is freed by its count and not by the garbage collector."""
-        self.outbox.on_full = self.outbox.on_room = _nothing
+        self.outbox.untie()
         self.heartbeat.untie()
         self.routes.clear()
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 from stompring.broker.consumer import Matches, not_from
 from stompring.broker.hooks import Subscriber
 from stompring.broker.queue import Queue
-from stompring.errors import NotFound, ProtocolError, Refused
+from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
 from stompring.selector import InvalidSelector, Selector, compile_selector
 from stompring.settings.model import QueueConfiguration, RoutingType
 from stompring.stomp.frame import Head
@@ -63,9 +63,11 @@ def subscribe(session: Session, head: Head) -> Subscription:
     destination = headers.get(b"destination")
     if destination is None:
         raise ProtocolError("SUBSCRIBE needs a destination header")
-    if 0 <= session.acceptor.subscriptions_allowed <= len(session.subscriptions):
-        raise Refused(
-            f"More than {session.acceptor.subscriptions_allowed} subscriptions on one connection (subscriptionsAllowed)"
+    allowed = session.acceptor.subscriptions_allowed
+    if 0 <= allowed <= len(session.subscriptions):
+        raise LimitReached(
+            f"More than {allowed} subscriptions on one connection (subscriptionsAllowed)",
+            "subscriptionsAllowed",
         )
     identity = _identity(session, headers, destination)
     selector = _selector(headers)
@@ -142,10 +144,12 @@ def _queue_for(
     if target.temporary:
         return temporary_queue(session, target), False
     if target.queue is not None:
-        return provision.queue_for(target.address, target.queue, target.routing_type), False
+        return provision.queue_for(
+            target.address, target.queue, target.routing_type, session.login.user
+        ), False
     routing_type = provision.type_for(target.address, target.routing_type)
     if routing_type is RoutingType.ANYCAST:
-        return provision.queue_to_consume(target.address), False
+        return provision.queue_to_consume(target.address, session.login.user), False
     if terms.browser:
         raise Refused(
             f"browser:true needs a queue, and {target.address} is a MULTICAST address: name one of its queues, as "
@@ -231,6 +235,9 @@ def _windows(session: Session, headers: dict[bytes, bytes], ack: str) -> tuple[i
         messages = acceptor.stomp_prefetch_count if ack != "auto" else -1
     if size == 0:  # one message at a time
         size, messages = -1, 1
+    most = acceptor.max_unsettled_messages if ack != "auto" else -1
+    if messages > most > 0 or messages < 0:
+        messages = most
     return size if size > 0 else UNLIMITED, messages if messages > 0 else UNLIMITED
 
 

@@ -109,6 +109,11 @@ class Subscription(Consumer):
         return []
 
     @property
+    def remote(self) -> str:  # type: ignore[override]
+        """See `Consumer.remote`."""
+        return self.outbox.wire.peer
+
+    @property
     def unsettled_count(self) -> int:
         """How many messages wait for this client's word."""
         return 0
@@ -137,11 +142,13 @@ class AutoSubscription(Subscription):
     def take(self, message: Message) -> None:
         """See `Consumer.take`."""
         self.queue.messages_acknowledged += 1
+        self.settled += 1
         self.write(message, self.lead)
 
     def take_reference(self, ref: Reference) -> None:
         """See `Consumer.take_reference`."""
         self.write(ref.message, self.lead if ref.deliveries < 2 else self.lead_again)
+        self.settled += 1
         self.queue.settle(ref)
 
 
@@ -189,6 +196,7 @@ class AcknowledgedSubscription(Subscription):
         ref = self.unsettled.pop(key)
         self.credit_bytes += len(ref.message.tail)
         self.credit_messages += 1
+        self.settled += 1
         ref.queue.settle(ref)
 
     def release(self, key: bytes) -> list[Reference]:
@@ -196,7 +204,13 @@ class AcknowledgedSubscription(Subscription):
         ref = self.unsettled.pop(key)
         self.credit_bytes += len(ref.message.tail)
         self.credit_messages += 1
+        self.settled += 1
         return [ref]
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing more is delivered until something is settled."""
+        return self.credit_bytes <= 0 or self.credit_messages <= 0
 
     def go_on(self) -> None:
         """Credit came back: take more messages."""
@@ -244,6 +258,7 @@ class CumulativeSubscription(AcknowledgedSubscription):
         released = [unsettled.pop(earlier) for earlier in keys]
         self.credit_bytes += sum(len(ref.message.tail) for ref in released)
         self.credit_messages += len(released)
+        self.settled += len(released)
         return released
 
 

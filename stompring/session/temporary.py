@@ -22,12 +22,16 @@ def temporary_queue(session: Session, target: Destination) -> Queue:
         return queue
     if not name.startswith(f"{TEMPORARY_QUEUE}{session.number}."):
         raise NotFound(f"Temporary queue {name} does not exist: its connection is gone")
-    queue = session.broker.directory.create_queue(
+    directory = session.broker.directory
+    directory.allowance.check_address()
+    directory.allowance.check_queue(session.login.user)
+    queue = directory.create_queue(
         QueueConfiguration(
             name=name,
             address=name,
             routing_type=RoutingType.ANYCAST,
             durable=False,
+            user=session.login.user,
             auto_created=True,
             temporary=True,
         )

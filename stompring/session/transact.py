@@ -9,7 +9,7 @@ from stompring.broker.address import Address
 from stompring.broker.admission import Obstacle, obstacle
 from stompring.broker.duplicates import count_duplicate, shown
 from stompring.broker.transaction import Transaction
-from stompring.errors import NotFound, ProtocolError, Refused
+from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
 from stompring.settings.model import FullPolicy
 from stompring.stomp.frame import Head
 
@@ -27,8 +27,11 @@ def on_BEGIN(session: Session, head: Head, body: bytes) -> None:
     if name in session.transactions:
         raise Refused(f"Transaction already started: {shortened(name)}")
     if 0 <= allowed <= len(session.transactions):
-        raise Refused(f"More than {allowed} open transactions on one connection (transactionsAllowed)")
-    session.transactions[name] = Transaction(session.broker)
+        raise LimitReached(
+            f"More than {allowed} open transactions on one connection (transactionsAllowed)",
+            "transactionsAllowed",
+        )
+    session.transactions[name] = Transaction(session.broker, session.held)
     session.receipt(head)
 
 

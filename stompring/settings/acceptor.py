@@ -32,8 +32,12 @@ class StompAcceptor:
     heart_beat_to_connection_ttl_modifier: float = 2.0
     handshake_timeout: int = 10  # seconds, as in Artemis
     connections_allowed: int = -1
+    connections_allowed_per_host: int | None = None  # None: half of all, and no limit for this machine
     subscriptions_allowed: int = 10_000
     transactions_allowed: int = 1_000
+    max_transaction_bytes: int = 100 * 1024 * 1024
+    max_unsettled_messages: int = 100_000
+    outbox_size: int = 256 * 1024
     stomp_consumer_window_size: int = 100 * 1024
     stomp_prefetch_count: int = -1
     disable_stomp_server_header: bool = False

@@ -89,8 +89,14 @@ STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         ),
         "handshake-timeout": Parameter("handshake_timeout", units.at_least(0, units.seconds)),
         "connectionsAllowed": Parameter("connections_allowed", _ALLOWED),
+        "connectionsAllowedPerHost": Parameter("connections_allowed_per_host", _ALLOWED),
         "subscriptionsAllowed": Parameter("subscriptions_allowed", _ALLOWED),
         "transactionsAllowed": Parameter("transactions_allowed", _ALLOWED),
+        "maxTransactionBytes": Parameter(
+            "max_transaction_bytes", units.at_least(1, units.byte_size, "no limit")
+        ),
+        "maxUnsettledMessages": Parameter("max_unsettled_messages", _ALLOWED),
+        "outboxSize": Parameter("outbox_size", units.at_least(1024, units.byte_size)),
         "stompConsumerWindowSize": Parameter(
             "stomp_consumer_window_size", units.at_least(0, units.byte_size, "no limit")
         ),

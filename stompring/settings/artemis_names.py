@@ -51,7 +51,7 @@ CORE = _names(
     network-check-period network-check-ping-command network-check-ping6-command network-check-timeout
     password-codec populate-validated-user reject-empty-validated-user
     remoting-incoming-interceptors remoting-interceptors remoting-outgoing-interceptors resolve-protocols
-    resolveProtocols resource-limit-settings scheduled-thread-pool-max-size security-invalidation-interval
+    resolveProtocols scheduled-thread-pool-max-size security-invalidation-interval
     server-dump-interval suppress-session-notifications system-property-prefix temporary-queue-namespace
     thread-pool-max-size transaction-timeout transaction-timeout-scan-period uuid-namespace
     view-permission-method-match-pattern authentication-cache-size authorization-cache-size
@@ -100,8 +100,6 @@ ADDRESS_SETTING = _names(
     default-group-rebalance-pause-dispatch enable-ingress-timestamp initial-queue-buffer-size
     intermediate-message-buffer-initial-size management-message-attribute-size-limit
     message-counter-history-day-limit redistribution-delay retroactive-message-count
-    slow-consumer-check-period slow-consumer-policy slow-consumer-threshold
-    slow-consumer-threshold-measurement-unit
     """,
     dict.fromkeys("last-value-queue default-last-value-queue default-last-value-key".split(), LAST_VALUE)
     | dict.fromkeys("auto-create-jms-queues auto-create-jms-topics".split(), AUTO_CREATE)

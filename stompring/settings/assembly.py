@@ -16,6 +16,7 @@ from stompring.settings.listener_parameters import resolved
 from stompring.settings.machine_memory import (
     default_dispatch_memory,
     default_global_max_size,
+    default_transaction_memory,
     machine_memory,
 )
 from stompring.settings.match import SettingsRepository, defaults_of, literal_name
@@ -31,6 +32,7 @@ from stompring.settings.model import (
     WildcardSyntax,
 )
 from stompring.settings.plugins import read_plugins, read_uses
+from stompring.settings.resource_limits import read_resource_limits
 from stompring.settings.wildcard import Pattern
 
 SAMPLE_PERIOD = Retention("").sample_period
@@ -63,6 +65,7 @@ def assemble(core: Node, faults: Faults) -> BrokerConfiguration:
         stomp_acceptors=tuple(found for found in acceptors if isinstance(found, StompAcceptor)),
         http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
         plugins=plugins,
+        resource_limits=read_resource_limits(core, faults),
         address_settings=settings,
         addresses=tuple(_addresses(core.within("addresses"), repository, faults)),
     )
@@ -106,6 +109,7 @@ def _fill_in_memory(plain: dict[str, Any]) -> None:
     memory = machine_memory()
     size = plain.setdefault("global_max_size", default_global_max_size(memory))
     plain.setdefault("dispatch_memory", default_dispatch_memory(size, memory))
+    plain.setdefault("global_max_transaction_size", default_transaction_memory(size, memory))
 
 
 def _users_file(file: str, said: str | None, secure: bool) -> str | None:

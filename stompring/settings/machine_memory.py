@@ -30,6 +30,11 @@ def default_dispatch_memory(global_max_size: int, memory: int) -> int:
     return max(size // SHARE, LEAST_DISPATCH)
 
 
+def default_transaction_memory(global_max_size: int, memory: int) -> int:
+    """``global-max-transaction-size`` where a file does not say it: as much as `default_dispatch_memory`."""
+    return default_dispatch_memory(global_max_size, memory)
+
+
 def machine_memory(root: Path = ROOT) -> int:
     """Bytes of memory that this process may use; ``root`` is where ``proc`` and ``sys`` are found."""
     return min([_physical(root), *_limits(root)])

@@ -12,6 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.global_limits import ResourceLimit
+from stompring.settings.slow_consumers import SlowConsumerPolicy, ThresholdUnit
 
 
 class RoutingType(StrEnum):
@@ -170,6 +172,11 @@ class AddressSettings:
     default_non_destructive: bool = False
     default_consumers_before_dispatch: int = 0
     default_delay_before_dispatch: int = -1
+    # slow consumers
+    slow_consumer_threshold: int = -1
+    slow_consumer_threshold_measurement_unit: ThresholdUnit = ThresholdUnit.MESSAGES_PER_SECOND
+    slow_consumer_policy: SlowConsumerPolicy = SlowConsumerPolicy.NOTIFY
+    slow_consumer_check_period: int = 5  # seconds, as in Artemis
     # management
     management_browse_page_size: int = 200
     enable_metrics: bool = True
@@ -293,6 +300,11 @@ class BrokerConfiguration:
     users_file: str | None = None
     global_max_size: int = -1  # what a file does not say becomes a quarter of the machine's memory
     global_max_messages: int = -1
+    global_max_transaction_size: int = -1  # what a file does not say becomes a quarter of global_max_size
+    global_max_connections: int | None = None  # None: as many as there are file descriptors and memory for
+    global_max_queues: int = 100_000
+    global_max_addresses: int = 100_000
+    resource_limits: tuple[ResourceLimit, ...] = ()
     dispatch_memory: int = 16 * 1024 * 1024  # what a file does not say becomes a quarter of that, or this
     max_disk_usage: int = 90  # per cent
     min_disk_free: int = -1

@@ -27,6 +27,7 @@ from stompring.settings.model import (
     RoutingType,
     TimeUnit,
 )
+from stompring.settings.slow_consumers import SlowConsumerPolicy, ThresholdUnit
 
 Reader = Callable[[str], object]
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -79,7 +80,7 @@ def nanoseconds(text: str) -> int:
 
 
 def seconds(text: str) -> int:
-    """A plain number of seconds (``handshake-timeout`` alone counts in them, as in Artemis)."""
+    """A plain number of seconds (``handshake-timeout`` and ``slow-consumer-check-period``, as in Artemis)."""
     if not _WHOLE.fullmatch(text):
         raise ValueError("must be a plain number of seconds, without a unit")
     return whole_number(text)
@@ -228,6 +229,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "fileSize": at_least(1024, byte_size),
         "cacheSize": at_least(1024 * 1024, byte_size),
         "messageLimit": at_least(1, whole_number, "no limit", NO_ROOM),
+        "positiveOrNoLimit": at_least(1, whole_number, "no limit"),
         "ringSize": at_least(1, whole_number, "no ring", NO_RING),
         "attempts": at_least(1, whole_number, "no limit", "the first delivery is an attempt"),
         "count": at_least(0, whole_number),
@@ -237,6 +239,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "millisecondsOrUnset": at_least(0, milliseconds, "not set"),
         "positiveMillisecondsOrUnset": at_least(1, milliseconds, "not set"),
         "positiveMilliseconds": at_least(1, milliseconds),
+        "positiveSeconds": at_least(1, seconds),
         "nanoseconds": at_least(0, nanoseconds),
         "percentage": within(0, 100),
         "percentageLimit": within(0, 100, "no limit"),
@@ -249,6 +252,8 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "ringPolicy": one_of(RingPolicy),
         "deletionPolicy": one_of(DeletionPolicy),
         "timeUnit": one_of(TimeUnit),
+        "thresholdUnit": one_of(ThresholdUnit),
+        "slowConsumerPolicy": one_of(SlowConsumerPolicy),
         "routingType": one_of(RoutingType),
         "character": character,
         "markers": markers,

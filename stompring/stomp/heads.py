@@ -30,7 +30,7 @@ class HeadReader:
     the block that `read` looked at last.
     """
 
-    __slots__ = ("_crlf", "_max_body", "_opened_crlf", "body", "end", "limits", "memo", "plain", "version")
+    __slots__ = ("_crlf", "_opened_crlf", "body", "end", "limits", "max_body", "memo", "plain", "version")
 
     def __init__(self, limits: HeadLimits, max_body_length: int) -> None:
         self.version: bytes | None = None
@@ -39,7 +39,7 @@ class HeadReader:
         self.end = _LF_END
         self.plain = False
         self.body = 0
-        self._max_body = max_body_length
+        self.max_body = max_body_length
         self._crlf = True  # CR LF is a line end
         self._opened_crlf = False  # the opening frame had one
 
@@ -71,11 +71,12 @@ class HeadReader:
             head = self._decode(block)
         except ProtocolError as fault:
             raise MalformedHead(str(fault), _receipt_in(block)) from None
-        if head.content_length > self._max_body:
+        if head.content_length > self.max_body:
             raise ProtocolError(
                 f"body too long: content-length {head.content_length} of {shown(head.command)} passes the limit of "
-                f"{self._max_body} bytes",
+                f"{self.max_body} bytes",
                 head.headers.get(b"receipt"),
+                "maxBodyLength",
             )
         if head.command == b"SEND" and self.version is not None:
             self.memo.keep(block, head)
@@ -92,7 +93,7 @@ class HeadReader:
         base = self.memo.heads.get(rest)
         if base is None:
             base = decode_plain(rest, self.limits)
-            if base is None or b"receipt" in base.headers or base.content_length > self._max_body:
+            if base is None or b"receipt" in base.headers or base.content_length > self.max_body:
                 return None
             self.memo.keep(rest, base)
         else:

@@ -32,6 +32,10 @@ from stompring.stomp.spec import CONNECT_COMMANDS, CR, LF
 Frames = list[tuple[Head, bytes]]
 
 
+#: Bytes of a body before `Parser.negotiated`: CONNECT needs none, and who sends it is not known yet.
+FIRST_BODY = 64 * 1024
+
+
 class _Held(IntEnum):
     """What is held back."""
 
@@ -48,19 +52,30 @@ class _Held(IntEnum):
 class Parser:
     """Reads one connection's frames.
 
-    ``max_body_length`` is bytes of a body, ``max_headers`` header lines of a frame, ``max_header_length`` bytes of
-    one line without its line feed.
+    ``max_body_length`` is bytes of a body (before `negotiated` at most `FIRST_BODY`), ``max_headers`` header lines of a
+    frame, ``max_header_length`` bytes of one line without its line feed.
 
     ``error`` is set once, when the peer breaks a rule: `feed` still returns the frames before the fault, and from
     then on discards everything.
     """
 
-    __slots__ = ("_buffer", "_fault", "_head", "_heads", "_held", "_max_body", "_scan", "error")
+    __slots__ = (
+        "_buffer",
+        "_fault",
+        "_head",
+        "_heads",
+        "_held",
+        "_later_body",
+        "_max_body",
+        "_scan",
+        "error",
+    )
 
     def __init__(self, max_body_length: int, max_headers: int, max_header_length: int) -> None:
         self.error: ProtocolError | None = None
-        self._max_body = max_body_length
-        self._heads = HeadReader(HeadLimits(max_headers, max_header_length), max_body_length)
+        self._later_body = max_body_length
+        self._max_body = min(max_body_length, FIRST_BODY)
+        self._heads = HeadReader(HeadLimits(max_headers, max_header_length), self._max_body)
         self._held = _Held.NOTHING
         self._buffer = bytearray()
         self._scan: HeadScan | None = None  # of the block in the buffer
@@ -75,6 +90,7 @@ class Parser:
     def negotiated(self, version: bytes) -> None:
         """From now on frames are those of ``version``. Call ``feed(b"")`` to go on with what came already."""
         self._heads.negotiated(version)
+        self._max_body = self._heads.max_body = self._later_body
         if self._held in (_Held.OPENED, _Held.HEAD):
             self._held = _Held.UNREAD
 
@@ -289,4 +305,5 @@ def _too_long(head: Head, limit: int) -> ProtocolError:
     return ProtocolError(
         f"body too long: that of {command}, without content-length, passes the limit of {limit} bytes",
         head.headers.get(b"receipt"),
+        "maxBodyLength",
     )

@@ -69,7 +69,8 @@ class HeadScan:
             if self._lines - 1 > self._limits.max_headers:
                 command = _command(block)
                 raise ProtocolError(
-                    f"too many headers: {command} has more than the limit of {self._limits.max_headers}"
+                    f"too many headers: {command} has more than the limit of {self._limits.max_headers}",
+                    limit="maxHeaders",
                 )
         self._seen = end
         if nul >= 0:
@@ -82,14 +83,19 @@ class HeadScan:
             text = bytes(block[start : start + longest + 1])
             if start == 0:
                 raise ProtocolError(
-                    f"command line too long: {shown(text)} passes the limit of {longest} bytes"
+                    f"command line too long: {shown(text)} passes the limit of {longest} bytes",
+                    limit="maxHeaderLength",
                 )
             name = shown(text.partition(b":")[0])
-            raise ProtocolError(f"header line too long: header {name} passes the limit of {longest} bytes")
+            raise ProtocolError(
+                f"header line too long: header {name} passes the limit of {longest} bytes",
+                limit="maxHeaderLength",
+            )
         if stop > largest:
             command = _command(block)
             raise ProtocolError(
-                f"headers too big: those of {command} pass the limit of {largest} bytes altogether"
+                f"headers too big: those of {command} pass the limit of {largest} bytes altogether",
+                limit="maxHeaderLength",
             )
 
     def _cut_short(self, block: bytes | bytearray) -> ProtocolError:

@@ -8,6 +8,7 @@ import pytest
 
 import stompring
 from stompring.admin.store_counters import OF_STORE
+from stompring.broker.refusals import LIMITS
 
 from ..broker_document import anycast, broker_xml
 from .house import BEGIN, HTTP_PORT, STOMP_PORT, House
@@ -83,10 +84,21 @@ def test_the_broker() -> None:
         "addressMemoryUsage": used,
         "globalMaxSize": 1000,
         "globalMaxMessages": -1,
+        "globalMaxConnections": house.service.connections.threshold.limit,
+        "globalMaxAddresses": 100_000,
+        "globalMaxQueues": 100_000,
+        "transactionSize": 0,
+        "globalMaxTransactionSize": -1,
+        "slowConnections": 0,
+        "exhaustedConsumers": 0,
+        "slowConsumers": 0,
+        "slowConsumersNotified": 0,
+        "slowConsumersKilled": 0,
         **{counter.json: None for counter in OF_STORE},
         "addressMemoryUsagePercentage": round(used / 10, 2),
         "listeners": LISTENERS,
         "policyErrors": [],
+        "refusals": dict.fromkeys(LIMITS, 0),
         "stopping": False,
         "configurationFile": None,
         "securityEnabled": False,

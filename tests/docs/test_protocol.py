@@ -14,6 +14,7 @@ from stompring.session.scheduling import SCHEDULING
 from stompring.session.send_plan import NOT_PASSED_ON
 from stompring.session.verbs import VERBS
 from stompring.settings.acceptor import StompAcceptor
+from stompring.stomp.parser import FIRST_BODY
 from stompring.stomp.scan import HeadLimits
 
 from .source import (
@@ -37,6 +38,7 @@ SERVER_FRAMES = {"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"}
 SECTIONS = {
     "session/acknowledge.py": ("ACK", "NACK"),
     "session/connect.py": ("CONNECT and STOMP", "CONNECTED"),
+    "session/farewell.py": ("ERROR",),
     "session/scheduling.py": ("SEND",),
     "session/send.py": ("SEND",),
     "session/send_plan.py": ("SEND",),
@@ -243,17 +245,21 @@ def test_limits() -> None:
     block = HeadLimits(limits.max_headers, limits.max_header_length).max_block
     expected = [
         (limits.max_body_length, "`maxBodyLength`"),
+        (FIRST_BODY, ""),
         (limits.max_headers, "`maxHeaders`"),
         (limits.max_header_length, "`maxHeaderLength`"),
         (block, ""),
         (acceptor.handshake_timeout, "`handshake-timeout`"),
         (acceptor.subscriptions_allowed, "`subscriptionsAllowed`"),
         (acceptor.transactions_allowed, "`transactionsAllowed`"),
+        (acceptor.max_transaction_bytes, "`maxTransactionBytes`"),
+        (acceptor.max_unsettled_messages, "`maxUnsettledMessages`"),
         (acceptor.connections_allowed, "`connectionsAllowed`"),
+        ("half of all", "`connectionsAllowedPerHost`"),
         (acceptor.stomp_consumer_window_size, "`stompConsumerWindowSize`"),
         (acceptor.stomp_prefetch_count, "`stompPrefetchCount`"),
         (MAX_NAME, ""),
-        (ROOM, ""),
+        (ROOM, "`outboxSize`"),
         (MAX_INTERVAL, ""),
     ]
     documented = [(row[1].partition(":")[0], row[2]) for row in rows(section("Limits"))]

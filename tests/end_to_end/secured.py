@@ -92,12 +92,12 @@ class Secured:
             text = answer.read().decode()
         return json.loads(text) if path.startswith("/api") else text
 
-    def metric(self, name: str, acceptor: str) -> float:
-        """The value for one acceptor."""
+    def metric(self, name: str, value: str, label: str = "acceptor") -> float:
+        """The value for one acceptor, or another label."""
         for line in self.get("/metrics").splitlines():
-            if line.startswith(f'{name}{{acceptor="{acceptor}"'):
+            if line.startswith(f'{name}{{{label}="{value}"'):
                 return float(line.rpartition(" ")[2])
-        raise AssertionError(f"no {name} of {acceptor}")
+        raise AssertionError(f"no {name} of {value}")
 
 
 def document(urls: dict[str, str]) -> str:

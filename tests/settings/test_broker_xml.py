@@ -100,6 +100,7 @@ def test_a_whole_file() -> None:
         global_max_size=1024**3,
         global_max_messages=5_000_000,
         dispatch_memory=256 * 1024**2,
+        global_max_transaction_size=256 * 1024**2,
         connection_ttl_override=60000,
         wildcard=WildcardSyntax("/", ">", "+", routing_enabled=False),
         literal_match_markers="()",
@@ -169,6 +170,7 @@ def test_an_empty_core_has_the_defaults() -> None:
         users_file="etc/users.properties",
         global_max_size=memory // 4,
         dispatch_memory=max(memory // 16, 16 * 1024**2),
+        global_max_transaction_size=max(memory // 16, 16 * 1024**2),
     )
     assert parse() == expected
     assert parse("<acceptors/>", "<addresses/>", "<address-settings/>", "<wildcard-addresses/>") == expected

@@ -97,7 +97,7 @@ ARTEMIS = [
         "<redistribution-delay> in <address-setting> is known to Artemis, not supported by stompring",
     ),
     (setting("auto-create-jms-queues", "true"), "use auto-create-queues and auto-create-addresses"),
-    (setting("slow-consumer-policy", "KILL"), "is known to Artemis, not supported by stompring; remove it"),
+    (setting("redistribution-delay", "5"), "is known to Artemis, not supported by stompring; remove it"),
     (
         queue('last-value="true"'),
         "attribute 'last-value' of <queue> is known to Artemis, not supported by stompring",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stompring.broker.refusals import LIMITS
 from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.acceptor_url import OLD_NAMES, STOMP_PARAMETERS
 from stompring.settings.broker_xml import parse_broker_xml
@@ -22,6 +23,8 @@ from stompring.settings.model import (
     RoutingType,
     WildcardSyntax,
 )
+from stompring.settings.resource_limits import OLD_NAME
+from stompring.settings.slow_consumers import ThresholdUnit
 from stompring.settings.units import READERS
 from stompring.settings.vocabulary import ElementRule, all_elements, root_rules
 
@@ -36,6 +39,7 @@ Row = dict[str, str]
 SHARES = {
     "global-max-size": "a quarter of the memory",
     "dispatch-memory": "a quarter of `global-max-size`, at least 16MB",
+    "global-max-transaction-size": "a quarter of `global-max-size`, at least 16MB",
 }
 
 
@@ -110,6 +114,7 @@ def test_defaults_that_are_shares_of_what_there_is() -> None:
     silent = parse_broker_xml(b"<configuration><core/></configuration>", "broker.xml")
     assert silent.global_max_size == quarter
     assert silent.dispatch_memory == max(quarter // 4, least)
+    assert silent.global_max_transaction_size == max(quarter // 4, least)
 
 
 def test_the_default_policy_without_a_store() -> None:
@@ -217,6 +222,9 @@ def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str
             "DEAD_LETTER",
             "ANYCAST",
             "MULTICAST",
+            "NOTIFY",
+            "KILL",
+            *ThresholdUnit,
         }
         assert {text for text in every if takes(read, text)} == set(known)
     assert takes(read, "10M") == (unit == "bytes") or range_.startswith(("a ", "any"))
@@ -257,3 +265,27 @@ def test_what_plugins_are_written_with() -> None:
         if "name" in row
     }
     assert documented == attributes
+
+
+def test_limits_of_users() -> None:
+    documented = [row["name"].strip("`") for row in tables("Users' limits")]
+    rule = RULES["resource-limit-settings", "resource-limit-setting"]
+    assert {*documented, OLD_NAME} == set(rule.children) and f"`{OLD_NAME}`" in TEXT
+
+
+def test_every_limit_has_its_row_and_its_reason() -> None:
+    rows = {row["limit"].strip("`"): row for row in tables("Limits")}
+    unrefused = {"maxUnsettledMessages", "outboxSize", "slow-consumer-threshold"}
+    assert set(rows) - unrefused == {name for name in LIMITS if not name.startswith("http-")}
+    known = {
+        *CORE,
+        *PARAMETERS,
+        *SETTINGS,
+        *RULES["resource-limit-settings", "resource-limit-setting"].children,
+    }
+    assert set(rows) <= known
+    assert all(all(row.values()) for row in rows.values())
+    http = (DOCS.parent / "http-api.md").read_text(encoding="utf-8")
+    section = http.split("### Limits", 1)[1].split("###", 1)[0]
+    of_http = {name for name in LIMITS if name.startswith("http-")}
+    assert set(re.findall(r"^\| `(http-[a-z-]+)`", section, re.MULTILINE)) == of_http

@@ -57,6 +57,7 @@ def test_core_has_an_element_for_every_field() -> None:
         "stomp_acceptors",
         "http_acceptors",
         "plugins",
+        "resource_limits",
         "address_settings",
         "addresses",
         "journal_retention_directory",
@@ -68,7 +69,7 @@ def test_core_has_an_element_for_every_field() -> None:
     }
     assert set(rule.children) - {name.replace("_", "-") for name in leaves(rule)} == {
         "acceptors", "address-settings", "addresses", "broker-plugins", "journal-retention-directory",
-        "wildcard-addresses",
+        "resource-limit-settings", "wildcard-addresses",
     }  # fmt: skip
     assert leaves(RULES["core", "wildcard-addresses"]) == {field.name for field in fields(WildcardSyntax)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompring.errors import ProtocolError
+from stompring.stomp.parser import FIRST_BODY, Parser
 from tests.stomp.reading import byte_by_byte, opened, pieces, read
 
 # version, stream, parts of the error's text
@@ -252,3 +253,21 @@ class TestAllHeadersTogether:
     def test_longer_lines_have_more_room(self) -> None:
         stream = self.block(70) + b"\n\0"
         assert read(opened(headers=100, line=5000), [stream])[1] is None
+
+
+def test_before_it_is_known_who_it_is_a_body_is_short() -> None:
+    parser = Parser(1_000_000, 100, 1000)
+    assert parser.feed(b"CONNECT\ncontent-length:%d\n\n" % FIRST_BODY) == [] and parser.error is None
+    parser.feed(b"x" * FIRST_BODY + b"\0")
+    parser.negotiated(b"1.2")
+    parser.feed(b"SEND\ncontent-length:%d\n\n" % (FIRST_BODY + 1))
+    assert parser.error is None
+    for data in (
+        b"CONNECT\ncontent-length:%d\n\n" % (FIRST_BODY + 1),
+        b"CONNECT\n\n" + b"x" * (FIRST_BODY + 1),
+        b"SEND\ncontent-length:%d\n\n" % (FIRST_BODY + 1),
+    ):
+        parser = Parser(1_000_000, 100, 1000)
+        parser.feed(data)
+        assert parser.error is not None and parser.error.limit == "maxBodyLength"
+        assert f"the limit of {FIRST_BODY} bytes" in str(parser.error)

@@ -1,0 +1,95 @@
+"""How many addresses, queues and sessions there may be, in all and of one user (Artemis, resource limits).
+
+Asked where a client or an administrator wants another one. What broker.xml names, what a store has kept, and the
+queues that the broker makes for dead letters and expired messages are always made; they count all the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from stompring.errors import LimitReached
+from stompring.settings.global_limits import ResourceLimit
+from stompring.settings.model import BrokerConfiguration
+
+if TYPE_CHECKING:
+    from .directory import Directory
+
+
+class Allowance:
+    """The limits in force, and what each user has."""
+
+    def __init__(self, configuration: BrokerConfiguration, directory: Directory) -> None:
+        self._directory = directory
+        self.sessions: Counter[str] = Counter()
+        self.queues: Counter[str] = Counter()  # by their attribute ``user``: kept by the directory
+        self.apply(configuration)
+
+    def apply(self, configuration: BrokerConfiguration) -> None:
+        """New limits are in force. What there is beyond them stays."""
+        self._max_queues = configuration.global_max_queues
+        self._max_addresses = configuration.global_max_addresses
+        self._of_users = {limit.user: limit for limit in configuration.resource_limits}
+
+    def _of(self, user: str | None) -> ResourceLimit | None:
+        return None if user is None else self._of_users.get(user)
+
+    # ---- sessions
+
+    def enter(self, user: str | None) -> None:
+        """A user has logged in. Raises `LimitReached` beyond max-sessions."""
+        limit = self._of(user)
+        if user is None:
+            return
+        if limit is not None and 0 <= limit.max_sessions <= self.sessions[user]:
+            raise LimitReached(
+                f"User {user} has {self.sessions[user]} sessions, and the limit is {limit.max_sessions} (max-sessions)",
+                "max-sessions",
+            )
+        self.sessions[user] += 1
+
+    def leave(self, user: str | None) -> None:
+        """A session that `enter` let in has ended."""
+        if user is not None:
+            self._less(self.sessions, user)
+
+    # ---- queues and addresses
+
+    def check_address(self) -> None:
+        """Another address is wanted. Raises `LimitReached`."""
+        if 0 <= self._max_addresses <= len(self._directory.addresses):
+            raise LimitReached(
+                f"There are {len(self._directory.addresses)} addresses, and the limit is {self._max_addresses} "
+                "(global-max-addresses)",
+                "global-max-addresses",
+            )
+
+    def check_queue(self, user: str | None) -> None:
+        """``user`` wants another queue, None for nobody in particular. Raises `LimitReached`."""
+        if 0 <= self._max_queues <= len(self._directory.queues):
+            raise LimitReached(
+                f"There are {len(self._directory.queues)} queues, and the limit is {self._max_queues} "
+                "(global-max-queues)",
+                "global-max-queues",
+            )
+        limit = self._of(user)
+        if user is not None and limit is not None and 0 <= limit.max_queues <= self.queues[user]:
+            raise LimitReached(
+                f"User {user} has {self.queues[user]} queues, and the limit is {limit.max_queues} (max-queues)",
+                "max-queues",
+            )
+
+    def owner(self, before: str | None, now: str | None) -> None:
+        """A queue belongs to ``now``, and no longer to ``before``; None is nobody."""
+        if before != now:
+            if before is not None:
+                self._less(self.queues, before)
+            if now is not None:
+                self.queues[now] += 1
+
+    @staticmethod
+    def _less(counts: Counter[str], user: str) -> None:
+        counts[user] -= 1
+        if counts[user] <= 0:
+            del counts[user]

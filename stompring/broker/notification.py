@@ -1,0 +1,36 @@
+"""What the broker tells those who listen at ``activemq.notifications`` (Artemis, management notifications)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from stompring.settings.model import RoutingType
+from stompring.stomp.encode import header_line
+
+from .message import Message, Traits
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+#: Where Artemis sends them.
+ADDRESS = "activemq.notifications"
+
+
+def notify(broker: Broker, kind: str, properties: Mapping[str, str]) -> bool:
+    """Send a notification to those who subscribe there, and say whether there was anybody.
+
+    Without that address, or without a subscription of its own kind on it, nothing happens; nor while there is no room.
+    """
+    address = broker.directory.addresses.get(ADDRESS)
+    if address is None or not address.queues or address.full is not None:
+        return False
+    now = broker.clock.now
+    told = {"_AMQ_NotifType": kind, "_AMQ_NotifTimestamp": str(now), **properties}
+    lines = b"".join(header_line(name.encode(), value.encode()) for name, value in told.items())
+    traits = Traits(
+        b"priority:4\npersistent:false\n" + lines,
+        destination=ADDRESS.encode(),
+        routing_type=RoutingType.MULTICAST,
+    )
+    return address.route(Message(broker.next_message_number(), address, traits, b"", now)) > 0

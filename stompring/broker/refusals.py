@@ -1,0 +1,91 @@
+"""What was refused because a limit is reached: how often, by which limit, and a log that nobody can flood."""
+
+from __future__ import annotations
+
+import logging
+
+from .clock import Clock, Timer
+
+log = logging.getLogger(__name__)
+
+#: Every limit, by the name of its setting; those of HTTP, which has none, begin with ``http-``.
+LIMITS = (
+    "global-max-connections",
+    "connectionsAllowed",
+    "connectionsAllowedPerHost",
+    "handshake-timeout",
+    "maxBodyLength",
+    "maxHeaders",
+    "maxHeaderLength",
+    "subscriptionsAllowed",
+    "transactionsAllowed",
+    "maxTransactionBytes",
+    "global-max-transaction-size",
+    "global-max-queues",
+    "global-max-addresses",
+    "max-sessions",
+    "max-queues",
+    "http-connections",
+    "http-connections-per-host",
+    "http-head",
+    "http-body",
+    "http-request-time",
+    "http-answer-time",
+)
+
+#: Milliseconds for which what else is refused by the same limit is counted, and told in one line.
+QUIET = 10_000
+
+
+class Refusals:
+    """One counter for each of `LIMITS`, kept where the refusal is told to whom it concerns.
+
+    The first refusal by a limit is logged as it is. Those of the next ten seconds are added up and told when these
+    are over, so that the log grows by two lines in ten seconds for each limit, however many try.
+    """
+
+    __slots__ = ("_clock", "_more", "_timers", "counts")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.counts = dict.fromkeys(LIMITS, 0)  # since the start
+        self._more: dict[str, int] = {}  # not logged yet, of limits that rest
+        self._timers: dict[str, Timer] = {}
+
+    def add(self, limit: str, who: str, text: str) -> None:
+        """``who`` was refused by ``limit``, and was told ``text``."""
+        self.counts[limit] += 1
+        if limit in self._more:
+            self._more[limit] += 1
+            return
+        log.warning("%s: %s", who, text)
+        self._rest(limit)
+
+    def tell(self, error: Exception, who: str, text: str) -> bool:
+        """`add` a refusal if it is one by a limit, and say whether it is."""
+        limit: str | None = getattr(error, "limit", None)
+        if limit is not None:
+            self.add(limit, who, text)
+        return limit is not None
+
+    def _rest(self, limit: str) -> None:
+        self._more[limit] = 0
+        self._timers[limit] = self._clock.call_at(self._clock.refresh() + QUIET, lambda: self._sum_up(limit))
+
+    def _sum_up(self, limit: str) -> None:
+        del self._timers[limit]
+        more = self._more.pop(limit)
+        if more:
+            log.warning("refused %d more times within %d s by %s", more, QUIET // 1000, limit)
+            self._rest(limit)
+
+    def stop(self) -> None:
+        """Tell what was not told yet, and set no timer any more."""
+        for timer in self._timers.values():
+            if timer.active():
+                timer.cancel()
+        for limit, more in self._more.items():
+            if more:
+                log.warning("refused %d more times by %s", more, limit)
+        self._timers.clear()
+        self._more.clear()

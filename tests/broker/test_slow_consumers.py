@@ -1,0 +1,190 @@
+"""Consumers below the slow-consumer-threshold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stompring.broker.queue import Queue
+from stompring.settings.slow_consumers import SlowConsumerPolicy, ThresholdUnit
+
+from .world import MULTICAST, Taker, World
+
+PERIOD = 5000
+
+
+class Client(Taker):
+    """A consumer that can be closed."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.ends: list[str] = []
+
+    def cancelled(self, reason: str) -> None:
+        """As a session does it."""
+        self.ends.append(reason)
+        self.queue.remove(self, [])
+
+
+def world_with(threshold: int = 10, **settings: Any) -> tuple[World, Queue]:
+    values = {f"slow_consumer_{name}": value for name, value in settings.items()}
+    world = World({"q": {"slow_consumer_threshold": threshold, **values}})
+    return world, world.queue()
+
+
+def seconds(world: World, number: int, sent: int = 0, taken: dict[Client, int] | None = None) -> None:
+    """Let seconds pass, in each of which ``sent`` messages come and consumers take so many."""
+    for _ in range(number):
+        for _ in range(sent):
+            world.send()
+        for client, count in (taken or {}).items():
+            client.settled += count
+        world.pass_time(1000)
+
+
+def test_nobody_is_looked_at_without_a_threshold() -> None:
+    world, queue = world_with(-1)
+    queue.add(Client())
+    seconds(world, 30, sent=20)
+    assert not world.clock.calls
+    assert world.broker.slow_consumers.slow == 0
+
+
+def test_one_of_two_is_slow() -> None:
+    world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
+    fast, slow = Client(), Client()
+    queue.add(fast)
+    queue.add(slow)
+    seconds(world, 11, sent=30, taken={fast: 20, slow: 7})
+    assert fast.ends == []
+    (reason,) = slow.ends
+    assert "slow consumer of queue q: it takes 7.00 messages per second" in reason
+    assert "slow-consumer-threshold is 10 messages per second" in reason
+    assert list(queue.consumers) == [fast]
+    counters = world.broker.slow_consumers
+    assert (counters.killed, counters.notified, counters.slow) == (1, 0, 1)
+
+
+def test_notify_leaves_it_alone(caplog: pytest.LogCaptureFixture) -> None:
+    world, queue = world_with(10)
+    slow = Client()
+    slow.remote = "203.0.113.9:4000"
+    queue.add(slow)
+    seconds(world, 21, sent=30)
+    assert slow.ends == [] and world.broker.slow_consumers.notified == 4
+    assert world.broker.slow_consumers.slow == 1
+    told = [
+        record.getMessage() for record in caplog.records if "slow consumer of queue q" in record.getMessage()
+    ]
+    assert told[0].startswith("203.0.113.9:4000: ") and len(told) == 2, "one line in ten seconds"
+    assert "1 more were too slow" in told[1]
+    seconds(world, 6, sent=0, taken={slow: 100})
+    assert world.broker.slow_consumers.slow == 0
+
+
+def test_too_little_for_all_of_them_is_nobodys_fault() -> None:
+    """Fewer come than they should take together, and fewer wait."""
+    world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
+    clients = [Client(credit=0), Client(credit=0)]
+    for client in clients:
+        queue.add(client)
+    seconds(world, 11, sent=1)
+    assert queue.message_count == 11 and not any(client.ends for client in clients)
+    seconds(world, 10, sent=1)
+    assert queue.message_count >= 20 and all(client.ends for client in clients), "now 20 wait"
+
+
+def test_a_new_consumer_is_given_a_whole_period() -> None:
+    world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
+    first = Client()
+    queue.add(first)
+    seconds(world, 4, sent=30, taken={first: 30})
+    late = Client()
+    queue.add(late)
+    seconds(world, 3, sent=30, taken={first: 30})
+    assert late.ends == []
+    seconds(world, 5, sent=30, taken={first: 30})
+    assert late.ends and not first.ends
+
+
+def test_a_threshold_of_none_is_passed_by_who_takes_nothing() -> None:
+    world, queue = world_with(0, policy=SlowConsumerPolicy.KILL)
+    idle, busy = Client(), Client()
+    queue.add(idle)
+    queue.add(busy)
+    seconds(world, 6, taken={busy: 1})
+    assert idle.ends and not busy.ends
+
+
+@pytest.mark.parametrize(("unit", "enough"), [("MINUTE", 1), ("HOUR", 1), ("DAY", 1)])
+def test_other_units(unit: str, enough: int) -> None:
+    measure = ThresholdUnit(f"MESSAGES_PER_{unit}")
+    world, queue = world_with(10, policy=SlowConsumerPolicy.KILL, threshold_measurement_unit=measure)
+    slow, fast = Client(), Client()
+    queue.add(slow)
+    queue.add(fast)
+    seconds(world, 6, sent=10, taken={fast: enough})
+    (reason,) = slow.ends
+    assert f"10 messages per {unit.lower()}" in reason and not fast.ends
+
+
+def test_the_period() -> None:
+    world, queue = world_with(10, check_period=60)
+    queue.add(Client())
+    seconds(world, 59, sent=30)
+    assert world.broker.slow_consumers.notified == 0
+    seconds(world, 3, sent=30)
+    assert world.broker.slow_consumers.notified == 1
+
+
+def test_a_reload_begins_and_ends_it() -> None:
+    world, queue = world_with(-1)
+    queue.add(Client())
+    address = queue.address
+    address.apply(replace(address.settings, slow_consumer_threshold=10))
+    seconds(world, 7, sent=30)
+    assert world.broker.slow_consumers.notified == 1
+    address.apply(replace(address.settings, slow_consumer_threshold=-1))
+    seconds(world, 12, sent=30)
+    assert world.broker.slow_consumers.notified == 1
+    assert not world.clock.calls
+
+
+def test_no_timer_once_nobody_is_there() -> None:
+    world, queue = world_with(10)
+    client = Client()
+    queue.add(client)
+    queue.remove(client, [])
+    world.pass_time(2 * PERIOD)
+    assert not world.clock.calls
+    queue.add(Client())
+    assert len(world.clock.calls) == 1
+    world.broker.slow_consumers.stop()
+    assert not world.clock.calls
+
+
+def test_many_queues_have_one_timer() -> None:
+    world = World({"#": {"slow_consumer_threshold": 1}})
+    for number in range(100):
+        world.queue(f"q{number}").add(Client())
+        world.pass_time(25)
+    assert len(world.clock.calls) == 1
+
+
+def test_those_who_subscribe_to_notifications_are_told() -> None:
+    world, queue = world_with(10)
+    world.queue("listener", "activemq.notifications", MULTICAST)
+    listener = world.directory.queue("listener")
+    slow = Client()
+    slow.remote = "203.0.113.9:4000"
+    queue.add(slow)
+    seconds(world, 6, sent=30)
+    (ref,) = listener.everything_pending()
+    headers = ref.message.headers()
+    assert headers["_AMQ_NotifType"] == "CONSUMER_SLOW"
+    assert headers["_AMQ_Address"] == headers["_AMQ_RoutingName"] == "q"
+    assert headers["_AMQ_ConsumerCount"] == "1"
+    assert headers["_AMQ_RemoteAddress"] == "203.0.113.9:4000"
+    assert abs(int(headers["_AMQ_NotifTimestamp"]) - world.now) <= 2000

@@ -1,0 +1,385 @@
+"""Limits over real sockets: each refusal is told to whom it concerns and counted, and the broker lives on."""
+
+from __future__ import annotations
+
+import re
+import resource
+import socket
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+
+from ..broker_document import broker_xml
+from ..broker_process import PATIENCE, BrokerProcess
+from ..conftest import StartBroker
+from ..dialogue import Dialogue, frame_bytes
+from ..management import Answered, Management
+from .lasting import LastingBroker
+
+SLOW = {"slow.#": {"slow-consumer-threshold": "5", "slow-consumer-check-period": "1"}}
+
+
+def refusals(management: Management) -> dict[str, int]:
+    """How often each limit has refused something."""
+    counts: dict[str, int] = management.ask("GET", "/broker")["refusals"]
+    return {limit: number for limit, number in counts.items() if number}
+
+
+def expect_refusals(management: Management, **counts: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    wanted = {name.replace("_", "-"): number for name, number in counts.items()}
+    while refusals(management) != wanted:
+        assert time.monotonic() < deadline, (refusals(management), wanted)
+        time.sleep(0.02)
+
+
+def resident(broker: BrokerProcess) -> int:
+    """Bytes of memory."""
+    status = Path(f"/proc/{broker.pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def processor_time(broker: BrokerProcess) -> float:
+    """Seconds that the process has worked so far."""
+    fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+# ---- connections
+
+
+def test_connections_in_all_by_acceptor_and_by_host(start_broker: StartBroker) -> None:
+    broker = start_broker(
+        core="<global-max-connections>4</global-max-connections>", parameters="connectionsAllowedPerHost=3"
+    )
+    management = Management(broker.http_port)
+    with ExitStack() as opened:
+        clients = [Dialogue(broker.port) for _ in range(3)]
+        for client in clients:
+            opened.callback(client.close)
+            client.connect()
+        Dialogue(broker.port).error("3 connections from 127.0.0.1", "connectionsAllowedPerHost")
+        elsewhere = Dialogue.__new__(Dialogue)
+        elsewhere.__dict__.update(version="1.2", beats=[], inbox=[], connected=None, _buffer=b"", _receipts=0)
+        elsewhere.socket = socket.create_connection(
+            ("127.0.0.1", broker.port), timeout=PATIENCE, source_address=("127.0.0.2", 0)
+        )
+        opened.callback(elsewhere.close)
+        elsewhere.connect()
+        Dialogue(broker.port).error("4 connections to this broker", "global-max-connections")
+        assert management.ask("GET", "/broker")["connectionCount"] == 4
+        expect_refusals(management, connectionsAllowedPerHost=1, global_max_connections=1)
+        text = management.text("/metrics")
+        assert 'stompring_refusals_total{limit="global-max-connections"} 1' in text
+        assert "stompring_connections_limit 4" in text
+        clients[0].disconnect()
+        again = Dialogue(broker.port)
+        opened.callback(again.close)
+        again.connect()
+
+
+def test_a_flood_of_connections_costs_two_lines(start_broker: StartBroker) -> None:
+    broker = start_broker(core="<global-max-connections>1</global-max-connections>")
+    client = Dialogue(broker.port)
+    client.connect()
+    before = len(broker.log)
+    for _ in range(300):
+        Dialogue(broker.port).error("global-max-connections")
+    client.put("q", "still served")
+    lines = [line for line in broker.log[before:] if "global-max-connections" in line]
+    assert 1 <= len(lines) <= 2 + PATIENCE // 10, lines
+    assert refusals(Management(broker.http_port)) == {"global-max-connections": 300}
+    client.disconnect()
+
+
+def test_a_reload_changes_what_can_change(start_broker: StartBroker) -> None:
+    broker = start_broker(core="<global-max-connections>1</global-max-connections>")
+    client = Dialogue(broker.port)
+    client.connect()
+    Dialogue(broker.port).error("global-max-connections")
+    broker.reload(
+        broker_xml(
+            core="<global-max-connections>2</global-max-connections><global-max-queues>1</global-max-queues>"
+        )
+    )
+    second = Dialogue(broker.port)
+    second.connect()
+    client.put("one", "x")
+    second.send("SEND", {"destination": "two"})
+    second.error("There are 1 queues, and the limit is 1", "global-max-queues")
+    client.disconnect()
+
+
+def test_a_process_without_file_descriptors_goes_on(start_broker: StartBroker) -> None:
+    """Each connection that comes then is closed at once, and nothing turns in circles."""
+    broker = start_broker()
+    management = Management(broker.http_port)
+    client = Dialogue(broker.port)
+    client.connect()
+    client.put("q", "before")  # the queue is there, and whatever files that needs
+    used = len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
+    limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (used + 10, limits[1]))
+    with ExitStack() as opened:
+        crowd = [socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE) for _ in range(60)]
+        for one in crowd:
+            opened.callback(one.close)
+        closed = 0
+        for one in crowd:
+            one.settimeout(1)
+            try:
+                closed += not one.recv(1)
+            except TimeoutError:
+                pass
+            except ConnectionResetError:
+                closed += 1
+            if closed >= 40:
+                break
+        assert closed >= 40
+        client.put("q", "a message")
+        before = processor_time(broker)
+        time.sleep(2)
+        assert processor_time(broker) - before < 1
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
+    deadline = time.monotonic() + PATIENCE
+    while management.ask("GET", "/broker")["connectionCount"] > 1:
+        assert time.monotonic() < deadline
+    late = Dialogue(broker.port)
+    late.connect()
+    late.subscribe("q")
+    late.messages("before", "a message")
+    late.disconnect()
+    client.disconnect()
+
+
+# ---- a client that does not read
+
+
+def test_who_reads_no_answers_is_not_read_and_takes_no_memory(start_broker: StartBroker) -> None:
+    broker = start_broker(parameters="outboxSize=64K")
+    greedy, other = Dialogue(broker.port), Dialogue(broker.port)
+    for client in (greedy, other):
+        client.connect()
+    other.put("warm", "up")
+    before = resident(broker)
+    frames = b"".join(
+        frame_bytes("SEND", {"destination": "x", "_AMQ_ROUTING_TYPE": "0", "receipt": f"{n:060}"})
+        for n in range(500)
+    )
+    greedy.socket.settimeout(3)
+    sent, most = 0, 400 * len(frames)
+    try:
+        while sent < most:
+            sent += greedy.socket.send(frames[sent % len(frames) :])
+    except TimeoutError:
+        pass
+    assert sent < most, "the broker reads for ever"
+    assert resident(broker) - before < 30 * 1024 * 1024
+    other.put("warm", "up")
+    greedy.socket.settimeout(PATIENCE)
+    answers = 0
+    while answers < sent // len(frames) * 500:  # all that it sent whole is answered once it reads
+        data = greedy.socket.recv(1 << 18)
+        assert data, "the broker has closed the connection"
+        answers += data.count(b"\0")
+    other.disconnect()
+
+
+# ---- transactions
+
+
+@pytest.mark.broker(parameters="maxTransactionBytes=100K")
+def test_what_transactions_hold(broker: BrokerProcess, management: Management, name: str) -> None:
+    client, other = Dialogue(broker.port), Dialogue(broker.port)
+    client.connect()
+    other.connect()
+    client.ask("BEGIN", {"transaction": "t"})
+    client.ask("SEND", {"destination": name, "transaction": "t"}, b"x" * 102_400)
+    assert management.ask("GET", "/broker")["transactionSize"] > 102_400
+    client.send("SEND", {"destination": name, "transaction": "t", "receipt": "r"}, b"x")
+    client.error("maxTransactionBytes", "102400", receipt="r")
+    other.ask("BEGIN", {"transaction": "t"})
+    other.ask("SEND", {"destination": name, "transaction": "t"}, b"x" * 102_400)
+    other.ask("COMMIT", {"transaction": "t"})
+    management.expect(name, messageCount=1)
+    assert management.ask("GET", "/broker")["transactionSize"] == 0
+    other.disconnect()
+
+
+# ---- what is not acknowledged
+
+
+@pytest.mark.broker(parameters="maxUnsettledMessages=3")
+def test_unsettled_messages(broker: BrokerProcess, management: Management, name: str) -> None:
+    client = Dialogue(broker.port)
+    client.connect()
+    client.put(name, *"12345")
+    client.subscribe(name, consumer_window_size="-1", prefetch_count="-1")
+    first, *_ = client.messages(*"123")
+    client.nothing()
+    assert management.ask("GET", "/broker")["exhaustedConsumers"] == 1
+    client.answer("ACK", first)
+    client.message("4")
+    client.nothing()
+    client.disconnect()
+
+
+# ---- slow consumers
+
+
+def test_a_slow_consumer_is_closed(start_broker: StartBroker) -> None:
+    settings = {"slow.#": {**SLOW["slow.#"], "slow-consumer-policy": "KILL"}}
+    broker = start_broker(settings=settings)
+    management, slow, fast, producer = (
+        Management(broker.http_port),
+        *(Dialogue(broker.port) for _ in range(3)),
+    )
+    for client in (slow, fast, producer):
+        client.connect()
+    slow.subscribe("slow.q", prefetch_count="10")
+    fast.subscribe("slow.q", ack="auto")
+    deadline = time.monotonic() + PATIENCE
+    while management.queue("slow.q")["consumerCount"] == 2:
+        producer.put("slow.q", *["x"] * 30)
+        fast.hear(0.05)
+        assert time.monotonic() < deadline
+    while (frame := slow.frame()).command == "MESSAGE":
+        pass
+    assert frame.command == "ERROR" and "slow consumer of queue slow.q" in frame["message"], frame.raw
+    assert "slow-consumer-threshold is 5 messages per second" in frame["message"]
+    management.expect("slow.q", consumerCount=1)
+    shown = management.ask("GET", "/broker")
+    assert shown["slowConsumersKilled"] == 1 and shown["slowConsumersNotified"] == 0
+    producer.put("slow.q", "end")
+    while fast.message().body != b"end":
+        pass
+    management.expect("slow.q", messageCount=0)
+    fast.disconnect()
+    producer.disconnect()
+
+
+def test_a_client_that_reads_nothing_is_a_slow_consumer(start_broker: StartBroker) -> None:
+    """With ack:auto a message counts once it is written, and to a stuck socket nothing is."""
+    broker = start_broker(settings={"slow.#": {**SLOW["slow.#"], "slow-consumer-policy": "KILL"}})
+    management, stuck, producer = Management(broker.http_port), Dialogue(broker.port), Dialogue(broker.port)
+    stuck.connect()
+    producer.connect()
+    stuck.subscribe("slow.q", ack="auto")
+    producer.put("slow.q", *["x" * 100_000] * 300)
+    producer.put("slow.q", *["x"] * 300)
+    deadline = time.monotonic() + PATIENCE
+    while management.ask("GET", "/broker")["slowConsumersKilled"] == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    management.expect("slow.q", consumerCount=0)
+    assert management.queue("slow.q")["messageCount"] > 0
+    stuck.close()
+    producer.disconnect()
+
+
+def test_a_slow_consumer_is_told_of(start_broker: StartBroker) -> None:
+    broker = start_broker(settings=SLOW)
+    management, slow, watcher = Management(broker.http_port), Dialogue(broker.port), Dialogue(broker.port)
+    slow.connect()
+    watcher.connect()
+    watcher.subscribe(
+        "/topic/activemq.notifications", ack="auto", selector="_AMQ_NotifType = 'CONSUMER_SLOW'"
+    )
+    slow.put("slow.q", *["x"] * 30)
+    slow.subscribe("slow.q", id="mine", prefetch_count="1")
+    told = watcher.message()
+    assert told["_AMQ_Address"] == told["_AMQ_RoutingName"] == "slow.q"
+    assert told["_AMQ_ConsumerName"] == "mine" and told["_AMQ_ConsumerCount"] == "1"
+    host, port = slow.socket.getsockname()
+    assert told["_AMQ_RemoteAddress"] == f"{host}:{port}"
+    shown = management.ask("GET", "/broker")
+    assert (
+        shown["slowConsumersNotified"] >= 1
+        and shown["slowConsumersKilled"] == 0
+        and shown["slowConsumers"] == 1
+    )
+    broker.wait_for_log("slow consumer of queue slow.q")
+    slow.message("x")
+    slow.disconnect()
+    watcher.disconnect()
+
+
+# ---- queues
+
+
+def test_queues_of_a_user_count_after_a_restart_too(lasting: LastingBroker) -> None:
+    limits = (
+        '<resource-limit-settings><resource-limit-setting match="ann"><max-sessions>1</max-sessions>'
+        "<max-queues>2</max-queues></resource-limit-setting></resource-limit-settings>"
+    )
+    lasting.start(core=limits)
+    ann = lasting.connect(login="ann")
+    ann.put("one", "x")
+    ann.put("two", "x")
+    second = Dialogue(lasting.process.port)
+    second.send("CONNECT", {"accept-version": "1.2", "host": "/", "login": "ann"})
+    second.error("User ann has 1 sessions, and the limit is 1", "max-sessions")
+    ann.disconnect()
+    lasting.stop()
+    lasting.start()
+    management = lasting.management
+    assert management.queue("one")["user"] == "ann"
+    ann = lasting.connect(login="ann")
+    ann.send("SEND", {"destination": "three"})
+    ann.error("User ann has 2 queues, and the limit is 2", "max-queues")
+    management.ask("DELETE", "/queues/one", force="true")
+    ann = lasting.connect(login="ann")
+    ann.put("three", "x")
+    ann.disconnect()
+
+
+def test_queues_and_addresses_over_http(start_broker: StartBroker) -> None:
+    broker = start_broker(
+        core="<global-max-queues>1</global-max-queues><global-max-addresses>2</global-max-addresses>"
+    )
+    management = Management(broker.http_port)
+    management.ask("POST", "/queues", {"name": "one"})
+    for path, body, limit in (
+        ("/queues", {"name": "two"}, "global-max-queues"),
+        ("/addresses", {"name": "two"}, None),
+        ("/addresses", {"name": "three"}, "global-max-addresses"),
+    ):
+        if limit is None:
+            management.ask("POST", path, body)
+            continue
+        with pytest.raises(Answered) as answered:
+            management.ask("POST", path, body)
+        assert answered.value.status == 409 and limit in answered.value.problem["detail"]
+    expect_refusals(management, global_max_queues=1, global_max_addresses=1)
+    with pytest.raises(Answered) as answered:
+        management.ask("POST", "/queues", {"name": "one"})
+    assert "exists already" in answered.value.problem["detail"]
+
+
+# ---- HTTP
+
+
+def test_http_connections(broker: BrokerProcess, management: Management) -> None:
+    before = refusals(management).get("http-connections", 0)
+    with ExitStack() as opened:
+        for _ in range(250):
+            one = socket.create_connection(("127.0.0.1", broker.http_port), timeout=PATIENCE)
+            opened.callback(one.close)
+        late = socket.create_connection(("127.0.0.1", broker.http_port), timeout=PATIENCE)
+        opened.callback(late.close)
+        answer = b""
+        while piece := late.recv(65536):
+            answer += piece
+        assert answer.startswith(b"HTTP/1.1 503 ") and b"More than 250 HTTP connections" in answer
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            assert refusals(management)["http-connections"] > before
+            return
+        except (HTTPError, Answered, ConnectionError):
+            assert time.monotonic() < deadline

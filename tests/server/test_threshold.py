@@ -1,0 +1,173 @@
+"""Who may connect, and how many connections there are file descriptors and memory for."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from stompring.errors import LimitReached
+from stompring.server.descriptors import (
+    CONNECTION,
+    RESERVE,
+    SHARE,
+    default_connections,
+    descriptors,
+    most_connections,
+    places_for_connections,
+    raise_descriptors,
+)
+from stompring.server.threshold import Door, Place, Threshold
+from stompring.session.crowd import Crowd, is_here, place_of
+from stompring.settings.acceptor import StompAcceptor
+
+GB = 1024**3
+
+
+def door(threshold: Threshold | None = None, **acceptor: int) -> Door:
+    return Door(StompAcceptor("stomp", "127.0.0.1", 0, **acceptor), threshold or Threshold())
+
+
+def limit(door: Door, host: str) -> str | None:
+    """By which limit somebody is turned away."""
+    with pytest.raises(LimitReached) as caught:
+        door.enter(host)
+    assert str(caught.value).endswith(f"({caught.value.limit})")
+    return caught.value.limit
+
+
+@pytest.mark.parametrize(
+    ("host", "place"),
+    [
+        ("203.0.113.9", "203.0.113.9"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+        ("somewhere", "somewhere"),
+    ],
+)
+def test_what_counts_as_one_peer(host: str, place: str) -> None:
+    assert place_of(host) == place
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [
+        ("127.0.0.1", True),
+        ("127.3.2.1", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("203.0.113.9", False),
+        ("2001:db8::1", False),
+        ("", False),
+    ],
+)
+def test_this_machine(host: str, here: bool) -> None:
+    assert is_here(place_of(host)) is here
+
+
+def test_a_crowd_forgets_places_that_are_empty() -> None:
+    crowd = Crowd()
+    for _ in range(2):
+        crowd.enter("a")
+    crowd.enter("b")
+    crowd.leave("a")
+    assert (crowd.number, dict(crowd.by_place)) == (2, {"a": 1, "b": 1})
+    crowd.leave("a")
+    assert (crowd.number, dict(crowd.by_place)) == (1, {"b": 1})
+
+
+def test_all_acceptors_together() -> None:
+    threshold = Threshold(2)
+    one, other = door(threshold), door(threshold)
+    place = one.enter("127.0.0.1")
+    other.enter("127.0.0.1")
+    assert limit(one, "127.0.0.1") == limit(other, "127.0.0.1") == "global-max-connections"
+    place.leave()
+    place.leave()
+    assert threshold.number == 1
+    other.enter("127.0.0.1")
+    assert limit(other, "127.0.0.1") == "global-max-connections"
+
+
+def test_one_acceptor() -> None:
+    threshold = Threshold()
+    one, other = door(threshold, connections_allowed=1), door(threshold)
+    place = one.enter("127.0.0.1")
+    assert limit(one, "203.0.113.9") == "connectionsAllowed"
+    other.enter("203.0.113.9")
+    place.leave()
+    one.enter("203.0.113.9")
+
+
+def test_one_host() -> None:
+    one = door(connections_allowed_per_host=2)
+    places = [one.enter(host) for host in ("2001:db8::1", "2001:db8::2")]
+    assert limit(one, "2001:db8::3") == "connectionsAllowedPerHost"
+    assert isinstance(one.enter("2001:db8:0:1::1"), Place), "another network"
+    places[0].leave()
+    one.enter("2001:db8::3")
+    for _ in range(2):
+        one.enter("127.0.0.1")
+    assert limit(one, "127.0.0.1") == "connectionsAllowedPerHost", (
+        "where it is said it holds for this machine too"
+    )
+
+
+def test_where_nobody_says_one_host_may_have_half() -> None:
+    one = door(Threshold(10))
+    for _ in range(5):
+        one.enter("203.0.113.9")
+    assert limit(one, "203.0.113.9") == "connectionsAllowedPerHost"
+    for _ in range(5):
+        one.enter("127.0.0.1")
+    assert limit(one, "198.51.100.1") == "global-max-connections"
+
+
+def test_one_host_may_have_any_number_where_that_is_said() -> None:
+    one = door(Threshold(10), connections_allowed_per_host=-1)
+    for _ in range(10):
+        one.enter("203.0.113.9")
+
+
+def test_who_was_turned_away_takes_nobodys_place() -> None:
+    threshold = Threshold(3)
+    one = door(threshold, connections_allowed_per_host=1)
+    one.enter("203.0.113.9")
+    for _ in range(9):
+        limit(one, "203.0.113.9")
+    assert threshold.number == 1
+
+
+# ---- descriptors
+
+
+def test_what_is_left_for_files() -> None:
+    assert places_for_connections(20_000) == 20_000 - RESERVE
+    assert places_for_connections(1024) == 512
+    assert places_for_connections(1) == 1
+
+
+def test_the_default_goes_by_descriptors_and_memory() -> None:
+    assert default_connections(20_000, 64 * GB) == 20_000 - RESERVE
+    assert default_connections(1_048_576, GB) == GB // SHARE // CONNECTION
+    assert default_connections(10, 1) == 1
+
+
+def test_what_is_said_is_in_force(caplog: pytest.LogCaptureFixture) -> None:
+    assert most_connections(7, GB) == 7
+    assert most_connections(None, GB) == default_connections(descriptors(), GB)
+    assert not caplog.records
+    assert most_connections(-1, GB) == -1
+    assert most_connections(10**9, GB) == 10**9
+    assert [record.getMessage().startswith("global-max-connections is ") for record in caplog.records] == [
+        True
+    ] * 2
+
+
+def test_the_soft_limit_of_files_becomes_the_hard_one() -> None:
+    assert raise_descriptors() == descriptors()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft == hard or hard == resource.RLIM_INFINITY

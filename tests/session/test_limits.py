@@ -1,0 +1,294 @@
+"""Limits of one connection, and of all sessions together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stompring.session.slow_sockets import SLOW
+from stompring.settings.global_limits import ResourceLimit
+
+from .conversation import Client, Server, frame
+
+KEEP: dict[str, dict[str, Any]] = {"#": {"auto_delete_queues": False}}
+
+
+def limited(settings: dict[str, dict[str, Any]] | None = None, **acceptor: Any) -> Server:
+    return Server(KEEP | (settings or {}), acceptor=acceptor)
+
+
+def refused(server: Server) -> dict[str, int]:
+    return {limit: number for limit, number in server.world.broker.refusals.counts.items() if number}
+
+
+# ---- transactions
+
+
+def send(client: Client, body: bytes, **headers: object) -> None:
+    client.say("SEND", body, destination="/queue/q", **headers)
+
+
+def test_a_transaction_may_hold_so_much() -> None:
+    server = limited(max_transaction_bytes=10_000)
+    client = server.client()
+    client.say("BEGIN", transaction="t")
+    send(client, b"x" * 9_000, transaction="t")
+    send(client, b"x" * 20_000, transaction="t")
+    assert client.read() == [] and server.world.broker.held.bytes > 29_000
+    send(client, b"x", transaction="t", receipt="r")
+    error = client.error()
+    assert "maxTransactionBytes" in error["message"] and error["receipt-id"] == "r"
+    assert refused(server) == {"maxTransactionBytes": 1}
+    assert server.world.broker.held.bytes == 0, "it is lost with its connection"
+    assert server.queue().message_count == 0
+
+
+def test_transactions_of_a_connection_count_together_and_free_what_they_held() -> None:
+    server = limited(max_transaction_bytes=10_000)
+    client = server.client()
+    for name in ("a", "b"):
+        client.say("BEGIN", transaction=name)
+        send(client, b"x" * 4_500, transaction=name)
+    client.say("COMMIT", transaction="a")
+    client.say("BEGIN", transaction="c")
+    send(client, b"x" * 4_500, transaction="c")
+    client.say("ABORT", transaction="c")
+    send(client, b"x" * 4_500, transaction="b")
+    client.say("COMMIT", transaction="b", receipt="r")
+    assert client.one("RECEIPT")["receipt-id"] == "r"
+    assert server.queue().message_count == 3 and server.world.broker.held.bytes == 0
+
+
+def test_all_connections_together() -> None:
+    server = Server(KEEP, global_max_transaction_size=10_000)
+    clients = [server.client() for _ in range(3)]
+    for client in clients[:2]:
+        client.say("BEGIN", transaction="t")
+        send(client, b"x" * 6_000, transaction="t")
+        assert client.read() == []
+    clients[2].say("BEGIN", transaction="t")
+    send(clients[2], b"x", transaction="t")
+    assert "global-max-transaction-size" in clients[2].error()["message"]
+    clients[0].lose()
+    send(clients[1], b"x", transaction="t")
+    clients[1].say("COMMIT", transaction="t", receipt="r")
+    assert clients[1].one("RECEIPT")
+    assert server.world.broker.held.bytes == 0
+
+
+def test_empty_messages_count_as_well() -> None:
+    server = limited(max_transaction_bytes=10_000)
+    client = server.client()
+    client.say("BEGIN", transaction="t")
+    for _ in range(100):
+        if not client.session.closed:
+            send(client, b"", transaction="t")
+    assert "maxTransactionBytes" in client.error()["message"]
+
+
+# ---- what was delivered and not acknowledged
+
+
+@pytest.mark.parametrize("headers", [{}, {"prefetch_count": "-1"}, {"prefetch_count": "99"}])
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_a_subscription_holds_so_many_messages(ack: str, headers: dict[str, str]) -> None:
+    server = limited(max_unsettled_messages=5, stomp_consumer_window_size=-1)
+    client = server.client()
+    for number in range(8):
+        send(client, b"%d" % number)
+    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack=ack, consumer_window_size="-1", **headers)
+    messages = client.read()
+    assert [got.body for got in messages] == [b"0", b"1", b"2", b"3", b"4"]
+    client.say("ACK", id=messages[1]["ack"])
+    assert client.bodies() == ([b"5", b"6"] if ack == "client" else [b"5"])
+    assert refused(server) == {}
+
+
+def test_fewer_may_be_asked_for_and_auto_is_free() -> None:
+    server = limited(max_unsettled_messages=5)
+    client = server.client()
+    for number in range(8):
+        send(client, b"%d" % number)
+    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client", prefetch_count="2")
+    assert len(client.bodies()) == 2
+    client.say("SUBSCRIBE", destination="/queue/q", id="2")
+    assert len(client.bodies()) == 6
+
+
+# ---- a client that does not read
+
+
+def test_a_client_that_takes_no_answers_is_not_read_until_it_has() -> None:
+    server = limited(outbox_size=1024)
+    client = server.client()
+    client.session.outbox.pause()
+    asked = 0
+    while client.wire.reading:
+        client.write(frame("BEGIN", transaction=str(asked), receipt="r" * 50))
+        client.say("ABORT", transaction=str(asked))
+        asked += 1
+        assert asked < 1000, "it is read for ever"
+    assert len(client.wire.written) < 3 * 1024
+    client.read()
+    client.session.outbox.resume()
+    assert client.wire.reading
+    client.say("BEGIN", transaction="t", receipt="last")
+    assert client.one("RECEIPT")["receipt-id"] == "last"
+
+
+def test_messages_alone_do_not_stop_it_from_being_read() -> None:
+    """It may have to send ACKs before it reads on: not to read these would be a deadlock."""
+    server = limited(outbox_size=1024)
+    client = server.client()
+    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client-individual")
+    client.session.outbox.pause()
+    for _ in range(10):
+        send(client, b"x" * 1000)
+    assert client.wire.reading and client.session.outbox.room <= 0
+
+
+def test_a_client_that_waits_for_two_things_is_read_when_it_has_both() -> None:
+    settings = {"full": {"max_size_messages": 1, "address_full_policy": "BLOCK"}}
+    server = limited(settings, outbox_size=1024)
+    client, other = server.client(), server.client()
+    client.session.outbox.pause()
+    for _ in range(2):
+        client.say("SEND", b"x", destination="/queue/full")
+    assert client.session.blocked and not client.wire.reading
+    client.session.outbox.send(b"x" * 2000)
+    client.session.outbox.resume()
+    assert not client.wire.reading, "it is still blocked"
+    client.session.outbox.pause()
+    client.session.outbox.send(b"x" * 2000)
+    other.say("SUBSCRIBE", destination="/queue/full", id="1")
+    server.world.pass_time(0)
+    assert not client.session.blocked and not client.wire.reading, "and takes no answers"
+    client.session.outbox.resume()
+    assert client.wire.reading
+
+
+def test_a_choked_client_is_not_silent() -> None:
+    server = limited(outbox_size=1024, connection_ttl=5000)
+    client = server.client()
+    client.session.outbox.pause()
+    client.session.outbox.send(b"x" * 2000)
+    server.world.pass_time(20_000)
+    assert not client.session.closed
+    client.wire.written = b""
+    client.session.outbox.resume()
+    server.world.pass_time(6_000)
+    assert "connection TTL" in client.error()["message"]
+
+
+def test_slow_connections_are_known(caplog: pytest.LogCaptureFixture) -> None:
+    server = limited(outbox_size=1024)
+    slow, pausing = server.client(), server.client()
+    for client in (slow, pausing):
+        client.say("SUBSCRIBE", destination="/queue/q", id="1")
+        client.session.outbox.pause()
+    for _ in range(4):
+        send(slow, b"x" * 1000)
+    sockets = server.outgoing.slow
+    assert sockets.count == 0
+    server.world.pass_time(SLOW // 2)
+    pausing.session.outbox.resume()
+    server.world.pass_time(SLOW // 2)
+    assert sockets.count == 1
+    server.world.pass_time(10 * SLOW)
+    told = [record.getMessage() for record in caplog.records if ": slow, " in record.getMessage()]
+    assert len(told) == 1 and told[0].startswith("203.0.113.1:50000: slow, nothing was taken of "), told
+    slow.lose()
+    assert sockets.count == 0
+    assert not server.world.clock.calls, "no timer without them"
+
+
+# ---- sessions and queues of users
+
+
+def test_sessions_of_a_user() -> None:
+    server = Server(KEEP, resource_limits=(ResourceLimit("ann", max_sessions=1),))
+    ann = server.client(login="ann")
+    second = server.client(version=None)
+    second.say("CONNECT", accept_version="1.2", host="/", login="ann", receipt="r")
+    error = second.error()
+    assert "User ann has 1 sessions, and the limit is 1 (max-sessions)" in error["message"]
+    assert refused(server) == {"max-sessions": 1}
+    server.client(login="bob")
+    server.client()
+    ann.say("DISCONNECT")
+    server.client(login="ann")
+    assert dict(server.world.directory.allowance.sessions) == {"ann": 1, "bob": 1}
+
+
+def test_whoever_never_logged_in_takes_nobodys_place() -> None:
+    server = Server(KEEP, resource_limits=(ResourceLimit("ann", max_sessions=1),))
+    ann = server.client(login="ann")
+    for _ in range(3):
+        late = server.client(version=None)
+        late.say("CONNECT", accept_version="1.2", host="/", login="ann")
+        late.error()
+        late.lose()
+    assert dict(server.world.directory.allowance.sessions) == {"ann": 1}
+    ann.lose()
+    assert not server.world.directory.allowance.sessions
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [("SEND", {"destination": "/queue/c"})],
+        [("SUBSCRIBE", {"destination": "/queue/c", "id": "1"})],
+        [("SUBSCRIBE", {"destination": "/topic/c", "id": "1"})],
+        [("SUBSCRIBE", {"destination": "/temp-queue/c", "id": "1"})],
+        [("SEND", {"destination": "/queue/a", "reply-to": "/temp-queue/c"})],
+    ],
+)
+def test_queues_of_a_user(frames: list[tuple[str, dict[str, str]]]) -> None:
+    server = Server(KEEP, resource_limits=(ResourceLimit("ann", max_queues=2),))
+    ann = server.client(login="ann", client_id="here")
+    send(ann, b"x")
+    ann.say("SEND", b"x", destination="/queue/a")
+    assert ann.read() == []
+    for command, headers in frames:
+        ann.say(command, **headers)
+    assert "User ann has 2 queues, and the limit is 2 (max-queues)" in ann.error()["message"]
+    assert refused(server) == {"max-queues": 1}
+    assert set(server.world.directory.queues) == {"q", "a"}
+
+
+def test_temporary_queues_are_free_again_with_their_connection() -> None:
+    server = Server(KEEP, resource_limits=(ResourceLimit("ann", max_queues=1),))
+    for _ in range(3):
+        ann = server.client(login="ann")
+        ann.say("SUBSCRIBE", destination="/temp-queue/answers", id="1", receipt="r")
+        assert ann.one("RECEIPT")
+        ann.say("DISCONNECT")
+    assert not server.world.directory.allowance.queues
+
+
+# ---- what exists already counts too
+
+
+@pytest.mark.parametrize(
+    ("acceptor", "data", "limit"),
+    [
+        (
+            {"subscriptions_allowed": 0},
+            frame("SUBSCRIBE", destination="/queue/q", id="1"),
+            "subscriptionsAllowed",
+        ),
+        ({"transactions_allowed": 0}, frame("BEGIN", transaction="t"), "transactionsAllowed"),
+        ({}, b"SEND\ndestination:/queue/q\ncontent-length:999999999\n\n", "maxBodyLength"),
+        ({}, b"SEND\ndestination:/queue/q\n" + b"a:b\n" * 1001, "maxHeaders"),
+        ({}, b"SEND\ndestination:/queue/q\na:" + b"b" * 70_000, "maxHeaderLength"),
+        ({}, b"S" * 70_000, "maxHeaderLength"),
+        ({}, b"SEND\n" + (b"a:" + b"b" * 60_000 + b"\n") * 18, "maxHeaderLength"),
+    ],
+)
+def test_each_limit_has_its_counter(acceptor: dict[str, Any], data: bytes, limit: str) -> None:
+    server = limited(**acceptor)
+    client = server.client()
+    client.write(data)
+    client.error()
+    assert refused(server) == {limit: 1}

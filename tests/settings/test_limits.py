@@ -1,0 +1,75 @@
+"""Limits of the broker and of users, slow consumers: what a file says about them."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.settings.broker_xml import parse_broker_xml
+from stompring.settings.global_limits import ResourceLimit
+from stompring.settings.match import SettingsRepository
+from stompring.settings.slow_consumers import SlowConsumerPolicy, ThresholdUnit
+
+from .documents import document, faults
+
+
+def limits(inside: str) -> tuple[ResourceLimit, ...]:
+    text = f"<resource-limit-settings>{inside}</resource-limit-settings>"
+    return parse_broker_xml(document(text), "broker.xml").resource_limits
+
+
+def setting(user: str, inside: str) -> str:
+    return f'<resource-limit-setting match="{user}">{inside}</resource-limit-setting>'
+
+
+def test_limits_of_users() -> None:
+    assert limits("") == ()
+    assert limits(
+        setting("ann", "<max-sessions>5</max-sessions><max-queues>0</max-queues>")
+        + setting("bob", "<max-connections>7</max-connections>")
+        + setting("#", "<max-queues>-1</max-queues>")
+    ) == (ResourceLimit("ann", 5, 0), ResourceLimit("bob", 7), ResourceLimit("#"))
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        (setting("ann", "") * 2, "resource-limit-setting 'ann' is already given at line"),
+        (
+            setting("ann", "<max-sessions>5</max-sessions><max-connections>5</max-connections>"),
+            "<max-connections> is the old name of <max-sessions>, which is at line",
+        ),
+        (setting("ann", "<max-queues>-2</max-queues>"), "<max-queues> is '-2'"),
+        (setting("ann", "<max-queue>2</max-queue>"), "unknown element <max-queue>"),
+        ("<resource-limit-setting/>", "lacks its attribute 'match'"),
+    ],
+)
+def test_what_cannot_be(inside: str, expected: str) -> None:
+    (found,) = faults(f"<resource-limit-settings>{inside}</resource-limit-settings>")
+    assert expected in found
+
+
+def test_slow_consumers() -> None:
+    text = """<address-settings><address-setting match="a.#">
+    <slow-consumer-threshold>5</slow-consumer-threshold>
+    <slow-consumer-threshold-measurement-unit>messages_per_hour</slow-consumer-threshold-measurement-unit>
+    <slow-consumer-policy>kill</slow-consumer-policy>
+    <slow-consumer-check-period>7</slow-consumer-check-period>
+    </address-setting></address-settings>"""
+    found = SettingsRepository.of(parse_broker_xml(document(text), "broker.xml")).lookup("a.b")
+    assert found.slow_consumer_threshold == 5
+    assert found.slow_consumer_threshold_measurement_unit is ThresholdUnit.MESSAGES_PER_HOUR
+    assert found.slow_consumer_policy is SlowConsumerPolicy.KILL
+    assert found.slow_consumer_check_period == 7
+
+
+@pytest.mark.parametrize(
+    ("unit", "seconds"),
+    [
+        ("MESSAGES_PER_SECOND", 1),
+        ("MESSAGES_PER_MINUTE", 60),
+        ("MESSAGES_PER_HOUR", 3600),
+        ("MESSAGES_PER_DAY", 86400),
+    ],
+)
+def test_units(unit: str, seconds: int) -> None:
+    assert ThresholdUnit(unit).seconds == seconds
