@@ -27,14 +27,15 @@ def broker_xml(
     addresses: str = "",
     parameters: str = "",
     core: str = "",
+    acceptors: str = "",
     secure: bool = False,
     base: Settings = SHIPPED,
 ) -> str:
     """A document with one STOMP and one HTTP acceptor, each on a free port of the loopback interface.
 
     ``parameters`` are more acceptor parameters (``name=value;…``), ``addresses`` is the inside of ``<addresses>``,
-    ``core`` more elements of ``<core>``; ``settings`` are added to ``base``, element by element. What stands for
-    ``address-policy`` there is XML as it is.
+    ``core`` more elements of ``<core>``, ``acceptors`` more acceptors; ``settings`` are added to ``base``, element by
+    element. What stands for ``address-policy`` there is XML as it is.
     """
     merged = {match: dict(elements) for match, elements in base.items()}
     for match, elements in (settings or {}).items():
@@ -46,6 +47,7 @@ def broker_xml(
 <acceptors>
 <acceptor name="stomp">tcp://127.0.0.1:0?{query}</acceptor>
 <acceptor name="http">http://127.0.0.1:0</acceptor>
+{acceptors}
 </acceptors>
 <address-settings>{"".join(_setting(match, merged[match]) for match in merged)}</address-settings>
 <addresses>{addresses}</addresses>

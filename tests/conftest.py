@@ -14,6 +14,7 @@ from .broker_document import broker_xml
 from .broker_process import BrokerProcess
 from .dialogue import Dialogue
 from .management import Management
+from .websocket_dialogue import WebSocketDialogue
 
 #: Starts a broker; takes what `broker_xml` takes.
 StartBroker = Callable[..., BrokerProcess]
@@ -95,14 +96,15 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def connect(broker: BrokerProcess) -> Iterator[Connect]:
+def connect(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[Connect]:
     """Opens dialogues; their sockets are closed after the test."""
+    kind = WebSocketDialogue if request.config.getoption("over") == "websocket" else Dialogue
     with ExitStack() as opened:
 
         def open_dialogue(
             version: str = "1.2", greet: bool = True, port: int | None = None, **headers: object
         ) -> Dialogue:
-            dialogue = Dialogue(port or broker.port, version)
+            dialogue = kind(port or broker.port, version)
             opened.callback(dialogue.close)
             if greet:
                 dialogue.connect({name.replace("_", "-"): value for name, value in headers.items()})
@@ -115,6 +117,11 @@ def connect(broker: BrokerProcess) -> Iterator[Connect]:
 def version(request: pytest.FixtureRequest) -> str:
     """Each version of STOMP in turn."""
     return str(request.param)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--over websocket``: tests that `connect` do so over WebSocket; all of tests/conformance can."""
+    parser.addoption("--over", choices=["tcp", "websocket"], default="tcp", help="what STOMP is spoken over")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -44,7 +44,7 @@ def described(session: Session) -> dict[str, Any]:
         "remoteAddress": session.peer,
         "user": session.login.user,
         "clientID": session.client_id,
-        "protocol": f"STOMP {session.version.decode()}" if session.connected else "STOMP",
+        "protocol": _protocol(session),
         "acceptor": session.acceptor.name,
         "creationTime": session.connected_at,
         "blocked": session.blocked,
@@ -52,6 +52,11 @@ def described(session: Session) -> dict[str, Any]:
         "transactionCount": len(session.transactions),
         "subscriptions": [subscription.describe() for subscription in session.subscriptions.values()],
     }
+
+
+def _protocol(session: Session) -> str:
+    spoken = f"STOMP {session.version.decode()}" if session.connected else "STOMP"
+    return spoken if session.wire.carrier == "TCP" else f"{spoken} over {session.wire.carrier}"
 
 
 def list_connections(call: Call) -> Steps:

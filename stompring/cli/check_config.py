@@ -68,7 +68,11 @@ def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str,
 def summary(configuration: BrokerConfiguration) -> Iterator[str]:
     """A few lines about what is configured, for people."""
     for stomp in configuration.stomp_acceptors:
-        yield f"STOMP on {_listener('ssl' if stomp.tls else 'tcp', stomp)}"
+        if stomp.websocket.only:
+            place = f"{_listener('wss' if stomp.tls else 'ws', stomp)}{stomp.websocket.path}"
+            yield f"STOMP over WebSocket on {place}"
+        else:
+            yield f"STOMP on {_listener('ssl' if stomp.tls else 'tcp', stomp)}"
     for http in configuration.http_acceptors:
         yield f"HTTP on {_listener('https' if http.tls else 'http', http)}"
     if not configuration.stomp_acceptors and not configuration.http_acceptors:

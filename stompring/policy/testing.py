@@ -275,6 +275,7 @@ class _Client:
         self.peer = f"{name}:1"
         self.host = name
         self.certificate: str | None = None
+        self.carrier = "TCP"
         self.user = user
         self._harness = harness
         self._outgoing = outgoing

@@ -59,7 +59,8 @@ def read_contexts(configuration: BrokerConfiguration) -> Contexts:
 
 def _read(acceptor: Acceptor, file: str | None) -> TlsContext:
     assert acceptor.tls is not None
-    application = b"http/1.1" if isinstance(acceptor, HttpAcceptor) else None
+    speaks_http = isinstance(acceptor, HttpAcceptor) or acceptor.websocket.only
+    application = b"http/1.1" if speaks_http else None
     try:
         return tls_context(acceptor.tls, application)
     except CertificateFault as fault:

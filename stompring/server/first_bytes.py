@@ -36,14 +36,19 @@ class FirstBytesFactory(WrappingFactory[Any]):
         connect = protocol.makeConnection
 
         def begin(transport: Any) -> None:
+            del protocol.makeConnection
+            connect(transport)
+            own = protocol.__dict__.get("dataReceived")  # it may look at its first bytes itself
+
             def first(data: bytes) -> None:
-                del protocol.dataReceived
+                if own is None:
+                    del protocol.dataReceived
+                else:
+                    protocol.dataReceived = own
                 if not self._is_for_others(addr, transport, data):
                     protocol.dataReceived(data)
 
-            del protocol.makeConnection
             protocol.dataReceived = first
-            connect(transport)
 
         protocol.makeConnection = begin
         return protocol

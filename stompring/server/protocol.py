@@ -20,12 +20,16 @@ from .underneath import is_established
 if TYPE_CHECKING:
     from .factory import StompFactory
     from .threshold import Place
+    from .websocket import WebSocket
 
 #: Seconds that a client has to take its last frames after the broker said good-bye.
 LINGER = 5.0
 
 #: Seconds between looks at a connection that is not read.
 WATCH = 1.0
+
+#: How a WebSocket begins, and nothing of STOMP.
+HTTP = b"GET "
 
 
 @implementer(IPushProducer)
@@ -40,6 +44,8 @@ class StompProtocol(Protocol):
         self._timer: IDelayedCall | None = None
         self._watching: IDelayedCall | None = None
         self._closing = False
+        self._beginning = b""  # of what may become HTTP
+        self._websocket: WebSocket | None = None
         self.session: Session | None = None
 
     @property
@@ -62,6 +68,11 @@ class StompProtocol(Protocol):
         """See `Wire`."""
         return peer_subject(self.transport)
 
+    @property
+    def carrier(self) -> str:
+        """See `Wire`."""
+        return "TCP" if self._websocket is None else "WebSocket"
+
     # ---- what Twisted calls
 
     def connectionMade(self) -> None:
@@ -72,13 +83,18 @@ class StompProtocol(Protocol):
         transport.setTcpKeepAlive(True)  # type: ignore[attr-defined]
         transport.registerProducer(self, True)  # type: ignore[attr-defined]
         self._clock.refresh()
+        websocket = self._factory.acceptor.websocket
+        if websocket.only:
+            self._upgrade()
+        elif websocket.web_socket_upgrade:
+            self.dataReceived = self._begin  # type: ignore[method-assign]
         self.session = self._factory.new_session(self)
         timeout = self._factory.acceptor.handshake_timeout
         if timeout > 0:
             self._timer = self._factory.reactor.callLater(timeout, self._too_late)
 
-    def dataReceived(self, data: bytes) -> None:
-        """See IProtocol."""
+    def take(self, data: bytes) -> None:
+        """Bytes of STOMP."""
         outgoing = self._outgoing
         self._clock.refresh()
         outgoing.within_read = True
@@ -89,6 +105,27 @@ class StompProtocol(Protocol):
             outgoing.within_read = False
             outgoing.flush()
 
+    #: What Twisted calls. Until the first bytes have told what is spoken, and over WebSocket, another stands here.
+    dataReceived = take
+
+    def _begin(self, data: bytes) -> None:
+        """The first bytes: HTTP becomes a WebSocket, all else is STOMP."""
+        data = self._beginning + data
+        if len(data) < len(HTTP) and HTTP.startswith(data):
+            self._beginning = data
+            return
+        self._beginning = b""
+        if data.startswith(HTTP):
+            self._upgrade()
+        else:
+            del self.dataReceived
+        self.dataReceived(data)
+
+    def _upgrade(self) -> None:
+        websocket = self._websocket = self._factory.websockets.open(self)
+        self.dataReceived = websocket.dataReceived  # type: ignore[method-assign]
+        self.write = websocket.write  # type: ignore[method-assign]
+
     def connectionLost(self, reason: Failure = ConnectionDone()) -> None:  # type: ignore[assignment] # noqa: B008
         """See IProtocol."""
         self._cancel_timer()
@@ -96,6 +133,10 @@ class StompProtocol(Protocol):
         self._clock.refresh()
         if self._place is not None:
             self._place.leave()
+        if self._websocket is not None:
+            self._websocket.connectionLost(reason)
+            del self.write
+        self.__dict__.pop("dataReceived", None)  # a cycle, as the one before
         session, self.session = self.session, None
         if session is not None:
             session.lost()
@@ -145,7 +186,10 @@ class StompProtocol(Protocol):
         # Twisted keeps a connection open as long as a producer is registered
         transport.unregisterProducer()  # type: ignore[attr-defined]
         self._timer = self._factory.reactor.callLater(LINGER, transport.abortConnection)  # type: ignore[attr-defined]
-        transport.loseConnection()
+        if self._websocket is None:
+            transport.loseConnection()
+        else:
+            self._websocket.say_goodbye()
 
     def pause_reading(self) -> None:
         """See `Wire`."""

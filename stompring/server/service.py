@@ -108,7 +108,8 @@ class BrokerService(MultiService):
             factory = StompFactory(
                 self.broker, acceptor, authenticator, self.connections, self.outgoing, self.reactor
             )
-            yield self._listen(f"STOMP{_over(acceptor)}", acceptor, factory)
+            carrier = " over WebSocket" if acceptor.websocket.only else ""
+            yield self._listen(f"STOMP{carrier}{_over(acceptor)}", acceptor, factory)
         for http in self.configuration.http_acceptors:
             yield self._listen(f"HTTP{_over(http)}", http, admin_site(self))
 

@@ -31,6 +31,10 @@ class Wire(Protocol):
     def certificate(self) -> str | None:
         """The subject of the client's certificate (RFC 4514), where it showed one that was verified."""
 
+    @property
+    def carrier(self) -> str:
+        """What STOMP is spoken over: TCP or WebSocket."""
+
     def write(self, data: bytes) -> None:
         """Send bytes; the outbox is told by `Outbox.pause` and `Outbox.resume` when the socket is slow."""
 
@@ -96,6 +100,7 @@ class Outbox:
     __slots__ = (
         "_answers",
         "dirty",
+        "join",
         "last_write",
         "outgoing",
         "parts",
@@ -124,6 +129,7 @@ class Outbox:
         self.on_full = on_full
         self.on_room = on_room
         self.parts: list[bytes] = []
+        self.join: Callable[[list[bytes]], bytes] = b"".join  # WebSocket puts something around each frame
         self.dirty = False
         self.paused = False  # the socket takes no more for now
         self.room = size  # falls with every part; kept by the senders of parts
@@ -150,7 +156,7 @@ class Outbox:
         self.dirty = False
         parts = self.parts
         if parts:
-            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            data = self.join(parts)
             parts.clear()
             self.last_write = self.outgoing.clock.now
             self.wire.write(data)

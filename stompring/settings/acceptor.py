@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from stompring.settings.proxy_protocol import ProxyProtocol
 from stompring.settings.tls import Tls
+from stompring.settings.websocket import WebSocketSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class FrameLimits:
 
 @dataclass(frozen=True, slots=True)
 class StompAcceptor:
-    """One ``<acceptor>`` with a ``tcp://`` or ``ssl://`` URL. Field names are the URL's parameters in snake_case."""
+    """One ``<acceptor>`` for STOMP (tcp, ssl, ws, wss). Field names are the URL's parameters in snake_case."""
 
     name: str
     host: str
@@ -44,6 +45,7 @@ class StompAcceptor:
     limits: FrameLimits = FrameLimits()
     tls: Tls | None = None
     proxy: ProxyProtocol | None = None
+    websocket: WebSocketSettings = WebSocketSettings()
 
 
 @dataclass(frozen=True, slots=True)

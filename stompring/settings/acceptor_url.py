@@ -1,9 +1,10 @@
 """The URL of an ``<acceptor>``: where to listen, for what, and with which parameters.
 
-``tcp://127.0.0.1:61613?anycastPrefix=/queue/,queue/;multicastPrefix=/topic/`` listens for STOMP, and
-``http://127.0.0.1:8161`` for metrics, health checks and the management API; ``ssl`` and ``https`` are the
-same over TLS. Parameters are separated by ``;`` or ``&``, with blanks and new lines around them as you like,
-and may be percent-encoded; they are called what the fields of `StompAcceptor` are called, in camelCase.
+``tcp://127.0.0.1:61613?anycastPrefix=/queue/,queue/;multicastPrefix=/topic/`` listens for STOMP,
+``ws://127.0.0.1:61614/stomp`` for STOMP over WebSocket, and ``http://127.0.0.1:8161`` for metrics, health checks and
+the management API; ``ssl``, ``wss`` and ``https`` are the same over TLS. Parameters are separated by ``;`` or ``&``,
+with blanks and new lines around them as you like, and may be percent-encoded; they are called what the fields of
+`StompAcceptor` are called, in camelCase.
 """
 
 from __future__ import annotations
@@ -27,23 +28,28 @@ from stompring.settings.artemis_names import (
 )
 from stompring.settings.listener_parameters import LISTENER_PARAMETERS, Parameter, proxy_of, tls_of
 from stompring.settings.nearest import unknown
+from stompring.settings.origin import origins
+from stompring.settings.websocket import WebSocketSettings
 
 Acceptor = StompAcceptor | HttpAcceptor
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What a URL may start with: what is served there, the port that is usual for it, and whether over TLS."""
+    """What a URL may start with: what is served there, the usual port, whether over TLS, whether by WebSocket."""
 
     serves: str
     usual_port: int
     secure: bool = False
+    websocket: bool = False
 
 
 SCHEMES: Mapping[str, Scheme] = MappingProxyType(
     {
         "tcp": Scheme("STOMP", 61613),
         "ssl": Scheme("STOMP over TLS", 61612, secure=True),
+        "ws": Scheme("STOMP over WebSocket", 61614, websocket=True),
+        "wss": Scheme("the same over TLS", 61615, secure=True, websocket=True),
         "http": Scheme("metrics, health, management", 8161),
         "https": Scheme("the same over TLS", 8162, secure=True),
     }
@@ -69,6 +75,14 @@ def protocols(text: str) -> tuple[str, ...]:
     if "STOMP" not in listed:
         raise ValueError("must include STOMP, the one protocol spoken here")
     return tuple(listed)
+
+
+def encoder_type(text: str) -> str:
+    """``webSocketEncoderType``: which WebSocket messages the broker sends."""
+    kind = text.lower()
+    if kind not in ("binary", "text"):
+        raise ValueError("must be binary or text")
+    return kind
 
 
 _TIME = units.at_least(1, units.milliseconds)
@@ -108,6 +122,15 @@ STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         "maxBodyLength": Parameter("max_body_length", _FRAME_BYTES, "limits"),
         "maxHeaders": Parameter("max_headers", _FRAME_COUNT, "limits"),
         "maxHeaderLength": Parameter("max_header_length", _FRAME_BYTES, "limits"),
+        "webSocketUpgrade": Parameter("web_socket_upgrade", units.boolean, "websocket"),
+        "webSocketMaxFramePayloadLength": Parameter(
+            "web_socket_max_frame_payload_length", units.at_least(1, units.byte_size, "no limit"), "websocket"
+        ),
+        "webSocketEncoderType": Parameter("web_socket_encoder_type", encoder_type, "websocket"),
+        "webSocketCompressionSupported": Parameter(
+            "web_socket_compression_supported", units.boolean, "websocket"
+        ),
+        "webSocketAllowedOrigins": Parameter("web_socket_allowed_origins", origins, "websocket"),
     }
 )
 
@@ -115,6 +138,7 @@ OLD_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "stompConsumerCredits": "stompConsumerWindowSize",
         "protocol": "protocols",
+        "stompMaxFramePayloadLength": "webSocketMaxFramePayloadLength",
     }
 )
 """Names of earlier Artemis versions, still taken."""
@@ -130,10 +154,9 @@ def parse_acceptor(name: str, url: str) -> Acceptor:
     """
     place, _, query = url.partition("?")
     split, host, port = _place(place.strip())
-    secure = SCHEMES[split.scheme].secure
-    if split.scheme in ("tcp", "ssl"):
-        return _stomp_acceptor(name, host, port, query, secure)
-    return _http_acceptor(name, host, port, query, secure)
+    if split.scheme in ("http", "https"):
+        return _http_acceptor(name, host, port, query, SCHEMES[split.scheme].secure)
+    return _stomp_acceptor(name, split, host, port, query)
 
 
 def _place(url: str) -> tuple[SplitResult, str, int]:
@@ -142,7 +165,12 @@ def _place(url: str) -> tuple[SplitResult, str, int]:
     split = _split(url)
     if split.scheme not in SCHEMES:
         raise ValueError(_wrong_scheme(split.scheme, url))
-    if split.path not in ("", "/") or split.fragment or split.username is not None:
+    if SCHEMES[split.scheme].websocket:
+        if split.fragment or split.username is not None:
+            raise ValueError(
+                f"the URL must be {split.scheme}://host:port/path?parameters, without user or '#'"
+            )
+    elif split.path not in ("", "/") or split.fragment or split.username is not None:
         raise ValueError(f"the URL must be {split.scheme}://host:port?parameters, without path, user or '#'")
     try:
         port = split.port
@@ -174,12 +202,22 @@ def _wrong_scheme(scheme: str, url: str) -> str:
     return f"'{url}' is not a URL that starts with {known}"
 
 
-def _stomp_acceptor(name: str, host: str, port: int, query: str, secure: bool) -> StompAcceptor:
+def _stomp_acceptor(name: str, split: SplitResult, host: str, port: int, query: str) -> StompAcceptor:
+    scheme = SCHEMES[split.scheme]
     faults: list[str] = []
     parts = _read_parameters(query, {**STOMP_PARAMETERS, **LISTENER_PARAMETERS}, faults)
-    tls, proxy = tls_of(parts["tls"], secure, faults), proxy_of(parts["proxy"], faults)
-    limits = FrameLimits(**parts["limits"])
-    acceptor = StompAcceptor(name, host, port, **parts[""], limits=limits, tls=tls, proxy=proxy)
+    if scheme.websocket:
+        parts["websocket"] |= {"only": True, "path": split.path.removesuffix("/")}
+    acceptor = StompAcceptor(
+        name,
+        host,
+        port,
+        **parts[""],
+        limits=FrameLimits(**parts["limits"]),
+        websocket=WebSocketSettings(**parts["websocket"]),
+        tls=tls_of(parts["tls"], scheme.secure, faults),
+        proxy=proxy_of(parts["proxy"], faults),
+    )
     faults += _contradictions(acceptor)
     if faults:
         raise ValueError("\n".join(faults))
@@ -251,6 +289,8 @@ def _contradictions(acceptor: StompAcceptor) -> Iterator[str]:
     least, most = acceptor.connection_ttl_min, acceptor.connection_ttl_max
     if most is not None and least > most:
         yield f"connectionTtlMin ({least}) is above connectionTtlMax ({most})"
+    if acceptor.websocket.only and not acceptor.websocket.web_socket_upgrade:
+        yield "webSocketUpgrade is false, and nothing but WebSocket is spoken here: remove it, or listen with tcp://"
     for prefix in sorted(set(acceptor.anycast_prefix) & set(acceptor.multicast_prefix)):
         yield f"'{prefix}' is both an anycastPrefix and a multicastPrefix"
 

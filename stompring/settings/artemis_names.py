@@ -33,7 +33,6 @@ AUTO_CREATE = "use auto-create-queues and auto-create-addresses"
 AUTO_DELETE = "use auto-delete-queues and auto-delete-addresses"
 PORTABLE = "sockets are left to the operating system; remove it"
 OF_JAVA_TLS = "TLS is that of OpenSSL, with files in PEM; remove it"
-WEBSOCKET = "WebSocket is not supported by this version"
 
 CORE = _names(
     """
@@ -172,13 +171,6 @@ ACCEPTOR_PARAMETERS = _names(
         "verifyHost": "clients are not known by their host's name; remove it",
     }
     | dict.fromkeys(
-        """
-        stompMaxFramePayloadLength webSocketCompressionSupported webSocketEncoderType
-        webSocketMaxFramePayloadLength
-        """.split(),
-        WEBSOCKET,
-    )
-    | dict.fromkeys(
         "stompMinLargeMessageSize stomp-min-large-message-size".split(),
         "every message has the same kind of body here; its limit is maxBodyLength",
     ),
@@ -188,8 +180,6 @@ OTHER_SCHEMES: Mapping[str, str] = MappingProxyType(
     {
         "stomp+ssl": "a client's name for ssl",
         "vm": "in-VM",
-        "ws": "WebSocket",
-        "wss": "WebSocket over TLS",
     }
 )
 """What a listener's URL may start with elsewhere and not here, and what that would be."""

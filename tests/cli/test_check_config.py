@@ -12,7 +12,7 @@ from stompring.cli.check_config import check_config
 GOOD = b"""<configuration><core>
 <security-enabled>false</security-enabled>
 <acceptors>
-<acceptor name="a">tcp://127.0.0.1:61613</acceptor>
+<acceptor name="a">tcp://127.0.0.1:61613</acceptor><acceptor name="w">ws://127.0.0.1:61614/stomp</acceptor>
 <acceptor name="b">http://[::1]:0</acceptor>
 </acceptors>
 <address-settings><address-setting match="#"/></address-settings>
@@ -48,6 +48,7 @@ def test_a_good_file_is_summed_up(good: str) -> None:
     assert result.stdout.splitlines() == [
         f"{good}: ok",
         "  STOMP on tcp://127.0.0.1:61613",
+        "  STOMP over WebSocket on ws://127.0.0.1:61614/stomp",
         "  HTTP on http://[::1]:(any)",
         "  security off",
         f"  journal in {Path(good).parent / 'data' / 'journal'}, pages in {Path(good).parent / 'data' / 'paging'}",

@@ -7,6 +7,9 @@ import re
 import pytest
 
 from stompring.broker.directory import MAX_NAME
+from stompring.server.protocol import LINGER
+from stompring.server.websocket import LONGEST_REQUEST, MOST_CONTROLS, MOST_FRAGMENTS, SHORT_FRAGMENT
+from stompring.server.websocket_door import SUBPROTOCOLS
 from stompring.session.connect import VERSIONS
 from stompring.session.heartbeat import MAX_INTERVAL, MIN_BEAT, agree
 from stompring.session.outbox import ROOM
@@ -261,9 +264,27 @@ def test_limits() -> None:
         (MAX_NAME, ""),
         (ROOM, "`outboxSize`"),
         (MAX_INTERVAL, ""),
+        (LONGEST_REQUEST, ""),
+        (acceptor.websocket.web_socket_max_frame_payload_length, "`webSocketMaxFramePayloadLength`"),
+        (MOST_CONTROLS, ""),
+        (MOST_FRAGMENTS, ""),
     ]
     documented = [(row[1].partition(":")[0], row[2]) for row in rows(section("Limits"))]
     assert documented == [("no limit" if n == -1 else str(n), setting) for n, setting in expected]
+
+
+def test_who_is_refused_a_websocket() -> None:
+    told = section("WebSocket")
+    for text, whole in texts_of_calls(PACKAGE / "server" / "websocket_door.py", {"NotAdmitted"}):
+        assert whole and f"| `{text.value}` |" in told, text
+    for text in (
+        f"The request is longer than {LONGEST_REQUEST} bytes",
+        f"More than {MOST_CONTROLS} pings and pongs within a second",
+        f"More than {MOST_FRAGMENTS} fragments of less than {SHORT_FRAGMENT} bytes within a second",
+    ):
+        assert f"| `{text}` |" in told
+    assert all(f"`{subprotocol}`" in told for subprotocol in SUBPROTOCOLS)
+    assert f"{LINGER:.0f} s to answer" in told
 
 
 def test_versions() -> None:

@@ -37,6 +37,8 @@ URLS = {
     "proxy": f"tcp://127.0.0.1:0?proxyProtocolEnabled=true;{PREFIXES}",
     "proxy-tls": f"ssl://127.0.0.1:0?proxyProtocolEnabled=true;{BROKER}",
     "other-proxy": f"tcp://127.0.0.1:0?proxyProtocolEnabled=true;proxyProtocolTrusted=192.0.2.0/24;{PREFIXES}",
+    "web": f"wss://127.0.0.1:0/stomp?{BROKER};trustStorePath=authority.pem;wantClientAuth=true",
+    "web-proxy": f"wss://127.0.0.1:0/stomp?{BROKER};proxyProtocolEnabled=true",
     "http": "https://127.0.0.1:0?keyStorePath=broker.pem",
     "http-proxy": "https://127.0.0.1:0?keyStorePath=broker.pem;proxyProtocolEnabled=true",
     "http-plain": "http://127.0.0.1:0",

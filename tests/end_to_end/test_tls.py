@@ -20,6 +20,7 @@ from stompring.pipeline.stomp.endpoint import Endpoint
 
 from ..broker_process import PATIENCE
 from ..dialogue import Dialogue
+from ..websocket_dialogue import WebSocketClient, WebSocketDialogue
 from .secured import Secured
 
 LOCAL = "127.0.0.1"
@@ -417,6 +418,30 @@ def test_more_connections_than_allowed(secured: Secured) -> None:
     first.connect()
     secured.open("few").error("More than 1 connections to acceptor few")
     first.put("/queue/few", "x")
+
+
+@pytest.mark.parametrize("acceptor", ["web", "stomp"])
+def test_websocket_over_tls(secured: Secured, acceptor: str) -> None:
+    """On an acceptor of its own, and by upgrade on one for STOMP over TLS."""
+    client = WebSocketDialogue(secured.broker.ports[acceptor], context=secured.trusting)
+    client.connect()
+    client.ask("SUBSCRIBE", {"id": "1", "destination": f"/queue/{acceptor}", "ack": "auto"})
+    body = os.urandom(1 << 20)
+    client.put(f"/queue/{acceptor}", body)
+    client.message(body)
+    (found,) = (
+        each
+        for each in secured.get("/api/v1/connections")["data"]
+        if each["acceptor"] == acceptor and each["subscriptionCount"]
+    )
+    assert found["protocol"] == "STOMP 1.2 over WebSocket"
+    client.ask("DISCONNECT")
+
+
+def test_a_browser_on_another_site_is_refused_over_tls_too(secured: Secured) -> None:
+    client = WebSocketClient(secured.broker.ports["web"], secured.trusting)
+    assert client.ask(origin="https://elsewhere.example").status == 403
+    client.close()
 
 
 def test_who_only_looks_whether_it_is_there_is_not_told_of(secured: Secured, seen: int) -> None:

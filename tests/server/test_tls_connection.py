@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import Request
 
+from stompring.admin.channel import Entrance
 from stompring.admin.site import IDLE, AdminRequest, AdminSite
 from stompring.broker.broker import Broker
 from stompring.policy.policies import Policies
@@ -192,7 +193,9 @@ class Page(Resource):
 
 def site(clock: Clock) -> AdminSite:
     """One that asks no reactor for the time."""
-    return AdminSite(Page(), timeout=IDLE, reactor=clock)  # type: ignore[no-untyped-call]
+    found = AdminSite(Page(), timeout=IDLE, reactor=clock)  # type: ignore[no-untyped-call]
+    found.entrance = Entrance(lambda *_: None)
+    return found
 
 
 @pytest.mark.parametrize("who", ["anna", None])

@@ -56,6 +56,7 @@ class RecordingWire:
     peer: str = "203.0.113.1:50000"
     host: str = "203.0.113.1"
     certificate: str | None = None
+    carrier: str = "TCP"
     written: bytes = b""
     writes: int = 0
     closed: bool = False

@@ -9,6 +9,7 @@ import pytest
 from stompring.settings.acceptor import FrameLimits, HttpAcceptor, StompAcceptor
 from stompring.settings.acceptor_url import OLD_NAMES, STOMP_PARAMETERS, is_loopback, parse_acceptor
 from stompring.settings.artemis_names import ACCEPTOR_PARAMETERS
+from stompring.settings.websocket import WebSocketSettings
 
 BASE = "tcp://127.0.0.1:61613"
 
@@ -45,6 +46,22 @@ def test_hosts_and_ports(url: str, host: str, port: int) -> None:
     assert (acceptor.host, acceptor.port) == (host, port)
 
 
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("ws://[::1]:61614", ""),
+        ("ws://[::1]:61614/?", ""),
+        ("ws://[::1]:61614/stomp/?maxHeaders=7", "/stomp"),
+    ],
+)
+def test_a_websocket_url_may_have_a_path(url: str, path: str) -> None:
+    acceptor = parse_acceptor("x", url)
+    assert isinstance(acceptor, StompAcceptor)
+    assert (acceptor.host, acceptor.port) == ("::1", 61614)
+    assert acceptor.websocket == WebSocketSettings(only=True, path=path)
+    assert acceptor.limits.max_headers == (7 if "7" in url else 1000)
+
+
 EVERY = {
     "anycastPrefix": ("/queue/,queue/", ("/queue/", "queue/")),
     "multicastPrefix": ("/topic/", ("/topic/",)),
@@ -66,6 +83,11 @@ EVERY = {
     "maxBodyLength": ("1MB", 1048576),
     "maxHeaders": ("10", 10),
     "maxHeaderLength": ("8K", 8192),
+    "webSocketUpgrade": ("false", False),
+    "webSocketMaxFramePayloadLength": ("64K", 65536),
+    "webSocketEncoderType": ("TEXT", "text"),
+    "webSocketCompressionSupported": ("true", True),
+    "webSocketAllowedOrigins": ("https://A.example:443, null", ("https://a.example", "null")),
 }
 
 
@@ -79,11 +101,15 @@ def test_every_parameter_sets_its_field(separator: str) -> None:
 
 
 def test_every_field_of_an_acceptor_has_its_parameter() -> None:
-    own = {field.name for field in fields(StompAcceptor)} - {"name", "host", "port", "limits", "tls", "proxy"}
+    others = {"name", "host", "port", "limits", "tls", "proxy", "websocket"}
+    own = {field.name for field in fields(StompAcceptor)} - others
     assert {p.field for p in STOMP_PARAMETERS.values() if not p.part} == own
     assert {p.field for p in STOMP_PARAMETERS.values() if p.part == "limits"} == {
         field.name for field in fields(FrameLimits)
     }
+    assert {p.field for p in STOMP_PARAMETERS.values() if p.part == "websocket"} == {
+        field.name for field in fields(WebSocketSettings)
+    } - {"only", "path"}  # which the URL says by its beginning
     assert set(EVERY) == set(STOMP_PARAMETERS)
     for name, parameter in STOMP_PARAMETERS.items():
         words = parameter.field.split("_")
@@ -116,19 +142,23 @@ def test_protocols_must_include_stomp() -> None:
 
 def test_old_names_are_taken() -> None:
     assert stomp("stompConsumerCredits=77").stomp_consumer_window_size == 77
+    assert stomp("stompMaxFramePayloadLength=5").websocket.web_socket_max_frame_payload_length == 5
     assert set(OLD_NAMES.values()) <= {*STOMP_PARAMETERS, "protocols"}
 
 
 FAULTS = [
     ("127.0.0.1:61613", "'127.0.0.1:61613' is not a URL that starts with tcp://"),
     ("", "is not a URL"),
-    ("ws://127.0.0.1:61614/stomp", "ws:// (WebSocket) is not supported by this version"),
     (
         "stomp+ssl://127.0.0.1:61612",
         "stomp+ssl:// (a client's name for ssl) is not supported by this version",
     ),
     ("ssl://127.0.0.1", "names no port, as ssl://127.0.0.1:61612"),
     ("https://localhost:", "names no port, as https://localhost:8162"),
+    ("ws://127.0.0.1/stomp", "names no port, as ws://127.0.0.1:61614"),
+    ("ws://user@127.0.0.1:61614/stomp", "must be ws://host:port/path?parameters, without user or '#'"),
+    ("ws://127.0.0.1:61614/stomp#x", "must be ws://host:port/path?parameters, without user or '#'"),
+    ("ws://127.0.0.1:61614?webSocketUpgrade=false", "nothing but WebSocket is spoken here"),
     ("amqp://127.0.0.1:5672", "is not a URL that starts with tcp://"),
     ("tcp://:61613", "names no host: write 127.0.0.1, or 0.0.0.0 for every interface"),
     ("tcp://127.0.0.1", "names no port, as tcp://127.0.0.1:61613"),
@@ -148,7 +178,15 @@ FAULTS = [
     ("http://127.0.0.1:8161?proxyProtocolEnable=true", "did you mean 'proxyProtocolEnabled'?"),
     (f"{BASE}?anycastPrefx=/queue/", "unknown parameter 'anycastPrefx'; did you mean 'anycastPrefix'?"),
     (f"{BASE}?handshakeTimeout=3", "did you mean 'handshake-timeout'?"),
-    (f"{BASE}?webSocketEncoderType=text", "WebSocket is not supported by this version"),
+    (f"{BASE}?webSocketEncoderType=utf8", "must be binary or text"),
+    (f"{BASE}?webSocketMaxFramePayloadLength=0", "must be -1 (no limit) or at least 1"),
+    (
+        f"{BASE}?webSocketAllowedOrigins=app.example.com",
+        "must be origins with a comma between each two, as https:",
+    ),
+    (f"{BASE}?webSocketAllowedOrigins=https://a/app", "must be origins with a comma between each two"),
+    (f"{BASE}?webSocketAllowedOrigins=http://a,http://A:80", "names an origin twice"),
+    (f"{BASE}?webSocketAllowedOrigins=*,null", "names *, which is all of them, and others"),
     (
         f"{BASE}?useEpoll=true",
         "parameter 'useEpoll' is known to Artemis, not supported by stompring; remove it",

@@ -33,14 +33,14 @@ def read(name: str) -> tuple[BrokerConfiguration, SettingsRepository]:
 def test_there_is_one_for_each_feature() -> None:
     assert {path.stem for path in FILES} >= {
         "broker", "ring", "scheduled", "limits", "paging", "security", "dead-letter", "wildcards", "policies",
-        "tls",
+        "tls", "websocket",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_listeners_and_prefixes_are_those_of_the_shipped_file(path: Path) -> None:
     configuration, _ = read(path.name)
-    (stomp,) = configuration.stomp_acceptors
+    stomp, *others = configuration.stomp_acceptors
     (http,) = configuration.http_acceptors
     over_tls = path.stem == "tls"
     assert (stomp.tls is not None) == (http.tls is not None) == over_tls
@@ -49,6 +49,13 @@ def test_listeners_and_prefixes_are_those_of_the_shipped_file(path: Path) -> Non
     assert stomp.anycast_prefix == ("/queue/", "queue/")
     assert stomp.multicast_prefix == ("/topic/", "topic/")
     assert stomp.host == ("0.0.0.0" if configuration.security_enabled else "127.0.0.1")
+    assert [acceptor.name for acceptor in others] == (
+        ["websocket"] if path.stem in ("broker", "websocket") else []
+    )
+    for websocket in others:
+        assert (websocket.host, websocket.port, websocket.websocket.path) == ("127.0.0.1", 61614, "/stomp")
+        assert websocket.anycast_prefix == stomp.anycast_prefix
+        assert websocket.multicast_prefix == stomp.multicast_prefix
 
 
 def test_the_shipped_file() -> None:
@@ -104,6 +111,16 @@ def test_limits() -> None:
     assert repository.lookup("x").address_full_policy == FullPolicy.BLOCK
     assert repository.lookup("news.a").address_full_policy == FullPolicy.DROP
     assert repository.lookup("orders.a").address_full_policy == FullPolicy.FAIL
+
+
+def test_websocket() -> None:
+    stomp, websocket = read("websocket.xml")[0].stomp_acceptors
+    assert not stomp.websocket.web_socket_upgrade
+    assert websocket.websocket.web_socket_allowed_origins == ("https://app.example.com",)
+    assert websocket.websocket.web_socket_encoder_type == "text"
+    assert (
+        websocket.websocket.web_socket_max_frame_payload_length == websocket.limits.max_body_length == 1024**2
+    )
 
 
 def test_paging() -> None:

@@ -207,6 +207,10 @@ def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str
         ]
     elif range_ == "a comma list":
         assert takes(read, "a,b") and not takes(read, "a,,b")
+    elif range_ == "a list of origins":
+        assert takes(read, "https://a,http://b:8080") and takes(read, "*") and not takes(read, "a,b")
+    elif range_ == "binary, text":
+        assert takes(read, "binary") and takes(read, "TEXT") and not takes(read, "true")
     else:
         known = range_.split(", ")
         every = {

@@ -1,0 +1,96 @@
+"""Who may open a WebSocket: on which path, under which name of the broker, from pages of where, for which STOMP.
+
+A browser lets a page of any site open a WebSocket to any host, with nothing to stop it but the ``Origin`` that it adds
+(cross-site WebSocket hijacking). As in `stompring.admin.access`, a site whose name was made to point at this machine
+(DNS rebinding) is known by the name in ``Host``. Programs send no ``Origin``, and are let in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from stompring.settings.acceptor_url import is_loopback
+from stompring.settings.origin import ANY, NULL, normal_origin, origin_host
+from stompring.settings.websocket import WebSocketSettings
+
+#: The best first.
+SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
+
+
+@dataclass(frozen=True, slots=True)
+class NotAdmitted(Exception):
+    """The answer to who may not: the reason and a status of HTTP."""
+
+    reason: str
+    status: int
+
+
+def printable(text: str, most: int = 100) -> str:
+    """What a client sent, for a log and an answer: without control characters, and not at any length."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
+
+
+class Door:
+    """The door of one acceptor, which listens on the host ``listens_on``."""
+
+    def __init__(self, settings: WebSocketSettings, listens_on: str) -> None:
+        self._path = settings.path
+        self._allowed = frozenset(settings.web_socket_allowed_origins)
+        self._names = frozenset(filter(None, map(origin_host, self._allowed)))
+        self._for_this_machine = is_loopback(listens_on)
+
+    def admit(self, path: str, host: str, origin: str | None, subprotocols: Sequence[str]) -> str | None:
+        """The subprotocol to speak, None where none was offered. Raises `NotAdmitted`.
+
+        ``host`` and ``origin`` are the headers of these names.
+        """
+        if self._path and path.removesuffix("/") != self._path:
+            raise NotAdmitted(f"STOMP is at {self._path} here, not at {printable(path)}", 404)
+        name = _host_name(host)
+        if self._for_this_machine and not self._is_known(name):
+            raise NotAdmitted(
+                "This listener is for this machine: it answers to localhost and to the hosts of "
+                f"webSocketAllowedOrigins, not to {printable(host)} (Host header)",
+                403,
+            )
+        if origin is not None and not self._is_welcome(origin, name):
+            raise NotAdmitted(
+                f"Pages from {printable(origin)} may not connect (Origin header; see webSocketAllowedOrigins)",
+                403,
+            )
+        if not subprotocols:
+            return None
+        for spoken in SUBPROTOCOLS:
+            if spoken in subprotocols:
+                return spoken
+        offered = printable(", ".join(subprotocols))
+        raise NotAdmitted(
+            f"None of the subprotocols {offered} is spoken here: {', '.join(SUBPROTOCOLS)}", 400
+        )
+
+    def _is_known(self, name: str) -> bool:
+        return _is_local(name) or name in self._names or ANY in self._allowed
+
+    def _is_welcome(self, origin: str, name: str) -> bool:
+        if ANY in self._allowed:
+            return True
+        try:
+            origin = normal_origin(origin)
+        except ValueError:  # file:// for one
+            origin = NULL
+        page = origin_host(origin)
+        same = page == name or (_is_local(page) and _is_local(name))
+        return origin in self._allowed or (same and page != "")
+
+
+def _host_name(host: str) -> str:
+    try:
+        return urlsplit(f"//{host.strip()}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_local(name: str) -> bool:
+    return is_loopback(name) or name.endswith(".localhost")

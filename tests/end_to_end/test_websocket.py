@@ -1,0 +1,355 @@
+"""STOMP over WebSocket through real sockets: conversations, hostile clients, back-pressure both ways."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ..broker_process import PATIENCE, BrokerProcess
+from ..dialogue import frame_bytes
+from ..management import Management
+from ..websocket_dialogue import (
+    BINARY,
+    CLOSE,
+    PING,
+    PONG,
+    TEXT,
+    WebSocketClient,
+    WebSocketDialogue,
+    piece_bytes,
+)
+
+MIB = 1024 * 1024
+
+#: With a path, and in text; what the tests of limits need is on an acceptor of its own.
+ACCEPTORS = """
+<acceptor name="ws">ws://127.0.0.1:0/stomp?anycastPrefix=/queue/</acceptor>
+<acceptor name="text">ws://127.0.0.1:0?anycastPrefix=/queue/;webSocketEncoderType=text</acceptor>
+<acceptor name="strict">ws://127.0.0.1:0?handshake-timeout=1;stompMaxFramePayloadLength=10K;maxBodyLength=1MB</acceptor>
+<acceptor name="plain">tcp://127.0.0.1:0?webSocketUpgrade=false</acceptor>
+"""
+
+pytestmark = pytest.mark.broker(
+    acceptors=ACCEPTORS,
+    settings={"block.#": {"max-size-bytes": "20MB", "address-full-policy": "BLOCK"}},
+)
+
+Open = Callable[..., WebSocketDialogue]
+
+
+@pytest.fixture
+def opened(broker: BrokerProcess) -> Iterator[Open]:
+    """Opens connected dialogues with an acceptor; their sockets are closed after the test."""
+    with ExitStack() as stack:
+
+        def dialogue(
+            acceptor: str = "ws",
+            version: str = "1.2",
+            greet: bool = True,
+            opcode: int = BINARY,
+            **headers: object,
+        ) -> WebSocketDialogue:
+            found = WebSocketDialogue(broker.ports[acceptor], version, opcode=opcode)
+            stack.callback(found.close)
+            if greet:
+                found.connect({name.replace("_", "-"): value for name, value in headers.items()})
+            return found
+
+        yield dialogue
+
+
+@pytest.fixture
+def knock(broker: BrokerProcess) -> Iterator[Callable[[str], WebSocketClient]]:
+    """Opens connections on which nothing was said."""
+    with ExitStack() as stack:
+
+        def client(acceptor: str = "ws") -> WebSocketClient:
+            found = WebSocketClient(broker.ports[acceptor])
+            stack.callback(found.close)
+            return found
+
+        yield client
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("the process has ended")
+
+
+# ---- conversations
+
+
+@pytest.mark.parametrize("acceptor", ["ws", "text", "stomp"])
+@pytest.mark.parametrize("opcode", [BINARY, TEXT])
+def test_a_conversation(
+    opened: Open, management: Management, name: str, version: str, acceptor: str, opcode: int
+) -> None:
+    client = opened(acceptor, version, opcode=opcode)
+    assert client.answer_to_request.headers["sec-websocket-protocol"] == "v12.stomp"
+    bodies = [f"zażółć {n}" for n in range(20)]
+    client.put(f"/queue/{name}", *bodies, **({} if version == "1.0" else {"odd": "a:b\nc"}))
+    client.subscribe(f"/queue/{name}")
+    for message in client.messages(*bodies):
+        client.answer("ACK", message)
+    sent = BINARY if acceptor != "text" else TEXT
+    assert {piece.opcode for piece in client.pieces} == {sent}
+    assert all(piece.fin and piece.payload.endswith(b"\0\n") for piece in client.pieces)
+    assert sum(piece.payload.count(b"\0") for piece in client.pieces) == len(client.pieces)
+    shown = [
+        found
+        for found in management.ask("GET", "/connections")["data"]
+        if found["connectionID"] == (client.connected or client.frame())["session"]
+    ]
+    assert [found["protocol"] for found in shown] == [f"STOMP {version} over WebSocket"]
+    client.disconnect()
+    assert client.ended is not None and client.ended.code == 1000
+    management.expect(name, messageCount=0, messagesAcknowledged=20)
+
+
+def test_plain_stomp_on_the_same_listener(
+    opened: Open, connect: Callable[..., WebSocketDialogue], name: str
+) -> None:
+    plain, over = connect(), opened("stomp")
+    plain.subscribe(f"/queue/{name}")
+    over.put(f"/queue/{name}", "there")
+    plain.message("there")
+
+
+@pytest.mark.parametrize("acceptor", ["ws", "text"])
+def test_big_binary_bodies(opened: Open, name: str, acceptor: str) -> None:
+    client = opened(acceptor)
+    body = random.Random(1).randbytes(4 * MIB)
+    client.put(f"/queue/{name}", body, content_length=len(body))
+    client.subscribe(f"/queue/{name}")
+    client.message(body)
+    assert client.pieces[-1].opcode == BINARY
+
+
+def test_a_frame_cut_up_and_frames_packed_together(opened: Open, name: str) -> None:
+    client = opened()
+    destination = {"destination": f"/queue/{name}"}
+    data = b"".join(frame_bytes("SEND", destination, b"%d" % n) for n in range(50))
+    data += frame_bytes("SEND", {**destination, "receipt": "all"}, "ż".encode() * 100)
+    client.raw(data[:100])
+    for at in range(100, len(data), 57):
+        client.client.send(BINARY, data[at : at + 20], fin=False)
+        client.client.send(PING, b"between")
+        client.client.send(0, data[at + 20 : at + 57])
+        time.sleep(0.012)  # as many pings as may be within a second
+    while client.frame().command != "RECEIPT":
+        pass
+    assert {piece.payload for piece in client.pieces if piece.opcode == PONG} == {b"between"}
+    client.subscribe(f"/queue/{name}", ack="auto")
+    client.messages(*(str(n) for n in range(50)), "ż" * 100)
+
+
+def test_heart_beats(opened: Open) -> None:
+    client = opened(heart_beat="0,500")
+    client.hear(2.5)
+    assert len(client.beats) >= 3
+    assert client.pieces[-1].payload == b"\n"
+    client.put("/queue/still-here", "x")
+
+
+def test_a_silent_client_is_cut_off(opened: Open) -> None:
+    client = opened(heart_beat="1000,0")
+    client.client.send(PING, b"which is no heart-beat")
+    client.error("Did not receive data", "2000ms")
+    assert client.ended is not None and client.ended.code == 1000
+
+
+# ---- who may
+
+
+def test_requests_that_are_refused(knock: Callable[..., WebSocketClient], broker: BrokerProcess) -> None:
+    request = "GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n"
+    asking = "Upgrade: websocket\r\nConnection: Upgrade\r\n"
+    for acceptor, text, status in [
+        ("ws", request.format("/stomp", ""), 426),
+        ("stomp", request.format("/", ""), 426),
+        ("stomp", "GET / HTTP/1.0\r\nHost: localhost\r\n\r\n", 505),
+        ("ws", "POST /stomp HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        ("ws", "nonsense\r\n\r\n", 400),
+        ("ws", "GET /stomp HTTP/1.1\r\n\r\n", 400),
+        ("ws", request.format("/stomp", asking), 400),
+        ("ws", request.format("/stomp", asking + "Sec-WebSocket-Version: 8\r\n"), 400),
+        (
+            "ws",
+            request.format("/stomp", asking + "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n"),
+            400,
+        ),
+    ]:
+        client = knock(acceptor)
+        answer = client.request(text.encode())
+        assert answer.status == status and answer.body, (text, answer)
+        client.ended()
+    for headers, status in [
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "chrome-extension://abcdef"}, 403),
+        ({"host": "evil.example"}, 403),
+        ({"host": "evil.example", "origin": "http://evil.example"}, 403),
+        ({"sec_websocket_protocol": "mqtt"}, 400),
+        ({"cookie": "x" * 20_000}, 431),
+        ({"origin": "http://localhost:3000", "cookie": "x" * 10_000}, 101),
+        ({"sec_websocket_extensions": "permessage-deflate; client_max_window_bits"}, 101),
+    ]:
+        for acceptor in ("ws", "stomp"):
+            answer = knock(acceptor).ask(**headers)
+            assert answer.status == status, (headers, answer)
+            assert "sec-websocket-extensions" not in answer.headers
+    assert knock("ws").ask("/other").status == 404
+    assert knock("text").ask("/other").status == 101
+    broker.wait_for_log(r"WebSocket refused \(403\): Pages from https://evil.example may not connect")
+
+
+def test_the_upgrade_can_be_switched_off(knock: Callable[..., WebSocketClient]) -> None:
+    client = knock("plain")
+    client.socket.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n\0")
+    assert client.socket.recv(5) == b"ERROR"
+
+
+# ---- hostile clients
+
+
+def test_a_request_that_drips(knock: Callable[..., WebSocketClient]) -> None:
+    client = knock("strict")
+    began = time.monotonic()
+    with pytest.raises((BrokenPipeError, ConnectionResetError, AssertionError)):
+        for byte in b"GET / HTTP/1.1\r\n" + b"x" * 1000:
+            client.socket.sendall(bytes((byte,)))
+            time.sleep(0.05)
+            client.socket.settimeout(0.01)
+            try:
+                answer = client.socket.recv(1000)
+            except TimeoutError:
+                continue
+            assert answer.startswith(b"HTTP/1.1 503 ") and b"handshake-timeout" in answer
+            client.socket.settimeout(PATIENCE)
+            assert client.socket.recv(1000) != b"", "the end, as it should be"
+    assert time.monotonic() - began < PATIENCE
+
+
+def test_a_frame_that_is_too_long(opened: Open) -> None:
+    client = opened("strict")
+    client.raw(b"\n" * 10240)
+    client.client.socket.sendall(piece_bytes(BINARY, b"\n" * 10241))
+    client.closed()
+    assert client.ended is not None and client.ended.code == 1009
+    assert "10240" in client.ended.reason
+
+
+def test_a_message_without_end_takes_no_memory(opened: Open, broker: BrokerProcess) -> None:
+    """Of one WebSocket message, 100 MB are line ends between frames; the limit of a body is 1 MB."""
+    client = opened("strict")
+    before = resident(broker.pid)
+    client.client.send(BINARY, b"\n", fin=False)
+    piece = piece_bytes(0, b"\n" * 10240, fin=False)
+    for _ in range(100):
+        client.socket.sendall(piece * 100)
+    client.client.send(0, b"\n")
+    client.put("/queue/after", "x")
+    assert resident(broker.pid) - before < 20 * MIB
+
+
+def test_a_body_that_is_too_long(opened: Open) -> None:
+    client = opened("strict")
+    client.raw(b"SEND\ndestination:/queue/q\ncontent-length:2000000\n\n")
+    client.error("body too long", "1048576")
+
+
+def test_broken_rules_and_the_log(opened: Open, broker: BrokerProcess) -> None:
+    client = opened()
+    client.socket.sendall(piece_bytes(BINARY, b"\n", mask=None))
+    client.closed()
+    assert client.ended is not None and client.ended.code == 1002
+    broker.wait_for_log(r"session \S+ \(127.0.0.1:\d+\): WebSocket closed \(1002\): unmasked")
+
+
+def test_who_closes_gives_everything_back(opened: Open, name: str, management: Management) -> None:
+    client = opened()
+    client.put(f"/queue/{name}", "x")
+    client.subscribe(f"/queue/{name}")
+    client.message("x")
+    management.expect(name, deliveringCount=1)
+    client.client.send(CLOSE, b"\x03\xe8")
+    client.closed()
+    management.expect(name, deliveringCount=0, messageCount=1, consumerCount=0)
+
+
+def test_who_does_not_answer_the_close_is_cut_off(opened: Open, management: Management) -> None:
+    client = opened()
+    session = (client.connected or client.frame())["session"]
+    client.send("DISCONNECT", {"receipt": "bye"})
+    client.expect("RECEIPT")
+    assert client.client.piece().code == 1000
+    deadline = time.monotonic() + PATIENCE
+    while any(found["connectionID"] == session for found in management.ask("GET", "/connections")["data"]):
+        client.client.send(PING)  # says much, and not what is awaited
+        time.sleep(0.2)
+        assert time.monotonic() < deadline
+
+
+# ---- back-pressure
+
+
+def test_a_consumer_that_does_not_read(
+    opened: Open, name: str, management: Management, broker: BrokerProcess
+) -> None:
+    """100 MB wait for it: they stay in the queue and do not become copies on their way to its socket."""
+    sender = opened()
+    body = b"x" * MIB
+    for _ in range(100):
+        sender.put(f"/queue/{name}", body, content_length=MIB)
+    before = resident(broker.pid)
+    consumer = opened()
+    consumer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    consumer.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "ack": "auto"})
+    deadline = time.monotonic() + PATIENCE
+    while management.queue(name)["messagesAcknowledged"] == 0:
+        time.sleep(0.1)
+        assert time.monotonic() < deadline
+    sender.put("/queue/others", "are served")
+    assert management.queue(name)["messageCount"] > 80
+    assert resident(broker.pid) - before < 30 * MIB
+    for _ in range(100):
+        assert len(consumer.message().body) == MIB
+    management.expect(name, messageCount=0)
+
+
+def test_a_producer_that_is_blocked(
+    opened: Open, name: str, management: Management, broker: BrokerProcess
+) -> None:
+    """Its socket is not read any more, its frames wait with it, and nothing is lost."""
+    producer, consumer = opened(), opened()
+    queue = f"block.{name}"
+    frame = frame_bytes("SEND", {"destination": f"/queue/{queue}", "content-length": MIB}, b"y" * MIB)
+    before = resident(broker.pid)
+    producer.socket.settimeout(2)
+    sent, rest = 0, b""
+    with pytest.raises(TimeoutError):
+        while sent < 100:
+            rest = rest or piece_bytes(BINARY, frame)
+            rest = rest[producer.socket.send(rest) :]
+            sent += not rest
+    assert sent >= 20
+    management.expect(queue, messageCount=20)
+    assert resident(broker.pid) - before < 50 * MIB
+    producer.socket.settimeout(PATIENCE)
+    with ThreadPoolExecutor(1) as pool:
+        finished = pool.submit(producer.socket.sendall, rest)
+        consumer.subscribe(f"/queue/{queue}", ack="auto")
+        for _ in range(sent + 1):
+            assert len(consumer.message().body) == MIB
+        finished.result(PATIENCE)
+    management.expect(queue, messageCount=0, messagesAdded=sent + 1)

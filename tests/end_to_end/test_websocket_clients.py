@@ -1,0 +1,125 @@
+"""@stomp/stompjs over WebSocket, as people use it: in Node.js, and on a page in a browser."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ..broker_process import PATIENCE
+from .lasting import LastingBroker
+from .page import Page, chromium
+
+CLIENTS = Path(__file__).parent / "clients"
+STOMPJS = CLIENTS / "node_modules" / "@stomp" / "stompjs" / "bundles" / "stomp.umd.min.js"
+WS = CLIENTS / "node_modules" / "ws"
+
+CONVERSATION = ["conversation 0", "conversation 1", "idle", "restart", "ok"]
+
+needs_chromium = pytest.mark.skipif(
+    chromium() is None or not STOMPJS.exists(),
+    reason="needs Chromium, and npm ci in tests/end_to_end/clients",
+)
+
+
+def free_port() -> int:
+    """One that is free now: a broker that restarts must come back where its clients look for it.
+
+    Not of those that the system gives to whoever asks for any.
+    """
+    for port in random.SystemRandom().sample(range(20_000, 30_000), 100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
+
+
+class Doors(NamedTuple):
+    """A broker that listens for WebSockets in two ways, and where."""
+
+    broker: LastingBroker
+    urls: tuple[str, str]
+
+
+@pytest.fixture(params=["binary", "text"])
+def doors(request: pytest.FixtureRequest, lasting: LastingBroker) -> Doors:
+    port = free_port()
+    encoder = f"webSocketEncoderType={request.param}"
+    lasting.start(
+        parameters=encoder,
+        acceptors=f'<acceptor name="ws">ws://127.0.0.1:{port}/stomp?anycastPrefix=/queue/;{encoder}</acceptor>',
+    )
+    return Doors(lasting, (f"ws://127.0.0.1:{port}/stomp", f"ws://127.0.0.1:{lasting.process.port}/any"))
+
+
+def heard(lines: Iterator[str], broker: LastingBroker) -> list[str]:
+    """What a client tells until its end; the broker is restarted when it asks for that."""
+    told = []
+    for line in lines:
+        told.append(line.rstrip("\n"))
+        if told[-1] == "restart":
+            broker.again("stop")
+        if told[-1] == "ok" or told[-1].startswith("failed"):
+            break
+    return told
+
+
+@pytest.mark.skipif(
+    shutil.which("node") is None or not STOMPJS.exists() or not WS.exists(),
+    reason="needs Node.js, and npm ci in tests/end_to_end/clients",
+)
+def test_stompjs_in_node(doors: Doors) -> None:
+    with subprocess.Popen(
+        ["node", "websocket.js", "node", *doors.urls],
+        cwd=CLIENTS,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        try:
+            assert heard(iter(program.stdout), doors.broker) == CONVERSATION
+            assert program.wait(PATIENCE) == 0
+        finally:
+            program.kill()
+
+
+@needs_chromium
+def test_stompjs_on_a_page(doors: Doors, tmp_path: Path) -> None:
+    script = f"talk({{ Client: StompJs.Client, urls: {list(doors.urls)}, prefix: 'page', tell }});"
+    with Page(tmp_path, [STOMPJS, CLIENTS / "websocket_talk.js"], script) as page:
+        page.visit()
+        assert heard(iter(page.told, None), doors.broker) == CONVERSATION
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    ("visited", "called", "allowed", "told"),
+    [
+        ("127.0.0.1", "127.0.0.1", "", "let in"),
+        ("localhost", "127.0.0.1", "", "let in"),
+        ("evil.example", "127.0.0.1", "", "refused"),
+        ("evil.example", "evil.example", "", "refused"),  # DNS rebinding: the same host, to the browser
+        ("evil.example", "127.0.0.1", "https://app.example", "refused"),
+        ("app.example", "127.0.0.1", "http://app.example:PORT", "let in"),
+    ],
+)
+def test_pages_of_other_sites(
+    lasting: LastingBroker, tmp_path: Path, visited: str, called: str, allowed: str, told: str
+) -> None:
+    port = free_port()
+    script = f"knock({{ url: 'ws://{called}:{port}/stomp', tell }});"
+    with Page(tmp_path, [CLIENTS / "websocket_talk.js"], script) as page:
+        origins = f"webSocketAllowedOrigins={allowed.replace('PORT', str(page.port))}" if allowed else ""
+        lasting.start(acceptors=f'<acceptor name="ws">ws://127.0.0.1:{port}/stomp?{origins}</acceptor>')
+        page.visit(visited)
+        assert page.told() == told
+    refusals = [line for line in lasting.process.log if "WebSocket refused (403)" in line]
+    assert len(refusals) == (told == "refused")
+    assert all(visited in line for line in refusals)

@@ -1,0 +1,461 @@
+"""A protocol whose STOMP comes by WebSocket, on a transport in memory and with a clock that is set by hand."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+import zlib
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import TestCase
+
+from stompring.broker.broker import Broker
+from stompring.policy.policies import Policies
+from stompring.server.factory import Connections, StompFactory
+from stompring.server.protocol import LINGER, StompProtocol
+from stompring.server.websocket import LONGEST_REQUEST, MOST_CONTROLS, MOST_FRAGMENTS, SHORT_FRAGMENT, SLICE
+from stompring.session.connect import Anonymous
+from stompring.session.outbox import Outgoing
+from stompring.settings.acceptor import FrameLimits, StompAcceptor
+from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
+from stompring.settings.websocket import WebSocketSettings
+
+from ..session.conversation import frame, parse
+from ..websocket_dialogue import BINARY, CLOSE, PING, PONG, TEXT, Piece, WebSocketClient, piece_bytes
+from .transport import TcpTransport
+
+CONNECT = frame("CONNECT", accept_version="1.2", host="/")
+
+
+def request(path: str = "/", **headers: str) -> bytes:
+    all_headers = {
+        "Host": "127.0.0.1:61614",
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Version": "13",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in all_headers.items())
+    return f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode()
+
+
+class WebSocketTest(TestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(1_000_000)
+        entries = (
+            AddressSettingEntry("full", {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK}),
+            AddressSettingEntry("#", {"auto_delete_queues": False}),
+        )
+        self.broker = Broker(BrokerConfiguration(address_settings=entries), self.clock, Policies())
+        self.connections = Connections(1)
+
+    def open(self, upgraded: bool = True, **options: Any) -> tuple[StompProtocol, TcpTransport]:
+        """A connection, of a ws acceptor where nothing else is said."""
+        websocket = WebSocketSettings(**{"only": True, **options.pop("websocket", {})})
+        acceptor = StompAcceptor(
+            "ws", "127.0.0.1", 0, anycast_prefix=("/queue/",), websocket=websocket, **options
+        )
+        outgoing = Outgoing(self.broker.clock)
+        factory = StompFactory(self.broker, acceptor, Anonymous(), self.connections, outgoing, self.clock)
+        return self.join(factory, upgraded)
+
+    def join(self, factory: StompFactory, upgraded: bool = True) -> tuple[StompProtocol, TcpTransport]:
+        protocol = factory.buildProtocol(None)
+        transport = TcpTransport(self.clock)
+        transport.protocol = protocol
+        protocol.makeConnection(transport)
+        if upgraded:
+            protocol.dataReceived(request())
+            assert transport.value().startswith(b"HTTP/1.1 101 "), transport.value()
+            transport.clear()
+        return protocol, transport
+
+    def pieces(self, transport: TcpTransport) -> list[Piece]:
+        """The WebSocket frames that were written."""
+        reader = WebSocketClient.__new__(WebSocketClient)
+        reader.buffer = transport.value()
+        transport.clear()
+        found = []
+        while (piece := reader.cut()) is not None:
+            found.append(piece)
+        self.assertEqual(reader.buffer, b"")
+        return found
+
+    def commands(self, transport: TcpTransport) -> list[str]:
+        """The STOMP frames that were written, one to a message."""
+        found = []
+        for piece in self.pieces(transport):
+            self.assertIn(piece.opcode, (TEXT, BINARY))
+            (got,) = parse(piece.payload)
+            found.append(got.command)
+        return found
+
+    def say(self, protocol: StompProtocol, *frames: bytes) -> None:
+        protocol.dataReceived(b"".join(piece_bytes(BINARY, data) for data in frames))
+
+    # ---- what is spoken
+
+    def test_a_conversation(self) -> None:
+        protocol, transport = self.open()
+        self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+        self.say(protocol, frame("SEND", b"x", destination="/queue/q"))
+        self.assertEqual(self.commands(transport), ["CONNECTED", "MESSAGE"])
+        self.say(protocol, frame("DISCONNECT", receipt="bye"))
+        receipt, close = self.pieces(transport)
+        self.assertEqual((receipt.opcode, close.code), (BINARY, 1000))
+        self.assertTrue(transport.connected)
+        protocol.dataReceived(piece_bytes(CLOSE, close.payload))
+        self.clock.advance(0)
+        self.assertFalse(transport.connected)
+        self.assertEqual(len(self.connections), 0)
+        self.assertEqual(self.clock.calls, [])
+
+    def test_every_byte_alone(self) -> None:
+        protocol, transport = self.open(upgraded=False)
+        for byte in request() + piece_bytes(BINARY, CONNECT):
+            protocol.dataReceived(bytes((byte,)))
+        _, _, rest = transport.value().partition(b"\r\n\r\n")
+        transport.clear()
+        transport.write(rest)
+        self.assertEqual(self.commands(transport), ["CONNECTED"])
+
+    def test_all_in_one_read(self) -> None:
+        protocol, transport = self.open(upgraded=False)
+        more = frame("SEND", b"x", destination="/queue/q", receipt="r")
+        protocol.dataReceived(request() + piece_bytes(BINARY, CONNECT) + piece_bytes(TEXT, more))
+        _, _, rest = transport.value().partition(b"\r\n\r\n")
+        transport.clear()
+        transport.write(rest)
+        self.assertEqual(self.commands(transport), ["CONNECTED", "RECEIPT"])
+
+    def test_a_frame_over_several_messages_with_pings_between(self) -> None:
+        protocol, transport = self.open()
+        self.say(protocol, CONNECT)
+        transport.clear()
+        data = frame("SEND", b"x" * 1000, destination="/queue/q", receipt="r")
+        protocol.dataReceived(
+            piece_bytes(TEXT, data[:10])
+            + piece_bytes(BINARY, data[10:20], fin=False)
+            + piece_bytes(PING, b"hello")
+            + piece_bytes(0, data[20:300], fin=False)
+            + piece_bytes(0, data[300:])
+        )
+        receipt, pong = self.pieces(transport)
+        self.assertEqual(parse(receipt.payload)[0].command, "RECEIPT")
+        self.assertEqual((pong.opcode, pong.payload), (PONG, b"hello"))
+        self.assertEqual(self.broker.directory.queue("q").count, 1)
+
+    def test_all_messages_of_a_read_are_one_write(self) -> None:
+        protocol, transport = self.open()
+        self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+        transport.clear()
+        writes: list[bytes] = []
+        self.patch(transport, "write", writes.append)
+        self.say(protocol, *[frame("SEND", b"x" * n, destination="/queue/q") for n in (1, 200, 70_000)])
+        self.assertEqual(len(writes), 1)
+        self.assertGreater(len(writes[0]), 70_000)
+
+    def test_a_read_of_many_tiny_frames(self) -> None:
+        protocol, transport = self.open()
+        whole = CONNECT + frame("SEND", b"y" * SLICE, destination="/queue/q", receipt="r")
+        protocol.dataReceived(
+            b"".join(piece_bytes(BINARY, whole[at : at + 3]) for at in range(0, len(whole), 3))
+        )
+        self.assertEqual(self.commands(transport), ["CONNECTED", "RECEIPT"])
+
+    def test_text(self) -> None:
+        protocol, transport = self.open(websocket={"web_socket_encoder_type": "text"})
+        self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+        self.say(protocol, *[frame("SEND", body, destination="/queue/q") for body in ("ż".encode(), b"\xff")])
+        self.assertEqual([piece.opcode for piece in self.pieces(transport)], [TEXT, TEXT, BINARY])
+
+    def test_a_plain_acceptor_speaks_both(self) -> None:
+        for first, expected in ((b"\n\n" + CONNECT, b"CONNECTED\n"), (request(), b"HTTP/1.1 101 ")):
+            for step in (1, 3, 1000):
+                protocol, transport = self.open(upgraded=False, websocket={"only": False})
+                for at in range(0, len(first), step):
+                    protocol.dataReceived(first[at : at + step])
+                self.assertTrue(transport.value().startswith(expected), transport.value())
+                transport.hang_up()
+        self.assertEqual(len(self.connections), 0)
+
+    def test_after_the_first_bytes_plain_stomp_is_read_as_ever(self) -> None:
+        protocol, _ = self.open(upgraded=False, websocket={"only": False})
+        protocol.dataReceived(CONNECT)
+        self.assertNotIn("dataReceived", vars(protocol))
+        self.assertIs(type(protocol).dataReceived, type(protocol).take)
+
+    def test_the_upgrade_can_be_switched_off(self) -> None:
+        protocol, transport = self.open(
+            upgraded=False, websocket={"only": False, "web_socket_upgrade": False}
+        )
+        protocol.dataReceived(request() + b"\0")
+        self.assertTrue(transport.value().startswith(b"ERROR\n"), transport.value())
+
+    # ---- limits
+
+    def test_a_request_that_does_not_end(self) -> None:
+        protocol, transport = self.open(upgraded=False)
+        protocol.dataReceived(b"GET / HTTP/1.1\r\n")
+        for _ in range(LONGEST_REQUEST // 1000 + 1):
+            protocol.dataReceived(b"x" * 998 + b"\r\n")
+        self.assertTrue(transport.value().startswith(b"HTTP/1.1 431 "), transport.value())
+        self.clock.advance(0)
+        self.assertFalse(transport.connected)
+
+    def test_a_request_that_takes_too_long(self) -> None:
+        protocol, transport = self.open(upgraded=False)
+        for byte in request()[:9]:
+            self.clock.advance(1)
+            protocol.dataReceived(bytes((byte,)))
+        self.assertTrue(transport.connected)
+        self.clock.advance(1)
+        self.assertIn(b"HTTP/1.1 503 ", transport.value())
+        self.assertIn(b"\r\n\r\nNo CONNECT within 10 s (handshake-timeout)\n", transport.value())
+        self.clock.advance(0)
+        self.assertFalse(transport.connected)
+        self.assertEqual(self.clock.calls, [])
+
+    def test_a_websocket_on_which_nothing_is_said(self) -> None:
+        _, transport = self.open()
+        self.clock.advance(10)
+        error, close = self.pieces(transport)
+        self.assertIn("handshake-timeout", parse(error.payload)[0]["message"])
+        self.assertEqual(close.code, 1000)
+        self.clock.advance(LINGER)
+        self.assertTrue(transport.aborted)
+
+    def test_more_connections_than_allowed(self) -> None:
+        protocol, first = self.open(connections_allowed=1)
+        _, second = self.join(protocol._factory, upgraded=False)
+        self.assertIn(b"HTTP/1.1 503 ", second.value())
+        self.assertIn(b"More than 1 connections to acceptor ws", second.value())
+        self.clock.advance(0)
+        self.assertFalse(second.connected)
+        first.hang_up()
+        _, third = self.join(protocol._factory)
+        self.assertTrue(third.connected)
+
+    def test_a_frame_that_is_too_long(self) -> None:
+        protocol, transport = self.open(websocket={"web_socket_max_frame_payload_length": 1000})
+        self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client"))
+        data = frame("SEND", b"x" * 990, destination="/queue/q")
+        self.say(protocol, data[:500], data[500:])
+        transport.clear()
+        protocol.dataReceived(piece_bytes(BINARY, data)[:600])
+        (close,) = self.pieces(transport)
+        self.assertEqual(close.code, 1009)
+        self.assertIn("1000", close.reason)
+        queue = self.broker.directory.queue("q")
+        self.assertEqual((queue.count, queue.consumers), (1, []))
+        self.clock.advance(0)
+        self.assertTrue(transport.connected)
+        # the rest of it, and what the client answers
+        protocol.dataReceived(piece_bytes(BINARY, data)[600:] + piece_bytes(CLOSE, close.payload))
+        self.clock.advance(0)
+        self.assertFalse(transport.connected)
+        self.assertFalse(transport.aborted)
+        self.assertEqual(queue.count, 1)
+
+    def test_broken_rules(self) -> None:
+        cases = [
+            (piece_bytes(BINARY, CONNECT, mask=None), 1002),
+            (piece_bytes(BINARY, CONNECT, rsv=4), 1002),
+            (piece_bytes(3, CONNECT), 1002),
+            (piece_bytes(11, b""), 1002),
+            (piece_bytes(0, CONNECT), 1002),
+            (piece_bytes(BINARY, b"x", fin=False) + piece_bytes(TEXT, b"x"), 1002),
+            (piece_bytes(PING, b"x", fin=False), 1002),
+            (piece_bytes(PING, b"x" * 126), 1002),
+            (piece_bytes(CLOSE, b"x"), 1002),
+            (b"\x82\xfe\x00\x05", 1002),
+            (b"\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\2\3\4", 1002),
+            (piece_bytes(TEXT, b"\xff\xfe"), 1007),
+            (piece_bytes(TEXT, b"a\xc5"), 1007),
+            (piece_bytes(TEXT, b"a\xc5", fin=False) + piece_bytes(0, b"a"), 1007),
+        ]
+        for data, code in cases:
+            protocol, transport = self.open()
+            padded = data + b"\1\2\3\4" if data == b"\x82\xfe\x00\x05" else data
+            protocol.dataReceived(padded)
+            (close,) = self.pieces(transport)
+            self.assertEqual(close.code, code, data)
+            self.assertTrue(close.reason)
+            protocol.dataReceived(b"x" * 1000)  # is not even looked at
+            self.clock.advance(0)
+            self.assertFalse(transport.connected)
+        self.assertEqual(self.clock.calls, [])
+
+    def test_what_came_before_a_broken_rule_counts(self) -> None:
+        protocol, transport = self.open()
+        good = piece_bytes(BINARY, CONNECT + frame("SEND", destination="/queue/q", receipt="r"))
+        protocol.dataReceived(good + piece_bytes(BINARY, b"", mask=None))
+        *frames, close = self.pieces(transport)
+        self.assertEqual([parse(piece.payload)[0].command for piece in frames], ["CONNECTED", "RECEIPT"])
+        self.assertEqual(close.code, 1002)
+        self.assertEqual(self.broker.directory.queue("q").count, 1)
+
+    def test_pings_of_one_read_get_one_answer(self) -> None:
+        protocol, transport = self.open()
+        protocol.dataReceived(b"".join(piece_bytes(PING, b"%d" % n) for n in range(MOST_CONTROLS)))
+        self.assertEqual([piece.payload for piece in self.pieces(transport)], [b"99"])
+
+    def test_a_flood_of_pings(self) -> None:
+        protocol, transport = self.open()
+        for _ in range(3):
+            protocol.dataReceived(piece_bytes(PING) * MOST_CONTROLS)
+            self.clock.advance(1)
+        self.assertEqual({piece.opcode for piece in self.pieces(transport)}, {PONG})
+        protocol.dataReceived(piece_bytes(PING) * (MOST_CONTROLS + 1))
+        (close,) = self.pieces(transport)
+        self.assertEqual(close.code, 1008)
+
+    def test_a_flood_of_fragments(self) -> None:
+        for opcode in (BINARY, TEXT):
+            protocol, transport = self.open()
+            protocol.dataReceived(piece_bytes(opcode, b"", fin=False))
+            for _ in range(3):
+                protocol.dataReceived(piece_bytes(0, b"\n", fin=False) * (MOST_FRAGMENTS - 1))
+                self.clock.advance(1)
+            protocol.dataReceived(piece_bytes(0, b"\n" * SHORT_FRAGMENT, fin=False) * (MOST_FRAGMENTS + 1))
+            self.assertEqual(self.pieces(transport), [])
+            protocol.dataReceived(piece_bytes(0, b"", fin=False) * (MOST_FRAGMENTS + 1))
+            (close,) = self.pieces(transport)
+            self.assertEqual(close.code, 1008)
+            self.assertIn("fragments", close.reason)
+
+    def test_who_takes_nothing_is_not_answered(self) -> None:
+        protocol, transport = self.open()
+        protocol.pauseProducing()
+        for _ in range(50):
+            protocol.dataReceived(piece_bytes(PING, b"x"))
+        self.assertEqual(self.pieces(transport), [])
+        protocol.resumeProducing()
+        protocol.dataReceived(piece_bytes(PING, b"y"))
+        self.assertEqual([piece.payload for piece in self.pieces(transport)], [b"y"])
+
+    # ---- the end
+
+    def test_the_client_closes(self) -> None:
+        protocol, transport = self.open()
+        self.say(
+            protocol,
+            CONNECT
+            + frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
+            + frame("SEND", destination="/queue/q"),
+        )
+        queue = self.broker.directory.queue("q")
+        self.assertEqual(queue.delivering, 1)
+        transport.clear()
+        protocol.dataReceived(piece_bytes(CLOSE, b"\x03\xe9bye"))
+        self.assertEqual([piece.code for piece in self.pieces(transport)], [1000])
+        self.assertEqual((queue.count, queue.delivering), (1, 0))
+        self.clock.advance(0)
+        self.assertFalse(transport.connected)
+        self.assertEqual(self.clock.calls, [])
+
+    def test_what_came_with_the_close_counts(self) -> None:
+        protocol, transport = self.open()
+        send = frame("SEND", destination="/queue/q", receipt="r")
+        protocol.dataReceived(piece_bytes(BINARY, CONNECT + send) + piece_bytes(CLOSE))
+        connected, receipt, close = self.pieces(transport)
+        self.assertEqual(parse(receipt.payload)[0].command, "RECEIPT")
+        self.assertEqual(close.code, 1000)
+        self.assertEqual(self.broker.directory.queue("q").count, 1)
+
+    def test_a_client_that_does_not_answer_the_close(self) -> None:
+        protocol, transport = self.open()
+        self.say(protocol, CONNECT + frame("DISCONNECT"))
+        for _ in range(4):
+            self.clock.advance(LINGER / 4 - 0.01)
+            protocol.dataReceived(piece_bytes(BINARY, b"still here"))
+        self.assertFalse(transport.aborted)
+        self.clock.advance(1)
+        self.assertTrue(transport.aborted)
+
+    def test_a_blocked_producer_is_not_read(self) -> None:
+        producer, transport = self.open()
+        self.say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
+        self.assertEqual(transport.producerState, "paused")
+        self.broker.directory.queue("full").purge()
+        self.clock.advance(0)
+        self.assertEqual(transport.producerState, "producing")
+
+    def test_the_answer_to_a_close_is_read_of_who_was_blocked(self) -> None:
+        producer, transport = self.open()
+        self.say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
+        assert producer.session is not None
+        producer.session.refuse(ValueError("enough"))
+        self.assertEqual(transport.producerState, "producing")
+
+    def test_a_lost_connection_leaves_nothing_to_the_garbage_collector(self) -> None:
+        protocol, transport = self.open()
+        self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+        gone = [weakref.ref(protocol), weakref.ref(protocol._websocket), weakref.ref(protocol.session)]
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        transport.hang_up()
+        transport.protocol = transport.producer = None  # as Twisted does
+        del protocol, transport
+        self.assertEqual([ref() for ref in gone], [None, None, None])
+
+    # ---- compression
+
+    def test_compression_is_refused_unless_it_is_switched_on(self) -> None:
+        for compresses in (False, True):
+            protocol, transport = self.open(
+                upgraded=False, websocket={"web_socket_compression_supported": compresses}
+            )
+            protocol.dataReceived(request(Sec_WebSocket_Extensions="permessage-deflate"))
+            self.assertEqual(b"permessage-deflate" in transport.value(), compresses)
+
+    def compressing(self, **options: Any) -> tuple[StompProtocol, TcpTransport]:
+        """A connection that has agreed on permessage-deflate."""
+        protocol, transport = self.open(
+            upgraded=False, websocket={"web_socket_compression_supported": True}, **options
+        )
+        protocol.dataReceived(request(Sec_WebSocket_Extensions="permessage-deflate"))
+        transport.clear()
+        return protocol, transport
+
+    def test_a_compressed_conversation(self) -> None:
+        protocol, transport = self.compressing()
+        there, back = zlib.compressobj(wbits=-15), zlib.decompressobj(wbits=-15)
+        body = b"much of the same " * 50_000
+        for data in (
+            CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"),
+            frame("SEND", body, destination="/queue/q"),
+        ):
+            deflated = there.compress(data) + there.flush(zlib.Z_SYNC_FLUSH)
+            protocol.dataReceived(piece_bytes(BINARY, deflated[:-4], rsv=4))
+        pieces = self.pieces(transport)
+        self.assertEqual([piece.rsv for piece in pieces], [4, 4])
+        self.assertLess(len(pieces[1].payload), 10_000)
+        connected, message = (parse(back.decompress(piece.payload + b"\0\0\xff\xff"))[0] for piece in pieces)
+        self.assertEqual((connected.command, message.command), ("CONNECTED", "MESSAGE"))
+        self.assertEqual(message.body, body)
+        self.say(
+            protocol, frame("SEND", b"as it is", destination="/queue/q")
+        )  # compressed or not, each for itself
+        self.assertEqual(len(self.pieces(transport)), 1)
+
+    def test_a_compressed_bomb(self) -> None:
+        protocol, transport = self.compressing(limits=FrameLimits(max_body_length=1_000_000))
+        there = zlib.compressobj(9, wbits=-15)
+        bomb = there.compress(b"\n" * 200_000_000) + there.flush(zlib.Z_SYNC_FLUSH)
+        taken: list[int] = []
+        self.patch(protocol, "take", lambda data: taken.append(len(data)))
+        protocol.dataReceived(piece_bytes(BINARY, bomb[:-4], rsv=4)[:64_000])
+        (close,) = self.pieces(transport)
+        self.assertEqual(close.code, 1009)
+        self.assertLess(sum(taken), 2_000_000)
+
+    def test_what_cannot_be_decompressed(self) -> None:
+        protocol, transport = self.compressing()
+        protocol.dataReceived(piece_bytes(BINARY, b"\xff" * 100, rsv=4))
+        (close,) = self.pieces(transport)
+        self.assertEqual(close.code, 1007)

@@ -1,0 +1,45 @@
+"""Web origins as broker.xml names them and as browsers send them."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.settings.origin import normal_origin, origin_host, origins
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://App.Example.com", "https://app.example.com"),
+        ("https://app.example.com:443/", "https://app.example.com"),
+        ("http://app.example.com:443", "http://app.example.com:443"),
+        ("http://[::1]:80", "http://[::1]"),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("chrome-extension://abcdef", "chrome-extension://abcdef"),
+        ("NULL", "null"),
+    ],
+)
+def test_one_spelling_of_an_origin(text: str, expected: str) -> None:
+    assert normal_origin(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "app.example.com", "https://", "//a", "https://a/path", "https://a?x", "https://u@a", "http://a:b"],
+)
+def test_what_is_no_origin(text: str) -> None:
+    with pytest.raises(ValueError):
+        normal_origin(text)
+
+
+def test_hosts() -> None:
+    assert origin_host("https://a.example:8080") == "a.example"
+    assert origin_host("http://[::1]") == "::1"
+    assert [origin_host(text) for text in ("null", "*", "http://[")] == ["", "", ""]
+
+
+def test_lists() -> None:
+    assert origins("*") == ("*",)
+    assert origins("https://b, null ,http://a:8080") == ("https://b", "null", "http://a:8080")
+    with pytest.raises(ValueError, match="with a comma between each two"):
+        origins("https://a,,https://b")
