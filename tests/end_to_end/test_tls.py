@@ -427,7 +427,7 @@ def test_websocket_over_tls(secured: Secured, acceptor: str) -> None:
     client.connect()
     client.ask("SUBSCRIBE", {"id": "1", "destination": f"/queue/{acceptor}", "ack": "auto"})
     body = os.urandom(1 << 20)
-    client.put(f"/queue/{acceptor}", body)
+    client.put(f"/queue/{acceptor}", body, **{"content-length": len(body)})
     client.message(body)
     (found,) = (
         each
