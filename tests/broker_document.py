@@ -10,6 +10,21 @@ Settings = Mapping[str, Mapping[str, object]]
 
 PREFIXES = "anycastPrefix=/queue/,queue/;multicastPrefix=/topic/,topic/"
 
+EVERYBODY = "everybody"
+
+PERMISSIONS = (
+    *(
+        "send",
+        "consume",
+        "browse",
+        "createAddress",
+        "deleteAddress",
+        "createDurableQueue",
+        "deleteDurableQueue",
+    ),
+    *("createNonDurableQueue", "deleteNonDurableQueue", "manage", "view", "edit"),
+)
+
 #: As shipped: any client's first try works. Without them Artemis's defaults hold.
 SHIPPED: Settings = {
     "#": {
@@ -29,17 +44,24 @@ def broker_xml(
     core: str = "",
     acceptors: str = "",
     secure: bool = False,
+    permissions: str | None = None,
     base: Settings = SHIPPED,
 ) -> str:
     """A document with one STOMP and one HTTP acceptor, each on a free port of the loopback interface.
 
     ``parameters`` are more acceptor parameters (``name=value;…``), ``addresses`` is the inside of ``<addresses>``,
-    ``core`` more elements of ``<core>``, ``acceptors`` more acceptors; ``settings`` are added to ``base``, element by
+    ``core`` more elements of ``<core>``, ``acceptors`` more acceptors, ``permissions`` the inside of
+    ``<security-settings>``: where it is not said and security is on, the role `EVERYBODY` may do everything.
+    ``settings`` are added to ``base``, element by
     element. What stands for ``address-policy`` there is XML as it is.
     """
     merged = {match: dict(elements) for match, elements in base.items()}
     for match, elements in (settings or {}).items():
         merged.setdefault(match, {}).update(elements)
+    if secure:
+        core += (
+            f"<security-settings>{everything() if permissions is None else permissions}</security-settings>"
+        )
     query = escape(f"{PREFIXES};{parameters}".rstrip(";"))
     return f"""<configuration><core>
 <security-enabled>{str(secure).lower()}</security-enabled>
@@ -53,6 +75,17 @@ def broker_xml(
 <addresses>{addresses}</addresses>
 </core></configuration>
 """
+
+
+def everything(match: str = "#", role: str = EVERYBODY) -> str:
+    """A ``<security-setting>`` by which a role may do everything."""
+    return permitted(match, {kind: role for kind in PERMISSIONS})
+
+
+def permitted(match: str, roles: Mapping[str, str]) -> str:
+    """A ``<security-setting>``: the roles that have each permission."""
+    inside = "".join(f'<permission type="{kind}" roles="{names}"/>' for kind, names in roles.items())
+    return f'<security-setting match="{escape(match)}">{inside}</security-setting>'
 
 
 def _setting(match: str, elements: Mapping[str, object]) -> str:

@@ -1,5 +1,7 @@
 """Who may ask: no page of a foreign web site, and where security is on nobody without a login.
 
+There is no cookie: a login is sent with each request, and remembered for a moment by who checks it.
+
 A browser on the broker's machine runs scripts of any site it shows. Such a script cannot read what a broker answers
 it, but could delete a queue blindly; the ``Origin`` header that browsers add gives it away. A site whose name was
 made to point at 127.0.0.1 (DNS rebinding) would count as the same origin; its name in ``Host`` gives that away.
@@ -12,8 +14,10 @@ import binascii
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred
-from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
 
+from stompring.errors import Refused
+from stompring.session.connect import Credentials, Login
 from stompring.settings.acceptor_url import is_loopback
 
 from .answer import Problem
@@ -46,25 +50,37 @@ def check_host(host: str | None, listens_on: str) -> None:
         )
 
 
-def check_login(served: Served, authorization: str | None) -> Deferred[None] | None:
-    """``None`` where the broker runs without security; else fires when the password is right, or fails with 401.
+#: Seconds after which one who failed too often, or came while too many did, may try again.
+RETRY = 5
 
-    Passwords are checked in the thread pool: argon2 is slow on purpose. Security is as it was at the start, for this
-    as for STOMP, whatever a reload has read since.
+
+def check_login(
+    served: Served, authorization: str | None, host: str, certificate: str | None = None
+) -> Deferred[Login] | None:
+    """``None`` where the broker runs without security; else who asks, or a failure of 401 or 429.
+
+    ``host`` is where they are, ``certificate`` the subject of the one they showed. Whether there is security is as it
+    was at the start, for this as for STOMP, whatever a reload has read since.
     """
-    users, reactor = served.users, served.reactor
-    if users is None:
+    if served.security is None:
         return None
-    user, password = _credentials(authorization)
-    checked: Deferred[bool] = deferToThreadPool(
-        reactor, reactor.getThreadPool(), users.verify, user, password
-    )
+    user: str | None = None
+    password: str | None = None
+    if authorization is not None or certificate is None:
+        user, password = _credentials(authorization)
+    told = Credentials(user, password, host, certificate)
+    return served.security.logins.log_in(told).addErrback(_refusal)
 
-    def decide(right: bool) -> None:
-        if not right:
-            raise _login(f"User name [{user}] or password is invalid")
 
-    return checked.addCallback(decide)
+def _refusal(failure: Failure) -> Failure:
+    refused = failure.value
+    if not isinstance(refused, Refused):
+        return failure
+    if refused.status == 401:
+        return Failure(_login(str(refused)))
+    if refused.status in (429, 503):
+        return Failure(Problem(429, str(refused), {"Retry-After": str(RETRY)}))
+    return failure
 
 
 def _credentials(authorization: str | None) -> tuple[str, str]:

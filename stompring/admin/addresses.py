@@ -12,11 +12,13 @@ from stompring.broker import contents, duplicates
 from stompring.broker.address import Address
 from stompring.errors import Refused
 from stompring.settings.model import RoutingType
+from stompring.settings.secret import hidden
 
 from .answer import NO_CONTENT, Answer, Steps, json_answer
 from .counters import ADDRESS, readers
 from .inputs import Reader, choices, flag, read_fields, required
 from .listing import LISTING, Fields, paged, view
+from .needs import create_address, delete_address, edit_address, view_address, view_broker
 from .routes import Call, Route
 from .slices import STEP
 
@@ -45,7 +47,7 @@ def address_of(call: Call) -> Address:
 
 def detailed(address: Address) -> dict[str, Any]:
     """All fields, the names of the address's queues, and the address-settings in force for it."""
-    settings = {camel(name): value for name, value in asdict(address.settings).items()}
+    settings = {camel(name): hidden(value) for name, value in asdict(address.settings).items()}
     return {**view(address, FIELDS), "queues": list(address.queues), "settings": settings}
 
 
@@ -128,10 +130,10 @@ def forget_duplicates(call: Call) -> Steps:
 
 WHOLE, ONE = "/api/v1/addresses", "/api/v1/addresses/{name}"
 ROUTES = (
-    Route("GET", WHOLE, list_addresses, parameters=LISTING | FIELDS.keys()),
-    Route("POST", WHOLE, create, fields=frozenset({"name", *CHANGEABLE})),
-    Route("GET", ONE, show),
-    Route("PATCH", ONE, change, fields=frozenset(CHANGEABLE)),
-    Route("DELETE", ONE, delete, parameters=frozenset({"force"})),
-    Route("POST", f"{ONE}/forget-duplicates", forget_duplicates),
+    Route("GET", WHOLE, list_addresses, view_broker, parameters=LISTING | FIELDS.keys()),
+    Route("POST", WHOLE, create, create_address, fields=frozenset({"name", *CHANGEABLE})),
+    Route("GET", ONE, show, view_address),
+    Route("PATCH", ONE, change, edit_address, fields=frozenset(CHANGEABLE)),
+    Route("DELETE", ONE, delete, delete_address, parameters=frozenset({"force"})),
+    Route("POST", f"{ONE}/forget-duplicates", forget_duplicates, edit_address),
 )

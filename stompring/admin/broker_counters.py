@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .counters import COUNTER, GAUGE, Counter
 from .limit_counters import OF_LIMITS
+from .security_counters import OF_SECURITY
 from .served import Served
 from .store_counters import OF_STORE
 
@@ -75,4 +76,5 @@ BROKER: tuple[Counter[Served], ...] = (
     ),
     *OF_LIMITS,
     *OF_STORE,
+    *OF_SECURITY,
 )

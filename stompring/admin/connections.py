@@ -9,6 +9,7 @@ from stompring.session.session import Session
 
 from .answer import NO_CONTENT, Answer, Steps, json_answer
 from .listing import LISTING, Fields, paged, view
+from .needs import edit_broker, view_broker
 from .routes import Call, Route
 from .slices import STEP
 
@@ -83,7 +84,7 @@ def close(call: Call) -> Answer:
 
 WHOLE, ONE = "/api/v1/connections", "/api/v1/connections/{id}"
 ROUTES = (
-    Route("GET", WHOLE, list_connections, parameters=LISTING | FIELDS.keys()),
-    Route("GET", ONE, show),
-    Route("DELETE", ONE, close),
+    Route("GET", WHOLE, list_connections, view_broker, parameters=LISTING | FIELDS.keys()),
+    Route("GET", ONE, show, view_broker),
+    Route("DELETE", ONE, close, edit_broker),
 )

@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from types import GeneratorType
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Cooperator
 from twisted.python.failure import Failure
 from twisted.web.server import Request
 
 from stompring.errors import Refused
+from stompring.session.connect import Login
+from stompring.session.permit import Permit
 
 from .access import check_host, check_login, check_origin
 from .answer import Answer, Problem, Steps, problem_answer
 from .body import LimitedBody, check_content_type, read_object
+from .needs import check
 from .query import Query
 from .routes import Call, Route, Routes
 from .served import Served
@@ -44,14 +48,19 @@ class Exchange:
         """Answer now, or when the login is checked."""
         try:
             route, names = self._find()
-            login = None if route.public else check_login(self._served, self._header("authorization"))
+            login = None if route.public else self._login()
         except Refused as refused:
             self._write(problem_answer(refused, self._instance))
             return
         if login is None:
-            self._answer(route, names)
+            self._answer(route, names, Login())
         else:
-            login.addCallbacks(lambda _: self._answer(route, names), self._login_failed)
+            login.addCallbacks(lambda one: self._answer(route, names, one), self._login_failed)
+
+    def _login(self) -> Deferred[Login] | None:
+        host = str(getattr(self._request.getClientAddress(), "host", ""))
+        certificate: str | None = getattr(self._request, "certificate", None)
+        return check_login(self._served, self._header("authorization"), host, certificate)
 
     def _header(self, name: str) -> str | None:
         value = self._request.requestHeaders.getRawHeaders(name.encode())
@@ -76,12 +85,13 @@ class Exchange:
 
     # ---- the route's part
 
-    def _answer(self, route: Route, names: dict[str, str]) -> None:
+    def _answer(self, route: Route, names: dict[str, str], login: Login) -> None:
         if self._gone:
             return
         self._served.broker.clock.refresh()
         try:
-            call = self._call(names)
+            call = self._call(names, login.user)
+            self._allow(login.permit, route, call)
             route.check(call)
             outcome = route.answer(call)
         except Exception as fault:
@@ -94,7 +104,14 @@ class Exchange:
             assert isinstance(outcome, Answer)
             self._write(outcome)
 
-    def _call(self, names: dict[str, str]) -> Call:
+    def _allow(self, permit: Permit, route: Route, call: Call) -> None:
+        try:
+            check(permit, route.needs, call)
+        except Refused as refused:
+            log.info("%s %s is refused: %s", self._method, self._instance, refused)
+            raise
+
+    def _call(self, names: dict[str, str], user: str | None) -> Call:
         request = self._request
         _, _, query = request.uri.partition(b"?")
         body: dict[str, Any] = {}
@@ -103,7 +120,8 @@ class Exchange:
             assert isinstance(content, LimitedBody)
             check_content_type(self._header("content-type"), content)
             body = read_object(content.getvalue())
-        return Call(self._served, names, Query(query.decode("latin-1")), body, self._header("accept") or "")
+        accept = self._header("accept") or ""
+        return Call(self._served, names, Query(query.decode("latin-1")), body, accept, user)
 
     def _after(self, steps: Steps) -> Iterator[object]:
         try:
@@ -120,6 +138,8 @@ class Exchange:
         return problem_answer(fault, self._instance)
 
     def _login_failed(self, failure: Failure) -> None:
+        if isinstance(failure.value, Refused):
+            log.info("%s %s is refused: %s", self._method, self._instance, failure.value)
         if isinstance(failure.value, Exception):
             self._write(self._fault(failure.value))
 

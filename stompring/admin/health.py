@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .answer import Answer, json_answer
+from .needs import nothing
 from .routes import Call, Route
 from .served import Served
 
@@ -50,6 +51,6 @@ def open_listeners(served: Served) -> list[dict[str, Any]]:
 
 
 ROUTES = (
-    Route("GET", "/health/live", live, public=True),
-    Route("GET", "/health/ready", ready, public=True),
+    Route("GET", "/health/live", live, nothing, public=True),
+    Route("GET", "/health/ready", ready, nothing, public=True),
 )

@@ -12,6 +12,7 @@ from .answer import NO_CONTENT, Steps, encode
 from .inputs import message_number
 from .listing import PAGING, page_answer, paging
 from .message_view import BODY_SHOWN, message_view
+from .needs import browse_queue, edit_queue
 from .queues import queue_of
 from .routes import Call, Route
 from .served import Served
@@ -68,6 +69,6 @@ def remove(call: Call) -> Steps:
 
 WHOLE = "/api/v1/queues/{name}/messages"
 ROUTES = (
-    Route("GET", WHOLE, list_messages, parameters=PAGING | {"filter", "bodyLimit"}),
-    Route("DELETE", f"{WHOLE}/{{id}}", remove),
+    Route("GET", WHOLE, list_messages, browse_queue, parameters=PAGING | {"filter", "bodyLimit"}),
+    Route("DELETE", f"{WHOLE}/{{id}}", remove, edit_queue),
 )

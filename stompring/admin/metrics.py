@@ -21,6 +21,7 @@ from .broker_counters import BROKER
 from .counters import ADDRESS, GAUGE, QUEUE, Counter
 from .doors import door_families
 from .exposition import escaped, families
+from .needs import view_broker
 from .routes import Call, Route
 from .served import Served
 
@@ -126,4 +127,4 @@ def queue_labels(queue: Queue) -> str:
     return f'{{address="{address}",queue="{name}",routing_type="{queue.attributes.routing_type}"}}'
 
 
-ROUTES = (Route("GET", "/metrics", scrape, parameters=frozenset({NAMES})),)
+ROUTES = (Route("GET", "/metrics", scrape, view_broker, parameters=frozenset({NAMES})),)

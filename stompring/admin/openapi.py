@@ -6,6 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from .answer import Answer
+from .needs import nothing
 from .routes import Call, Route
 
 
@@ -20,4 +21,4 @@ def openapi(call: Call) -> Answer:
     return Answer(document())
 
 
-ROUTES = (Route("GET", "/api/v1/openapi.json", openapi),)
+ROUTES = (Route("GET", "/api/v1/openapi.json", openapi, nothing),)

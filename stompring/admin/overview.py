@@ -10,6 +10,7 @@ from .broker_counters import BROKER, memory_percentage
 from .counters import readers
 from .health import open_listeners
 from .listing import Fields, view
+from .needs import edit_broker, view_broker
 from .routes import Call, Route
 from .served import Served
 
@@ -27,7 +28,7 @@ FIELDS: Fields[Served] = {
     "refusals": lambda s: s.broker.refusals.counts,
     "stopping": lambda s: s.stopping,
     "configurationFile": lambda s: s.configuration.file,
-    "securityEnabled": lambda s: s.users is not None,
+    "securityEnabled": lambda s: s.security is not None,
     "persistenceEnabled": lambda s: s.configuration.persistence_enabled,
 }
 
@@ -48,6 +49,6 @@ def reload(call: Call) -> Answer:
 
 
 ROUTES = (
-    Route("GET", "/api/v1/broker", show),
-    Route("POST", "/api/v1/reload", reload),
+    Route("GET", "/api/v1/broker", show, view_broker),
+    Route("POST", "/api/v1/reload", reload, edit_broker),
 )

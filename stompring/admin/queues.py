@@ -14,6 +14,7 @@ from stompring.settings.model import QueueConfiguration, RoutingType
 from .answer import NO_CONTENT, Answer, Steps, json_answer
 from .inputs import flag, read_fields, required, selector, text
 from .listing import LISTING, paged
+from .needs import create_queue, delete_queue, edit_queue, view_broker, view_queue
 from .queue_fields import ATTRIBUTES, FIELDS, detailed
 from .routes import Call, Route
 from .slices import STEP, over
@@ -42,6 +43,7 @@ def create(call: Call) -> Answer:
     attributes = read_fields(body, ATTRIBUTES)
     paused = flag("paused", body.get("paused", False))
     attributes.setdefault("routing_type", default_type(directory, address))
+    attributes.setdefault("user", call.user)
     if name not in directory.queues:
         directory.allowance.check_queue(attributes.get("user"))
         if address not in directory.addresses:
@@ -120,11 +122,11 @@ def trim(call: Call) -> Steps:
 
 WHOLE, ONE = "/api/v1/queues", "/api/v1/queues/{name}"
 ROUTES = (
-    Route("GET", WHOLE, list_queues, parameters=LISTING | FIELDS.keys()),
-    Route("POST", WHOLE, create, fields=frozenset({"name", "address", "paused", *ATTRIBUTES})),
-    Route("GET", ONE, show),
-    Route("PATCH", ONE, change, fields=frozenset({"paused", *ATTRIBUTES})),
-    Route("DELETE", ONE, delete, parameters=frozenset({"force"})),
-    Route("POST", f"{ONE}/purge", purge, fields=frozenset({"filter"})),
-    Route("POST", f"{ONE}/trim", trim),
+    Route("GET", WHOLE, list_queues, view_broker, parameters=LISTING | FIELDS.keys()),
+    Route("POST", WHOLE, create, create_queue, fields=frozenset({"name", "address", "paused", *ATTRIBUTES})),
+    Route("GET", ONE, show, view_queue),
+    Route("PATCH", ONE, change, edit_queue, fields=frozenset({"paused", *ATTRIBUTES})),
+    Route("DELETE", ONE, delete, delete_queue, parameters=frozenset({"force"})),
+    Route("POST", f"{ONE}/purge", purge, edit_queue, fields=frozenset({"filter"})),
+    Route("POST", f"{ONE}/trim", trim, edit_queue),
 )

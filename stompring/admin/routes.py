@@ -10,6 +10,7 @@ from stompring.errors import NotFound
 from stompring.settings.nearest import unknown
 
 from .answer import Answer, Problem, Steps
+from .needs import Need
 from .query import Query
 from .served import Served
 
@@ -23,6 +24,7 @@ class Call:
     query: Query
     body: dict[str, Any]
     accept: str = ""
+    user: str | None = None  # who asks; None while security is off
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Route:
     method: str
     path: str
     answer: Callable[[Call], Answer | Steps]
+    needs: Need  # where security is on
     parameters: frozenset[str] = frozenset()  # of the query
     fields: frozenset[str] = frozenset()  # of the body
     public: bool = False  # answered without a login, where security is on

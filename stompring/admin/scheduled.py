@@ -15,6 +15,7 @@ from .inputs import message_number
 from .listing import PAGING, page_answer, paging
 from .message_view import BODY_SHOWN, message_view
 from .messages import BATCH
+from .needs import browse_queue, edit_queue
 from .queues import queue_of
 from .routes import Call, Route
 from .slices import STEP, over
@@ -70,7 +71,7 @@ def cancel(call: Call) -> Steps:
 
 WHOLE = "/api/v1/queues/{name}/scheduled"
 ROUTES = (
-    Route("GET", WHOLE, list_scheduled, parameters=PAGING | {"bodyLimit"}),
-    Route("DELETE", f"{WHOLE}/{{id}}", cancel),
-    Route("POST", f"{WHOLE}/{{id}}/deliver", deliver),
+    Route("GET", WHOLE, list_scheduled, browse_queue, parameters=PAGING | {"bodyLimit"}),
+    Route("DELETE", f"{WHOLE}/{{id}}", cancel, edit_queue),
+    Route("POST", f"{WHOLE}/{{id}}/deliver", deliver, edit_queue),
 )

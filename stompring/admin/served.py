@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
 from stompring.broker.broker import Broker
-from stompring.security.users import Users
+from stompring.security.authority import Authority
+from stompring.session.connect import Credentials, Login
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
 from stompring.settings.model import BrokerConfiguration
@@ -165,6 +168,24 @@ class Dispatch(Protocol):
     def blocks_read(self) -> int: ...
 
 
+class Logins(Protocol):
+    """Who knows the users. ``outcomes`` counts what became of logins since the start."""
+
+    outcomes: Counter[str]
+
+    def log_in(self, credentials: Credentials) -> Deferred[Login]:
+        """Who that is. Fails with `Refused`, whose status is the answer's."""
+
+
+class Security(Protocol):
+    """Security, while it is on."""
+
+    @property
+    def logins(self) -> Logins: ...
+    @property
+    def authority(self) -> Authority: ...
+
+
 class Served(Protocol):
     """A broker with its listeners."""
 
@@ -200,8 +221,8 @@ class Served(Protocol):
         """What stands before the acceptors."""
 
     @property
-    def users(self) -> Users | None:
-        """Who may log in; ``None`` while security is off."""
+    def security(self) -> Security | None:
+        """Who may do what; ``None`` while security is off."""
 
     @property
     def ports(self) -> Sequence[IListeningPort]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from stompring.errors import NotFound, Refused
 from stompring.settings.model import QueueConfiguration, RoutingType
+from stompring.settings.security_setting import PermissionType
 
 from .address import Address
+from .asking import Ask, everything
 from .queue import Queue
 
 if TYPE_CHECKING:
@@ -23,7 +25,10 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 
 class Provision:
-    """Finds what a destination names, and makes what may be made."""
+    """Finds what a destination names, and makes what may be made.
+
+    For a client ``ask`` is asked first about all that is to be made, so that it is all made or nothing.
+    """
 
     def __init__(self, broker: Broker, directory: Directory) -> None:
         self._broker = broker
@@ -38,19 +43,36 @@ class Provision:
             return ANYCAST if ANYCAST in address.routing_types else MULTICAST
         return self._directory.settings.lookup(name).default_address_routing_type
 
-    def address_for_send(self, name: str, asked: RoutingType | None, user: str | None = None) -> Address:
+    def address_for_send(
+        self, name: str, asked: RoutingType | None, ask: Ask = everything, user: str | None = None
+    ) -> Address:
         """The address to send to, with its anycast queue. Raises `Refused` where it may not be made."""
         routing_type = self.type_for(name, asked)
+        self._ask_for_address(name, routing_type, ask)
+        lacks_queue = (
+            routing_type is ANYCAST
+            and self.anycast_queue(name) is None
+            and not self._directory.wildcards.is_wildcard(name)
+            and self._directory.settings.lookup(name).auto_create_queues
+        )
+        if lacks_queue:
+            ask(PermissionType.CREATE_DURABLE_QUEUE, name)
         address = self._address(name, routing_type, user, with_queue=routing_type is ANYCAST)
-        if routing_type is ANYCAST and not any(
-            queue.attributes.routing_type is ANYCAST for queue in address.queues.values()
-        ):
-            if not self._directory.wildcards.is_wildcard(name) and address.settings.auto_create_queues:
-                self._create_queue(address, name, ANYCAST, user)
+        if lacks_queue:
+            self._create_queue(address, name, ANYCAST, user)
         return address
 
+    def address_of(self, address_name: str, queue_name: str) -> str:
+        """The address in ``address::queue``, which may be left out where the queue is there. Raises `NotFound`."""
+        return address_name or self._directory.queue(queue_name).address.name
+
     def queue_for(
-        self, address_name: str, queue_name: str, asked: RoutingType | None, user: str | None = None
+        self,
+        address_name: str,
+        queue_name: str,
+        asked: RoutingType | None,
+        ask: Ask = everything,
+        user: str | None = None,
     ) -> Queue:
         """The queue that ``address::queue`` names. Raises `Refused`, `NotFound`."""
         queue = self._directory.queues.get(queue_name)
@@ -65,6 +87,9 @@ class Provision:
         if not address_name:
             raise NotFound(f"Queue {queue_name} does not exist")
         routing_type = self.type_for(address_name, asked)
+        self._ask_for_address(address_name, routing_type, ask)
+        if self._directory.settings.lookup(address_name).auto_create_queues:
+            ask(PermissionType.CREATE_DURABLE_QUEUE, address_name, queue_name)
         address = self._address(address_name, routing_type, user)
         if not address.settings.auto_create_queues:
             raise NotFound(
@@ -72,23 +97,39 @@ class Provision:
             )
         return self._create_queue(address, queue_name, routing_type, user)
 
-    def queue_to_consume(self, name: str, user: str | None = None) -> Queue:
-        """The anycast queue that a subscriber to address ``name`` reads."""
-        address = self._address(name, ANYCAST, user)
+    def anycast_queue(self, name: str) -> Queue | None:
+        """The queue that a subscriber to address ``name`` reads, where it has one: of several the one with fewest."""
+        address = self._directory.addresses.get(name)
+        if address is None:
+            return None
         own = [queue for queue in address.queues.values() if queue.attributes.routing_type is ANYCAST]
         for queue in own:
             if queue.name == name:
                 return queue
-        if own:
-            return min(own, key=lambda queue: len(queue.consumers))
+        return min(own, key=lambda queue: len(queue.consumers)) if own else None
+
+    def queue_to_consume(self, name: str, ask: Ask = everything, user: str | None = None) -> Queue:
+        """The anycast queue that a subscriber to address ``name`` reads."""
+        self._ask_for_address(name, ANYCAST, ask)
+        queue = self.anycast_queue(name)
+        if queue is None and self._directory.settings.lookup(name).auto_create_queues:
+            ask(PermissionType.CREATE_DURABLE_QUEUE, name)
+        address = self._address(name, ANYCAST, user)
+        if queue is not None:
+            return queue
         if not address.settings.auto_create_queues:
             raise NotFound(f"Queue {name} does not exist, and auto-create-queues is off for it")
         return self._create_queue(address, name, ANYCAST, user)
 
-    def subscription_queue(self, configuration: QueueConfiguration) -> Queue:
+    def subscription_queue(self, configuration: QueueConfiguration, ask: Ask = everything) -> Queue:
         """The queue of a multicast subscription: made for it, or the durable one that waits for its subscriber."""
-        self._address(configuration.address, MULTICAST, configuration.user)
+        self._ask_for_address(configuration.address, MULTICAST, ask)
         queue = self._directory.queues.get(configuration.name)
+        if queue is None and configuration.durable:
+            ask(PermissionType.CREATE_DURABLE_QUEUE, configuration.address, configuration.name)
+        elif queue is None:
+            ask(PermissionType.CREATE_NON_DURABLE_QUEUE, configuration.address)
+        self._address(configuration.address, MULTICAST, configuration.user)
         if queue is None:
             self._directory.allowance.check_queue(configuration.user)
             return self._directory.create_queue(configuration)
@@ -102,6 +143,13 @@ class Provision:
                 raise Refused(f"Durable subscription {configuration.name} is in use with another selector")
             self._directory.update_queue(queue, {"filter": configuration.filter})
         return queue
+
+    def _ask_for_address(self, name: str, routing_type: RoutingType, ask: Ask) -> None:
+        """Ask for what `_address` is about to make or change."""
+        address = self._directory.addresses.get(name)
+        if address is None or routing_type not in address.routing_types:
+            if self._directory.settings.lookup(name).auto_create_addresses:
+                ask(PermissionType.CREATE_ADDRESS, name)
 
     def _address(
         self, name: str, routing_type: RoutingType, user: str | None, *, with_queue: bool = True

@@ -78,6 +78,8 @@ def summary(configuration: BrokerConfiguration) -> Iterator[str]:
     if not configuration.stomp_acceptors and not configuration.http_acceptors:
         yield "no listener"
     yield f"security {_security(configuration)}"
+    if configuration.security_enabled:
+        yield f"permissions: {_permissions(configuration)}"
     yield _data(configuration)
     queues = [queue for address in configuration.addresses for queue in address.queues]
     yield ", ".join(
@@ -102,6 +104,16 @@ def _security(configuration: BrokerConfiguration) -> str:
         return "off"
     missing = "" if Path(file).exists() else " (not there yet: make it with 'stompring user add')"
     return f"on, users in {file}{missing}"
+
+
+def _permissions(configuration: BrokerConfiguration) -> str:
+    file = configuration.roles_file
+    assert file is not None
+    missing = "" if Path(file).exists() else " (not there yet: make it with 'stompring user grant')"
+    entries = configuration.security_settings
+    if not entries:
+        return "no security-setting, so nobody may do anything"
+    return f"{_count(len(entries), 'security-setting', 'security-settings')}, roles in {file}{missing}"
 
 
 def _data(configuration: BrokerConfiguration) -> str:

@@ -1,12 +1,14 @@
-"""``stompring user add|rm|list``: who may log in when security is on.
+"""``stompring user add|rm|list|grant|revoke``: who may log in when security is on, and which roles they have.
 
-A running broker reads the users file again by itself at the next login; no reload is needed.
+A running broker follows both files by itself; no reload is needed.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +16,53 @@ import click
 
 from stompring.cli import config_option
 from stompring.errors import ConfigurationError
+from stompring.security.lines_file import check_name
 from stompring.security.passwords import check_password
+from stompring.security.roles import Roles, RolesEdit, check_member, edit_roles
 from stompring.security.users import Users
-from stompring.security.users_file import check_name, edit_users
+from stompring.security.users_file import edit_users
 from stompring.settings.broker_xml import read_broker_xml
 
 
 @click.group()
 def user() -> None:
-    """Add, remove and list the users of the broker.
+    """Add, remove and list the users of the broker, and give them roles.
 
-    They are kept in the users file that the broker.xml names, with argon2 hashes in place of passwords. Changes
-    count from the next login on; who is connected stays so.
+    They are kept in the users file that the broker.xml names, with argon2 hashes in place of passwords, and their
+    roles in its roles file. What a role may do is said by its security-settings. A new password counts from the
+    next login on, and who is connected stays so; roles count for those who are connected too, a few seconds later.
     """
 
 
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The users file and the roles file. ``roles`` is None where --users named the one and nothing the other."""
+
+    users: Path
+    roles: Path | None
+
+    @property
+    def needed_roles(self) -> Path:
+        """The roles file, for those who cannot do without."""
+        if self.roles is None:
+            raise click.UsageError("--users names no roles file: name it with --roles FILE, or give --config")
+        return self.roles
+
+    def edit_roles(self) -> AbstractContextManager[RolesEdit]:
+        """See `edit_roles`."""
+        return edit_roles(self.needed_roles)
+
+
 def _where(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The two options that say which users file is meant."""
+    """The options that say which files are meant."""
     config = click.option(
         "--config",
         metavar="FILE",
-        help=f"The broker.xml that names the users file.  [default: {config_option.DEFAULT}]",
+        help=f"The broker.xml that names the users file and the roles file.  [default: {config_option.DEFAULT}]",
     )
     users = click.option("--users", metavar="FILE", help="The users file itself, in place of --config.")
-    return config(users(command))
+    roles = click.option("--roles", metavar="FILE", help="The roles file itself.")
+    return config(users(roles(command)))
 
 
 def _name(context: click.Context, parameter: click.Parameter, name: str) -> str:
@@ -48,19 +73,43 @@ def _name(context: click.Context, parameter: click.Parameter, name: str) -> str:
     return name
 
 
+def _roles(context: click.Context, parameter: click.Parameter, roles: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        for role in roles:
+            check_name(role, "role")
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return roles
+
+
 @user.command()
 @click.argument("name", callback=_name)
 @click.option(
     "--password-stdin", is_flag=True, help="Take the password from standard input instead of asking."
 )
 @click.option("--replace", is_flag=True, help="Give a new password to a user who is already there.")
+@click.option(
+    "--role", "granted", metavar="ROLE", multiple=True, callback=_roles, help="A role to give them."
+)
 @_where
-def add(name: str, password_stdin: bool, replace: bool, config: str | None, users: str | None) -> None:
+def add(
+    name: str,
+    password_stdin: bool,
+    replace: bool,
+    granted: tuple[str, ...],
+    config: str | None,
+    users: str | None,
+    roles: str | None,
+) -> None:
     """Add the user NAME, with a password that is asked for and never shown.
 
     The users file is made when there is none, readable by its owner alone.
     """
-    file = _users_file(config, users)
+    files = _files(config, users, roles)
+    file = files.users
+    if granted:
+        _check_member(name)
+        Roles(files.needed_roles)  # what is wrong with it is told before the question
     # Before the question and not only at the end: nobody should think of a password for nothing.
     if file.exists() and name in Users(file).names() and not replace:
         raise click.ClickException(f"user {name!r} is already in {file}; --replace gives them a new password")
@@ -72,15 +121,22 @@ def add(name: str, password_stdin: bool, replace: bool, config: str | None, user
             )
         edit.put(name, password)
     click.echo(f"user {name!r} is in {file}")
+    _grant(files, name, granted)
 
 
 @user.command()
 @click.argument("name", callback=_name)
 @_where
-def rm(name: str, config: str | None, users: str | None) -> None:
-    """Remove the user NAME."""
-    file = _users_file(config, users)
+def rm(name: str, config: str | None, users: str | None, roles: str | None) -> None:
+    """Remove the user NAME, and take their roles from them."""
+    files = _files(config, users, roles)
+    file = files.users
     Users(file)  # a missing file is an error here, where add would begin one
+    if files.roles is not None and files.roles.exists():
+        with files.edit_roles() as roles_edit:
+            lost = roles_edit.forget(name)
+        for role in lost:
+            click.echo(f"user {name!r} no longer has the role {role!r}")
     with edit_users(file) as edit:
         try:
             edit.remove(name)
@@ -89,14 +145,50 @@ def rm(name: str, config: str | None, users: str | None) -> None:
     click.echo(f"user {name!r} is no longer in {file}")
 
 
+@user.command()
+@click.argument("name", callback=_name)
+@click.argument("granted", metavar="ROLE...", nargs=-1, required=True, callback=_roles)
+@_where
+def grant(
+    name: str, granted: tuple[str, ...], config: str | None, users: str | None, roles: str | None
+) -> None:
+    """Give the user NAME each ROLE. The roles file is made when there is none."""
+    files = _files(config, users, roles)
+    _check_member(name)
+    if name not in Users(files.users).names():
+        raise click.ClickException(f"there is no user {name!r} in {files.users}")
+    _grant(files, name, granted)
+
+
+@user.command()
+@click.argument("name", callback=_name)
+@click.argument("taken", metavar="ROLE...", nargs=-1, required=True, callback=_roles)
+@_where
+def revoke(
+    name: str, taken: tuple[str, ...], config: str | None, users: str | None, roles: str | None
+) -> None:
+    """Take each ROLE from the user NAME."""
+    files = _files(config, users, roles)
+    with files.edit_roles() as edit:
+        for role in taken:
+            if not edit.revoke(role, name):
+                raise click.ClickException(
+                    f"user {name!r} does not have the role {role!r}: nothing is changed"
+                )
+    for role in taken:
+        click.echo(f"user {name!r} no longer has the role {role!r}")
+
+
 @user.command("list")
 @_where
-def list_users(config: str | None, users: str | None) -> None:
-    """Print the names of all users, one per line."""
-    file = _users_file(config, users)
-    known = Users(file)
+def list_users(config: str | None, users: str | None, roles: str | None) -> None:
+    """Print all users, one per line: the name, and after a tab the roles with a comma between two."""
+    files = _files(config, users, roles)
+    known = Users(files.users)
+    by_user = None if files.roles is None else Roles(files.roles)
     for name in known.names():
-        click.echo(name)
+        held = () if by_user is None else sorted(by_user.of(name))
+        click.echo("\t".join(filter(None, (name, ", ".join(held)))))
     for name in filter(known.needs_rehash, known.names()):
         click.echo(
             f"the hash of {name!r} is not of today's strength; renew it with: stompring user add --replace {name}",
@@ -104,12 +196,29 @@ def list_users(config: str | None, users: str | None) -> None:
         )
 
 
-def _users_file(config: str | None, users: str | None) -> Path:
-    """The users file that the options name, directly or by way of a broker.xml."""
+def _check_member(name: str) -> None:
+    try:
+        check_member(name)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _grant(files: _Files, name: str, granted: tuple[str, ...]) -> None:
+    if not granted:
+        return
+    with files.edit_roles() as edit:
+        for role in granted:
+            edit.grant(role, name)
+    for role in granted:
+        click.echo(f"user {name!r} has the role {role!r}")
+
+
+def _files(config: str | None, users: str | None, roles: str | None) -> _Files:
+    """The files that the options name, directly or by way of a broker.xml."""
     if config is not None and users is not None:
         raise click.UsageError("--config and --users exclude each other: give the one or the other")
     if users is not None:
-        return Path(users)
+        return _Files(Path(users), None if roles is None else Path(roles))
     configuration = read_broker_xml(config_option.existing(config))
     if configuration.users_file is None:
         raise ConfigurationError(
@@ -119,7 +228,8 @@ def _users_file(config: str | None, users: str | None) -> Path:
         )
     if not configuration.security_enabled:
         click.echo(f"security is off in {configuration.file}: its users are not asked for yet", err=True)
-    return Path(configuration.users_file)
+    named = roles or configuration.roles_file or Path(configuration.users_file).with_name("roles.properties")
+    return _Files(Path(configuration.users_file), Path(named))
 
 
 def _asked_password(name: str) -> str:

@@ -12,6 +12,7 @@ from stompring.broker.hooks import FAULTS
 from stompring.settings.faults import Faults
 from stompring.settings.model import BrokerConfiguration, PluginConfiguration, PolicyUse, Property
 from stompring.settings.nearest import unknown
+from stompring.settings.secret import revealed
 
 from .address_policy import AddressPolicy
 from .source import NotLoaded
@@ -139,7 +140,7 @@ class _Reading:
                 right = False
                 continue
             try:
-                values[name] = kind.parameters[name].read(given.value, self._folder)
+                values[name] = kind.parameters[name].read(revealed(given.value), self._folder)
             except ValueError as error:
                 self._faults.add(given.line or 1, f"{what}: {given.key} is '{given.value}': {error}")
                 right = False

@@ -1,44 +1,41 @@
-"""Who may log in, with which password: the users of one users file.
-
-No Twisted here: `Users.verify` and `Users.refresh` are plain calls for a thread pool, safe to make from
-several threads at once, because what was read is replaced as a whole and never changed in place.
-"""
+"""Who may log in, with which password: the users of one users file."""
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Mapping
-from pathlib import Path
 
 from argon2 import PasswordHasher
 from argon2.exceptions import VerificationError, VerifyMismatchError
 
 from stompring.errors import ConfigurationError
+from stompring.security.followed_file import FollowedFile
 from stompring.security.passwords import HASHER, unmatchable
-from stompring.security.users_file import parse_users, read_lines, unreadable
-
-log = logging.getLogger(__name__)
+from stompring.security.users_file import USERS, parse_users
 
 
 class Users:
-    """The users of one file. Every login follows its changes; `refresh` does so without one."""
+    """The users of one file. Every login follows its changes; `refresh` does so without one.
+
+    `verify`, `refresh` and `follow` are plain calls for a thread pool, as those of `FollowedFile`.
+    """
 
     def __init__(self, path: str | os.PathLike[str], hasher: PasswordHasher = HASHER) -> None:
         """Read the file at ``path``.
 
         Raises ConfigurationError, with file and line, for a file that is missing or says what cannot be.
         """
-        self.path = Path(path)
+        self._file = FollowedFile(path, USERS, parse_users)
+        self.path = self._file.path
         self._hasher = hasher
-        self._version: tuple[int, ...] | None = None
-        self._hashes: Mapping[str, str] = {}
-        self._told = ""
-        self.refresh()
+
+    @property
+    def generation(self) -> int:
+        """Goes up when the file was read again."""
+        return self._file.generation
 
     def names(self) -> list[str]:
         """All user names, in the order of the file."""
-        return list(self._hashes)
+        return list(self._file.content)
 
     def verify(self, name: str, password: str) -> bool:
         """Whether ``password`` is that of the user ``name``, by the file as it is now.
@@ -47,8 +44,8 @@ class Users:
         read before stay in force.
         Raises ConfigurationError when the hash cannot be computed here (for example for lack of memory).
         """
-        self._follow()
-        hashed = self._hashes.get(name)
+        self._file.follow()
+        hashed = self._file.content.get(name)
         try:
             return self._hasher.verify(hashed or unmatchable(self._hasher), password) and hashed is not None
         except VerifyMismatchError:
@@ -64,30 +61,12 @@ class Users:
 
         Raises KeyError for a user who does not exist.
         """
-        return self._hasher.check_needs_rehash(self._hashes[name])
+        return self._hasher.check_needs_rehash(self._file.content[name])
 
     def refresh(self) -> bool:
-        """Read the file again if it has changed since it was last taken; True if it had.
+        """See `FollowedFile.refresh`."""
+        return self._file.refresh()
 
-        Raises ConfigurationError when the changed file cannot be used; the users read before stay in force.
-        """
-        try:
-            status = self.path.stat()
-        except OSError as error:
-            raise unreadable(self.path, error) from error
-        version = (status.st_ino, status.st_mtime_ns, status.st_size)
-        changed = version != self._version
-        if changed:
-            self._hashes = parse_users(read_lines(self.path), str(self.path))
-            self._version = version
-        self._told = ""
-        return changed
-
-    def _follow(self) -> None:
-        """`refresh` for a login: what is wrong with the file is for the log, once, and not for who logs in."""
-        try:
-            self.refresh()
-        except ConfigurationError as fault:
-            if str(fault) != self._told:
-                log.error("%s (the users read before stay in force)", fault)
-            self._told = str(fault)
+    def follow(self) -> None:
+        """See `FollowedFile.follow`."""
+        self._file.follow()

@@ -158,9 +158,11 @@ class StompProtocol(Protocol):
 
     def _too_late(self) -> None:
         self._timer = None
-        if self.session is not None and not self.session.connected:
+        session = self.session
+        # a login that is still being checked was in time: its answer comes, and is the end of it one way or the other
+        if session is not None and not session.connected and not session.awaiting_login:
             seconds = self._factory.acceptor.handshake_timeout
-            self.session.refuse(
+            session.refuse(
                 LimitReached(f"No CONNECT within {seconds} s (handshake-timeout)", "handshake-timeout")
             )
 

@@ -1,8 +1,9 @@
 """Makes a running broker agree with a configuration: at the start, and again on SIGHUP.
 
 What a reload changes live: address-settings, addresses, queues (also attributes that vanished from the file, which
-go back to their defaults), limits of memory and disk. What vanished is kept unless config-delete-queues or -addresses
-is FORCE. Listeners, security and the store need a restart; a change there is told in the log.
+go back to their defaults), limits of memory and disk; security-settings are `Security`'s own. What vanished is kept
+unless config-delete-queues or -addresses is FORCE. Listeners, the rest of security and the store need a restart; a
+change there is told in the log.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ FIXED = (
     "http_acceptors",
     "security_enabled",
     "users_file",
+    "roles_file",
+    "certificate_users_file",
+    "security_invalidation_interval",
     "wildcard",
     "literal_match_markers",
     "persistence_enabled",

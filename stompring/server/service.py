@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.application.service import MultiService
-from twisted.cred.portal import Portal
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
 from twisted.internet.error import CannotListenError
@@ -21,16 +20,15 @@ from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.load import load
 from stompring.policy.policies import Policies
 from stompring.policy.source import Sources
-from stompring.security.users import Users
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
 from stompring.session.outbox import Outgoing
+from stompring.session.permit import review
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine_memory import machine_memory
 from stompring.settings.model import BrokerConfiguration
 
-from .authenticate import Logins, Realm, UsersFileChecker
 from .descriptors import most_connections, raise_descriptors
 from .disk_monitor import DiskMonitor
 from .doors import Doors
@@ -41,6 +39,7 @@ from .listening import listen
 from .logs import begin_logging
 from .persistence import Persistence
 from .reload import apply
+from .security import Security
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class BrokerService(MultiService):
         )
         self.outgoing = Outgoing(self.broker.clock)
         self.garbage = Garbage(self.broker)
-        self.users: Users | None = None
+        self.security: Security | None = None  # while it is off
         self.store: Store | None = None  # this and the next three: None where everything is in memory
         self.paging: Paging | None = None
         self.dispatch: Dispatch | None = None
@@ -89,9 +88,15 @@ class BrokerService(MultiService):
         """Who checks logins. Raises `ConfigurationError` for a users file that cannot be read."""
         if not self.configuration.security_enabled:
             return Anonymous()
-        assert self.configuration.users_file is not None
-        self.users = Users(self.configuration.users_file)
-        return Logins(Portal(Realm(), [UsersFileChecker(self.users, self.reactor)]))
+        self.security = Security(self.configuration, self.reactor, self._permissions_changed)
+        return self.security.logins
+
+    def _permissions_changed(self) -> None:
+        """What was planned is asked for anew, and who reads what they may not read any more is told so."""
+        for address in self.broker.directory.addresses.values():
+            address.stamp += 1
+        for session in self.connections:
+            review(session)
 
     @inlineCallbacks
     def start_listening(self) -> Any:
@@ -104,6 +109,8 @@ class BrokerService(MultiService):
         if self.disk_monitor is not None:
             self.disk_monitor.start()
         authenticator = self.authenticator()
+        if self.security is not None:
+            self.security.start()
         for acceptor in self.configuration.stomp_acceptors:
             factory = StompFactory(
                 self.broker, acceptor, authenticator, self.connections, self.outgoing, self.reactor
@@ -128,8 +135,8 @@ class BrokerService(MultiService):
         assert file is not None
         try:
             new = read_broker_xml(file)
-            if self.users is not None:
-                self.users.refresh()
+            if self.security is not None:
+                self.security.refresh()
             plugins = load(new, self._sources)
             certificates = self.doors.read()
             apply(self.broker, new, begin=lambda: self.policies.use(plugins))
@@ -139,6 +146,8 @@ class BrokerService(MultiService):
         self.configuration = new
         self.doors.use(certificates)
         self.connections.threshold.limit = most_connections(new.global_max_connections, machine_memory())
+        if self.security is not None:
+            self.security.use(new)
         if self.dispatch is not None:
             self.dispatch.budget.limit = new.dispatch_memory
         if self.disk_monitor is not None:
@@ -151,6 +160,8 @@ class BrokerService(MultiService):
         self.stopping = True
         self.garbage.stop()
         self.doors.stop()
+        if self.security is not None:
+            self.security.stop()
         if self.disk_monitor is not None:
             self.disk_monitor.stop()
         closing = [port.stopListening() for port in self.ports]

@@ -11,6 +11,7 @@ from stompring.errors import ProtocolError, Refused
 from stompring.stomp.frame import Head
 
 from .heartbeat import agree
+from .permit import FREE, Permit
 from .text import shortened, text_of
 
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ SERVER = f"stompring/{__version__} (ActiveMQ Artemis compatible)".encode()
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who connected. ``user`` is None for an anonymous client."""
+    """Who connected, and what they may do. ``user`` is None for an anonymous client."""
 
     user: str | None = None
+    permit: Permit = field(default=FREE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,7 @@ class HeldSend:
             if plan.head is None:
                 plan = _plan_anew(session, self._head)
             else:
+                _plan_anew(session, self._head)  # it must still be allowed to send where it was sent
                 plan = derive(session, plan.head, plan.target)
             self._plan = plan
         return plan.address

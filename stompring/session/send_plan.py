@@ -19,6 +19,7 @@ from stompring.broker.offer import Offer
 from stompring.broker.queue import Queue
 from stompring.errors import ProtocolError
 from stompring.settings.model import RoutingType
+from stompring.settings.security_setting import PermissionType
 from stompring.stomp.encode import header_line
 from stompring.stomp.frame import Head
 
@@ -146,11 +147,14 @@ def plan_send(session: Session, head: Head) -> SendPlan:
 
 
 def derive(session: Session, head: Head, target: str | None) -> SendPlan:
-    """The plan of a SEND as policies want it: with the headers of ``head``, and to the address ``target`` if given."""
+    """The plan of a SEND as policies want it: with the headers of ``head``, and to the address ``target`` if given.
+
+    Where policies send it is theirs to say: the client needs permission for where it sends, and no other.
+    """
     if target is None:
         plan = plan_send(session, head)
     else:
-        address = session.broker.provision.address_for_send(target, None, session.login.user)
+        address = session.broker.provision.address_for_send(target, None, user=session.login.user)
         plan = _plan(session, head, Route(address, None, None), target.encode())
     plan.head, plan.target = head, target
     return plan
@@ -190,13 +194,16 @@ def _plan_for(session: Session, head: Head, route: Route, destination: bytes) ->
 
 def _route(session: Session, destination: bytes, asked: str | None) -> Route:
     target = session.parse_destination(destination, asked)
-    provision = session.broker.provision
+    provision, ask, user = session.broker.provision, session.login.permit.check, session.login.user
     if target.temporary:
+        ask(PermissionType.SEND, target.address)
         queue = temporary_queue(session, target)
     elif target.queue is not None:
-        queue = provision.queue_for(target.address, target.queue, target.routing_type, session.login.user)
+        ask(PermissionType.SEND, provision.address_of(target.address, target.queue), target.queue)
+        queue = provision.queue_for(target.address, target.queue, target.routing_type, ask, user)
     else:
-        address = provision.address_for_send(target.address, target.routing_type, session.login.user)
+        ask(PermissionType.SEND, target.address)
+        address = provision.address_for_send(target.address, target.routing_type, ask, user)
         return Route(address, None, target.routing_type)
     return Route(queue.address, queue, target.routing_type)
 

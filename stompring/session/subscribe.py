@@ -11,6 +11,7 @@ from stompring.broker.queue import Queue
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
 from stompring.selector import InvalidSelector, Selector, compile_selector
 from stompring.settings.model import QueueConfiguration, RoutingType
+from stompring.settings.security_setting import PermissionType
 from stompring.stomp.frame import Head
 
 from .destination import Destination
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 #: The names a durable subscription goes by, the first found counts.
 DURABLE_NAMES = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
+
+DELETE_DURABLE = PermissionType.DELETE_DURABLE_QUEUE
+DELETE_NON_DURABLE = PermissionType.DELETE_NON_DURABLE_QUEUE
 
 KINDS: dict[str, type[Subscription]] = {
     "auto": AutoSubscription,
@@ -140,16 +144,21 @@ def _queue_for(
     session: Session, terms: Terms, target: Destination, selector: Selector | None, origin: str | None
 ) -> tuple[Queue, bool]:
     """The queue to read, and whether the selector is the queue's own filter."""
-    provision = session.broker.provision
+    provision, permit, user = session.broker.provision, session.login.permit, session.login.user
     if target.temporary:
+        permit.may_consume(None, target.address, session.number, browse=terms.browser)
         return temporary_queue(session, target), False
     if target.queue is not None:
-        return provision.queue_for(
-            target.address, target.queue, target.routing_type, session.login.user
-        ), False
+        address = provision.address_of(target.address, target.queue)
+        permit.may_consume(target.queue, address, session.number, browse=terms.browser)
+        queue = provision.queue_for(target.address, target.queue, target.routing_type, permit.check, user)
+        return queue, False
     routing_type = provision.type_for(target.address, target.routing_type)
     if routing_type is RoutingType.ANYCAST:
-        return provision.queue_to_consume(target.address, session.login.user), False
+        found = provision.anycast_queue(target.address)
+        own = target.address if found is None else found.name
+        permit.may_consume(own, target.address, session.number, browse=terms.browser)
+        return provision.queue_to_consume(target.address, permit.check, user), False
     if terms.browser:
         raise Refused(
             f"browser:true needs a queue, and {target.address} is a MULTICAST address: name one of its queues, as "
@@ -157,6 +166,7 @@ def _queue_for(
         )
     durable = terms.durable_name
     name = str(uuid4()) if durable is None else f"{session.client_id}.{durable}"
+    permit.may_consume(None if durable is None else name, target.address, session.number)
     queue = provision.subscription_queue(
         QueueConfiguration(
             name=name,
@@ -168,7 +178,8 @@ def _queue_for(
             auto_created=True,
             auto_delete=durable is None,
             temporary=durable is None,
-        )
+        ),
+        permit.check,
     )
     if queue.no_local != origin:
         queue.no_local = origin
@@ -302,6 +313,9 @@ def _unsubscribe(session: Session, head: Head) -> None:
         matching = [s for s in session.subscriptions.values() if s.terms.durable_name == durable]
         subscription = matching[0] if matching else None
     if subscription is not None:
+        attributes = subscription.queue.attributes
+        if attributes.temporary and attributes.routing_type is RoutingType.MULTICAST:
+            session.login.permit.check(DELETE_NON_DURABLE, subscription.queue.address.name)
         end(session, subscription)
     if durable is not None:
         _delete_durable(session, durable)
@@ -323,6 +337,7 @@ def _delete_durable(session: Session, durable: str) -> None:
         raise Refused(f"Durable subscription '{durable}' needs a client-id on CONNECT")
     name = f"{session.client_id}.{durable}"
     queue = session.broker.directory.queue(name)
+    session.login.permit.check(DELETE_DURABLE, queue.address.name, queue.name)
     if queue.consumers:
         raise Refused(f"Durable subscription {name} is in use by another consumer")
     session.broker.directory.delete_queue(name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from stompring.broker.queue import Queue
 from stompring.errors import NotFound
 from stompring.settings.model import QueueConfiguration, RoutingType
+from stompring.settings.security_setting import PermissionType
 
 from .destination import TEMPORARY_QUEUE, Destination
 
@@ -22,6 +23,8 @@ def temporary_queue(session: Session, target: Destination) -> Queue:
         return queue
     if not name.startswith(f"{TEMPORARY_QUEUE}{session.number}."):
         raise NotFound(f"Temporary queue {name} does not exist: its connection is gone")
+    session.login.permit.check(PermissionType.CREATE_ADDRESS, name)
+    session.login.permit.check(PermissionType.CREATE_NON_DURABLE_QUEUE, name)
     directory = session.broker.directory
     directory.allowance.check_address()
     directory.allowance.check_queue(session.login.user)

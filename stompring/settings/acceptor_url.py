@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -29,6 +29,7 @@ from stompring.settings.artemis_names import (
 from stompring.settings.listener_parameters import LISTENER_PARAMETERS, Parameter, proxy_of, tls_of
 from stompring.settings.nearest import unknown
 from stompring.settings.origin import origins
+from stompring.settings.secret import HIDDEN, Secret
 from stompring.settings.websocket import WebSocketSettings
 
 Acceptor = StompAcceptor | HttpAcceptor
@@ -134,6 +135,9 @@ STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
     }
 )
 
+SECRET = "password"
+"""Texts of parameters with this in their name are never shown."""
+
 OLD_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "stompConsumerCredits": "stompConsumerWindowSize",
@@ -143,20 +147,35 @@ OLD_NAMES: Mapping[str, str] = MappingProxyType(
 )
 """Names of earlier Artemis versions, still taken."""
 
-SECRETS = frozenset({"keyStorePassword"})
 """Parameters whose values are not shown where they are wrong."""
 
 
-def parse_acceptor(name: str, url: str) -> Acceptor:
+Resolve = Callable[[str], str]
+"""Puts in what a text refers to (`References.resolve`): in the place of a URL, and in each value of its own."""
+
+
+def parse_acceptor(name: str, url: str, resolve: Resolve = str) -> Acceptor:
     """The acceptor that ``url`` describes.
 
     Raises `ValueError` whose text is all that is wrong with it, a fault per line.
     """
     place, _, query = url.partition("?")
-    split, host, port = _place(place.strip())
+    split, host, port = _resolved_place(place.strip(), resolve)
     if split.scheme in ("http", "https"):
-        return _http_acceptor(name, host, port, query, SCHEMES[split.scheme].secure)
-    return _stomp_acceptor(name, split, host, port, query)
+        return _http_acceptor(name, split, host, port, query, resolve)
+    return _stomp_acceptor(name, split, host, port, query, resolve)
+
+
+def _resolved_place(written: str, resolve: Resolve) -> tuple[SplitResult, str, int]:
+    url = resolve(written)
+    try:
+        return _place(url)
+    except ValueError:
+        if url == written:
+            raise
+        raise ValueError(
+            f"'{written}' does not stand for the URL of a listener, scheme://host:port"
+        ) from None
 
 
 def _place(url: str) -> tuple[SplitResult, str, int]:
@@ -202,10 +221,12 @@ def _wrong_scheme(scheme: str, url: str) -> str:
     return f"'{url}' is not a URL that starts with {known}"
 
 
-def _stomp_acceptor(name: str, split: SplitResult, host: str, port: int, query: str) -> StompAcceptor:
+def _stomp_acceptor(
+    name: str, split: SplitResult, host: str, port: int, query: str, resolve: Resolve
+) -> StompAcceptor:
     scheme = SCHEMES[split.scheme]
     faults: list[str] = []
-    parts = _read_parameters(query, {**STOMP_PARAMETERS, **LISTENER_PARAMETERS}, faults)
+    parts = _read_parameters(query, {**STOMP_PARAMETERS, **LISTENER_PARAMETERS}, faults, resolve)
     if scheme.websocket:
         parts["websocket"] |= {"only": True, "path": split.path.removesuffix("/")}
     acceptor = StompAcceptor(
@@ -224,9 +245,12 @@ def _stomp_acceptor(name: str, split: SplitResult, host: str, port: int, query: 
     return acceptor
 
 
-def _http_acceptor(name: str, host: str, port: int, query: str, secure: bool) -> HttpAcceptor:
+def _http_acceptor(
+    name: str, split: SplitResult, host: str, port: int, query: str, resolve: Resolve
+) -> HttpAcceptor:
+    secure = SCHEMES[split.scheme].secure
     faults: list[str] = []
-    parts = _read_parameters(query, LISTENER_PARAMETERS, faults)
+    parts = _read_parameters(query, LISTENER_PARAMETERS, faults, resolve)
     tls, proxy = tls_of(parts["tls"], secure, faults), proxy_of(parts["proxy"], faults)
     if faults:
         raise ValueError("\n".join(faults))
@@ -234,7 +258,7 @@ def _http_acceptor(name: str, host: str, port: int, query: str, secure: bool) ->
 
 
 def _read_parameters(
-    query: str, table: Mapping[str, Parameter], faults: list[str]
+    query: str, table: Mapping[str, Parameter], faults: list[str], resolve: Resolve
 ) -> defaultdict[str, dict[str, Any]]:
     """The values of all parameters, by the part of the acceptor and the field there that they set."""
     parts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
@@ -245,7 +269,7 @@ def _read_parameters(
             faults.append(f"parameter '{key}' is given twice")
         seen.add(known)
         try:
-            parameter, value = _read_parameter(key, known, text, table)
+            parameter, value = _read_parameter(key, known, text, table, resolve)
         except ValueError as error:
             faults.append(str(error))
             continue
@@ -264,16 +288,24 @@ def _pairs(query: str, faults: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _read_parameter(
-    key: str, known: str, text: str, table: Mapping[str, Parameter]
+    key: str, known: str, text: str, table: Mapping[str, Parameter], resolve: Resolve
 ) -> tuple[Parameter | None, object]:
     parameter = table.get(known)
     if parameter is None and (known != "protocols" or table is LISTENER_PARAMETERS):
         raise ValueError(_unknown_parameter(key, table))
     try:
-        return parameter, parameter.read(text) if parameter else protocols(text)
+        given = resolve(text)
     except ValueError as error:
-        shown = "" if key in SECRETS else f" is '{text}'"
-        raise ValueError(f"parameter '{key}'{shown}: {error}") from None
+        raise ValueError(f"parameter '{key}': {error}") from None
+    try:
+        value = parameter.read(given) if parameter else protocols(given)
+    except ValueError as error:
+        secret = SECRET in key.lower()
+        # neither what it refers to is shown, nor what must not be
+        fault = str(error).replace(given, HIDDEN if secret else text) if given else str(error)
+        shown = "" if secret else f" is '{text}'"
+        raise ValueError(f"parameter '{key}'{shown}: {fault}") from None
+    return parameter, Secret(value) if isinstance(value, str) and SECRET in key.lower() else value
 
 
 def _unknown_parameter(key: str, table: Mapping[str, Parameter]) -> str:

@@ -50,7 +50,7 @@ CORE = _names(
     network-check-period network-check-ping-command network-check-ping6-command network-check-timeout
     password-codec populate-validated-user reject-empty-validated-user
     remoting-incoming-interceptors remoting-interceptors remoting-outgoing-interceptors resolve-protocols
-    resolveProtocols scheduled-thread-pool-max-size security-invalidation-interval
+    resolveProtocols scheduled-thread-pool-max-size
     server-dump-interval suppress-session-notifications system-property-prefix temporary-queue-namespace
     thread-pool-max-size transaction-timeout transaction-timeout-scan-period uuid-namespace
     view-permission-method-match-pattern authentication-cache-size authorization-cache-size
@@ -84,7 +84,6 @@ CORE = _names(
         "metrics": "metrics are always on, at /metrics of an http:// acceptor; remove the element",
         "metrics-plugin": "metrics are always on, at /metrics of an http:// acceptor; remove the element",
         "queues": "write the queue into <addresses>, within <address><anycast> or <address><multicast>",
-        "security-settings": "roles are not supported by this version; who may connect is in the users-file",
         "wild-card-routing-enabled": "use <wildcard-addresses><routing-enabled>",
         "connection-ttl-check-interval": "silent connections are closed exactly in time; remove the element",
     },
@@ -119,6 +118,14 @@ QUEUE = _names(
 
 PLUGIN = _names("", {"class-name": "plugins are written in Python here: give its name (docs/plugins.md)"})
 
+SECURITY_SETTINGS = _names(
+    "",
+    {
+        "role-mapping": "name the roles of the roles-file themselves in <permission>",
+        "security-setting-plugin": "write each <security-setting> into the file",
+    },
+)
+
 WILDCARDS = _names("", {"enabled": "use routing-enabled"})
 
 SECTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -129,6 +136,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "queue": QUEUE,
         "wildcard-addresses": WILDCARDS,
         "broker-plugin": PLUGIN,
+        "security-settings": SECURITY_SETTINGS,
     }
 )
 """By the element in which the names stand."""

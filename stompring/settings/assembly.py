@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,16 +32,22 @@ from stompring.settings.model import (
     WildcardSyntax,
 )
 from stompring.settings.plugins import read_plugins, read_uses
+from stompring.settings.references import References
 from stompring.settings.resource_limits import read_resource_limits
+from stompring.settings.security_settings import read_security_settings
 from stompring.settings.wildcard import Pattern
 
 SAMPLE_PERIOD = Retention("").sample_period
 
-USERS_FILE = "users.properties"
-"""The users file where none is named: beside broker.xml."""
+SECURITY_FILES: Mapping[str, str | None] = {
+    "users_file": "users.properties",
+    "roles_file": "roles.properties",
+    "certificate_users_file": None,
+}
+"""What security is made of beside broker.xml, and what these files are called where it does not say."""
 
 
-def assemble(core: Node, faults: Faults) -> BrokerConfiguration:
+def assemble(core: Node, faults: Faults, references: References) -> BrokerConfiguration:
     """The configuration that ``core`` describes. Contradictions are noted in ``faults``."""
     plain = core.leaves()
     wildcard = _wildcard(core.first("wildcard-addresses"), faults)
@@ -55,8 +61,9 @@ def assemble(core: Node, faults: Faults) -> BrokerConfiguration:
     _fill_in_memory(plain)
     plain["journal_retention_directory"] = _retention(core.first("journal-retention-directory"), core, faults)
     secure = plain.get("security_enabled", BrokerConfiguration().security_enabled)
-    acceptors = list(_acceptors(core.within("acceptors"), secure, faults))
-    plain["users_file"] = _users_file(faults.file, plain.get("users_file"), secure)
+    acceptors = list(_acceptors(core.within("acceptors"), secure, faults, references))
+    for name, usual in SECURITY_FILES.items():
+        plain[name] = _beside(faults.file, plain.get(name) or (usual if secure else None))
     return BrokerConfiguration(
         **plain,
         file=faults.file,
@@ -66,6 +73,7 @@ def assemble(core: Node, faults: Faults) -> BrokerConfiguration:
         http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
         plugins=plugins,
         resource_limits=read_resource_limits(core, faults),
+        security_settings=read_security_settings(core, wildcard, markers, faults),
         address_settings=settings,
         addresses=tuple(_addresses(core.within("addresses"), repository, faults)),
     )
@@ -112,10 +120,8 @@ def _fill_in_memory(plain: dict[str, Any]) -> None:
     plain.setdefault("global_max_transaction_size", default_transaction_memory(size, memory))
 
 
-def _users_file(file: str, said: str | None, secure: bool) -> str | None:
-    if said is None and not secure:
-        return None
-    return str(Path(file).parent / (said or USERS_FILE))
+def _beside(file: str, name: str | None) -> str | None:
+    return None if name is None else str(Path(file).parent / name)
 
 
 def _wildcard(node: Node | None, faults: Faults) -> WildcardSyntax:
@@ -141,7 +147,9 @@ class _Once:
         self._lines.setdefault(what, line)
 
 
-def _acceptors(nodes: Iterable[Node], secure: bool, faults: Faults) -> Iterator[Acceptor]:
+def _acceptors(
+    nodes: Iterable[Node], secure: bool, faults: Faults, references: References
+) -> Iterator[Acceptor]:
     once = _Once(faults)
     for node in nodes:
         name, url = node.attributes.get("name"), node.value
@@ -149,7 +157,7 @@ def _acceptors(nodes: Iterable[Node], secure: bool, faults: Faults) -> Iterator[
             continue
         once.take(f"acceptor '{name}'", node.line)
         try:
-            acceptor = parse_acceptor(name, url)
+            acceptor = parse_acceptor(name, url, references.resolve)
         except ValueError as error:
             for text in str(error).splitlines():
                 faults.add(node.line, f"acceptor '{name}': {text}")

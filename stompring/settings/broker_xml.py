@@ -9,6 +9,7 @@ broker.xml needs one.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
@@ -25,12 +26,15 @@ from stompring.settings.document import Node
 from stompring.settings.faults import Faults
 from stompring.settings.model import BrokerConfiguration
 from stompring.settings.nearest import unknown
+from stompring.settings.references import References, refers, refers_by_name
+from stompring.settings.secret import Secret
 from stompring.settings.vocabulary import ElementRule, homes, root_rules, schema_bytes
 
 NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
 _XINCLUDE = "http://www.w3.org/2001/XInclude"
 _XSI = "http://www.w3.org/2001/XMLSchema-instance"
 _ROOT = "configuration"
+_NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
 
 def read_broker_xml(path: str | os.PathLike[str]) -> BrokerConfiguration:
@@ -53,10 +57,11 @@ def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
     """
     faults = Faults(file)
     root = _well_formed(data, file)
-    reading = _Reading(faults)
+    references = References(Path(file).parent)
+    reading = _Reading(faults, references)
     document = reading.document(root)
     core = document.first("core")
-    configuration = assemble(core, faults) if core is not None else BrokerConfiguration(file=file)
+    configuration = assemble(core, faults, references) if core is not None else BrokerConfiguration(file=file)
     faults.raise_if_any()
     _hold_against_schema(root, faults)
     faults.raise_if_any()
@@ -104,8 +109,9 @@ class _Reading:
     names, values in one spelling.
     """
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: Faults, references: References) -> None:
         self._faults = faults
+        self._references = references
 
     def document(self, root: etree._Element) -> Node:
         """The whole document. A root that is no configuration ends the reading at once."""
@@ -129,7 +135,7 @@ class _Reading:
             self._refuse_text(element)
         else:
             text = (element.text or "").strip()
-            known, node.value = self._value(f"<{name}>", node.line, rule.text, text)
+            known, node.value, text = self._value(f"<{name}>", node.line, rule.text, text)
             element.text = _plain(node.value, text)
             if not known:
                 node.is_leaf = False  # so that nobody takes it for a value
@@ -162,7 +168,7 @@ class _Reading:
                 if not name.startswith(f"{{{_XSI}}}"):
                     self._faults.add(node.line, _unknown_attribute(name, node.name, rule))
                 continue
-            known, value = self._value(f"{name} of <{node.name}>", node.line, attribute.type, text)
+            known, value, text = self._value(f"{name} of <{node.name}>", node.line, attribute.type, text)
             element.set(name, _plain(value, text))
             if known:
                 node.attributes[name] = value
@@ -170,13 +176,28 @@ class _Reading:
             if attribute.required and name not in element.attrib:
                 self._faults.add(node.line, f"<{node.name}> lacks its attribute '{name}'")
 
-    def _value(self, what: str, line: int, kind: str, text: str) -> tuple[bool, object]:
+    def _value(self, what: str, line: int, kind: str, text: str) -> tuple[bool, object, str]:
+        """Whether it can be read, what was read, and the text with what it refers to."""
+        # of a URL each parameter is looked up on its own: what it stands for may hold a ';'
+        own = kind == "url" or (kind == "filter" and not refers_by_name(text))
+        if own or not refers(text):
+            return *self._read(what, line, kind, text, text), text
         try:
-            if "${" in text and kind != "filter":
-                raise ValueError("${…} is not replaced here; write the value itself")
+            resolved = self._references.resolve(text)
+            if _NOT_IN_XML.search(resolved):
+                raise ValueError("what it refers to holds a control character")
+        except ValueError as error:
+            self._faults.add(line, f"{what}: {error}")
+            return False, None, ""
+        self._faults.hide(resolved, text)
+        known, value = self._read(what, line, kind, resolved, text)
+        return known, Secret(value) if kind == "secretText" and isinstance(value, str) else value, resolved
+
+    def _read(self, what: str, line: int, kind: str, text: str, shown: str) -> tuple[bool, object]:
+        try:
             return True, units.READERS[kind](text)
         except ValueError as error:
-            self._faults.add(line, f"{what} is '{text}': {error}")
+            self._faults.add(line, f"{what} is '{shown}': {str(error).replace(text, shown)}")
             return False, None
 
     def _plain_name(self, element: etree._Element) -> str | None:

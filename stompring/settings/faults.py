@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from stompring.errors import ConfigurationError
 
+SHORTEST = 4
+"""Characters of a value that is looked for in texts: one that is shorter stands there by chance."""
+
 
 class Faults:
     """Collects what is wrong with ``file``, so that its author need not find it error by error."""
@@ -11,10 +14,18 @@ class Faults:
     def __init__(self, file: str) -> None:
         self.file = file
         self._found: set[tuple[int, str]] = set()
+        self._hidden: dict[str, str] = {}
 
     def add(self, line: int, text: str) -> None:
         """Note that ``text`` is wrong at ``line``. What was noted already is not noted twice."""
+        for value, reference in self._hidden.items():
+            text = text.replace(value, reference)
         self._found.add((line, text))
+
+    def hide(self, value: str, reference: str) -> None:
+        """From now on ``reference`` stands where a text shows ``value``. Shorter ones are no secret and no loss."""
+        if len(value) >= SHORTEST:
+            self._hidden[value] = reference
 
     def raise_if_any(self) -> None:
         """Raise one `ConfigurationError` at the first fault; its text lists all, a line each."""

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.global_limits import ResourceLimit
+from stompring.settings.security_setting import SecuritySettingEntry
 from stompring.settings.slow_consumers import SlowConsumerPolicy, ThresholdUnit
 
 
@@ -298,6 +299,9 @@ class BrokerConfiguration:
     persist_id_cache: bool = True
     security_enabled: bool = True
     users_file: str | None = None
+    roles_file: str | None = None
+    certificate_users_file: str | None = None
+    security_invalidation_interval: int = 10_000
     global_max_size: int = -1  # what a file does not say becomes a quarter of the machine's memory
     global_max_messages: int = -1
     global_max_transaction_size: int = -1  # what a file does not say becomes a quarter of global_max_size
@@ -315,5 +319,6 @@ class BrokerConfiguration:
     stomp_acceptors: tuple[StompAcceptor, ...] = ()
     http_acceptors: tuple[HttpAcceptor, ...] = ()
     plugins: tuple[PluginConfiguration, ...] = ()
+    security_settings: tuple[SecuritySettingEntry, ...] = ()
     address_settings: tuple[AddressSettingEntry, ...] = ()
     addresses: tuple[AddressConfiguration, ...] = ()

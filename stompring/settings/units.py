@@ -27,6 +27,8 @@ from stompring.settings.model import (
     RoutingType,
     TimeUnit,
 )
+from stompring.settings.nearest import unknown
+from stompring.settings.security_setting import PermissionType
 from stompring.settings.slow_consumers import SlowConsumerPolicy, ThresholdUnit
 
 Reader = Callable[[str], object]
@@ -198,6 +200,22 @@ def selector(text: str) -> str:
     return text
 
 
+def permission(text: str) -> PermissionType:
+    """What a role may be allowed, spelled as in Artemis."""
+    try:
+        return PermissionType(text)
+    except ValueError:
+        raise ValueError(unknown("unknown permission", text, PermissionType)) from None
+
+
+def role_list(text: str) -> tuple[str, ...]:
+    """Names of roles with a comma between each two."""
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise ValueError("must be roles with a comma between each two, as admins, clerks")
+    return found
+
+
 def character(text: str) -> str:
     """One character (``<wildcard-addresses>``)."""
     if len(text) != 1:
@@ -218,6 +236,9 @@ NO_RING = "a ring of 0 would hold nothing; use -1 for no ring"
 READERS: Mapping[str, Reader] = MappingProxyType(
     {
         "text": words,
+        "secretText": words,
+        "roleList": role_list,
+        "permission": permission,
         "name": name,
         "optionalName": optional_name,
         "resourceName": resource_name,

@@ -115,7 +115,8 @@ def _opening_rules(lines: list[bytes]) -> Rules:
 
 def _bad_line(command: bytes, line: bytes) -> ProtocolError:
     fault = "no name before its colon" if b":" in line else "no colon"
-    return ProtocolError(f"header line {shown(line)} of {shown(command)} has {fault}")
+    line_shown = "(not shown)" if command in CONNECT_COMMANDS else shown(line)  # it may be half of a passcode
+    return ProtocolError(f"header line {line_shown} of {shown(command)} has {fault}")
 
 
 def _content_length(text: bytes) -> int:

@@ -27,4 +27,5 @@ class Head:
         self.plan: Any = None
 
     def __repr__(self) -> str:
-        return f"Head({self.command!r}, {self.headers!r}, content_length={self.content_length})"
+        headers = self.headers | {b"passcode": b"***"} if b"passcode" in self.headers else self.headers
+        return f"Head({self.command!r}, {headers!r}, content_length={self.content_length})"

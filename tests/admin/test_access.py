@@ -9,6 +9,7 @@ import pytest
 
 from stompring.admin.access import check_host, check_origin
 from stompring.errors import Refused
+from stompring.settings.security_setting import PermissionType, SecuritySettingEntry
 
 from ..security.hashers import QUICK
 from .house import House
@@ -110,9 +111,16 @@ def test_no_form_can_change_anything(form: str) -> None:
 
 
 def secure_house(tmp_path: Path) -> House:
-    users = tmp_path / "users.properties"
+    users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
     users.write_text(f"anna={QUICK.hash('sécret:1')}\n", encoding="utf-8")
-    return House(security_enabled=True, users_file=str(users))
+    roles.write_text("admins = anna\n")
+    everything = SecuritySettingEntry("#", {PermissionType.MANAGE: frozenset(("admins",))})
+    return House(
+        security_enabled=True,
+        users_file=str(users),
+        roles_file=str(roles),
+        security_settings=(everything,),
+    )
 
 
 def basic(credentials: str) -> dict[str, str | None]:

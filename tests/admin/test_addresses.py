@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from stompring.settings.model import AddressSettings
+from stompring.settings.model import AddressSettings, PolicyUse, Property
+from stompring.settings.secret import Secret
 
 from .house import ANYCAST, MULTICAST, House, path
 
@@ -141,3 +142,12 @@ def test_duplicates_are_forgotten(house: House) -> None:
     assert house.ask("POST", forget).json == {"forgotten": 1}
     assert house.ask("POST", forget).json == {"forgotten": 0}
     house.refused(404, "POST", path("addresses", "other", "forget-duplicates"))
+
+
+def test_secrets_of_policies_are_not_shown() -> None:
+    use = PolicyUse("p", (Property("key", Secret("m4rker")),), enabled=False)
+    house = House({"#": {"address_policy": (use,)}})
+    house.queue("q", "a")
+    reply = house.ask("GET", "/api/v1/addresses/a")
+    assert reply.status == 200 and "m4rker" not in reply.text
+    assert reply.json["settings"]["addressPolicy"][0]["properties"][0]["value"] == "***"

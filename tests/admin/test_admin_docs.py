@@ -16,6 +16,7 @@ from stompring.admin.site import admin_routes
 
 from .house import House
 from .test_openapi import ALL, Operation
+from .test_permissions import MANAGEMENT, PermissionType, basic, house_where
 
 DOCS = Path(__file__).parents[2] / "docs"
 METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
@@ -54,13 +55,14 @@ def test_counters(heading: str, counters: tuple[Counter[Any], ...]) -> None:
 
 
 @pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text"])
-def test_every_metric_that_is_served_is_documented_and_the_other_way_round(accept: str) -> None:
-    house = House()
-    house.queue()
+def test_every_metric_that_is_served_is_documented_and_the_other_way_round(
+    tmp_path: Path, accept: str
+) -> None:
+    house = house_where(tmp_path, (PermissionType.VIEW, MANAGEMENT))
     house.pretend_store()
     house.pretend_doors()
     house.broker.policies.errors["rate-limit", "admit"] = 1  # type: ignore[index]
-    text = house.ask("GET", "/metrics", headers={"Accept": accept}).text
+    text = house.ask("GET", "/metrics", headers={"Accept": accept, **basic()}).text
     served = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
     served = {
         name for name in served if not name.endswith("_created")
@@ -80,7 +82,7 @@ def test_routes() -> None:
 
 @pytest.mark.parametrize("operation", ALL, ids=lambda operation: operation.identifier)
 def test_a_route_is_documented_with_its_answers(operation: Operation) -> None:
-    everywhere = {"400", "401", "403", "413", "415"}
+    everywhere = {"400", "401", "403", "413", "415", "429"}
     answers = ", ".join(status for status in operation.described["responses"] if status not in everywhere)
     assert f"| `{operation.method} {operation.path}` | {operation.described['summary']} | {answers} |" in API
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import stompring
+from stompring.admin.security_counters import OF_SECURITY
 from stompring.admin.store_counters import OF_STORE
 from stompring.broker.refusals import LIMITS
 
@@ -94,7 +95,7 @@ def test_the_broker() -> None:
         "slowConsumers": 0,
         "slowConsumersNotified": 0,
         "slowConsumersKilled": 0,
-        **{counter.json: None for counter in OF_STORE},
+        **{counter.json: None for counter in (*OF_STORE, *OF_SECURITY)},
         "addressMemoryUsagePercentage": round(used / 10, 2),
         "listeners": LISTENERS,
         "policyErrors": [],

@@ -69,17 +69,17 @@ def test_what_the_broker_makes_itself_is_always_made_and_counts() -> None:
 def test_queues_of_a_user() -> None:
     world = World(resource_limits=(ResourceLimit("ann", max_queues=2),))
     provision = world.broker.provision
-    provision.address_for_send("a", ANYCAST, "ann")
-    provision.queue_to_consume("b", "ann")
+    provision.address_for_send("a", ANYCAST, user="ann")
+    provision.queue_to_consume("b", user="ann")
     with pytest.raises(LimitReached, match="User ann has 2 queues, and the limit is 2") as caught:
-        provision.queue_to_consume("c", "ann")
+        provision.queue_to_consume("c", user="ann")
     assert limit_of(caught) == "max-queues"
-    provision.queue_to_consume("c", "bob")
+    provision.queue_to_consume("c", user="bob")
     provision.queue_to_consume("d")
     assert world.directory.queue("b").attributes.user == "ann"
-    assert provision.queue_to_consume("c", "ann"), "to use another's queue needs no queue of one's own"
+    assert provision.queue_to_consume("c", user="ann"), "to use another's queue needs no queue of one's own"
     world.directory.delete_queue("a")
-    provision.queue_to_consume("e", "ann")
+    provision.queue_to_consume("e", user="ann")
 
 
 def test_a_queue_that_gets_another_owner() -> None:

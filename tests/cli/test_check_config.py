@@ -83,11 +83,36 @@ def test_a_users_file_is_named_and_looked_for(tmp_path: Path) -> None:
     assert run(str(path)).stdout.splitlines()[1:] == [
         "  no listener",
         f"  security on, users in {users} (not there yet: make it with 'stompring user add')",
+        "  permissions: no security-setting, so nobody may do anything",
         f"  journal in {tmp_path / 'data' / 'journal'}, pages in {tmp_path / 'data' / 'paging'}",
         "  0 addresses, 0 queues, 0 address-settings",
     ]
     users.touch()
     assert f"  security on, users in {users}\n" in run(str(path)).stdout
+
+
+def test_permissions_are_counted(tmp_path: Path) -> None:
+    path, roles = tmp_path / "broker.xml", tmp_path / "roles.properties"
+    settings = (
+        '<security-settings><security-setting match="#"/><security-setting match="a"/></security-settings>'
+    )
+    path.write_text(f"<configuration><core>{settings}</core></configuration>")
+    line = f"  permissions: 2 security-settings, roles in {roles}"
+    assert f"{line} (not there yet: make it with 'stompring user grant')\n" in run(str(path)).stdout
+    roles.touch()
+    assert f"{line}\n" in run(str(path)).stdout
+
+
+def test_a_secret_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "broker.xml"
+    (tmp_path / "secret").write_text("m4rker\n")
+    (tmp_path / "spill.py").write_text("")
+    path.write_text(
+        '<configuration><core><broker-plugins><broker-plugin name="x" policy="stamp"><property key="header" '
+        'value="${file:secret}"/></broker-plugin></broker-plugins></core></configuration>'
+    )
+    result = run(str(path))
+    assert "m4rker" not in result.output and str(path) in result.output
 
 
 def test_without_a_store_everything_is_in_memory(tmp_path: Path) -> None:

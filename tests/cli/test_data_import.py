@@ -20,7 +20,7 @@ from stompring.cli.data_stopped import StoppedBroker
 from stompring.cli.main import main
 from stompring.store.portable_file import PortableWriter
 
-from ..broker_document import broker_xml
+from ..broker_document import EVERYBODY, broker_xml
 from ..broker_process import ROOT, BrokerProcess
 from ..conftest import StartBroker
 from ..dialogue import Dialogue
@@ -401,11 +401,13 @@ def test_a_login_is_needed_where_security_is_on(start_broker: StartBroker, tmp_p
     write(file, ["a"])
     users = tmp_path / "users.json"
     runner = CliRunner()
-    added = runner.invoke(
-        main, ["user", "add", "anna", "--password-stdin", "--users", str(users)], input="secret\n"
-    )
+    roles = tmp_path / "roles.json"
+    files = ["--users", str(users), "--roles", str(roles), "--role", EVERYBODY]
+    added = runner.invoke(main, ["user", "add", "anna", "--password-stdin", *files], input="secret\n")
     assert added.exit_code == 0, added.output
-    broker = start_broker(secure=True, core=f"<users-file>{users}</users-file>")
+    broker = start_broker(
+        secure=True, core=f"<users-file>{users}</users-file><roles-file>{roles}</roles-file>"
+    )
     assert invoke("import", file, *places(broker)).exit_code == 1
     command = ["data", "import", str(file), *places(broker), "--user", "anna", "--password-stdin"]
     wrong = runner.invoke(main, command, input="other\n")

@@ -209,3 +209,72 @@ def test_a_broken_broker_xml_is_told_with_its_line(path: Path) -> None:
     result = user("list", "--config", config)
     assert result.exit_code == 1
     assert f"{config}:2: " in result.stderr
+
+
+# ---- roles
+
+
+@pytest.fixture
+def config(path: Path) -> Path:
+    config = path.with_name("broker.xml")
+    config.write_text(BROKER_XML.format(secure="true", users=""))
+    return config
+
+
+def test_add_gives_roles_and_list_shows_them(config: Path) -> None:
+    roles = ["--role", "clerks", "--role", "admins"]
+    result = user("add", "ada", "--password-stdin", *roles, "--config", config, typed="x")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[1:] == [
+        "user 'ada' has the role 'clerks'",
+        "user 'ada' has the role 'admins'",
+    ]
+    assert user("add", "bob", "--password-stdin", "--config", config, typed="x").exit_code == 0
+    assert config.with_name("roles.properties").read_text() == "clerks = ada\nadmins = ada\n"
+    assert user("list", "--config", config).stdout == "ada\tadmins, clerks\nbob\n"
+
+
+def test_grant_and_revoke(config: Path) -> None:
+    user("add", "ada", "--password-stdin", "--config", config, typed="x")
+    assert user("grant", "ada", "a", "b", "--config", config).exit_code == 0
+    assert user("grant", "ada", "b", "--config", config).exit_code == 0, "once more is no fault"
+    assert user("revoke", "ada", "a", "--config", config).stdout == "user 'ada' no longer has the role 'a'\n"
+    assert user("list", "--config", config).stdout == "ada\tb\n"
+
+
+def test_rm_takes_the_roles_too(config: Path) -> None:
+    user("add", "ada", "--password-stdin", "--role", "a", "--config", config, typed="x")
+    result = user("rm", "ada", "--config", config)
+    assert result.exit_code == 0 and "no longer has the role 'a'" in result.stdout
+    assert config.with_name("roles.properties").read_text() == ""
+
+
+def test_roles_that_cannot_be_given_or_taken(config: Path) -> None:
+    user("add", "ada", "--password-stdin", "--role", "a", "--config", config, typed="x")
+    nobody = user("grant", "bob", "a", "--config", config)
+    assert nobody.exit_code == 1 and "there is no user 'bob'" in nobody.stderr
+    lacking = user("revoke", "ada", "a", "b", "--config", config)
+    assert lacking.exit_code == 1 and "does not have the role 'b': nothing is changed" in lacking.stderr
+    assert user("list", "--config", config).stdout == "ada\ta\n"
+    for name in ("a=b", " a", ""):
+        assert user("grant", "ada", name, "--config", config).exit_code == 2
+    comma = user("add", "x,y", "--password-stdin", "--role", "a", "--config", config, typed="x")
+    assert comma.exit_code == 2 and "has a meaning in roles files" in comma.stderr
+    assert user("list", "--config", config).stdout == "ada\ta\n", "nothing was added"
+
+
+def test_roles_beside_a_users_file_alone_must_be_named(path: Path) -> None:
+    result = user("add", "ada", "--password-stdin", "--role", "a", "--users", path, typed="x")
+    assert result.exit_code == 2 and "--roles FILE" in result.stderr and not path.exists()
+    roles = path.with_name("who")
+    named = ["--users", path, "--roles", roles]
+    assert user("add", "ada", "--password-stdin", "--role", "a", *named, typed="x").exit_code == 0
+    assert user("list", *named).stdout == "ada\ta\n" and user("list", "--users", path).stdout == "ada\n"
+
+
+def test_a_broken_roles_file_is_told_before_anything_is_changed(config: Path) -> None:
+    roles = config.with_name("roles.properties")
+    roles.write_text("broken\n")
+    result = user("add", "ada", "--password-stdin", "--role", "a", "--config", config, typed="x")
+    assert result.exit_code == 1 and f"{roles}:1: a line must be" in result.stderr
+    assert not config.with_name("users.properties").exists()

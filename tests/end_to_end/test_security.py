@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..broker_document import broker_xml
+from ..broker_document import EVERYBODY, broker_xml
 from ..broker_process import PATIENCE, ROOT, BrokerProcess
 from ..dialogue import Dialogue
 
@@ -30,7 +30,8 @@ def stompring(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[s
 def add_user(config: Path, user: str, password: str, *options: str) -> None:
     """Let somebody in."""
     done = stompring(
-        "user", "add", user, "--password-stdin", "--config", str(config), *options, stdin=password
+        *("user", "add", user, "--password-stdin", "--role", EVERYBODY, "--config", str(config), *options),
+        stdin=password,
     )
     assert done.returncode == 0, done.stderr
 
@@ -128,7 +129,7 @@ def test_changes_count_from_the_next_login_on(secured: BrokerProcess) -> None:
 def test_user_list(secured: BrokerProcess) -> None:
     listed = stompring("user", "list", "--config", str(secured.config))
     assert listed.returncode == 0
-    assert {"alice", "bob"} <= set(listed.stdout.split())
+    assert {"alice\teverybody", "bob\teverybody"} <= set(listed.stdout.splitlines())
 
 
 def test_hashes_and_no_passwords_are_kept(secured: BrokerProcess) -> None:

@@ -1,46 +1,324 @@
-"""Logins through cred."""
+"""Logins through cred: passwords, certificates, the throttle, the line of checks."""
 
 from __future__ import annotations
 
-from twisted.cred.checkers import InMemoryUsernamePasswordDatabaseDontUse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 from twisted.cred.portal import Portal
-from twisted.internet.defer import fail
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
-from stompring.server.authenticate import Logins, Realm
+from stompring.security.authority import Authority
+from stompring.security.fair_line import FairLine
+from stompring.security.permissions import Permissions
+from stompring.security.remembered import Remembered
+from stompring.security.roles import Roles
+from stompring.security.throttle import FREE, WAITING, Throttle
+from stompring.server import verification
+from stompring.server.authenticate import CertificateChecker, Logins, Realm, UsersFileChecker
+from stompring.server.verification import Overloaded, Verification
 from stompring.session.connect import Credentials, Login
+from stompring.session.permit import FREE as FREE_PERMIT
+
+INVALID = "Security Error occurred: User name [me] or password is invalid"
+REQUIRED = "Security Error occurred: login and passcode are required"
+
+
+class Passwords:
+    """Answers at once, or not at all."""
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self.hosts: list[str] = []
+        self.failing: Exception | None = None
+
+    def verify(self, name: str, password: str, host: str = "") -> Deferred[bool]:
+        self.hosts.append(host)
+        self.checked += 1
+        if self.failing is not None:
+            return fail(self.failing)
+        return succeed((name, password) == ("me", "pass:wörd"))
 
 
 class LoginsTest(TestCase):
     def setUp(self) -> None:
-        self.portal = Portal(Realm(), [InMemoryUsernamePasswordDatabaseDontUse(me="pass:wörd".encode())])
+        self.clock = Clock()
+        self.passwords = Passwords()
+        authority = Authority(Permissions(), Roles(Path(self.mktemp())))
+        portal = Portal(Realm(authority), [UsersFileChecker(self.passwords), CertificateChecker()])
+        certificates = {"CN=me": "me", "CN=you": "you"}
+        self.logins = Logins(portal, Throttle(self.clock.seconds), self.clock, certificates.get)
         self.answers: list[tuple[Login | None, str]] = []
 
-    def ask(self, login: str | None, passcode: str | None) -> tuple[Login | None, str]:
-        Logins(self.portal).authenticate(
-            Credentials(login, passcode), lambda *answer: self.answers.append(answer)
-        )
+    def begin(
+        self, login: str | None, passcode: str | None, host: str = "192.0.2.1", certificate: str | None = None
+    ) -> None:
+        credentials = Credentials(login, passcode, host, certificate)
+        self.logins.authenticate(credentials, lambda *answer: self.answers.append(answer))
+
+    def ask(
+        self, login: str | None, passcode: str | None, certificate: str | None = None
+    ) -> tuple[Login | None, str]:
+        self.answers.clear()
+        self.begin(login, passcode, certificate=certificate)
         (answer,) = self.answers
         return answer
 
     def test_right(self) -> None:
-        self.assertEqual(self.ask("me", "pass:wörd"), (Login("me"), ""))
+        login, reason = self.ask("me", "pass:wörd")
+        assert login is not None
+        self.assertEqual((login, reason), (Login("me"), ""))
+        self.assertFalse(login.permit.is_free)
+        self.assertEqual(login.permit.user, "me")
+        self.assertTrue(FREE_PERMIT.is_free)
+        self.assertEqual(self.logins.outcomes, {"accepted": 1})
+        self.assertEqual(self.passwords.hosts, ["192.0.2.1"])
 
     def test_wrong(self) -> None:
-        login, reason = self.ask("me", "no")
-        self.assertIsNone(login)
-        self.assertEqual(reason, "Security Error occurred: User name [me] or password is invalid")
+        self.assertEqual(self.ask("me", "no"), (None, INVALID))
+        self.assertEqual(self.logins.outcomes, {"refused": 1})
+
+    def test_half_characters_are_wrong_and_no_fault(self) -> None:
+        self.assertEqual(self.ask("me", "\udc80"), (None, INVALID))
 
     def test_nothing_given(self) -> None:
         for login, passcode in ((None, "x"), ("me", None), (None, None)):
-            self.answers.clear()
-            answered, reason = self.ask(login, passcode)
-            self.assertIsNone(answered)
-            self.assertIn("login and passcode are required", reason)
+            self.assertEqual(self.ask(login, passcode), (None, REQUIRED))
+        self.assertEqual(self.passwords.checked, 0)
 
     def test_a_checker_that_fails(self) -> None:
-        self.patch(self.portal, "login", lambda *_: fail(OSError("disk")))
-        with self.assertLogs("stompring", "ERROR"):
-            login, reason = self.ask("me", "x")
+        self.passwords.failing = OSError("disk")
+        with self.assertLogs("stompring", "ERROR") as logged:
+            login, reason = self.ask("me", "m4rker")
         self.assertIsNone(login)
-        self.assertIn("could not be checked", reason)
+        self.assertIn("could not be checked; the broker's log tells more", reason)
+        self.assertNotIn("m4rker", "\n".join(logged.output))
+        self.assertEqual(self.logins.outcomes, {"failed": 1})
+
+    def test_too_many_checks(self) -> None:
+        self.passwords.failing = Overloaded("too many", status=503)
+        self.assertEqual(self.ask("me", "x"), (None, "too many"))
+        self.assertEqual(self.logins.outcomes, {"overloaded": 1})
+
+    # ---- certificates
+
+    def test_a_certificate_needs_no_passcode(self) -> None:
+        for login in (None, "me"):
+            self.assertEqual(self.ask(login, None, "CN=me"), (Login("me"), ""))
+        self.assertEqual(self.passwords.checked, 0)
+
+    def test_a_passcode_beside_it_must_be_right(self) -> None:
+        self.assertEqual(self.ask("me", "pass:wörd", "CN=me"), (Login("me"), ""))
+        self.assertEqual(self.ask("me", "no", "CN=me"), (None, INVALID))
+
+    def test_a_login_beside_it_must_be_its_user(self) -> None:
+        reason = "Security Error occurred: the certificate is that of user [you], not of [me]"
+        for passcode in (None, "pass:wörd"):
+            self.assertEqual(self.ask("me", passcode, "CN=you"), (None, reason))
+        self.assertEqual(self.passwords.checked, 0)
+
+    def test_one_that_nobody_has_is_none(self) -> None:
+        self.assertEqual(self.ask("me", "pass:wörd", "CN=other"), (Login("me"), ""))
+        reason = "Security Error occurred: the certificate is no user's; login and passcode are required"
+        self.assertEqual(self.ask(None, None, "CN=other"), (None, reason))
+        self.assertEqual(self.ask("me", None, "CN=other"), (None, reason))
+
+    def test_a_passcode_without_a_login_beside_it(self) -> None:
+        self.assertEqual(self.ask(None, "x", "CN=me"), (None, REQUIRED))
+
+    # ---- the throttle
+
+    def fail_often(self) -> None:
+        with self.assertLogs("stompring", "WARNING"):
+            for _ in range(FREE):
+                self.ask("me", "no")
+
+    def test_who_fails_often_waits_before_anything_is_checked(self) -> None:
+        self.fail_often()
+        self.answers.clear()
+        checked = self.passwords.checked
+        self.begin("me", "pass:wörd")
+        self.begin("me", "pass:wörd", host="192.0.2.2")
+        self.assertEqual(len(self.answers), 1, "others do not wait")
+        self.clock.advance(0.2)
+        self.assertEqual((len(self.answers), self.passwords.checked), (1, checked + 1))
+        self.clock.advance(0.1)
+        self.assertEqual(self.answers, [(Login("me"), "")] * 2)
+        self.begin("me", "no")
+        self.clock.advance(0.3)
+        self.begin("me", "no")
+        self.clock.advance(0.3)
+        self.assertEqual(len(self.answers), 3, "twice as long now")
+        self.clock.advance(0.3)
+        self.assertEqual(len(self.answers), 4)
+
+    def test_so_many_wait_and_others_are_refused(self) -> None:
+        self.fail_often()
+        self.answers.clear()
+        for _ in range(WAITING + 1):
+            self.begin("me", "pass:wörd")
+        reason = "Security Error occurred: too many failed logins from 192.0.2.1; try again later"
+        self.assertEqual(self.answers, [(None, reason)])
+        self.clock.advance(1)
+        self.assertEqual(self.answers[1:], [(Login("me"), "")] * WAITING)
+        self.assertEqual(self.logins.outcomes["throttled"], 1)
+
+    def test_a_certificate_does_not_wait(self) -> None:
+        self.fail_often()
+        self.assertEqual(self.ask(None, None, "CN=me"), (Login("me"), ""))
+
+
+class Pool:
+    """A thread pool in which work is done when a test says so."""
+
+    def __init__(self) -> None:
+        self.work: list[Callable[[], None]] = []
+
+    def callInThreadWithCallback(self, done: Callable[..., None], call: Callable[..., Any], *a: Any) -> None:
+        self.work.append(lambda: done(True, call(*a)))
+
+    def run(self, count: int = -1) -> None:
+        while self.work and count:
+            self.work.pop(0)()
+            count -= 1
+
+
+class Reactor(Clock):
+    """With a pool of threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = Pool()
+
+    def getThreadPool(self) -> Pool:
+        return self.pool
+
+    def callFromThread(self, call: Callable[..., Any], *arguments: Any) -> None:
+        call(*arguments)
+
+
+class Users:
+    """One user, and how often somebody asked."""
+
+    def __init__(self) -> None:
+        self.generation = 1
+        self.checks: list[tuple[str, str]] = []
+
+    def verify(self, name: str, password: str) -> bool:
+        self.checks.append((name, password))
+        return password == "right"
+
+
+class VerificationTest(TestCase):
+    def setUp(self) -> None:
+        self.reactor, self.users = Reactor(), Users()
+        self.followed = 0
+        self.checking = Verification(
+            self.users,  # type: ignore[arg-type]
+            Remembered(10, self.reactor.seconds),
+            self.follow,
+            self.reactor,
+        )
+        self.patch(verification, "AT_ONCE", 2)
+        self.answers: list[Any] = []
+
+    def follow(self) -> None:
+        self.followed += 1
+
+    def ask(self, name: str, password: str = "right", host: str = "192.0.2.1") -> None:
+        self.checking.verify(name, password, host).addBoth(self.answers.append)
+
+    def test_few_at_a_time_and_in_their_turn(self) -> None:
+        for number in range(5):
+            self.ask(f"user{number}")
+        self.reactor.pool.run(5)  # the files are looked at
+        self.assertEqual((self.followed, len(self.reactor.pool.work)), (5, 2))
+        self.reactor.pool.run(1)
+        self.assertEqual((len(self.answers), len(self.reactor.pool.work)), (1, 2))
+        self.reactor.pool.run()
+        self.assertEqual(self.answers, [True] * 5)
+        self.assertEqual([name for name, _ in self.users.checks], [f"user{number}" for number in range(5)])
+
+    def test_one_who_asks_for_many_keeps_nobody_else_waiting(self) -> None:
+        for number in range(10):
+            self.ask(f"many{number}")
+        self.ask("one", host="192.0.2.2")
+        self.reactor.pool.run()
+        self.assertEqual([name for name, _ in self.users.checks].index("one"), 3, "two were at work already")
+
+    def test_the_same_question_is_asked_once(self) -> None:
+        for _ in range(50):
+            self.ask("me")
+            self.ask("me", "wrong")
+        self.reactor.pool.run()
+        self.assertEqual(len(self.users.checks), 2)
+        self.assertEqual((self.answers.count(True), self.answers.count(False)), (50, 50))
+
+    def test_what_was_right_is_remembered_and_what_was_wrong_is_not(self) -> None:
+        for _ in range(3):
+            self.ask("me")
+            self.ask("me", "wrong")
+            self.reactor.pool.run()
+        self.assertEqual(self.users.checks.count(("me", "right")), 1)
+        self.assertEqual(self.users.checks.count(("me", "wrong")), 3)
+        self.reactor.advance(10)
+        self.ask("me")
+        self.reactor.pool.run()
+        self.assertEqual(self.users.checks.count(("me", "right")), 2)
+
+    def test_another_file_is_asked_anew(self) -> None:
+        self.ask("me")
+        self.reactor.pool.run()
+        self.users.generation += 1
+        self.ask("me")
+        self.reactor.pool.run()
+        self.assertEqual(len(self.users.checks), 2)
+
+    def test_a_file_that_changes_meanwhile_leaves_nothing(self) -> None:
+        self.ask("me")
+        self.reactor.pool.run(1)
+        self.users.generation += 1
+        self.reactor.pool.run()
+        self.users.generation -= 1
+        self.ask("me")
+        self.reactor.pool.run()
+        self.assertEqual(len(self.users.checks), 2)
+
+    def test_too_many_are_refused(self) -> None:
+        self.checking._line = FairLine(3)
+        for number in range(7):
+            self.ask(f"user{number}")
+        self.reactor.pool.run()
+        refused = [answer for answer in self.answers if answer is not True]
+        self.assertEqual((len(self.answers), len(refused)), (7, 2))
+        for failure in refused:
+            self.assertIn(
+                "too many logins wait to be checked", str(failure.trap(Overloaded) and failure.value)
+            )
+
+    def test_a_check_that_fails_is_told_and_the_next_goes_on(self) -> None:
+        def broken(name: str, password: str) -> bool:
+            self.users.checks.append((name, password))
+            raise OSError("disk")
+
+        def done_with_fault(done: Callable[..., None], call: Callable[..., Any], *a: Any) -> None:
+            from twisted.python.failure import Failure
+
+            def work() -> None:
+                try:
+                    outcome: tuple[bool, Any] = (True, call(*a))
+                except OSError:
+                    outcome = (False, Failure())
+                done(*outcome)
+
+            self.reactor.pool.work.append(work)
+
+        self.patch(self.reactor.pool, "callInThreadWithCallback", done_with_fault)
+        self.patch(self.users, "verify", broken)
+        for name in ("a", "b", "c"):
+            self.ask(name)
+        self.reactor.pool.run()
+        self.assertEqual([answer.check(OSError) for answer in self.answers], [OSError] * 3)

@@ -98,6 +98,14 @@ class ProtocolTest(TestCase):
         self.clock.advance(0)
         self.assertFalse(transport.connected)
 
+    def test_a_login_that_is_being_checked_was_in_time(self) -> None:
+        protocol, transport = self.connect(b"")
+        assert protocol.session is not None
+        protocol.session.await_login()
+        self.clock.advance(3600)
+        self.assertTrue(transport.connected)
+        self.assertEqual(transport.value(), b"")
+
     def test_who_has_connected_may_take_its_time(self) -> None:
         _, transport = self.connect()
         self.clock.advance(3600)

@@ -97,6 +97,7 @@ def test_a_whole_file() -> None:
         persistence_enabled=False,
         security_enabled=True,
         users_file="/etc/stompring/people/users",
+        roles_file="/etc/stompring/roles.properties",
         global_max_size=1024**3,
         global_max_messages=5_000_000,
         dispatch_memory=256 * 1024**2,
@@ -168,6 +169,7 @@ def test_an_empty_core_has_the_defaults() -> None:
     expected = BrokerConfiguration(
         file=FILE,
         users_file="etc/users.properties",
+        roles_file="etc/roles.properties",
         global_max_size=memory // 4,
         dispatch_memory=max(memory // 16, 16 * 1024**2),
         global_max_transaction_size=max(memory // 16, 16 * 1024**2),

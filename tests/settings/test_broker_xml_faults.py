@@ -83,7 +83,7 @@ ARTEMIS = [
     ),
     ("<store><file-store/></store>", "use journal-directory and paging-directory"),
     ("<queues><queue name='x'><address>x</address></queue></queues>", "write the queue into <addresses>"),
-    ("<security-settings/>", "roles are not supported by this version"),
+    ("<security-settings><role-mapping/></security-settings>", "name the roles of the roles-file themselves"),
     (
         "<ha-policy><replication/></ha-policy>",
         "<ha-policy> in <core> is known to Artemis, not supported by stompring; remove it",
@@ -140,7 +140,7 @@ VALUES = [
     ("<journal-directory/>", "<journal-directory> is '': must not be empty"),
     ("<users-file/>", "<users-file> is '': must not be empty"),
     ("<global-max-size>0</global-max-size>", "use -1 for no limit"),
-    ("<name>${broker.name}</name>", "${…} is not replaced here; write the value itself"),
+    ("<name>${broker.name}</name>", "<name>: '${broker.name}' stands for nothing: write ${env:NAME}"),
     ("<literal-match-markers>(</literal-match-markers>", "must be exactly two characters"),
     ("<wildcard-addresses><delimiter>::</delimiter></wildcard-addresses>", "must be exactly one character"),
     ("text <name>x</name>", "text 'text' in <core>, which holds elements and attributes only"),

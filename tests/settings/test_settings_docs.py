@@ -24,6 +24,7 @@ from stompring.settings.model import (
     WildcardSyntax,
 )
 from stompring.settings.resource_limits import OLD_NAME
+from stompring.settings.security_setting import PermissionType
 from stompring.settings.slow_consumers import ThresholdUnit
 from stompring.settings.units import READERS
 from stompring.settings.vocabulary import ElementRule, all_elements, root_rules
@@ -242,10 +243,13 @@ def test_every_row_says_what_it_means_and_where_it_is_from() -> None:
 
 
 def test_the_example_is_a_configuration() -> None:
-    example, *acceptors, plugins = re.findall(r"```xml\n(.*?)```", TEXT, re.DOTALL)
+    example, *acceptors, permissions, plugins = re.findall(r"```xml\n(.*?)```", TEXT, re.DOTALL)
     text = example.replace("<wildcard-addresses>…</wildcard-addresses>", "").replace("…", "")
     configuration = parse_broker_xml(text.encode(), "docs/settings.md")
     assert configuration.addresses[0].queues[0].ring_size == 1000
+    text = f"<configuration><core>{permissions}</core></configuration>"
+    entries = parse_broker_xml(text.encode(), "docs/settings.md").security_settings
+    assert [entry.match for entry in entries] == ["#", "orders.#", "orders.eu::audit"]
     for acceptor in acceptors:
         text = f"<configuration><core><acceptors>{acceptor}</acceptors></core></configuration>"
         assert parse_broker_xml(text.encode(), "docs/settings.md").stomp_acceptors
@@ -255,6 +259,16 @@ def test_the_example_is_a_configuration() -> None:
         ("rate-limit", "rate-limit"),
         ("slow-senders", "rate-limit"),
     ]
+
+
+def test_every_permission_is_documented() -> None:
+    documented = [
+        name
+        for row in tables("Permissions")
+        if "`type`" in row
+        for name in re.findall(r"`(\w+)`", row["`type`"])
+    ]
+    assert documented == list(PermissionType)
 
 
 def test_what_plugins_are_written_with() -> None:

@@ -58,6 +58,7 @@ def test_core_has_an_element_for_every_field() -> None:
         "http_acceptors",
         "plugins",
         "resource_limits",
+        "security_settings",
         "address_settings",
         "addresses",
         "journal_retention_directory",
@@ -69,7 +70,7 @@ def test_core_has_an_element_for_every_field() -> None:
     }
     assert set(rule.children) - {name.replace("_", "-") for name in leaves(rule)} == {
         "acceptors", "address-settings", "addresses", "broker-plugins", "journal-retention-directory",
-        "resource-limit-settings", "wildcard-addresses",
+        "resource-limit-settings", "security-settings", "wildcard-addresses",
     }  # fmt: skip
     assert leaves(RULES["core", "wildcard-addresses"]) == {field.name for field in fields(WildcardSyntax)}
 

@@ -57,3 +57,18 @@ def test_the_same_or_nothing(block: bytes, version: bytes) -> None:
         assert head is None
     else:
         assert head is None or repr(head) == repr(careful)
+
+
+def test_a_passcode_is_not_shown() -> None:
+    head = decode(b"CONNECT\nlogin:ada\npasscode:m4rker", None)
+    assert head.headers[b"passcode"] == b"m4rker"
+    assert "m4rker" not in repr(head) and "ada" in repr(head)
+
+
+@pytest.mark.parametrize(
+    "block", [b"CONNECT\npasscode m4rker", b"STOMP\npasscode:x\nm4rker", b"CONNECT\n:m4rker"]
+)
+def test_a_broken_line_of_a_connect_is_not_shown(block: bytes) -> None:
+    with pytest.raises(ProtocolError) as raised:
+        decode(block, None)
+    assert "m4rker" not in str(raised.value) and "(not shown)" in str(raised.value)

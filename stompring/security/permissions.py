@@ -1,0 +1,106 @@
+"""What roles may do on which address and queue, by the ``<security-setting>`` entries of one configuration.
+
+Entries are not merged: the most specific one that matches an address decides alone, so that it can take away what a
+wider one gives. An entry for ``address::queue`` is for that queue alone and stands above those for its address.
+Where no entry matches nobody may do anything. All as in Artemis; beyond it:
+
+Who subscribes to a wildcard address reads many addresses, so they need the permission on each of them: by every
+entry that decides about one of these addresses, and there must be one for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from stompring.settings.match import literal_name
+from stompring.settings.model import BrokerConfiguration, WildcardSyntax
+from stompring.settings.overlap import covers, overlaps
+from stompring.settings.security_setting import PermissionType, SecuritySettingEntry
+from stompring.settings.security_settings import QUALIFIED
+from stompring.settings.wildcard import DEFAULT_SYNTAX, Pattern
+
+REMEMBERED = 16_384
+"""Addresses and queues for which it is remembered which entries decide."""
+
+NOBODY: frozenset[str] = frozenset()
+
+
+class Permissions:
+    """The ``<security-setting>`` entries of one configuration. Immutable: a reload makes a new one."""
+
+    def __init__(
+        self,
+        entries: Iterable[SecuritySettingEntry] = (),
+        wildcard: WildcardSyntax = DEFAULT_SYNTAX,
+        literal_match_markers: str | None = None,
+    ) -> None:
+        self._syntax = wildcard
+        self._named: dict[str, SecuritySettingEntry] = {}
+        self._queues: dict[str, SecuritySettingEntry] = {}
+        self._literal: dict[str, SecuritySettingEntry] = {}
+        patterns: list[tuple[Pattern, SecuritySettingEntry]] = []
+        for entry in entries:
+            literal = literal_name(entry.match, literal_match_markers)
+            pattern = Pattern(entry.match, wildcard)
+            if literal is not None:
+                self._literal[literal] = entry
+            elif QUALIFIED in entry.match:
+                self._queues[entry.match] = entry
+            elif pattern.is_wildcard:
+                patterns.append((pattern, entry))
+            else:
+                self._named[entry.match] = entry
+        self._patterns = sorted(patterns, key=lambda pair: pair[0].specificity)
+        self._deciding = lru_cache(REMEMBERED)(self._look_up)
+
+    @classmethod
+    def of(cls, configuration: BrokerConfiguration) -> Permissions:
+        """The entries of a whole broker.xml."""
+        return cls(
+            configuration.security_settings, configuration.wildcard, configuration.literal_match_markers
+        )
+
+    @property
+    def grants_anything(self) -> bool:
+        """Whether there is an entry at all."""
+        return bool(self._named or self._queues or self._literal or self._patterns)
+
+    def allows(
+        self, roles: frozenset[str], permission: PermissionType, address: str, queue: str | None = None
+    ) -> bool:
+        """Whether somebody with these roles has a permission on an address, or on that queue of it."""
+        deciding = self._deciding(address, queue)
+        return bool(deciding) and all(
+            not roles.isdisjoint(entry.roles.get(permission, NOBODY)) for entry in deciding
+        )
+
+    def _look_up(self, address: str, queue: str | None) -> tuple[SecuritySettingEntry, ...]:
+        """The entries that decide, which must all allow it; none where nobody may."""
+        if queue is not None:
+            of_queue = self._queues.get(f"{address}{QUALIFIED}{queue}")
+            if of_queue is not None:
+                return (of_queue,)
+        named = self._literal.get(address)
+        if self._syntax.routing_enabled and Pattern(address, self._syntax).is_wildcard:
+            return (named,) if named is not None else self._of_all(address)
+        named = self._named.get(address) or named
+        if named is not None:
+            return (named,)
+        return next(((entry,) for pattern, entry in self._patterns if pattern.matches(address)), ())
+
+    def _of_all(self, wildcard: str) -> tuple[SecuritySettingEntry, ...]:
+        """The entries of the addresses that a wildcard address stands for."""
+        deciding = list(self._of_names(wildcard))
+        for pattern, entry in self._patterns:
+            if overlaps(pattern.text, wildcard, self._syntax):
+                deciding.append(entry)
+                if covers(pattern.text, wildcard, self._syntax):
+                    return tuple(deciding)  # less specific ones decide about none of them
+        return ()
+
+    def _of_names(self, wildcard: str) -> Iterator[SecuritySettingEntry]:
+        pattern = Pattern(wildcard, self._syntax)
+        for name, entry in (*self._named.items(), *self._literal.items()):
+            if pattern.matches(name):
+                yield entry

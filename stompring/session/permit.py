@@ -1,0 +1,129 @@
+"""What a client may do. Asked when something is planned, a route or a subscription, and never for a message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from stompring.errors import Refused
+from stompring.settings.security_setting import PermissionType
+
+from .destination import TEMPORARY_QUEUE
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from stompring.broker.queue import Queue
+
+    from .session import Session
+
+#: Answers that a session remembers; a client that goes on to more of them has each decided again.
+REMEMBERED = 1000
+
+#: Characters of a name in an ERROR.
+SHOWN = 200
+
+
+class Rights(Protocol):
+    """Who decides."""
+
+    refusals: Counter[PermissionType]
+
+    @property
+    def generation(self) -> object:
+        """Another one when something may be decided otherwise than before."""
+
+    def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
+        """Whether ``user`` has a permission on an address, or on that queue of it."""
+
+
+class Permit:
+    """What one user may do. Remembers answers until others may be given."""
+
+    __slots__ = ("_answers", "_generation", "_rights", "user")
+
+    def __init__(self, user: str, rights: Rights) -> None:
+        self.user = user
+        self._rights = rights
+        self._generation = rights.generation
+        self._answers: dict[tuple[PermissionType, str, str | None], bool] = {}
+
+    def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
+        """Whether the user has a permission on an address, or on that queue of it."""
+        rights, answers = self._rights, self._answers
+        if rights.generation != self._generation or len(answers) > REMEMBERED:
+            self._generation = rights.generation
+            answers.clear()
+        key = (permission, address, queue)
+        answer = answers.get(key)
+        if answer is None:
+            answer = answers[key] = rights.allows(self.user, permission, address, queue)
+        return answer
+
+    def check(self, permission: PermissionType, address: str, queue: str | None = None, /) -> None:
+        """Raise `Refused` where the user lacks a permission."""
+        if not self.allows(permission, address, queue):
+            self._rights.refusals[permission] += 1
+            user, name = self.user[:SHOWN], permission.name
+            if queue is not None and queue != address:
+                raise Refused(
+                    f"User {user} does not have permission='{name}' for queue {queue[:SHOWN]} on address "
+                    f"{address[:SHOWN]}",
+                    status=403,
+                )
+            raise Refused(
+                f"User {user} does not have permission='{name}' on address {address[:SHOWN]}", status=403
+            )
+
+    def may_consume(self, queue: str | None, address: str, connection: str, *, browse: bool = False) -> None:
+        """Raise `Refused` where the user may not read a queue, or one that is yet to be made.
+
+        A temporary queue is read by its own ``connection`` alone: others know its name from a reply-to.
+        """
+        permission = PermissionType.BROWSE if browse else PermissionType.CONSUME
+        own = f"{TEMPORARY_QUEUE}{connection}."
+        if address.startswith(TEMPORARY_QUEUE) and not address.startswith(own) and not self.is_free:
+            self._rights.refusals[permission] += 1
+            raise Refused(f"Temporary queue {address[:SHOWN]} is of another connection", status=403)
+        self.check(permission, address, queue)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing is ever refused."""
+        return False
+
+
+class FreePermit(Permit):
+    """Everything may be done: security is off."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.user = ""
+
+    def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
+        """See `Permit`."""
+        return True
+
+    @property
+    def is_free(self) -> bool:
+        """See `Permit`."""
+        return True
+
+
+FREE = FreePermit()
+
+
+def review(session: Session) -> None:
+    """Permissions have changed: a client that reads what it may not read any more is told so and closed."""
+    permit = session.login.permit
+    if permit.is_free or session.closed:
+        return
+    for subscription in session.subscriptions.values():
+        queue: Queue = subscription.queue
+        try:
+            permit.may_consume(
+                queue.name, queue.address.name, session.number, browse=subscription.terms.browser
+            )
+        except Refused as refused:
+            session.refuse(refused)
+            return

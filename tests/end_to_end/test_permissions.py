@@ -1,0 +1,389 @@
+"""Who may do what, of a broker that runs: STOMP, HTTP, reloads, files that change, and what is never shown."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stomp
+
+from stompring.security.roles import edit_roles
+from stompring.security.users_file import edit_users
+
+from ..broker_document import broker_xml, everything, permitted
+from ..broker_process import PATIENCE, ROOT, BrokerProcess
+from ..dialogue import Dialogue
+from ..security.hashers import QUICK
+from .test_security import login, stompring
+
+#: A password that would be found wherever it is shown.
+MARKER = "mark3r-of-a-password"
+
+SENDS = {"send": "writers", "createAddress": "writers", "createDurableQueue": "writers"}
+READS = {"consume": "readers", "createNonDurableQueue": "readers", "deleteNonDurableQueue": "readers"}
+
+PERMISSIONS = (
+    permitted("orders.#", {**SENDS, **READS})
+    + permitted(
+        "orders.secret", {"send": "writers", "createAddress": "writers", "createDurableQueue": "writers"}
+    )
+    + permitted("news.#", {**SENDS, **READS})
+    + permitted("orders.eu::audit", {**SENDS, "consume": "auditors"})
+    + permitted("activemq.management", {"view": "readers", "manage": "admins"})
+)
+
+
+def add(config: Path, user: str, *roles: str, password: str = "") -> None:
+    """A user with roles, whose password is the name where none is given."""
+    with edit_users(config.parent / "users.properties", QUICK) as users:
+        users.put(user, password or user)
+    with edit_roles(config.parent / "roles.properties") as edit:
+        for role in roles:
+            edit.grant(role, user)
+
+
+def http(broker: BrokerProcess, method: str, path: str, credentials: str | None = None) -> tuple[int, Any]:
+    """Status and document of an answer."""
+    headers = {}
+    if credentials is not None:
+        headers["Authorization"] = "Basic " + base64.b64encode(credentials.encode()).decode()
+    connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        assert answer.getheader("Set-Cookie") is None
+        return answer.status, json.loads(text) if "json" in (answer.getheader("Content-Type") or "") else text
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = tmp_path_factory.mktemp("permissions") / "broker.xml"
+    config.write_text(
+        broker_xml(
+            secure=True,
+            permissions=PERMISSIONS,
+            core="<security-invalidation-interval>1000</security-invalidation-interval>",
+        )
+    )
+    add(config, "writer", "writers")
+    add(config, "reader", "readers")
+    add(config, "auditor", "auditors")
+    add(config, "both", "writers", "readers")
+    add(config, "admin", "admins")
+    add(config, "marked", "writers", password=MARKER)
+    return config
+
+
+@pytest.fixture(scope="module")
+def broker(config: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(config) as broker:
+        yield broker
+
+
+def connected(broker: BrokerProcess, user: str, **headers: str) -> Dialogue:
+    client = login(broker, login=user, passcode=user, **headers)
+    client.expect("CONNECTED")
+    return client
+
+
+@pytest.mark.parametrize(
+    ("user", "command", "headers", "lacking"),
+    [
+        ("reader", "SEND", {"destination": "/queue/orders.x"}, "permission='SEND' on address orders.x"),
+        ("writer", "SEND", {"destination": "/queue/elsewhere"}, "permission='SEND' on address elsewhere"),
+        ("auditor", "SEND", {"destination": "/queue/orders.x"}, "permission='SEND' on address orders.x"),
+        ("writer", "SUBSCRIBE", {"destination": "/topic/news.x"}, "permission='CONSUME' on address news.x"),
+        ("reader", "SUBSCRIBE", {"destination": "/topic/none"}, "permission='CONSUME' on address none"),
+        ("reader", "SUBSCRIBE", {"destination": "/queue/orders.n"}, "='CREATE_ADDRESS' on address orders.n"),
+        ("reader", "SUBSCRIBE", {"destination": "/topic/#"}, "permission='CONSUME' on address #"),
+        (
+            "reader",
+            "SUBSCRIBE",
+            {"destination": "/topic/orders.*"},
+            "permission='CONSUME' on address orders.*",
+        ),
+        (
+            "reader",
+            "SUBSCRIBE",
+            {"destination": "/queue/orders.secret"},
+            "='CONSUME' on address orders.secret",
+        ),
+        (
+            "reader",
+            "SUBSCRIBE",
+            {"destination": "/queue/orders.eu::audit"},
+            "permission='CONSUME' for queue audit on address orders.eu",
+        ),
+        (
+            "both",
+            "SUBSCRIBE",
+            {"destination": "/topic/news.d", "durable-subscription-name": "d", "client-id": "c"},
+            "",
+        ),
+        (
+            "reader",
+            "SUBSCRIBE",
+            {"destination": "/topic/news.e", "durable-subscription-name": "d"},
+            "='CREATE_ADDRESS' on address news.e",
+        ),
+        ("both", "SUBSCRIBE", {"destination": "/topic/news.*.sport"}, ""),
+        ("writer", "SEND", {"destination": "/queue/orders.secret"}, ""),
+        ("writer", "SEND", {"destination": "/queue/orders.eu::audit"}, ""),
+        ("auditor", "SUBSCRIBE", {"destination": "/queue/orders.eu::audit"}, ""),
+    ],
+)
+def test_stomp(
+    broker: BrokerProcess, version: str, user: str, command: str, headers: dict[str, str], lacking: str
+) -> None:
+    connected(broker, "writer").close()
+    if "audit" in headers["destination"]:
+        writer = connected(broker, "writer")
+        writer.put("/queue/orders.eu::audit", "x")
+        writer.close()
+    client = login(
+        broker, version, login=user, passcode=user, **{"client-id": f"c{version}-{user}-{time.monotonic()}"}
+    )
+    client.expect("CONNECTED")
+    told = {"id": "1", **headers} if command == "SUBSCRIBE" else headers
+    client.send(command, {**told, "receipt": "r"})
+    if lacking:
+        client.error(f"User {user} does not have", lacking, receipt="r")
+    else:
+        client.expect("RECEIPT")
+        client.disconnect()
+
+
+def test_stomp_py(broker: BrokerProcess) -> None:
+    """As a user of the usual client for Python sees it."""
+
+    class Errors(stomp.ConnectionListener):
+        told: list[str] = []
+
+        def on_error(self, frame: Any) -> None:
+            self.told.append(frame.headers["message"])
+
+    connection = stomp.Connection12([("127.0.0.1", broker.port)])
+    connection.set_listener("", Errors())
+    connection.connect("reader", "reader", wait=True)
+    connection.send("/queue/orders.x", "x")
+    deadline = time.monotonic() + PATIENCE
+    while not Errors.told and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert Errors.told == ["User reader does not have permission='SEND' on address orders.x"]
+
+
+def test_a_transaction_that_is_refused_sends_nothing(broker: BrokerProcess) -> None:
+    client = connected(broker, "writer")
+    client.send("BEGIN", {"transaction": "t"})
+    client.send("SEND", {"destination": "/queue/orders.t", "transaction": "t"}, b"x")
+    client.send("SEND", {"destination": "/queue/elsewhere", "transaction": "t"}, b"x")
+    client.error("permission='SEND' on address elsewhere")
+    status, queue = http(broker, "GET", "/api/v1/queues/orders.t", "admin:admin")
+    assert (status, queue["messageCount"]) == (200, 0)
+
+
+def test_replies(broker: BrokerProcess) -> None:
+    """A temporary queue is an address like any other: nobody here has been given anything on it."""
+    client = connected(broker, "both")
+    client.send("SEND", {"destination": "/queue/orders.r", "reply-to": "/temp-queue/r"}, b"x")
+    client.error("permission='CONSUME' on address temp-queue.")
+
+
+@pytest.mark.parametrize(
+    ("credentials", "method", "path", "status"),
+    [
+        (None, "GET", "/health/live", 200),
+        (None, "GET", "/health/ready", 200),
+        (None, "GET", "/metrics", 401),
+        (None, "GET", "/api/v1/queues", 401),
+        ("reader:wrong", "GET", "/metrics", 401),
+        ("reader:reader", "GET", "/metrics", 200),
+        ("reader:reader", "GET", "/api/v1/connections", 200),
+        ("reader:reader", "POST", "/api/v1/reload", 403),
+        ("writer:writer", "GET", "/metrics", 403),
+        ("writer:writer", "GET", "/api/v1/openapi.json", 200),
+        ("writer:writer", "DELETE", "/api/v1/queues/orders.eu", 403),
+        ("admin:admin", "GET", "/api/v1/addresses", 200),
+        ("admin:admin", "GET", "/api/v1/queues/none", 404),
+    ],
+)
+def test_http(broker: BrokerProcess, credentials: str | None, method: str, path: str, status: int) -> None:
+    assert http(broker, method, path, credentials)[0] == status
+
+
+def test_roles_follow_their_file(broker: BrokerProcess, config: Path) -> None:
+    """Who loses a role is refused, and who reads is closed, without a reload."""
+    add(config, "guest", "writers", "readers")
+    reader, writer = connected(broker, "guest"), connected(broker, "guest")
+    writer.put("/queue/orders.g", "one")
+    reader.subscribe("/queue/orders.g", ack="auto")
+    reader.message("one")
+    done = stompring("user", "revoke", "guest", "readers", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    reader.error("User guest does not have permission='CONSUME' on address orders.g")
+    writer.put("/queue/orders.g", "two")
+    assert stompring("user", "rm", "guest", "--config", str(config)).returncode == 0
+    deadline = time.monotonic() + PATIENCE
+    while "guest" not in (told := _send_once(writer)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert "User guest does not have permission='SEND' on address orders.g" in told
+
+
+def _send_once(client: Dialogue) -> str:
+    client.send("SEND", {"destination": "/queue/orders.g", "receipt": "again"}, b"x")
+    frame = client.frame()
+    return frame.get("message") or ""
+
+
+def test_a_reload_changes_permissions(config: Path, tmp_path: Path) -> None:
+    own = tmp_path / "broker.xml"
+    for name in ("users.properties", "roles.properties"):
+        (tmp_path / name).write_bytes((config.parent / name).read_bytes())
+    own.write_text(broker_xml(secure=True, permissions=PERMISSIONS))
+    with BrokerProcess(own) as broker:
+        writer, reader = connected(broker, "both"), connected(broker, "both")
+        writer.put("/queue/orders.x", "one")
+        reader.subscribe("/queue/orders.x", ack="client")
+        reader.message("one")
+        assert "reloaded" in broker.reload(broker_xml(secure=True, permissions=permitted("orders.#", SENDS)))
+        reader.error("permission='CONSUME' on address orders.x")
+        writer.put("/queue/orders.x", "two")
+        assert "reloaded" in broker.reload(broker_xml(secure=True, permissions=everything("news.#")))
+        writer.send("SEND", {"destination": "/queue/orders.x"}, b"three")
+        writer.error("permission='SEND' on address orders.x")
+
+
+def test_a_broken_roles_file_does_not_stop_anybody(broker: BrokerProcess, config: Path) -> None:
+    roles = config.parent / "roles.properties"
+    right = roles.read_text()
+    roles.write_text("readers = reader, reader\n")
+    broker.wait_for_log("the roles read before stay in force")
+    assert http(broker, "GET", "/metrics", "reader:reader")[0] == 200
+    roles.write_text(right)
+
+
+def test_no_password_is_shown_anywhere(config: Path, tmp_path: Path) -> None:
+    """Logins over STOMP and HTTP, right and wrong, with everything logged that can be."""
+    own = tmp_path / "broker.xml"
+    for name in ("users.properties", "roles.properties"):
+        (tmp_path / name).write_bytes((config.parent / name).read_bytes())
+    own.write_text(broker_xml(secure=True, permissions=PERMISSIONS))
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "stompring", "run", "--config", str(own), "--log-level", "debug"),
+            *("--data", str(tmp_path / "data")),
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    seen: list[str] = []
+    try:
+        assert process.stdout is not None
+        ports: dict[str, int] = {}
+        for line in process.stdout:
+            seen.append(line)
+            if "listens on" in line:
+                ports[line.rstrip(")\n").rpartition(" ")[2]] = int(
+                    line.partition(" (acceptor")[0].rpartition(":")[2]
+                )
+            if "is ready" in line:
+                break
+        running: Any = type("Running", (), {"port": ports["stomp"], "http_port": ports["http"]})
+        right = login(running, login="marked", passcode=MARKER)
+        seen.append(str(right.expect("CONNECTED").raw))
+        right.send("SEND", {"destination": "/queue/orders.m", "persistent": "true", "receipt": "r"}, b"x")
+        seen.append(str(right.expect("RECEIPT").raw))
+        for raw in (
+            f"CONNECT\naccept-version:1.2\nlogin:marked\npasscode:{MARKER}X\n\n\0",
+            f"CONNECT\naccept-version:1.2\nlogin:nobody\npasscode:{MARKER}\n\n\0",
+            f"CONNECT\npasscode {MARKER}\n\n\0",
+            f"CONNECT\nlogin:marked\npasscode:x\n{MARKER}\n\n\0",
+            f"CONNECT\naccept-version:9\nlogin:marked\npasscode:{MARKER}\n\n\0",
+            f"CONNECT\naccept-version:1.2\nlogin:marked\npasscode:{MARKER}\nheart-beat:x\n\n\0",
+            f"CONNECT\nlogin:marked\npasscode:{MARKER}\0",
+            f"CONNECT\naccept-version:1.2\nlogin:marked\npasscode:{MARKER}\n\n\0CONNECT\nlogin:marked\n"
+            f"passcode:{MARKER}\n\n\0",
+        ):
+            client = Dialogue(ports["stomp"])
+            client.raw(raw.encode())
+            while (frame := client.frame()).command != "ERROR":
+                seen.append(str(frame.raw))
+            seen.append(str(frame.raw))
+            client.close()
+        for credentials in (f"marked:{MARKER}", f"marked:{MARKER}X", f"admin:{MARKER}"):
+            seen.append(str(http(running, "GET", "/metrics", credentials)))
+        for path in ("/metrics", "/api/v1/connections", "/api/v1/broker", "/api/v1/queues/orders.m/messages"):
+            status, document = http(running, "GET", path, "admin:admin")
+            assert status == 200
+            seen.append(str(document))
+    finally:
+        process.terminate()
+        assert process.stdout is not None
+        seen.append(process.stdout.read())
+        process.wait(PATIENCE)
+    printed = stompring("data", "print", "--data", str(tmp_path / "data"))
+    assert printed.returncode == 0, printed.stderr
+    seen.append(printed.stdout)
+    everything_shown = "\n".join(seen)
+    assert MARKER not in everything_shown
+    assert base64.b64encode(f"marked:{MARKER}".encode()).decode() not in everything_shown
+    assert "marked" in everything_shown and "orders.m" in printed.stdout
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
+    assert MARKER.encode() not in kept and b"orders.m" in kept
+
+
+POLICY = '''
+from stompring.policy import AddressPolicy, ChangeHeaders, parameter
+
+
+class Signed(AddressPolicy):
+    """Signs messages with a key."""
+
+    key: str = parameter("The key.")
+
+    def admit(self, message):
+        return ChangeHeaders({"signature": str(len(self.key)) + self.key[-1]})
+'''
+
+
+def test_a_secret_from_outside_is_used_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "broker.xml"
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "signed.py").write_text(POLICY)
+    (tmp_path / "key").write_text(f"{MARKER}\n")
+    monkeypatch.setenv("STOMP_PREFIX", "/only;here/&")
+    text = broker_xml(
+        core='<broker-plugins><broker-plugin name="signed"><property key="key" value="${file:key}"/>'
+        "</broker-plugin></broker-plugins>",
+        settings={"#": {"address-policy": '<address-policy name="signed"/>'}},
+    )
+    config.write_text(text.replace("anycastPrefix=/queue/,queue/", "anycastPrefix=${env:STOMP_PREFIX}"))
+    with BrokerProcess(config) as broker:
+        client = Dialogue(broker.port)
+        client.connect()
+        client.put("/only;here/&q", "x")
+        client.subscribe("/only;here/&q", ack="auto")
+        assert client.message("x")["signature"] == f"{len(MARKER)}{MARKER[-1]}"
+        client.disconnect()
+        status, shown = http(broker, "GET", "/api/v1/addresses/q")
+        assert status == 200 and shown["policies"] == ["signed"] and MARKER not in str(shown)
+        (tmp_path / "key").unlink()
+        refused = broker.reload()
+        assert f"{config}:" in refused and "cannot be read" in refused and MARKER not in "\n".join(broker.log)
+    checked = stompring("check-config", str(config))
+    assert checked.returncode == 1 and MARKER not in checked.stdout + checked.stderr

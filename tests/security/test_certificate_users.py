@@ -1,0 +1,62 @@
+"""Certificate users files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stompring.errors import ConfigurationError
+from stompring.security.certificate_users import CertificateUsers
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "certificates.properties"
+
+
+@pytest.mark.parametrize(
+    ("subject", "user"),
+    [
+        ("CN=ada,O=Analytical,C=GB", "ada"),
+        ("cn=ada, o=Analytical , C = GB", "ada"),
+        ("CN=Ada,O=Analytical,C=GB", None),  # values are as they are
+        ("O=Analytical,CN=ada,C=GB", None),  # and so is their order
+        ("CN=ada", None),
+        (r"CN=Hopper\, Grace,O=Navy", "grace"),
+        ("", None),
+    ],
+)
+def test_whose_certificate_it_is(path: Path, subject: str, user: str | None) -> None:
+    path.write_text(
+        "# subjects\nada = CN=ada, O=Analytical, C=GB\n" + r"grace = cn=Hopper\, Grace,O=Navy" + "\n"
+    )
+    assert CertificateUsers(path).user_of(subject) == user
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("ada", "a line must be 'user = subject"),
+        ("x = ada", "a line must be 'user = subject"),
+        ("ok = CN=other", "user 'ok' is already in line 1"),
+        ("x = cn=ok", "the certificate 'CN=ok' is already in line 1"),
+        ("x = /CN=.*/", "patterns are not taken"),
+        (" = CN=x", "a user name cannot be empty"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(path: Path, line: str, fault: str) -> None:
+    path.write_text(f"ok = CN=ok\n{line}\n")
+    with pytest.raises(ConfigurationError) as raised:
+        CertificateUsers(path)
+    assert str(raised.value).startswith(f"{path}:2: ") and fault in str(raised.value)
+
+
+def test_it_must_be_there_and_is_followed(path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="certificate users file cannot be read"):
+        CertificateUsers(path)
+    path.write_text("ada = CN=ada\n")
+    users = CertificateUsers(path)
+    path.write_text("ada = CN=ada\nbob = CN=bob\n")
+    users.follow()
+    assert users.user_of("CN=bob") == "bob"

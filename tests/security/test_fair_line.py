@@ -1,0 +1,58 @@
+"""Hosts take turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.security.fair_line import FairLine
+
+
+def line(*items: str, most: int = 100) -> tuple[FairLine[str], list[str | None]]:
+    """Items are a host's letter and a number."""
+    found: FairLine[str] = FairLine(most)
+    return found, [found.put(item[0], item) for item in items]
+
+
+def taken(found: FairLine[str]) -> list[str]:
+    return [found.take() for _ in range(len(found))]
+
+
+def test_one_host_is_a_plain_line() -> None:
+    assert taken(line("a1", "a2", "a3")[0]) == ["a1", "a2", "a3"]
+
+
+def test_several_take_turns() -> None:
+    assert taken(line("a1", "a2", "a3", "a4", "b1", "b2", "c1")[0]) == [
+        "a1",
+        "b1",
+        "c1",
+        "a2",
+        "b2",
+        "a3",
+        "a4",
+    ]
+
+
+def test_who_comes_late_comes_before_the_second_of_who_sent_many() -> None:
+    found, _ = line("a1", "a2", "a3")
+    assert found.take() == "a1"
+    found.put("b", "b1")
+    assert taken(found) == ["a2", "b1", "a3"]
+
+
+def test_the_longest_gives_way() -> None:
+    found, gone = line("a1", "a2", "a3", "b1", "b2", "c1", most=4)
+    assert gone == [None, None, None, None, "a3", "a2"]
+    assert len(found) == 4 and taken(found) == ["a1", "b1", "c1", "b2"]
+
+
+def test_nobody_goes_for_one_who_is_no_better() -> None:
+    found, gone = line("a1", "b1", "c1", most=2)
+    assert gone == [None, None, "c1"] and taken(found) == ["a1", "b1"]
+
+
+def test_empty() -> None:
+    found, _ = line()
+    with pytest.raises(KeyError):
+        found.take()
+    assert len(found) == 0 and not found._by_host

@@ -1,0 +1,121 @@
+"""Which entry decides, and what it gives to whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.security.permissions import Permissions
+from stompring.settings.model import WildcardSyntax
+from stompring.settings.security_setting import PermissionType, SecuritySettingEntry
+
+SEND, CONSUME = PermissionType.SEND, PermissionType.CONSUME
+
+
+def permissions(entries: dict[str, str], markers: str | None = None, **syntax: object) -> Permissions:
+    """Entries that each give ``send`` to some roles."""
+    return Permissions(
+        [
+            SecuritySettingEntry(match, {SEND: frozenset(roles.split())} if roles else {})
+            for match, roles in entries.items()
+        ],
+        WildcardSyntax(**syntax),  # type: ignore[arg-type]
+        markers,
+    )
+
+
+def who(found: Permissions, address: str, queue: str | None = None) -> str:
+    """The roles, each a letter, that may."""
+    return "".join(role for role in "abcd" if found.allows(frozenset(role), SEND, address, queue))
+
+
+ENTRIES = {
+    "#": "a",
+    "orders.#": "a b",
+    "orders.*": "b",
+    "orders.eu": "c",
+    "orders.secret": "",
+    "orders.eu::q": "d",
+    "orders.us::q": "",
+    "news.*.sport": "b",
+    "news.#": "a",
+}
+
+
+@pytest.mark.parametrize(
+    ("address", "queue", "roles"),
+    [
+        ("anything", None, "a"),
+        ("orders.us", None, "b"),  # not merged: a has lost it
+        ("orders.us.new", None, "ab"),
+        ("orders", None, "ab"),
+        ("orders.eu", None, "c"),
+        ("orders.secret", None, ""),
+        ("orders.eu", "q", "d"),  # the queue's own entry stands above its address's
+        ("orders.eu", "other", "c"),
+        ("orders.us", "q", ""),
+        ("orders.us", "other", "b"),
+        ("news.eu.sport", None, "b"),
+        ("news.eu.weather", None, "a"),
+        ("orders.eu::q", None, "b"),  # no queue, but an odd address
+    ],
+)
+def test_the_most_specific_entry_decides(address: str, queue: str | None, roles: str) -> None:
+    assert who(permissions(ENTRIES), address, queue) == roles
+
+
+def test_without_an_entry_nobody_may() -> None:
+    assert who(permissions({}), "a") == who(permissions({"b": "a"}), "a") == ""
+    assert not permissions({}).grants_anything and permissions({"b": ""}).grants_anything
+
+
+def test_each_permission_on_its_own() -> None:
+    found = permissions({"#": "a"})
+    assert not found.allows(frozenset("a"), CONSUME, "x")
+    assert found.allows(frozenset("xyza"), SEND, "x") and not found.allows(frozenset(), SEND, "x")
+
+
+@pytest.mark.parametrize(
+    ("entries", "address", "roles"),
+    [
+        ({"#": "a"}, "#", "a"),
+        ({"#": "a b", "secret.#": "a"}, "#", "a"),  # b would read what is secret
+        ({"#": "a b", "secret.#": "a"}, "news.*", "ab"),
+        ({"#": "a b", "secret.#": "a"}, "*", "a"),  # secret itself
+        ({"#": "a b", "secret.x": "a"}, "*.x", "a"),
+        ({"#": "a b", "secret.x": "a"}, "*.y", "ab"),
+        ({"#": "a", "orders.#": "b"}, "orders.*", "b"),  # whoever covers it all decides, and no wider one
+        ({"#": "a", "orders.#": "b"}, "#", ""),
+        ({"#": "a", "orders.#": "a b", "orders.*": "b c"}, "orders.#", "b"),
+        ({"#": "a", "orders.#": "a b", "orders.*": "b c"}, "orders.*", "bc"),
+        ({"orders.eu": "a", "orders.us": "a"}, "orders.*", ""),  # and orders.asia?
+        ({"#": "a", "x::q": "b"}, "#", "a"),  # a queue's entry says nothing of its address
+        ({"#": "a", "*.secret": ""}, "x.#", ""),
+        ({"#": "a", "*.secret": ""}, "x.y.#", "a"),
+    ],
+)
+def test_wildcard_addresses_need_it_everywhere(entries: dict[str, str], address: str, roles: str) -> None:
+    assert who(permissions(entries), address) == roles
+
+
+def test_a_literal_entry_is_for_that_name() -> None:
+    found = permissions({"#": "a", "orders.#": "b", "(#)": "c", "(plain)": "d"}, markers="()")
+    assert who(found, "#") == "c", "the last word about the wildcard address itself"
+    assert who(found, "plain") == "d"
+    assert who(found, "orders.#") == "b"
+    assert who(found, "*") == "", "which is where plain is"
+    assert who(permissions({"#": "a", "(#)": "c"}), "x") == "a"
+
+
+def test_another_syntax() -> None:
+    found = permissions({">": "a", "x/+": "b"}, delimiter="/", any_words=">", single_word="+")
+    assert (who(found, "x/y"), who(found, "x.#"), who(found, "x/>")) == ("b", "a", "")
+
+
+def test_where_wildcards_do_not_route_their_names_are_names() -> None:
+    found = permissions({"#": "a b", "secret": "a"}, routing_enabled=False)
+    assert who(found, "#") == "ab"
+
+
+def test_every_permission_is_known_by_its_name_in_capitals() -> None:
+    assert [permission.name for permission in PermissionType][3] == "CREATE_ADDRESS"
+    assert PermissionType("deleteNonDurableQueue").name == "DELETE_NON_DURABLE_QUEUE"

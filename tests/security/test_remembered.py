@@ -1,0 +1,65 @@
+"""Logins that are not checked again for a moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.security import remembered
+from stompring.security.remembered import Remembered
+
+from .test_throttle import Time
+
+
+def test_what_was_right_is_known_for_a_while() -> None:
+    time = Time()
+    one = Remembered(10, time)
+    digest = one.digest(1, "ada", "lovelace")
+    assert not one.knows(digest)
+    one.keep(digest)
+    assert one.knows(one.digest(1, "ada", "lovelace"))
+    time.now += 9.9
+    assert one.knows(digest)
+    time.now += 0.1
+    assert not one.knows(digest)
+
+
+@pytest.mark.parametrize(
+    ("generation", "name", "password"),
+    [
+        (2, "ada", "lovelace"),
+        (1, "ada", "Lovelace"),
+        (1, "adal", "ovelace"),
+        (1, "a", "dalovelace"),
+        (1, "", ""),
+    ],
+)
+def test_nothing_else_is(generation: int, name: str, password: str) -> None:
+    one = Remembered(10, Time())
+    one.keep(one.digest(1, "ada", "lovelace"))
+    assert not one.knows(one.digest(generation, name, password))
+
+
+def test_no_password_is_kept_and_digests_differ_by_process() -> None:
+    one, other = Remembered(10, Time()), Remembered(10, Time())
+    one.keep(one.digest(1, "ada", "lovelace"))
+    assert b"lovelace" not in b"".join(one._ends)
+    assert one.digest(1, "ada", "lovelace") != other.digest(1, "ada", "lovelace")
+
+
+def test_zero_remembers_nothing_and_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    none = Remembered(0, Time())
+    none.keep(b"x")
+    assert not none.knows(b"x") and not none._ends
+    monkeypatch.setattr(remembered, "MOST", 3)
+    one = Remembered(10, Time())
+    for digest in (b"a", b"b", b"a", b"c", b"d"):
+        one.keep(digest)
+    assert [one.knows(digest) for digest in (b"a", b"b", b"c", b"d")] == [True, False, True, True]
+    one.clear()
+    assert not one.knows(b"a")
+
+
+def test_half_characters() -> None:
+    one = Remembered(10, Time())
+    one.keep(one.digest(1, "a\ud800", "\udfff"))
+    assert one.knows(one.digest(1, "a\ud800", "\udfff"))

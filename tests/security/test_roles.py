@@ -1,0 +1,93 @@
+"""Roles files: what they say, and how they are changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stompring.errors import ConfigurationError
+from stompring.security.roles import Roles, edit_roles
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "roles.properties"
+
+
+def test_what_a_file_says(path: Path) -> None:
+    path.write_text("# who\nadmins = ada\n\nclerks=ada,  grace , 山田\nnobody =\n", encoding="utf-8")
+    roles = Roles(path)
+    assert roles.of("ada") == {"admins", "clerks"} and roles.of("山田") == {"clerks"}
+    assert roles.of("stranger") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("admins", "a line must be 'role = user, user'"),
+        (" = ada", "a role name cannot be empty"),
+        ("a = ada,,bob", "a comma without a user"),
+        ("a = ada, ada", "names user 'ada' twice"),
+        ("ok = x", "role 'ok' is already in line 1"),
+        ("a = b = c", "contains '='"),
+        ("a\x07 = b", "control character"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(path: Path, line: str, fault: str) -> None:
+    path.write_text(f"ok = ada\n{line}\n")
+    with pytest.raises(ConfigurationError) as raised:
+        Roles(path)
+    assert str(raised.value).startswith(f"{path}:2: ") and fault in str(raised.value)
+
+
+def test_a_file_is_followed_and_a_broken_one_is_not(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    roles = Roles(path)
+    assert roles.of("ada") == frozenset()
+    before = roles.generation
+    path.write_text("a = ada\n")
+    roles.follow()
+    assert roles.of("ada") == {"a"} and roles.generation > before
+    path.write_text("a = ada, ada, ada\n")
+    roles.follow()
+    roles.follow()
+    assert roles.of("ada") == {"a"}
+    (line,) = caplog.messages
+    assert "the roles read before stay in force" in line
+    with pytest.raises(ConfigurationError):
+        roles.refresh()
+    path.unlink()
+    roles.follow()
+    assert roles.of("ada") == frozenset()
+
+
+def test_changes(path: Path) -> None:
+    with edit_roles(path) as edit:
+        assert edit.grant("clerks", "ada") and edit.grant("clerks", "bob") and edit.grant("admins", "ada")
+        assert not edit.grant("clerks", "bob")
+    assert path.read_text() == "clerks = ada, bob\nadmins = ada\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text("# mine\n" + path.read_text())
+    with edit_roles(path) as edit:
+        assert edit.revoke("clerks", "bob") and not edit.revoke("clerks", "bob")
+        assert not edit.revoke("none", "bob")
+    assert path.read_text() == "# mine\nclerks = ada\nadmins = ada\n"
+    with edit_roles(path) as edit:
+        assert edit.forget("ada") == ["clerks", "admins"] and edit.forget("ada") == []
+    assert path.read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize(
+    ("role", "user"), [("", "ada"), ("a=b", "ada"), ("a", "b,c"), ("a", ""), ("a", " b")]
+)
+def test_names_that_cannot_be(path: Path, role: str, user: str) -> None:
+    with pytest.raises(ValueError), edit_roles(path) as edit:
+        edit.grant(role, user)
+    assert not path.exists()
+
+
+def test_a_broken_file_is_not_changed(path: Path) -> None:
+    path.write_text("broken\n")
+    with pytest.raises(ConfigurationError), edit_roles(path) as edit:
+        edit.grant("a", "b")
+    assert path.read_text() == "broken\n"

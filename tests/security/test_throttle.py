@@ -1,0 +1,97 @@
+"""Delays for those who fail, with a clock that stands still."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.security import throttle
+from stompring.security.throttle import FIRST, FORGETS, FREE, HOSTS, LONGEST, WAITING, Throttle, network
+
+
+class Time:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+def test_delays_double_up_to_the_longest(time: Time) -> None:
+    one = Throttle(time)
+    told = [one.failed("192.0.2.1") for _ in range(FREE)]
+    assert told == [False] * (FREE - 1) + [True], "it is told once"
+    delays = []
+    for _ in range(7):
+        delays.append(one.delay("192.0.2.1"))
+        assert not one.failed("192.0.2.1")
+    assert delays == [FIRST, 2 * FIRST, 4 * FIRST, 8 * FIRST, 16 * FIRST, LONGEST, LONGEST]
+    assert LONGEST < 10, "the usual handshake-timeout"
+
+
+def test_before_that_and_elsewhere_there_is_none(time: Time) -> None:
+    one = Throttle(time)
+    for _ in range(FREE - 1):
+        one.failed("192.0.2.1")
+    assert one.delay("192.0.2.1") == one.delay("192.0.2.2") == 0
+
+
+def test_thousands_of_failures_are_no_larger_number(time: Time) -> None:
+    one = Throttle(time)
+    for _ in range(5000):
+        one.failed("192.0.2.1")
+    assert one.delay("192.0.2.1") == LONGEST
+
+
+def test_it_forgets(time: Time) -> None:
+    one = Throttle(time)
+    for _ in range(2 * FREE):
+        one.failed("192.0.2.1")
+    time.now += FORGETS - 1
+    assert one.delay("192.0.2.1")
+    time.now += 1
+    assert one.delay("192.0.2.1") == 0
+    assert not one.failed("192.0.2.1")
+
+
+def test_it_remembers_so_many_hosts(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttle, "HOSTS", 50)
+    one = Throttle(time)
+    for _ in range(FREE):
+        one.failed("192.0.2.1")
+    for number in range(49):
+        one.failed(f"198.51.100.{number}")
+    assert one.delay("192.0.2.1")
+    one.failed("203.0.113.1")
+    assert one.delay("192.0.2.1") == 0, "whose last failure is oldest goes"
+    assert len(one._failures) == 50 and HOSTS == 10_000
+
+
+@pytest.mark.parametrize(
+    ("host", "stands_for"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::7", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::7", "2001:db8:1:3::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+        ("/run/socket", "/run/socket"),
+    ],
+)
+def test_what_counts_as_one_host(host: str, stands_for: str) -> None:
+    assert network(host) == stands_for
+
+
+def test_so_many_wait(time: Time) -> None:
+    one = Throttle(time)
+    assert all(one.enter("2001:db8::1") for _ in range(WAITING))
+    assert not one.enter("2001:db8::2") and one.enter("192.0.2.1")
+    one.leave("2001:db8::3")
+    assert one.enter("2001:db8::4")
+    one.leave("192.0.2.1")
+    assert "192.0.2.1" not in one._waiting

@@ -1,0 +1,129 @@
+"""Security as the service runs it: certificates, files that change, reloads; in memory, with a clock turned by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stompring.errors import ConfigurationError
+from stompring.server.protocol import StompProtocol
+from stompring.settings.security_setting import PermissionType, SecuritySettingEntry
+
+from ..admin.house import House
+from ..security.hashers import QUICK
+
+SEND, CONSUME = PermissionType.SEND, PermissionType.CONSUME
+CLERKS = frozenset(("clerks",))
+
+
+def house(tmp_path: Path, **more: object) -> House:
+    """A broker with a user, who has one role and a certificate."""
+    (tmp_path / "users").write_text(f"anna = {QUICK.hash('secret')}\n")
+    (tmp_path / "roles").write_text("clerks = anna\n")
+    (tmp_path / "certificates").write_text("anna = CN=anna, O=Post\n")
+    found = House(
+        security_enabled=True,
+        users_file=str(tmp_path / "users"),
+        roles_file=str(tmp_path / "roles"),
+        certificate_users_file=str(tmp_path / "certificates"),
+        security_settings=(SecuritySettingEntry("a", {SEND: CLERKS, CONSUME: CLERKS}),),
+        **more,
+    )
+    found.queue("a")
+    return found
+
+
+@pytest.fixture
+def certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections have shown a certificate."""
+    monkeypatch.setattr(StompProtocol, "certificate", property(lambda self: "CN=anna,O=Post"))
+
+
+@pytest.mark.usefixtures("certificate")
+@pytest.mark.parametrize(
+    ("headers", "answer"),
+    [
+        ({}, b"CONNECTED"),
+        ({"login": "anna"}, b"CONNECTED"),
+        ({"login": "anna", "passcode": "secret"}, b"CONNECTED"),
+        ({"login": "anna", "passcode": "wrong"}, b"User name [anna] or password is invalid"),
+        ({"login": "otto", "passcode": "secret"}, b"the certificate is that of user [anna], not of [otto]"),
+    ],
+)
+def test_certificates(tmp_path: Path, headers: dict[str, str], answer: bytes) -> None:
+    client = house(tmp_path).stomp(**headers)
+    assert answer in client.received
+    if answer == b"CONNECTED":
+        assert client.session.login.user == "anna"
+        client.send("SEND", b"x", destination="/queue/a")
+        client.send("SEND", b"x", destination="/queue/b")
+        assert b"User anna does not have permission='SEND' on address b" in client.received
+
+
+@pytest.mark.usefixtures("certificate")
+def test_without_a_file_a_certificate_is_nobody(tmp_path: Path) -> None:
+    found = house(tmp_path)
+    (tmp_path / "certificates").write_text("")
+    assert found.service.security is not None
+    found.service.security.refresh()
+    assert b"the certificate is no user's" in found.stomp().received
+
+
+def test_the_files_are_looked_at_now_and_then(tmp_path: Path) -> None:
+    found = house(tmp_path, security_invalidation_interval=4000)
+    security = found.service.security
+    assert security is not None
+    security.start()
+    reader = found.stomp(login="anna", passcode="secret")
+    reader.send("SUBSCRIBE", destination="/queue/a", id="1")
+    (tmp_path / "roles").write_text("others = anna\n")
+    found.reactor.advance(3.9)
+    assert b"ERROR" not in reader.received
+    found.reactor.advance(0.2)
+    assert b"User anna does not have permission='CONSUME' on address a" in reader.received
+    security.stop()
+    assert security.authority.refusals == {CONSUME: 1} and not security._look.running
+
+
+def test_a_role_that_comes_back_counts_for_who_is_connected(tmp_path: Path) -> None:
+    found = house(tmp_path)
+    assert found.service.security is not None
+    found.service.security.start()
+    (tmp_path / "roles").write_text("")
+    client = found.stomp(login="anna", passcode="secret")
+    (tmp_path / "roles").write_text("# again\nclerks = anna\n")
+    found.reactor.advance(10)
+    client.send("SEND", b"x", destination="/queue/a")
+    assert b"ERROR" not in client.received and found.directory.queue("a").message_count == 1
+
+
+def test_a_reload_brings_other_settings(tmp_path: Path) -> None:
+    found = house(tmp_path)
+    client, reader = (found.stomp(login="anna", passcode="secret") for _ in range(2))
+    client.send("SEND", b"x", destination="/queue/a")
+    reader.send("SUBSCRIBE", destination="/queue/a", id="1")
+    new = replace(found.service.configuration, security_settings=(SecuritySettingEntry("#", {SEND: CLERKS}),))
+    assert found.service.security is not None
+    found.service.security.use(new)
+    assert b"permission='CONSUME' on address a" in reader.received
+    client.send("SEND", b"y", destination="/queue/a")
+    assert b"ERROR" not in client.received
+    found.service.security.use(replace(new, security_settings=()))
+    client.send("SEND", b"z", destination="/queue/a")
+    assert b"permission='SEND' on address a" in client.received
+
+
+def test_what_is_missing_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = house(tmp_path)
+    (tmp_path / "roles").unlink()
+    security = found.service.security
+    assert security is not None
+    security.use(replace(found.service.configuration, security_settings=()))
+    security.start()
+    assert f"there is no roles file {tmp_path / 'roles'}: nobody has a role" in caplog.messages
+    assert "there is no <security-setting>: nobody may do anything" in caplog.messages
+    (tmp_path / "users").unlink()
+    with pytest.raises(ConfigurationError, match="users file cannot be read"):
+        security.refresh()

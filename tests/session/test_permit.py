@@ -1,0 +1,360 @@
+"""What a session lets its user do: every operation, and the permissions that it asks for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from stompring.session.connect import Credentials, Login
+from stompring.session.permit import FREE, REMEMBERED, Permit, review
+from stompring.settings.model import QueueConfiguration, RoutingType
+from stompring.settings.security_setting import PermissionType
+
+from .conversation import Client, Server
+
+P = PermissionType
+
+
+class Allowing:
+    """Rights that are a set. What was asked for is noted, refused or not."""
+
+    def __init__(self, *lacking: PermissionType) -> None:
+        self.refusals: Counter[PermissionType] = Counter()
+        self.generation = 0
+        self.lacking = set(lacking)
+        self.asked: list[tuple[str, str, str | None]] = []
+
+    def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
+        self.asked.append((permission.value, address, queue))
+        return permission not in self.lacking
+
+    def revoke(self, *lacking: PermissionType) -> None:
+        self.lacking |= set(lacking)
+        self.generation += 1
+
+
+class Users:
+    """An authenticator that lets everybody in, with some rights."""
+
+    def __init__(self, rights: Allowing) -> None:
+        self.rights = rights
+
+    def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
+        answer(Login("ada", Permit("ada", self.rights)), "")
+
+
+class Scene:
+    """A server whose rights can be changed."""
+
+    def __init__(self, *lacking: PermissionType, **more: Any) -> None:
+        self.rights = Allowing(*lacking)
+        self.server = Server(authenticator=Users(self.rights), **more)
+        directory = self.server.world.directory
+        directory.create_queue(QueueConfiguration("there", "there", RoutingType.ANYCAST))
+        directory.create_queue(QueueConfiguration("q1", "several", RoutingType.ANYCAST))
+        directory.create_address("topic", frozenset({RoutingType.MULTICAST}))
+
+    def client(self) -> Client:
+        return self.server.client(client_id="c")
+
+    def changed(self, *lacking: PermissionType) -> None:
+        """As the server does when permissions are others."""
+        self.rights.revoke(*lacking)
+        for address in self.server.world.directory.addresses.values():
+            address.stamp += 1
+
+
+def send(client: Client, **headers: str) -> None:
+    client.say("SEND", b"x", **headers)
+
+
+def subscribe(client: Client, **headers: str) -> None:
+    client.say("SUBSCRIBE", id="1", **headers)
+
+
+def unsubscribe(client: Client, **headers: str) -> None:
+    client.say("SUBSCRIBE", id="1", **headers)
+    named = {name: value for name, value in headers.items() if "durable" in name}
+    client.say("UNSUBSCRIBE", id="1", **named)
+
+
+Case = tuple[str, Callable[..., None], dict[str, str], list[tuple[PermissionType, str, str | None]]]
+
+CASES: list[Case] = [
+    ("send to what is there", send, {"destination": "/queue/there"}, [(P.SEND, "there", None)]),
+    (
+        "send to a new queue",
+        send,
+        {"destination": "/queue/new"},
+        [(P.SEND, "new", None), (P.CREATE_ADDRESS, "new", None), (P.CREATE_DURABLE_QUEUE, "new", None)],
+    ),
+    (
+        "send to a new topic",
+        send,
+        {"destination": "/topic/new"},
+        [(P.SEND, "new", None), (P.CREATE_ADDRESS, "new", None)],
+    ),
+    (
+        "send to an address of another type",
+        send,
+        {"destination": "/topic/there"},
+        [(P.SEND, "there", None), (P.CREATE_ADDRESS, "there", None)],
+    ),
+    ("send to a queue of an address", send, {"destination": "several::q1"}, [(P.SEND, "several", "q1")]),
+    ("send to a queue alone", send, {"destination": "::q1"}, [(P.SEND, "several", "q1")]),
+    (
+        "send to a new queue of an address",
+        send,
+        {"destination": "/queue/several::q2"},
+        [(P.SEND, "several", "q2"), (P.CREATE_DURABLE_QUEUE, "several", "q2")],
+    ),
+    ("subscribe to a queue", subscribe, {"destination": "/queue/there"}, [(P.CONSUME, "there", "there")]),
+    ("by its address", subscribe, {"destination": "/queue/several"}, [(P.CONSUME, "several", "q1")]),
+    ("by its full name", subscribe, {"destination": "several::q1"}, [(P.CONSUME, "several", "q1")]),
+    (
+        "browse a queue",
+        subscribe,
+        {"destination": "/queue/there", "browser": "true"},
+        [(P.BROWSE, "there", "there")],
+    ),
+    (
+        "subscribe to a new queue",
+        subscribe,
+        {"destination": "/queue/new"},
+        [(P.CONSUME, "new", "new"), (P.CREATE_ADDRESS, "new", None), (P.CREATE_DURABLE_QUEUE, "new", None)],
+    ),
+    (
+        "subscribe to a topic",
+        subscribe,
+        {"destination": "/topic/topic"},
+        [(P.CONSUME, "topic", None), (P.CREATE_NON_DURABLE_QUEUE, "topic", None)],
+    ),
+    (
+        "subscribe to a new topic",
+        subscribe,
+        {"destination": "/topic/new"},
+        [
+            (P.CONSUME, "new", None),
+            (P.CREATE_ADDRESS, "new", None),
+            (P.CREATE_NON_DURABLE_QUEUE, "new", None),
+        ],
+    ),
+    (
+        "subscribe durably",
+        subscribe,
+        {"destination": "/topic/topic", "durable_subscription_name": "d"},
+        [(P.CONSUME, "topic", "c.d"), (P.CREATE_DURABLE_QUEUE, "topic", "c.d")],
+    ),
+    (
+        "unsubscribe from a topic",
+        unsubscribe,
+        {"destination": "/topic/topic"},
+        [
+            (P.CONSUME, "topic", None),
+            (P.CREATE_NON_DURABLE_QUEUE, "topic", None),
+            (P.DELETE_NON_DURABLE_QUEUE, "topic", None),
+        ],
+    ),
+    (
+        "end a durable subscription",
+        unsubscribe,
+        {"destination": "/topic/topic", "durable_subscription_name": "d"},
+        [
+            (P.CONSUME, "topic", "c.d"),
+            (P.CREATE_DURABLE_QUEUE, "topic", "c.d"),
+            (P.DELETE_DURABLE_QUEUE, "topic", "c.d"),
+        ],
+    ),
+    (
+        "unsubscribe from a queue",
+        unsubscribe,
+        {"destination": "/queue/there"},
+        [(P.CONSUME, "there", "there")],
+    ),
+    (
+        "make a temporary queue",
+        subscribe,
+        {"destination": "/temp-queue/t"},
+        [
+            (P.CONSUME, "temp-queue.1.t", None),
+            (P.CREATE_ADDRESS, "temp-queue.1.t", None),
+            (P.CREATE_NON_DURABLE_QUEUE, "temp-queue.1.t", None),
+        ],
+    ),
+    (
+        "ask for replies",
+        send,
+        {"destination": "/queue/there", "reply_to": "/temp-queue/t"},
+        [
+            (P.SEND, "there", None),
+            (P.CONSUME, "temp-queue.1.t", None),
+            (P.CREATE_ADDRESS, "temp-queue.1.t", None),
+            (P.CREATE_NON_DURABLE_QUEUE, "temp-queue.1.t", None),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("what", "act", "headers", "needed"), CASES, ids=[case[0] for case in CASES])
+def test_what_is_asked(
+    what: str, act: Callable[..., None], headers: dict[str, str], needed: list[Any]
+) -> None:
+    scene = Scene()
+    client = scene.client()
+    act(client, **headers)
+    assert not client.session.closed, client.read()
+    assert scene.rights.asked == needed
+
+
+def lacking() -> Iterator[tuple[Any, ...]]:
+    for what, act, headers, needed in CASES:
+        for permission, address, queue in needed:
+            yield pytest.param(act, headers, permission, address, queue, id=f"{what} without {permission}")
+
+
+@pytest.mark.parametrize(("act", "headers", "permission", "address", "queue"), list(lacking()))
+def test_without_it(
+    act: Callable[..., None],
+    headers: dict[str, str],
+    permission: PermissionType,
+    address: str,
+    queue: str | None,
+) -> None:
+    scene = Scene(permission)
+    directory = scene.server.world.directory
+    before = set(directory.queues), {name: a.routing_types for name, a in directory.addresses.items()}
+    client = scene.client()
+    act(client, **headers)
+    error = client.error()
+    on = f"address {address}" if queue in (None, address) else f"queue {queue} on address {address}"
+    assert error["message"].startswith(f"User ada does not have permission='{permission.name}' ")
+    assert error["message"].endswith(on)
+    assert scene.rights.refusals == {permission: 1}
+    left = {name for name in directory.queues if not name.startswith("c.")}  # a durable one may stay
+    assert left == before[0], "nothing is made for who may not"
+    assert {name: a.routing_types for name, a in directory.addresses.items()} == before[1]
+    assert directory.queues["there"].message_count == 0
+
+
+def test_a_queue_is_named_only_where_it_is_another() -> None:
+    scene = Scene(P.CONSUME)
+    client = scene.client()
+    subscribe(client, destination="several::q1")
+    assert (
+        client.error()["message"]
+        == "User ada does not have permission='CONSUME' for queue q1 on address several"
+    )
+
+
+def test_it_asks_once_for_what_repeats() -> None:
+    scene = Scene()
+    client = scene.client()
+    for number in range(5):
+        client.say("SEND", b"x", destination="/queue/there", unique=str(number))
+        client.say("SEND", b"x", destination="/queue/there", receipt=str(number))
+    assert scene.rights.asked == [("send", "there", None)]
+
+
+def test_a_reload_is_asked_again_and_counts_at_once() -> None:
+    scene = Scene()
+    client = scene.client()
+    client.say("SEND", b"x", destination="/queue/there")
+    scene.changed()
+    client.say("SEND", b"x", destination="/queue/there")
+    assert scene.rights.asked == [("send", "there", None)] * 2
+    scene.changed(P.SEND)
+    client.say("SEND", b"x", destination="/queue/there")
+    assert "permission='SEND' on address there" in client.error()["message"]
+    assert scene.server.queue("there").message_count == 2
+
+
+def test_a_transaction_that_may_not_send_any_more_sends_nothing() -> None:
+    scene = Scene()
+    client = scene.client()
+    client.say("BEGIN", transaction="t")
+    client.say("SEND", b"x", destination="/queue/there", transaction="t")
+    scene.changed(P.SEND)
+    client.say("COMMIT", transaction="t", receipt="r")
+    error = client.error()
+    assert "permission='SEND' on address there" in error["message"] and error["receipt-id"] == "r"
+    assert scene.server.queue("there").message_count == 0
+
+
+def test_acknowledging_what_was_delivered_is_asked_of_nobody() -> None:
+    scene = Scene()
+    client = scene.client()
+    client.say("SEND", b"x", destination="/queue/there")
+    client.say("SUBSCRIBE", id="1", destination="/queue/there", ack="client")
+    scene.rights.revoke(P.CONSUME)
+    message = client.read()[-1]
+    client.say("ACK", id=message["ack"], receipt="r")
+    client.one("RECEIPT")
+    assert scene.server.queue("there").message_count == 0
+
+
+def test_who_may_not_consume_any_more_is_closed_when_it_changes() -> None:
+    scene = Scene()
+    reader, writer = scene.client(), scene.client()
+    reader.say("SUBSCRIBE", id="1", destination="/queue/there")
+    writer.say("SEND", b"x", destination="/queue/there")
+    reader.read()
+    scene.changed(P.CONSUME)
+    for client in (reader, writer):
+        review(client.session)
+    assert reader.error()["message"] == "User ada does not have permission='CONSUME' on address there"
+    assert not writer.session.closed
+    writer.say("SEND", b"y", destination="/queue/there")
+    assert scene.server.queue("there").message_count == 1
+
+
+def test_who_browses_needs_to_browse_when_it_changes() -> None:
+    scene = Scene()
+    client = scene.client()
+    client.say("SUBSCRIBE", id="1", destination="/queue/there", browser="true")
+    scene.changed(P.CONSUME)
+    review(client.session)
+    assert not client.session.closed
+    scene.changed(P.BROWSE)
+    review(client.session)
+    assert client.session.closed
+
+
+@pytest.mark.parametrize(
+    "destination", ["/remote-temp-queue/1.t", "/queue/temp-queue.1.t", "temp-queue.1.t::temp-queue.1.t"]
+)
+def test_a_temporary_queue_is_read_by_its_own_connection_alone(destination: str) -> None:
+    scene = Scene()
+    owner, other = scene.client(), scene.client()
+    owner.say("SUBSCRIBE", id="1", destination="/temp-queue/t")
+    other.say("SUBSCRIBE", id="1", destination=destination)
+    assert other.error()["message"] == "Temporary queue temp-queue.1.t is of another connection"
+    replier = scene.client()
+    replier.say("SEND", b"reply", destination="/remote-temp-queue/1.t")
+    assert owner.bodies() == [b"reply"]
+
+
+def test_without_security_everything_goes() -> None:
+    server = Server()
+    owner, other = server.client(), server.client()
+    owner.say("SUBSCRIBE", id="1", destination="/temp-queue/t")
+    other.say("SUBSCRIBE", id="1", destination="/remote-temp-queue/1.t")
+    assert not other.session.closed
+    assert other.session.login.permit is FREE and FREE.allows(P.MANAGE, "x")
+
+
+def test_remembered_answers_are_bounded() -> None:
+    rights = Allowing()
+    permit = Permit("ada", rights)
+    for number in range(REMEMBERED * 3):
+        permit.check(P.SEND, f"a{number}")
+    assert len(permit._answers) <= REMEMBERED + 1
+
+
+def test_long_names_are_cut() -> None:
+    scene = Scene(P.SEND)
+    client = scene.client()
+    client.say("SEND", b"x", destination="/queue/" + "n" * 5000)
+    assert len(client.error()["message"]) < 500

@@ -1,0 +1,170 @@
+"""``${env:…}`` and ``${file:…}``: what they stand for, and that it is not shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stompring.errors import ConfigurationError
+from stompring.settings import acceptor_url
+from stompring.settings.acceptor_url import Parameter, parse_acceptor
+from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.model import BrokerConfiguration
+from stompring.settings.references import LONGEST, References
+from stompring.settings.secret import HIDDEN, Secret, hidden, revealed
+
+SECRET = "s3cret;with&odd<chars>%41"
+
+
+@pytest.fixture
+def references(tmp_path: Path) -> References:
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
+    (tmp_path / "two").write_text("line\n\n")
+    (tmp_path / "crlf").write_bytes(b"line\r\n")
+    (tmp_path / "bare").write_text("bare")
+    (tmp_path / "binary").write_bytes(b"\xff")
+    (tmp_path / "long").write_text("x" * (LONGEST + 1))
+    return References(tmp_path, {"NAME": SECRET, "EMPTY": ""})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("plain", "plain"),
+        ("$5 {x} }", "$5 {x} }"),
+        ("${env:NAME}", SECRET),
+        ("a${env:NAME}b${env:EMPTY}c", f"a{SECRET}bc"),
+        ("${file:secret}", SECRET),
+        ("${file:two}", "line\n"),  # one line end is the editor's, another is meant
+        ("${file:crlf}", "line"),
+        ("${file:./bare}", "bare"),
+        ("$${env:NAME}", "${env:NAME}"),
+        ("$$${env:NAME}", "$${env:NAME}"),
+    ],
+)
+def test_what_it_stands_for(references: References, text: str, value: str) -> None:
+    assert references.resolve(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("${env:MISSING}", "there is no environment variable MISSING"),
+        ("${file:missing}", "missing cannot be read: No such file"),
+        ("${file:binary}", "must be UTF-8 text"),
+        ("${file:long}", "is longer than 65536 bytes"),
+        ("${file:.}", "cannot be read"),
+        ("${file:a\0b}", "cannot be read"),
+        ("${env:}", "'${env:}' stands for nothing"),
+        ("${NAME}", "'${NAME}' stands for nothing: write ${env:NAME} or ${file:PATH}"),
+        ("${sys:NAME}", "stands for nothing"),
+        ("a${env:NAME", "without '}' after it"),
+    ],
+)
+def test_what_stands_for_nothing(references: References, text: str, fault: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        references.resolve(text)
+    assert fault in str(raised.value) and SECRET not in str(raised.value)
+
+
+def configured(tmp_path: Path, inside: str) -> BrokerConfiguration:
+    path = tmp_path / "broker.xml"
+    path.write_text(f"<configuration><core>\n{inside}\n</core></configuration>")
+    return read_broker_xml(path)
+
+
+def test_in_every_kind_of_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIZE", "10MB")
+    monkeypatch.setenv("PORT", "0")
+    monkeypatch.setenv("PREFIX", "/q;x&/")
+    (tmp_path / "name").write_text("broker <7>\n")
+    found = configured(
+        tmp_path,
+        """<security-enabled>false</security-enabled><name>${file:name}</name>
+        <global-max-size>${env:SIZE}</global-max-size>
+        <acceptors><acceptor name="s">tcp://127.0.0.1:${env:PORT}?anycastPrefix=${env:PREFIX}</acceptor></acceptors>
+        <broker-plugins><broker-plugin name="p"><property key="k" value="${file:name}"/></broker-plugin>
+        </broker-plugins>
+        <addresses><address name="a"><anycast><queue name="q"><filter string="x = '${y}'"/></queue></anycast>
+        </address></addresses>""",
+    )
+    assert found.name == "broker <7>" and found.global_max_size == 10 * 1024 * 1024
+    (acceptor,) = found.stomp_acceptors
+    assert (acceptor.port, acceptor.anycast_prefix) == (0, ("/q;x&/",)), (
+        "put in when parameters are told apart"
+    )
+    assert found.addresses[0].queues[0].filter == "x = '${y}'", "which means nothing there"
+    value = found.plugins[0].properties[0].value
+    assert revealed(value) == "broker <7>" == value and "broker" not in repr(found.plugins)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "<global-max-size>${env:VALUE}</global-max-size>",
+        "<security-enabled>${env:VALUE}</security-enabled>",
+        '<acceptors><acceptor name="s">tcp://127.0.0.1:0?connectionTtl=${env:VALUE}</acceptor></acceptors>',
+        '<acceptors><acceptor name="s">tcp://127.0.0.1:0?${env:VALUE}</acceptor></acceptors>',
+        '<addresses><address name="a"><anycast><queue name="q"><filter string="${env:VALUE}"/></queue></anycast>'
+        "</address></addresses>",
+        '<address-settings><address-setting match="a"><min-expiry-delay>${env:VALUE}</min-expiry-delay>'
+        "</address-setting></address-settings>",
+        '<addresses><address name="${env:VALUE}"/><address name="${env:VALUE}"/></addresses>',
+    ],
+)
+def test_a_value_that_is_wrong_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    monkeypatch.setenv("VALUE", "s3cret marker")
+    with pytest.raises(ConfigurationError) as raised:
+        configured(tmp_path, inside)
+    assert "s3cret" not in str(raised.value) and "${env:VALUE}" in str(raised.value)
+    assert f"{tmp_path / 'broker.xml'}:2: " in str(raised.value)
+
+
+@pytest.mark.parametrize("character", ["\0", "\x1b", "\uffff"])
+def test_characters_that_no_document_can_hold(tmp_path: Path, character: str) -> None:
+    (tmp_path / "odd").write_text(f"s3cret{character}", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=":2: <name>: what it refers to holds a control character"):
+        configured(tmp_path, "<name>${file:odd}</name>")
+
+
+def test_a_place_that_is_wrong_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VALUE", "s3cret")
+    for place in ("${env:VALUE}://127.0.0.1:1", "tcp://127.0.0.1:${env:VALUE}", "tcp://${env:VALUE}"):
+        with pytest.raises(ConfigurationError, match="does not stand for the URL of a listener") as raised:
+            configured(tmp_path, f'<acceptors><acceptor name="s">{place}</acceptor></acceptors>')
+        assert "s3cret" not in str(raised.value)
+
+
+def test_a_missing_one_is_told_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        configured(tmp_path, "\n<name>${env:NO_SUCH_THING}</name>")
+    assert str(raised.value).endswith("broker.xml:3: <name>: there is no environment variable NO_SUCH_THING")
+
+
+def test_parameters_that_are_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"somePassword": Parameter("anycast_prefix", str)}
+    monkeypatch.setattr(acceptor_url, "STOMP_PARAMETERS", known)
+    acceptor = parse_acceptor(
+        "s", "tcp://127.0.0.1:0?somePassword=${x}", lambda text: text.replace("${x}", SECRET)
+    )
+    assert acceptor.anycast_prefix == SECRET  # type: ignore[union-attr,comparison-overlap]
+    assert SECRET not in repr(acceptor)
+
+
+def test_a_secret_is_itself_for_who_uses_it_and_hidden_from_who_shows_it() -> None:
+    secret = Secret("abc")
+    assert secret == "abc" and secret.encode() == b"abc" and {secret: 1}["abc"] == 1
+    shown = (
+        str(secret),
+        repr(secret),
+        f"{secret}",
+        f"{secret!r:>5}".strip(),
+        "{}".format(secret),  # noqa: UP032
+        f"{[secret]}"[1:-1],
+    )
+    assert set(shown) == {HIDDEN}
+    assert revealed(secret) == "abc" and type(revealed(secret)) is str
+    assert hidden({"a": [secret, ("x", secret)], "n": 1}) == {"a": ["***", ["x", "***"]], "n": 1}
