@@ -16,7 +16,7 @@ find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 pytho
 # The modules that belong to trial are those that import it; pytest runs the others.
 trial_files = grep -rlE '^(from|import) twisted\.trial' --include='test_*.py' tests | sort
 
-.PHONY: help run test suite lint types imports docs-check bench crash kills audit format clean check-lint check-types check-imports
+.PHONY: help run test suite lint types imports docs-check bench crash kills fuzz audit format clean check-lint check-types check-imports
 
 help:
 	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...)'
@@ -28,6 +28,7 @@ help:
 	@echo 'make bench       our broker beside its peers, where they are installed; needs a C compiler'
 	@echo 'make crash       kill the broker under load, 500 times, and count what it promised; see docs/testing.md'
 	@echo 'make kills       kill Spark and the broker, 20 times each, and count what is in the lake and in a replay'
+	@echo 'make fuzz        what strangers send, changed at random where it opens new ways through the code; 10 minutes a target'
 	@echo 'make audit       bandit over the package, pip-audit over what is installed (asks a service on the network)'
 	@echo 'make clean       remove what tools have made, .venv included'
 
@@ -63,6 +64,13 @@ check-types:
 
 check-imports:
 	$(BIN)/lint-imports
+
+# STOMPRING_FUZZ_SECONDS: how long each target gets; what is found worth keeping is in .fuzz.
+FUZZ_TARGETS := parser selector broker_xml record json_body texts
+fuzz: $(VENV)/.installed-test $(VENV)/.installed-fuzz
+	@for target in $(FUZZ_TARGETS); do \
+		$(BIN)/python -m tests.fuzz $$target --seconds $${STOMPRING_FUZZ_SECONDS:-600} --corpus .fuzz/$$target --finds .fuzz || exit 1; \
+	done
 
 audit: $(VENV)/.installed-check $(VENV)/.installed-audit
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml stompring plugins

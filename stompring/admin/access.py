@@ -90,7 +90,7 @@ def _credentials(authorization: str | None) -> tuple[str, str]:
     try:
         user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
-        user = colon = password = ""
+        user = colon = password = ""  # nosec B105
     if scheme.lower() != "basic" or not colon:
         raise _login("The Authorization header must be 'Basic' with base64 of USER:PASSWORD in UTF-8")
     return user, password

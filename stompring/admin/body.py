@@ -69,7 +69,9 @@ def read_object(raw: bytes) -> dict[str, Any]:
             line=fault.lineno,
             column=fault.colno,
         ) from None
-    except (ValueError, RecursionError) as fault:
+    except RecursionError:
+        raise Problem(400, "The body is not usable JSON: it is nested too deeply") from None
+    except ValueError as fault:
         raise Problem(400, f"The body is not usable JSON: {fault}") from None
     if not isinstance(value, dict):
         raise Problem(400, "The body must be a JSON object")

@@ -48,7 +48,7 @@ class Recurrence:
             # with a zone that knows its changes to and from summer time, a run is neither skipped nor doubled
             start = datetime.fromtimestamp(now / 1000, LOCAL)
             return int(next(CronSim(self.cron, start)).timestamp() * 1000)
-        except StopIteration:
+        except (StopIteration, OverflowError):  # the latter: nothing more before the year 10000
             return None
 
     @property

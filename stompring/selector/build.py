@@ -147,7 +147,8 @@ class Builder:
         from stompring.selector.xpath import compile_xpath
 
         word, expression = children
-        return XPath(_column(word), compile_xpath(_unquoted(expression), _column(expression)))
+        evaluate = compile_xpath(_unquoted(expression), _column(expression))
+        return XPath(_column(word), evaluate, size=checks.XPATH_SIZE)
 
     def xquery(self, children: Children) -> Node:
         raise InvalidSelector("XQUERY is not supported, use XPATH", _column(children[0]))

@@ -6,13 +6,20 @@ from stompring.selector.invalid import InvalidSelector, shown
 from stompring.selector.tree import Boolean, Kind, Node, Null, Number, Property, Text
 
 NESTING_LIMIT = 100  # nobody writes it, and neither Python's compiler nor ours gets near its recursion limit
+SIZE_LIMIT = (
+    2000  # conditions, operators and operands: some 600 comparisons; to compile them stops everybody else
+)
+XPATH_SIZE = 20  # what an XPATH counts as
 
 
 def nest(node: Node, *children: Node) -> Node:
-    """The node with its depth set to one more than its deepest child's; too deep is refused."""
+    """The node with its depth set to one more than its deepest child's, and its size; too much of them is refused."""
     node.depth = 1 + max(child.depth for child in children)
     if node.depth > NESTING_LIMIT:
         raise InvalidSelector(f"nested deeper than {NESTING_LIMIT} levels", node.column)
+    node.size = 1 + sum(child.size for child in children)
+    if node.size > SIZE_LIMIT:
+        raise InvalidSelector(f"more than {SIZE_LIMIT} conditions, operators and operands", node.column)
     return node
 
 

@@ -14,6 +14,8 @@ LENGTH_LIMIT = (
     8 * 1024
 )  # characters: some thousand terms; a selector is tested on every message, and this is long
 CACHE_SIZE = 1024  # selectors kept compiled, whoever uses them
+LONG = 512  # characters; a compiled one takes up to 150 times its length in memory,
+LONG_CACHE_SIZE = 64  # and so of long ones fewer are kept
 
 # Any number of these may come first, in any order; of contradicting ones the last counts (Artemis).
 _PREFIXES = {
@@ -70,10 +72,11 @@ def compile_selector(text: str) -> Selector:
         raise InvalidSelector("Selector cannot be empty")
     if len(stripped) > LENGTH_LIMIT:
         raise InvalidSelector(f"{len(stripped)} characters long, at most {LENGTH_LIMIT} are allowed")
-    return _compiled(stripped)
+    return (_compiled if len(stripped) <= LONG else _compiled_long)(stripped)
 
 
 _compiled = lru_cache(CACHE_SIZE)(Selector)
+_compiled_long = lru_cache(LONG_CACHE_SIZE)(Selector)
 
 
 def _without_prefixes(text: str) -> tuple[str, dict[str, bool]]:

@@ -103,7 +103,7 @@ class _Emitter:
             node for node in ast.walk(module) if isinstance(node, ast.Return) and node.value is None
         )
         outcome.value = test
-        exec(compile(ast.fix_missing_locations(module), "<selector>", "exec"), self._globals)  # nosec B102
+        exec(compile(module, "<selector>", "exec"), self._globals)  # nosec B102
         return cast(FunctionType, self._globals["matches"])
 
     # -- conditions: is it ``sense``?
@@ -348,7 +348,7 @@ class _Emitter:
             return value, value
         if not isinstance(value, ast.NamedExpr):
             self._temporaries += 1
-            value = ast.NamedExpr(ast.Name(f"temporary{self._temporaries}", ast.Store()), value)
+            value = cast(ast.NamedExpr, assign(f"temporary{self._temporaries}", value))
         return value, name(value.target.id)
 
     def _bound(self, kind: str, function: Callable[..., object]) -> str:

@@ -24,10 +24,11 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Node:
-    """``column`` is where it begins, ``depth`` how deeply it is nested (a leaf is 1)."""
+    """``column`` is where it begins, ``depth`` how deeply it is nested (a leaf is 1), ``size`` how many nodes it is."""
 
     column: int
     depth: int = field(default=1, kw_only=True)
+    size: int = field(default=1, kw_only=True)
 
     @property
     def kind(self) -> Kind:

@@ -25,7 +25,13 @@ BODY_DEPTH = 100  # elements within elements: the text of one is gathered from a
 EXPRESSION_NESTING = 50  # brackets within brackets: elementpath's parser recurses
 EVALUATION_TIME = 0.5  # seconds, after which a body does not match: "//*[//*[//*]]" would take hours
 
-Document = ElementTree
+
+class Document(ElementTree):
+    """A body, for one test of one selector: what all its XPATHs take together counts."""
+
+    def __init__(self, root: Element) -> None:
+        super().__init__(root)
+        self.deadline = perf_counter() + EVALUATION_TIME
 
 
 class _BoundedBuilder(TreeBuilder):
@@ -60,7 +66,7 @@ def parse_body(body: bytes) -> Document | None:
         root: Element = parser.close()
     except (ParseError, ValueError, LookupError):  # the latter two: an encoding that Python does not know
         return None
-    return ElementTree(root)
+    return Document(root)
 
 
 @cache
@@ -90,11 +96,10 @@ def compile_xpath(expression: str, column: int) -> Callable[[Document | None], b
         raise InvalidSelector(f"XPATH {shown(expression)}: {reason}", column) from None
 
     def evaluate(document: Document | None) -> bool | None:
-        if document is None:
+        if document is None or perf_counter() > document.deadline:
             return None
         try:
-            deadline = perf_counter() + EVALUATION_TIME
-            return bool(token.boolean_value(token.evaluate(Evaluation(document, deadline))))
+            return bool(token.boolean_value(token.evaluate(Evaluation(document, document.deadline))))
         except Exception:  # the library has many for what cannot be evaluated on this body; all mean unknown
             return None
 

@@ -12,9 +12,10 @@ from xml.etree.ElementTree import ElementTree  # nosec B405
 
 from elementpath import XPath1Parser, XPathContext
 
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
+#: Characters that a concatenation may have: as much as a body may, and no more however often it is named.
+CONCATENATION = 128 * 1024
+
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -22,12 +23,13 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-class OutOfTime(Exception):
-    """The evaluation took longer than it may."""
+class TooMuch(Exception):
+    """The evaluation took longer than it may, or more memory."""
 
 
 class Dialect(XPath1Parser):
-    """XPath 1.0 with the comparisons of its section 3.4, which the library does not make: ``@num = 1``.
+    """XPath 1.0 with the comparisons of its section 3.4, which the library does not make: ``@num = 1``,
+    and a ``concat()`` that has an end.
 
     ``id()`` is left out: without a DTD there are no ids.
     """
@@ -37,14 +39,39 @@ class Dialect(XPath1Parser):
 
 def _compare(token: Any, context: XPathContext | None = None) -> bool:
     """XPath 1.0 section 3.4: booleans before numbers before strings; ``<`` and the like always numbers."""
-    compare = _COMPARISONS[token.symbol]
+    symbol = token.symbol
     left, right = (list(side.atomization(copy(context))) for side in token)
     if any(len(side) == 1 and isinstance(side[0], bool) for side in (left, right)):
         left, right = ([token.boolean_value(list(side.select(copy(context))))] for side in token)
-    numeric = token.symbol not in ("=", "!=") or any(_is_number(item) for item in (*left, *right))
-    if numeric:
+    if symbol in _ORDERS or any(_is_number(item) for item in (*left, *right)):
         left, right = [_number(item) for item in left], [_number(item) for item in right]
-    return any(compare(one, other) for one in left for other in right)
+    return bool(left and right) and _any_pair(symbol, left, right)
+
+
+def _any_pair(symbol: str, left: list[Any], right: list[Any]) -> bool:
+    """Whether a comparison holds between any two of them, neither being empty; in time of both, not of each pair."""
+    if symbol == "!=":
+        return left[0] != left[0] or right[0] != right[0] or len({*left, *right}) > 1
+    left, right = [item for item in left if item == item], [item for item in right if item == item]  # no NaN
+    if symbol == "=":
+        return not set(left).isdisjoint(right)
+    if not left or not right:
+        return False
+    ends = (min(left), max(right)) if symbol[0] == "<" else (max(left), min(right))
+    return _ORDERS[symbol](*ends)
+
+
+def _concat(token: Any, context: XPathContext | None = None) -> str:
+    """XPath 1.0 section 4.2, held to a length: an expression may name the whole document a thousand times."""
+    parts: list[str] = []
+    length = 0
+    for place in range(len(token)):
+        part = token.string_value(token.get_argument(context, index=place))
+        length += len(part)
+        if length > CONCATENATION:
+            raise TooMuch(f"a concatenation is longer than {CONCATENATION} characters")
+        parts.append(part)
+    return "".join(parts)
 
 
 def _is_number(item: object) -> bool:
@@ -59,9 +86,9 @@ def _number(item: Any) -> float:
         return nan
 
 
-for _symbol in _COMPARISONS:
+for _symbol, _evaluate in {**dict.fromkeys(("=", "!=", *_ORDERS), _compare), "concat": _concat}.items():
     _base = XPath1Parser.symbol_table[_symbol]
-    Dialect.symbol_table[_symbol] = type(_base.__name__, (_base,), {"evaluate": _compare})
+    Dialect.symbol_table[_symbol] = type(_base.__name__, (_base,), {"evaluate": _evaluate})
 del Dialect.symbol_table["id"]
 
 
@@ -84,10 +111,10 @@ class Evaluation(XPathContext):
     def _timed(self, nodes: Iterator[Any]) -> Iterator[Any]:
         for node in nodes:
             if perf_counter() > self._deadline:
-                raise OutOfTime
+                raise TooMuch
             yield node
         if perf_counter() > self._deadline:
-            raise OutOfTime
+            raise TooMuch
 
     def iter_matching_nodes(self, *arguments: Any, **named: Any) -> Iterator[Any]:
         return self._timed(super().iter_matching_nodes(*arguments, **named))

@@ -24,6 +24,7 @@ from stompring.stomp.encode import header_line
 from stompring.stomp.frame import Head
 
 from .destination import TEMPORARY, remote_form
+from .made_up import bounded
 from .scheduling import LATEST, SCHEDULING, Timing, number
 from .subscribe import expect_replies
 from .temporary import temporary_queue
@@ -188,7 +189,7 @@ def _plan_for(session: Session, head: Head, route: Route, destination: bytes) ->
     plan = SendPlan(route, traits, None if SCHEDULING.isdisjoint(headers) else Timing(headers), gate)
     identifier = headers.get(DUPLICATE_ID)
     if identifier and cache_size(route.address):
-        plan.identifier, plan.gate = identifier, None
+        plan.identifier, plan.gate = bounded("_AMQ_DUPL_ID", identifier), None
     return plan
 
 

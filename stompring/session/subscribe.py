@@ -15,6 +15,7 @@ from stompring.settings.security_setting import PermissionType
 from stompring.stomp.frame import Head
 
 from .destination import Destination
+from .made_up import bounded
 from .noted import NOTED
 from .subscription import (
     UNLIMITED,
@@ -195,6 +196,8 @@ def _identity(session: Session, headers: dict[bytes, bytes], destination: bytes)
         if session.version != b"1.0":
             raise ProtocolError("SUBSCRIBE needs the header id since STOMP 1.1")
         identity = b"subscription/" + destination
+    else:
+        bounded("id", identity)
     if identity in session.subscriptions and identity != destination:
         raise Refused(
             f"There already is a subscription for id '{shortened(identity)}'. Either use unique subscription ids or "

@@ -14,6 +14,7 @@ from stompring.settings.model import FullPolicy
 from stompring.stomp.frame import Head
 
 from .blocked import Blocked
+from .made_up import bounded
 from .text import shortened, text_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def on_BEGIN(session: Session, head: Head, body: bytes) -> None:
             f"More than {allowed} open transactions on one connection (transactionsAllowed)",
             "transactionsAllowed",
         )
-    session.transactions[name] = Transaction(session.broker, session.held)
+    session.transactions[bounded("transaction", name)] = Transaction(session.broker, session.held)
     session.receipt(head)
 
 

@@ -135,7 +135,7 @@ STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
     }
 )
 
-SECRET = "password"
+SECRET = "password"  # nosec B105
 """Texts of parameters with this in their name are never shown."""
 
 OLD_NAMES: Mapping[str, str] = MappingProxyType(

@@ -36,6 +36,10 @@ _XSI = "http://www.w3.org/2001/XMLSchema-instance"
 _ROOT = "configuration"
 _NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
+#: More attributes than any element has here. libxml2 looks for each from the first one on: a hundred thousand of them
+#: would take minutes.
+_MOST_ATTRIBUTES = 200
+
 
 def read_broker_xml(path: str | os.PathLike[str]) -> BrokerConfiguration:
     """The configuration in the file at ``path``.
@@ -160,6 +164,9 @@ class _Reading:
             node.children.append(self._node(child, child_rule))
 
     def _read_attributes(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
+        if len(element.attrib) > _MOST_ATTRIBUTES:
+            self._faults.add(node.line, f"<{node.name}> has {len(element.attrib)} attributes")
+            return
         for name, text in list(element.attrib.items()):
             name, text = str(name), str(text).strip()
             attribute = rule.attributes.get(name)

@@ -6,6 +6,8 @@ from stompring.errors import ConfigurationError
 
 SHORTEST = 4
 """Characters of a value that is looked for in texts: one that is shorter stands there by chance."""
+#: Faults after which the rest of a file is not looked at: to find what each unknown name may have meant takes time.
+MOST = 200
 
 
 class Faults:
@@ -15,12 +17,20 @@ class Faults:
         self.file = file
         self._found: set[tuple[int, str]] = set()
         self._hidden: dict[str, str] = {}
+        self._added = 0
 
     def add(self, line: int, text: str) -> None:
-        """Note that ``text`` is wrong at ``line``. What was noted already is not noted twice."""
+        """Note that ``text`` is wrong at ``line``. What was noted already is not noted twice.
+
+        Raises `ConfigurationError` where there are so many that nobody reads them all.
+        """
         for value, reference in self._hidden.items():
             text = text.replace(value, reference)
         self._found.add((line, text))
+        self._added += 1
+        if self._added >= MOST:
+            self._found.add((line, f"that makes {MOST} faults; what follows was not looked at"))
+            self.raise_if_any()
 
     def hide(self, value: str, reference: str) -> None:
         """From now on ``reference`` stands where a text shows ``value``. Shorter ones are no secret and no loss."""

@@ -12,6 +12,7 @@ from struct import error
 from typing import NamedTuple
 from zlib import crc32
 
+from .message_shape import fits
 from .page_footer import DELAYED, LASTING, Contents
 from .record import ADDRESS, DURABLE, MESSAGE, NAME, PREFIX, QUEUE, Kind
 from .segment import HEADER
@@ -150,7 +151,7 @@ class Scan:
         data = self.data
         fields = MESSAGE.unpack_from(data, begin)
         _, flags, priority, _, address, number, timestamp, expires, due, transaction = fields[:10]
-        if begin + _message_length(data, begin) != end or priority > 9:
+        if not fits(data, begin, end):
             raise ValueError("its lengths do not fit")
         contents = self.contents
         index = len(contents.kinds)

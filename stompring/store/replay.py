@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from .duplicates import ReadIds, unpack_ids
 from .files import Files
+from .message_shape import GREATEST_ID, GREATEST_NUMBER, fits
 from .record import (
     ADDRESS,
     BINDING,
@@ -34,6 +35,7 @@ from .record import (
     unpack_numbers,
 )
 from .segment import FORMAT, HEADER, JOURNAL, Fault, Header, Walk
+from .tail import unpack_recurrence
 
 SEGMENT_NAME = re.compile(r"(\d{9,})\.journal")
 
@@ -149,7 +151,7 @@ class Replay:
         for begin, end in walk:
             records += 1
             if data[begin] == 1:
-                if end - begin < MESSAGE.size:
+                if not fits(data, begin, end):
                     self._not_understood(begin)
                     continue
                 key = _NUMBER.unpack_from(data, begin + _NUMBER_AT)[0]
@@ -174,7 +176,7 @@ class Replay:
                 read(data, begin, end)
             else:
                 self._not_understood(begin)
-        except (error, ValueError, KeyError, TypeError):
+        except (error, ValueError, KeyError, TypeError, IndexError, RecursionError):
             self._not_understood(begin)
 
     def _not_understood(self, at: int) -> None:
@@ -183,7 +185,7 @@ class Replay:
     # ---- messages
 
     def _message(self, data: bytes, begin: int, end: int) -> None:
-        if end - begin < MESSAGE.size:
+        if not fits(data, begin, end):
             raise ValueError
         number = _NUMBER.unpack_from(data, begin + _NUMBER_AT)[0]
         if number in self.messages:
@@ -218,7 +220,9 @@ class Replay:
     def _state(self, data: bytes, begin: int, end: int) -> None:
         _, _, _, queue, number, deliveries, attempts, due = STATE.unpack_from(data, begin)
         if number in self.messages:
-            state = State(deliveries, attempts, due, data[begin + STATE.size : end])
+            recurrence = data[begin + STATE.size : end]
+            unpack_recurrence(recurrence)  # here, where it may turn out to be none
+            state = State(deliveries, attempts, due, recurrence)
             self.states.setdefault(number, {})[queue] = state
             self.went_out.get(number, {}).pop(queue, None)
 
@@ -241,6 +245,8 @@ class Replay:
                 self._message(data, start, at)
             else:
                 self._record(data, start, at)
+        if number > GREATEST_NUMBER:
+            raise ValueError
         if number:
             self.transactions.add(number)
             self.next_transaction = max(self.next_transaction, number + 1)
@@ -256,6 +262,8 @@ class Replay:
 
     def _numbers(self, data: bytes, begin: int, end: int) -> None:
         _, _, _, queue, transaction, message = NUMBERS.unpack_from(data, begin)
+        if queue > GREATEST_ID or max(transaction, message) > GREATEST_NUMBER:
+            raise ValueError
         self.next_queue = max(self.next_queue, queue)
         self.complete_transaction = max(self.complete_transaction, transaction)
         self.next_transaction = max(self.next_transaction, transaction)
@@ -263,6 +271,8 @@ class Replay:
 
     def _binding(self, data: bytes, begin: int, end: int) -> None:
         _, what, operation, _, number = BINDING.unpack_from(data, begin)
+        if number > GREATEST_ID:
+            raise ValueError
         if operation == BOUND:
             value = json.loads(data[begin + BINDING.size : end])
             if not isinstance(value, dict):
@@ -276,6 +286,8 @@ class Replay:
 
     def _name(self, data: bytes, begin: int, end: int) -> None:
         _, what, _, number = NAME.unpack_from(data, begin)
+        if number > GREATEST_ID:
+            raise ValueError
         if what == CONSUMER:  # nothing but facts in the same segment speaks of it
             self._segment.consumers = max(self._segment.consumers, number)
             return

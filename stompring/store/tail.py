@@ -13,6 +13,7 @@ from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 from stompring.broker.reference import SCHEDULED, Reference
 from stompring.broker.storage import Reason
+from stompring.errors import Refused
 
 from .record import (
     ADDRESS,
@@ -260,5 +261,16 @@ def pack_recurrence(recurrence: Recurrence) -> bytes:
 
 
 def unpack_recurrence(data: bytes) -> Recurrence | None:
-    """The recurrence that ends a STATE record, None where there is none."""
-    return Recurrence(**json.loads(data)) if data else None
+    """The recurrence that ends a STATE record, None where there is none. `ValueError` for what is none."""
+    if not data:
+        return None
+    fields = json.loads(data)
+    if not isinstance(fields, dict):
+        raise ValueError("a recurrence is an object")
+    cron, counts = fields.pop("cron", None), fields.values()
+    if not (cron is None or isinstance(cron, str)) or any(type(count) is not int for count in counts):
+        raise ValueError("a recurrence has a cron expression and whole numbers")
+    try:
+        return Recurrence(**fields, cron=cron)
+    except (TypeError, Refused) as fault:
+        raise ValueError(str(fault)) from None

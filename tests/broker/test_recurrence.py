@@ -126,3 +126,8 @@ def test_a_cron_time_starts_a_series() -> None:
     assert Recurrence(cron="* * * * *").series is None
     assert Recurrence(5, 3, "* * * * *").series == Recurrence(5, 3)
     assert Recurrence(cron="* * * * *", delay=7).series == Recurrence(0, 0)
+
+
+@pytest.mark.parametrize("cron", ["* * * * *", "0 0 L * *", "59 23 31 12 *"])
+def test_there_is_nothing_after_the_year_9999(cron: str) -> None:
+    assert Recurrence(cron=cron).next_cron(253_402_300_799_000) is None

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompring.selector import InvalidSelector, Selector, compile_selector
-from stompring.selector.compile import LENGTH_LIMIT
+from stompring.selector.compile import LENGTH_LIMIT, LONG, LONG_CACHE_SIZE
 from tests.selector.message import Message, Value, outcome
 
 
@@ -118,6 +118,9 @@ BOMBS = {
     "conditions within": "(" * 700 + "a = b" + ") = (c = d)" * 700,
     "comments": "/*" * 4000,
     "digits": "9" * 8000 + " = a",
+    "comparisons": " OR ".join(["p=1"] * 900),
+    "conditions compared": " OR ".join(["(p=1)=(q=2)"] * 500),
+    "XPATHs": " OR ".join(["XPATH 'a'"] * 600),
 }
 
 
@@ -126,6 +129,15 @@ def test_bombs_are_refused(bomb: str) -> None:
     with pytest.raises(InvalidSelector) as caught:
         compile_selector(BOMBS[bomb])
     assert len(str(caught.value)) < 200
+
+
+def test_few_long_selectors_are_kept() -> None:
+    texts = [f"a = 'x{number}' AND b IN ('{'y' * LONG}')" for number in range(LONG_CACHE_SIZE + 1)]
+    first = compile_selector(texts[0])
+    assert compile_selector(texts[0]) is first, "the same text is the same object"
+    for text in texts[1:]:
+        compile_selector(text)
+    assert compile_selector(texts[0]) is not first
 
 
 def test_wide_selectors_are_fine() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import thread_time
+
 import pytest
 
 from stompring.selector import InvalidSelector, compile_selector, xpath
@@ -142,3 +144,65 @@ def test_an_endless_evaluation_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
     selector = compile_selector("XPATH '//*[//*[//zzz]]' OR n = 1")
     assert selector.matches(Message({}, body)) is False
     assert selector.matches(Message({"n": "1"}, body)) is True
+
+
+def test_all_evaluations_of_a_selector_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty of them would take fifty times as long."""
+    monkeypatch.setattr(xpath, "EVALUATION_TIME", 0.2)
+    body = b"<r>" + b"<a><b/></a>" * 500 + b"</r>"
+    once, often = (
+        compile_selector(" OR ".join([f"XPATH '//*[//*[//zzz{place}]]'" for place in range(times)]))
+        for times in (1, 50)
+    )
+    begun = thread_time()
+    assert once.matches(Message({}, body)) is False
+    between = thread_time()
+    assert often.matches(Message({}, body)) is False
+    assert thread_time() - between < 8 * (between - begun)
+
+
+@pytest.mark.parametrize(
+    "expression", ["//* < //*", "//* >= //*", "//* != //zzz", "//a != //a", "//a = //b", "//b < //a"]
+)
+def test_comparing_many_nodes_with_many(expression: str) -> None:
+    """24,000 times 24,000: pair by pair it would take a minute, and no iterator is asked meanwhile."""
+    body = b"<r>" + b"<a/>" * 24_000 + b"</r>"
+    begun = thread_time()
+    assert compile_selector(f"XPATH '{expression}'").matches(Message({}, body)) is False
+    assert thread_time() - begun < 10
+
+
+@pytest.mark.parametrize(
+    ("expression", "holds"),
+    [
+        ("//n < //m", True),
+        ("//m < //n", False),
+        ("//m <= //n", True),
+        ("//n >= //m", True),
+        ("//n > //m", False),
+        ("//n = //m", True),
+        ("//n != //m", True),
+        ("//n[1] != //n[1]", False),
+        ("//x != 1", True),  # what is no number is unlike any
+        ("//x != 'x'", False),
+        ("//x < 1", False),
+        ("//n < //x", False),
+        ("//none = //none", False),
+        ("//none != //n", False),
+        ("//n = 2", True),
+        ("//n = '2.0'", False),
+        ("concat(//x, '-', 1) = 'x-1'", True),
+    ],
+)
+def test_comparisons_of_sets(expression: str, holds: bool) -> None:
+    body = b"<r><n>1</n><n>2</n><m>2</m><m>3</m><x>x</x></r>"
+    selector = compile_selector("XPATH '" + expression.replace("'", "''") + "'")
+    assert selector.matches(Message({}, body)) is holds
+
+
+def test_a_concatenation_has_an_end() -> None:
+    """A thousand times a body would be a hundred megabytes."""
+    parts = ",".join("/" * 1000)
+    selector = f"XPATH 'string-length(concat({parts})) >= 0'"
+    assert outcome(selector, {}, b"<r>" + b"x" * 100 + b"</r>") == "T"
+    assert outcome(selector, {}, b"<r>" + b"x" * 100_000 + b"</r>") == "U"

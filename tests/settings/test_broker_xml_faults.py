@@ -9,7 +9,7 @@ from lxml import etree
 
 from stompring.errors import ConfigurationError
 from stompring.settings.broker_xml import _hold_against_schema
-from stompring.settings.faults import Faults
+from stompring.settings.faults import MOST, Faults
 
 from .documents import QUIET, acceptor, faults, faults_of, queue, setting
 
@@ -270,3 +270,16 @@ def test_the_schema_has_the_last_word() -> None:
     _hold_against_schema(root, found)
     with pytest.raises(ConfigurationError, match="^f:2: against the schema: .*surprise"):
         found.raise_if_any()
+
+
+def test_faults_without_an_end() -> None:
+    found = faults("".join(f"<unknown-{number}/>\n" for number in range(5000)))
+    assert len(found) == MOST + 1
+    assert sum(f"that makes {MOST} faults; what follows was not looked at" in fault for fault in found) == 1
+
+
+def test_attributes_without_an_end() -> None:
+    """libxml2 takes time of their square."""
+    assert faults(queue(" ".join(f"a{number}='1'" for number in range(50_000)))) == [
+        "3: <queue> has 50001 attributes"
+    ]

@@ -1,0 +1,130 @@
+"""Every target on its corpus, on what once broke it, and for a few seconds on what a fuzzer makes of them.
+
+``make fuzz`` runs each target for ten minutes; STOMPRING_FUZZ_SECONDS makes the short run here longer. Where atheris is
+not installed, hypothesis changes the corpora instead, without looking at what that reaches.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ..broker_process import ROOT
+from ..property.profile import examples
+from .oracle import Broken, within_memory, within_time
+from .targets import NAMES, Target
+
+#: Seconds of a short run, and inputs at most, so that a quick machine has it no longer than a slow one.
+SECONDS = int(os.environ.get("STOMPRING_FUZZ_SECONDS", "2"))
+RUNS = -1 if "STOMPRING_FUZZ_SECONDS" in os.environ else 3000
+
+ATHERIS = find_spec("atheris") is not None
+needs_atheris = pytest.mark.skipif(
+    not ATHERIS, reason="atheris is not installed (pip install 'stompring[fuzz]')"
+)
+
+TARGETS = {name: Target.load(name) for name in NAMES}
+
+
+def inputs(target: Target) -> list[Path]:
+    """What is kept beside this module, with what once broke it first."""
+    return [path for directory in (target.crashes, target.corpus) for path in sorted(directory.glob("*"))]
+
+
+@pytest.mark.parametrize(
+    "path", [p for t in TARGETS.values() for p in inputs(t)], ids=lambda p: f"{p.parent.name}-{p.name}"
+)
+def test_what_is_kept(path: Path) -> None:
+    """Corpora, and each input that was answered wrongly once, named by what was wrong."""
+    within_time(TARGETS[path.parent.name].check, path.read_bytes())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_is_bounded(name: str) -> None:
+    """On what once broke it, and on the longest inputs that are kept."""
+    target = TARGETS[name]
+    longest = sorted(target.corpus.glob("*"), key=lambda path: path.stat().st_size)[-2:]
+    for path in [*sorted(target.crashes.glob("*")), *longest]:
+        within_memory(target.check, path.read_bytes())
+
+
+@needs_atheris
+@pytest.mark.parametrize("name", NAMES)
+def test_a_short_run(name: str, tmp_path: Path) -> None:
+    """Nothing breaks; and the fuzzer reaches new code, so that it is known to work."""
+    command = [sys.executable, "-m", "tests.fuzz", name, f"--seconds={SECONDS}", f"--runs={RUNS}"]
+    done = subprocess.run(
+        [*command, "--seed=1", f"--corpus={tmp_path / 'corpus'}", f"--finds={tmp_path / 'finds'}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100 + SECONDS,
+    )
+    told = done.stderr[-6000:]
+    assert done.returncode == 0, f"{list((tmp_path / 'finds').glob('*'))}\n{told}"
+    assert "stat::number_of_executed_units" in told
+    assert list((tmp_path / "corpus").glob("*")), "nothing new was reached: is the code instrumented?"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_changed_at_random(name: str) -> None:
+    """Pieces of the corpus, tokens and any bytes, one after the other; a few only where atheris does it better."""
+    target = TARGETS[name]
+    kept = [path.read_bytes() for path in inputs(target)]
+    slices = st.builds(
+        lambda data, a, b: data[min(a, b) : max(a, b)], st.sampled_from(kept), *[st.integers(0, 4096)] * 2
+    )
+    pieces = st.sampled_from(kept) | slices | st.sampled_from(target.tokens) | st.binary(max_size=8)
+
+    @examples(20 if ATHERIS else 150)
+    @given(
+        st.builds(
+            lambda first, parts: first + b"".join(parts), st.binary(max_size=1), st.lists(pieces, max_size=8)
+        )
+    )
+    def run(data: bytes) -> None:
+        within_time(target.check, data[: target.longest])
+
+    run()
+
+
+# ---- the oracle itself
+
+
+def test_what_takes_too_long_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.fuzz.oracle.LONGEST", 0.001)
+    with pytest.raises(Broken, match="took"):
+        within_time(lambda data: [None for _ in range(1_000_000)] and None, b"")
+
+
+def test_what_takes_too_much_is_broken() -> None:
+    def check(data: bytes) -> None:
+        bytearray(60_000_000)
+
+    with pytest.raises(Broken, match="memory"):
+        within_memory(check, b"")
+
+
+@needs_atheris
+def test_a_fuzzer_finds_what_is_there(tmp_path: Path) -> None:
+    """A target with a fault is found, and the input that shows it is kept: else a quiet run would prove nothing."""
+    program = tmp_path / "faulty.py"
+    program.write_text(
+        "import sys, atheris\n"
+        "@atheris.instrument_func\n"
+        "def check(data):\n"
+        "    if data[:2] == b'\\xf1\\x02':\n"
+        "        raise IndexError\n"
+        f"atheris.Setup([sys.argv[0], '-max_total_time=60', '-artifact_prefix={tmp_path}/'], check)\n"
+        "atheris.Fuzz()\n"
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, timeout=100)
+    assert done.returncode == 77
+    assert [path.read_bytes()[:2] for path in tmp_path.glob("crash-*")] == [b"\xf1\x02"]

@@ -1,0 +1,64 @@
+"""Fixtures of hostile clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from socket import SO_LINGER, SOL_SOCKET, create_connection, socket
+from struct import pack
+
+import pytest
+
+from ..broker_document import anycast
+from ..broker_process import PATIENCE, BrokerProcess
+from .neighbours import Neighbours
+
+#: Opens a plain socket to the broker: ``plug()`` or ``plug(port)``. Closed with a reset after the test.
+Plug = Callable[..., socket]
+
+
+#: One broker for all attacks that need no other: its limits are small enough to be reached.
+HOSTILE = pytest.mark.broker(
+    parameters="handshake-timeout=3;connectionTtlMin=500;subscriptionsAllowed=500;transactionsAllowed=200",
+    settings={
+        "vanish": {"max-delivery-attempts": -1},  # a lost connection counts as a failure
+        "busy.#": {"max-size-bytes": "2M", "address-full-policy": "DROP"},
+        "nacked.#": {"max-delivery-attempts": 5, "dead-letter-address": "dead"},
+        "dead": {"max-size-messages": 200, "address-full-policy": "DROP"},
+        "for.ever.#": {"max-delivery-attempts": -1, "redelivery-delay": 0},
+    },
+    addresses=anycast("dead"),
+)
+
+
+@pytest.fixture(scope="session")
+def pairs() -> Iterator[dict[int, Neighbours]]:
+    """The neighbours of each broker, by its process; they stay for all tests of it."""
+    known: dict[int, Neighbours] = {}
+    yield known
+    for pair in known.values():
+        pair.close()
+
+
+@pytest.fixture
+def neighbours(broker: BrokerProcess, pairs: dict[int, Neighbours]) -> Iterator[Neighbours]:
+    """Other clients of the test's broker; they must have been served to the end."""
+    pair = pairs.get(broker.pid)
+    if pair is None:
+        pair = pairs[broker.pid] = Neighbours(broker)
+    yield pair
+    assert pair.alive, "the pair has ended by itself"
+
+
+@pytest.fixture
+def plug(broker: BrokerProcess) -> Iterator[Plug]:
+    """Opens sockets."""
+    with ExitStack() as opened:
+
+        def open_socket(port: int | None = None) -> socket:
+            one = create_connection(("127.0.0.1", port or broker.port), timeout=PATIENCE)
+            one.setsockopt(SOL_SOCKET, SO_LINGER, pack("ii", 1, 0))
+            opened.callback(one.close)
+            return one
+
+        yield open_socket

@@ -1,0 +1,224 @@
+"""Floods of things that each are allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from ..conftest import Connect
+from ..dialogue import Dialogue, frame_bytes
+from ..management import Management
+from .conftest import HOSTILE
+from .neighbours import Neighbours
+
+pytestmark = HOSTILE
+
+
+def pour(client: Dialogue, frames: Iterable[bytes], at_once: int = 100) -> None:
+    """Many frames, some of them in one write, and a round trip at the end."""
+    gathered = list(frames)
+    for at in range(0, len(gathered), at_once):
+        client.raw(b"".join(gathered[at : at + at_once]))
+    client.waiting()
+
+
+def test_subscriptions_beyond_the_limit(connect: Connect, name: str, neighbours: Neighbours) -> None:
+    def subscribe() -> None:
+        client = connect()
+        for number in range(501):
+            client.send("SUBSCRIBE", {"destination": f"/topic/{name}.{number % 50}", "id": number})
+        client.error("subscriptionsAllowed", "500")
+
+    neighbours.beside(subscribe, memory=24)
+
+
+def test_subscriptions_with_wildcards(connect: Connect, name: str, neighbours: Neighbours) -> None:
+    """Two hundred patterns that match what is sent, and as many that do not."""
+    client = connect()
+    kinds = (f"{name}.#", f"#.{name}.a.b", f"{name}.*.b", f"{name}.*.c")
+
+    def subscribe() -> None:
+        for number in range(200):
+            for kind in kinds[:2] if number % 2 else kinds[2:]:
+                headers = {"destination": f"/topic/{kind}", "id": f"{kind} {number}", "ack": "auto"}
+                client.send("SUBSCRIBE", headers)
+        client.put(f"/topic/{name}.a.b", "for many")
+        for number in range(200):
+            for kind in kinds[:2] if number % 2 else kinds[2:]:
+                client.send("UNSUBSCRIBE", {"id": f"{kind} {number}"})
+        assert client.waiting() == 300
+        client.inbox.clear()
+
+    neighbours.beside(subscribe, memory=24, kept=0.1)
+
+
+def test_subscribing_and_unsubscribing(
+    connect: Connect, name: str, management: Management, neighbours: Neighbours
+) -> None:
+    client = connect()
+
+    def churn() -> None:
+        frames = []
+        for number in range(1500):
+            headers = {"destination": f"/topic/{name}.{number}", "id": "1"}
+            frames += [frame_bytes("SUBSCRIBE", headers), frame_bytes("UNSUBSCRIBE", {"id": "1"})]
+        pour(client, frames)
+
+    neighbours.beside(churn, memory=32, kept=0.1)
+    assert management.ask("GET", "/queues", search=name)["count"] == 0, (
+        "queues of topics go with who has made them"
+    )
+
+
+def test_transactions_without_an_end(connect: Connect, neighbours: Neighbours) -> None:
+    def begin() -> None:
+        for _ in range(5):
+            client = connect()
+            for number in range(201):
+                client.send("BEGIN", {"transaction": number})
+            client.error("transactionsAllowed", "200")
+
+    neighbours.beside(begin, memory=16)
+
+
+def test_transactions_begun_and_left(connect: Connect, name: str, neighbours: Neighbours) -> None:
+    client = connect()
+
+    def begin() -> None:
+        frames = []
+        for number in range(800):
+            transaction = {"transaction": f"t{number}"}
+            frames.append(frame_bytes("BEGIN", transaction))
+            frames += [frame_bytes("SEND", {"destination": f"/queue/{name}", **transaction}, b"x")] * 3
+            frames.append(frame_bytes("ABORT", transaction))
+        pour(client, frames)
+
+    neighbours.beside(begin, memory=24)
+
+
+KEPT = {
+    "SUBSCRIBE": ("id", {"destination": "/topic/kept"}),
+    "BEGIN": ("transaction", {}),
+    "SEND": ("_AMQ_DUPL_ID", {"destination": "/queue/kept", "persistent": "true"}),
+}
+
+
+@pytest.mark.parametrize("command", KEPT)
+def test_names_that_are_kept(command: str, connect: Connect) -> None:
+    """Ten thousand subscriptions with an id of 60 kB each would be 600 MB."""
+    header, headers = KEPT[command]
+    client = connect()
+    client.ask(command, {**headers, header: "x" * 2048})
+    client.send(command, {**headers, header: "y" * 2049})
+    client.error(header, "longer than 2048 bytes")
+
+
+RUBBISH = [
+    *("", "x", "-1", "1-", "-", "1-2-3", "99999999999999999999999-1", "1-99999999999999999999999999"),
+    *("1-٣", "0x1-0x1", "\u0000", "1-1\r\n", "a" * 60_000, "%s%s%n", "../../1-1"),
+]
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_settling_what_never_was(command: str, connect: Connect, name: str, neighbours: Neighbours) -> None:
+    """An ERROR, and what really is in delivery comes back to somebody else."""
+
+    def settle() -> None:
+        for rubbish in RUBBISH:
+            client = connect()
+            client.subscribe(f"/queue/{name}", ack="client")
+            client.put(f"/queue/{name}", "x")
+            answer = client.message("x")
+            client.send(command, {"id": rubbish.replace("\0", "%00")})
+            client.error(command)
+            other = connect()
+            other.subscribe(f"/queue/{name}", ack="client")
+            other.answer("ACK", other.message("x"))
+            assert answer["message-id"]
+            other.close()
+
+    neighbours.beside(settle, memory=24)
+
+
+def test_nack_storms(connect: Connect, name: str, management: Management, neighbours: Neighbours) -> None:
+    """Everything is refused, again and again; what has failed too often goes where it fits."""
+    client = connect()
+    queue = f"nacked.{name}"
+    client.subscribe(queue)
+
+    def storm() -> None:
+        client.put(queue, *["x"] * 200)
+        for _ in range(200 * 5):
+            client.send("NACK", client.reference(client.message()))
+        client.nothing()
+
+    neighbours.beside(storm, memory=24)
+    management.expect(queue, messageCount=0)
+    assert management.queue("dead")["messageCount"] <= 200
+
+
+def test_one_message_refused_for_ever(connect: Connect, name: str, neighbours: Neighbours) -> None:
+    client = connect()
+    queue = f"for.ever.{name}"
+    client.subscribe(queue)
+    client.put(queue, "round and round")
+
+    def storm() -> None:
+        for _ in range(1500):
+            client.send("NACK", client.reference(client.message()))
+
+    neighbours.beside(storm, memory=16)
+
+
+def test_temporary_queues(
+    connect: Connect, name: str, management: Management, neighbours: Neighbours
+) -> None:
+    """They go with their connection."""
+
+    def flood() -> None:
+        client = connect()
+        for number in range(400):
+            headers = {"destination": f"/queue/{name}", "reply-to": f"/temp-queue/{name}.{number}"}
+            client.send("SEND", headers, b"?")
+            client.send("SUBSCRIBE", {"destination": f"/temp-queue/{name}.{number}", "id": number})
+        client.waiting()
+        client.kill()
+
+    neighbours.beside(flood, memory=24)
+    assert management.ask("GET", "/queues", search=f"temp-queue.{name}")["count"] == 0
+
+
+def test_durable_subscriptions(
+    connect: Connect, name: str, management: Management, neighbours: Neighbours
+) -> None:
+    """They stay, for that is what they are for: until they are unsubscribed or deleted."""
+
+    def flood() -> None:
+        client = connect(client_id=name)
+        for number in range(300):
+            own = {"id": number, "durable-subscription-name": f"s{number}"}
+            client.send("SUBSCRIBE", {"destination": f"/topic/{name}", **own})
+        client.put(f"/topic/{name}", "for all")
+        client.waiting()
+        for number in range(300):
+            own = {"id": number, "durable-subscription-name": f"s{number}"}
+            client.send("UNSUBSCRIBE", own)
+        client.waiting()
+        client.close()
+
+    neighbours.beside(flood, memory=32, kept=0.1)
+    assert management.ask("GET", "/queues", search=name)["count"] == 0
+
+
+def test_addresses_that_nobody_needs(connect: Connect, name: str, neighbours: Neighbours) -> None:
+    """Topics are made by sending to them."""
+    client = connect()
+
+    def flood() -> None:
+        frames = [
+            frame_bytes("SEND", {"destination": f"/topic/{name}.{number}"}, b"x") for number in range(1500)
+        ]
+        pour(client, frames)
+
+    neighbours.beside(flood, memory=32, kept=0.1)

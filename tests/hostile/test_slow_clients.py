@@ -1,0 +1,161 @@
+"""Clients that say little, hear nothing, or are gone without a word."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ..broker_process import PATIENCE, ROOT, BrokerProcess
+from ..conftest import Connect
+from ..dialogue import Dialogue, frame_bytes
+from ..management import Management
+from .conftest import HOSTILE, Plug
+from .neighbours import Neighbours
+
+pytestmark = HOSTILE
+
+#: Slow clients at a time.
+MANY = 150
+
+CONNECT = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "localhost"})
+
+
+def test_bytes_one_at_a_time_before_connect(plug: Plug, neighbours: Neighbours) -> None:
+    """Who has not said CONNECT in time is sent away, however busily it says nothing."""
+    slow = [plug() for _ in range(MANY)]
+
+    def drip() -> None:
+        deadline = time.monotonic() + 0.8
+        at = 0
+        while time.monotonic() < deadline:
+            for one in slow:
+                try:
+                    one.send(CONNECT[at % 7 : at % 7 + 1])
+                except OSError:
+                    pass  # it was sent away
+            at += 1
+            time.sleep(0.05)
+
+    neighbours.beside(drip)
+    for one in slow:
+        one.settimeout(PATIENCE)
+        try:
+            heard = one.recv(4096)
+        except ConnectionResetError:
+            continue
+        assert heard.startswith(b"ERROR") or not heard, heard
+
+
+def test_bytes_one_at_a_time_within_frames(plug: Plug, neighbours: Neighbours) -> None:
+    """They may: it costs the broker what they have sent, and no more."""
+    slow = [plug() for _ in range(MANY)]
+    for one in slow:
+        one.sendall(CONNECT)
+        assert one.recv(4096).startswith(b"CONNECTED")
+    text = b"SEND\ndestination:/queue/slow\ncontent-length:100000\n\nxxxxxxxx"
+
+    def drip() -> None:
+        for at in range(len(text)):
+            for one in slow:
+                one.send(text[at : at + 1])
+            time.sleep(0.01)
+
+    neighbours.beside(drip)
+
+
+def test_bytes_one_at_a_time_over_http(plug: Plug, broker: BrokerProcess, neighbours: Neighbours) -> None:
+    slow = [plug(broker.http_port) for _ in range(MANY)]
+    text = b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{"
+
+    def drip() -> None:
+        for at in range(len(text)):
+            for one in slow:
+                one.send(text[at : at + 1])
+            time.sleep(0.01)
+
+    neighbours.beside(drip)
+
+
+def test_a_client_that_is_gone_without_a_word(
+    broker: BrokerProcess, connect: Connect, management: Management, name: str
+) -> None:
+    """A process that is stopped is to the network what a host without power is: its socket stays open. It had promised
+    to beat, and so its messages are given to others soon."""
+    victim = subprocess.Popen(
+        [sys.executable, "-c", _VICTIM, str(broker.port), name], stdout=subprocess.PIPE, cwd=ROOT, text=True
+    )
+    assert victim.stdout is not None
+    try:
+        assert victim.stdout.readline() == "has it\n"
+        os.kill(victim.pid, signal.SIGSTOP)
+        other = connect()
+        other.subscribe(f"/queue/{name}")
+        assert other.message("only one")["redelivered"] == "true"
+    finally:
+        victim.kill()
+        victim.wait(PATIENCE)
+
+
+_VICTIM = """
+import sys, time
+from tests.dialogue import Dialogue
+client = Dialogue(int(sys.argv[1]))
+client.connect({"heart-beat": "300,0"})
+client.subscribe(f"/queue/{sys.argv[2]}")
+client.put(f"/queue/{sys.argv[2]}", "only one")
+client.message("only one")
+print("has it", flush=True)
+while True:
+    client.raw(b"\\n")
+    time.sleep(0.1)
+"""
+
+
+def test_a_reader_that_never_reads(plug: Plug, connect: Connect, name: str, neighbours: Neighbours) -> None:
+    """Subscribed to a busy topic: what it does not take stays within the limit of the address."""
+    topic = f"/topic/busy.{name}"
+    deaf = [plug() for _ in range(10)]
+    for one in deaf:
+        one.sendall(CONNECT + frame_bytes("SUBSCRIBE", {"destination": topic, "id": "1", "ack": "auto"}))
+    producer = connect()
+    reader = connect()
+    reader.subscribe(topic, ack="auto")
+
+    def load() -> None:
+        for _ in range(20):
+            producer.put(topic, *[b"x" * 10_000] * 20)
+            for _ in range(20):
+                reader.message()
+
+    neighbours.beside(load, memory=48)
+
+
+def test_a_client_that_asks_and_never_listens(plug: Plug, name: str, neighbours: Neighbours) -> None:
+    """It sends and sends, each with a receipt, and reads none of them: its answers must not fill the memory."""
+    deaf = plug()
+    deaf.sendall(CONNECT)
+    deaf.settimeout(0.5)
+    asking = frame_bytes("BEGIN", {"transaction": "t", "receipt": "r" * 1000}) + frame_bytes(
+        "ABORT", {"transaction": "t", "receipt": "r" * 1000}
+    )
+
+    def ask() -> None:
+        try:
+            for _ in range(300):
+                deaf.sendall(asking * 100)
+        except TimeoutError:
+            pass  # the broker does not read any more
+
+    neighbours.beside(ask, memory=32)
+
+
+def test_a_frozen_broker_is_no_test_of_ours(connect: Connect) -> None:
+    """The dialogue itself fails where nothing is answered: else the tests above would prove nothing."""
+    client: Dialogue = connect()
+    with pytest.raises(TimeoutError):
+        client.frame(patience=0.1)

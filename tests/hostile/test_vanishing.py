@@ -1,0 +1,56 @@
+"""Connections that come and go by the thousand."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ..broker_process import PATIENCE
+from ..conftest import Connect
+from ..dialogue import frame_bytes
+from ..management import Management
+from .conftest import HOSTILE, Plug
+from .neighbours import Neighbours
+
+pytestmark = HOSTILE
+
+CONNECT = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "localhost"})
+
+#: What each of them does before it vanishes.
+LAST_WORDS = {
+    "nothing": b"",
+    "half a frame": b"CONN",
+    "a whole conversation": CONNECT
+    + frame_bytes("SUBSCRIBE", {"destination": "/queue/vanish", "id": "1", "ack": "client"})
+    + frame_bytes("BEGIN", {"transaction": "t"})
+    + frame_bytes("SEND", {"destination": "/queue/vanish.more", "transaction": "t"}, b"never committed")
+    + b"SEND\ndestination:/queue/vanish.more\ncontent-length:50000\n\nhalf of",
+}
+
+
+@pytest.mark.parametrize("words", LAST_WORDS.values(), ids=LAST_WORDS)
+def test_a_thousand_connections_that_vanish(
+    words: bytes, plug: Plug, connect: Connect, management: Management, neighbours: Neighbours
+) -> None:
+    """A reset, a thousand times over; a message that some of them were given is still there."""
+    client = connect()
+    client.put("/queue/vanish", "still here")
+
+    def vanish() -> None:
+        for _ in range(10):
+            batch = [plug() for _ in range(100)]
+            for one in batch:
+                one.sendall(words)
+            for one in batch:
+                one.close()  # with a reset, as `plug` has it
+
+    neighbours.beside(vanish, memory=24, kept=0.02)
+    client.subscribe("/queue/vanish", ack="client")
+    client.answer("ACK", client.message("still here"))
+    deadline = time.monotonic() + PATIENCE
+    while management.ask("GET", "/connections", size=1)["count"] > 3:
+        assert time.monotonic() < deadline, "connections are remembered that are gone"
+        time.sleep(0.05)
+    queues = management.ask("GET", "/queues", search="vanish.more")
+    assert all(queue["messageCount"] == 0 for queue in queues["data"])
