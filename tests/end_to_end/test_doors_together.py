@@ -1,0 +1,170 @@
+"""Security with TLS, client certificates, WebSocket and a proxy in front: what each door knows must reach all others."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from stompring.security.roles import edit_roles
+from stompring.security.users_file import edit_users
+
+from ..broker_document import permitted
+from ..broker_process import PATIENCE, BrokerProcess
+from ..certificates import Authority
+from ..dialogue import Dialogue
+from ..security.hashers import QUICK
+from ..websocket_dialogue import WebSocketClient, WebSocketDialogue
+
+TLS = "keyStorePath=broker.pem;trustStorePath=authority.pem;wantClientAuth=true"
+FULL = {"send": "workers", "consume": "workers", "createAddress": "workers", "createDurableQueue": "workers"}
+PERMISSIONS = permitted("orders.#", FULL) + permitted("activemq.management", {"view": "workers"})
+
+DOCUMENT = f"""<configuration><core>
+<certificate-users-file>certificate-users.properties</certificate-users-file>
+<security-settings>{PERMISSIONS}</security-settings>
+<acceptors>
+<acceptor name="ssl">ssl://127.0.0.1:0?{TLS}</acceptor>
+<acceptor name="wss">wss://127.0.0.1:0/stomp?{TLS}</acceptor>
+<acceptor name="proxy">tcp://127.0.0.1:0?proxyProtocolEnabled=true;connectionsAllowedPerHost=2</acceptor>
+<acceptor name="http">https://127.0.0.1:0?{TLS}</acceptor>
+</acceptors>
+<address-settings><address-setting match="#">
+<default-address-routing-type>ANYCAST</default-address-routing-type>
+<default-queue-routing-type>ANYCAST</default-queue-routing-type>
+</address-setting></address-settings>
+</core></configuration>"""
+
+
+class House:
+    """A broker with all of it, and the certificates: anna has roles, otto has none, nobody knows eve's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = folder / "broker.xml"
+        self.config.write_text(DOCUMENT, encoding="utf-8")
+        self.authority = Authority(folder)
+        self.authority.issue("broker.pem")
+        self.files = {
+            name: self.authority.issue(f"{name}.pem", common=name, client=True)
+            for name in ("anna", "otto", "eve")
+        }
+        (folder / "certificate-users.properties").write_text(
+            "anna = CN=anna, O=Example\notto = CN=otto, O=Example\n", encoding="utf-8"
+        )
+        with edit_users(folder / "users.properties", QUICK) as users:
+            users.put("bob", "secret of bob")
+        with edit_roles(folder / "roles.properties") as roles:
+            roles.grant("workers", "anna")
+            roles.grant("workers", "bob")
+        self.broker = BrokerProcess(self.config)
+
+    def as_who(self, name: str | None) -> ssl.SSLContext:
+        return self.authority.trusting(None if name is None else self.files[name])
+
+    def open(self, door: str, who: str | None) -> Dialogue:
+        if door == "wss":
+            return WebSocketDialogue(self.broker.ports["wss"], context=self.as_who(who))
+        return Dialogue(self.broker.ports["ssl"], context=self.as_who(who))
+
+    def get(self, path: str, who: str | None) -> tuple[int, str]:
+        url = f"https://localhost:{self.broker.ports['http']}{path}"
+        try:
+            with urlopen(Request(url), timeout=PATIENCE, context=self.as_who(who)) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as fault:
+            return fault.code, fault.read().decode()
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    found = House(tmp_path_factory.mktemp("doors"))
+    with found.broker:
+        yield found
+
+
+@pytest.mark.parametrize("door", ["ssl", "wss"])
+def test_a_certificate_is_a_login_with_its_users_roles(house: House, door: str) -> None:
+    client = house.open(door, "anna")
+    client.connect()
+    client.subscribe("orders.1", ack="auto")
+    client.put("orders.1", "by certificate")
+    client.message("by certificate")
+    client.send("SEND", {"destination": "elsewhere"}, b"x")
+    client.error("User anna does not have permission='SEND' on address elsewhere")
+
+
+@pytest.mark.parametrize("door", ["ssl", "wss"])
+def test_a_certificate_without_roles_may_connect_and_nothing_else(house: House, door: str) -> None:
+    client = house.open(door, "otto")
+    client.connect()
+    client.send("SUBSCRIBE", {"id": "1", "destination": "orders.1"})
+    client.error("User otto does not have permission='CONSUME' on address orders.1")
+
+
+@pytest.mark.parametrize("door", ["ssl", "wss"])
+def test_a_certificate_that_is_nobodys_needs_a_password(house: House, door: str) -> None:
+    client = house.open(door, "eve")
+    client.send("CONNECT", {"accept-version": "1.2", "host": "h"})
+    client.error("the certificate is no user's")
+    client = house.open(door, "eve")
+    client.connect({"login": "bob", "passcode": "secret of bob"})
+    client.put("orders.2", "x")
+
+
+def test_a_certificate_is_not_another_user(house: House) -> None:
+    client = house.open("ssl", "anna")
+    client.send(
+        "CONNECT", {"accept-version": "1.2", "host": "h", "login": "bob", "passcode": "secret of bob"}
+    )
+    client.error("the certificate is that of user [anna], not of [bob]")
+
+
+def test_http_takes_the_certificate_too(house: House) -> None:
+    status, told = house.get("/api/v1/broker", "anna")
+    assert status == 200 and json.loads(told)["name"] == "stompring"
+    assert house.get("/metrics", "anna")[0] == 200
+    status, told = house.get("/api/v1/broker", "otto")
+    assert status == 403 and "VIEW" in told and "activemq.management" in told
+    assert house.get("/api/v1/broker", "eve")[0] == house.get("/api/v1/broker", None)[0] == 401
+    assert house.get("/health/live", None)[0] == 200
+
+
+def proxied(house: House, host: str, passcode: str) -> Dialogue:
+    client = Dialogue(
+        house.broker.ports["proxy"], before=f"PROXY TCP4 {host} 10.0.0.1 4711 61613\r\n".encode()
+    )
+    client.send("CONNECT", {"accept-version": "1.2", "host": "h", "login": "bob", "passcode": passcode})
+    return client
+
+
+def test_limits_of_a_host_are_those_of_the_client_behind_the_proxy(house: House) -> None:
+    here = [proxied(house, "192.0.2.1", "secret of bob") for _ in range(2)]
+    for client in here:
+        client.expect("CONNECTED")
+    proxied(house, "192.0.2.1", "secret of bob").error(
+        "More than 2 connections from 192.0.2.1", "connectionsAllowedPerHost"
+    )
+    other = proxied(house, "192.0.2.2", "secret of bob")
+    other.expect("CONNECTED")
+    here[0].raw(b"ABORT\n\n\0")
+    here[0].error("ABORT")
+    proxied(house, "192.0.2.1", "secret of bob").expect("CONNECTED")
+
+
+def test_failed_logins_slow_down_the_client_and_not_the_proxy(house: House) -> None:
+    seen = len(house.broker.log)
+    for _ in range(12):
+        proxied(house, "192.0.2.66", "wrong").error("User name [bob] or password is invalid")
+    house.broker.wait_for_log(r"logins from 192\.0\.2\.66 have failed: further ones are delayed", seen)
+    proxied(house, "192.0.2.67", "secret of bob").expect("CONNECTED")
+
+
+def test_what_is_refused_in_front_of_a_websocket_needs_no_login(house: House) -> None:
+    client = WebSocketClient(house.broker.ports["wss"], house.as_who("anna"))
+    assert client.ask(origin="https://evil.example").status == 403
+    client.close()
