@@ -24,6 +24,7 @@ BODY_LENGTH = (
 BODY_DEPTH = 100  # elements within elements: the text of one is gathered from all below it
 EXPRESSION_NESTING = 50  # brackets within brackets: elementpath's parser recurses
 EVALUATION_TIME = 0.5  # seconds, after which a body does not match: "//*[//*[//*]]" would take hours
+OVERRUNS = 10  # bodies on which an XPATH may take that long; then it is not evaluated any more
 
 
 class Document(ElementTree):
@@ -95,12 +96,16 @@ def compile_xpath(expression: str, column: int) -> Callable[[Document | None], b
         reason = "nested too deeply" if isinstance(error, RecursionError) else _one_line(error)
         raise InvalidSelector(f"XPATH {shown(expression)}: {reason}", column) from None
 
+    overruns = 0
+
     def evaluate(document: Document | None) -> bool | None:
-        if document is None or perf_counter() > document.deadline:
+        nonlocal overruns
+        if document is None or overruns >= OVERRUNS or perf_counter() > document.deadline:
             return None
         try:
             return bool(token.boolean_value(token.evaluate(Evaluation(document, document.deadline))))
         except Exception:  # the library has many for what cannot be evaluated on this body; all mean unknown
+            overruns += perf_counter() > document.deadline
             return None
 
     return evaluate

@@ -1,4 +1,4 @@
-"""Security with TLS, client certificates, WebSocket and a proxy in front: what each door knows must reach all others."""
+"""Security with TLS, client certificates, WebSocket and a proxy in front: what each door knows reaches all others."""
 
 from __future__ import annotations
 

@@ -146,6 +146,16 @@ def test_an_endless_evaluation_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
     assert selector.matches(Message({"n": "1"}, body)) is True
 
 
+def test_what_takes_too_long_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xpath, "EVALUATION_TIME", 0.02)
+    dear, cheap = b"<r>" + b"<a><b/></a>" * 9000 + b"</r>", b"<r><zzz/></r>"
+    selector = compile_selector("XPATH '//*[//*[//*[//zzz]]]'")
+    for _ in range(xpath.OVERRUNS):
+        assert selector.matches(Message({}, cheap)) is True
+        assert selector.matches(Message({}, dear)) is False
+    assert selector.matches(Message({}, cheap)) is False
+
+
 def test_all_evaluations_of_a_selector_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fifty of them would take fifty times as long."""
     monkeypatch.setattr(xpath, "EVALUATION_TIME", 0.2)
