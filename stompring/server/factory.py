@@ -16,6 +16,7 @@ from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
 from stompring.settings.acceptor import StompAcceptor
 
+from .fairness import Fairness
 from .protocol import StompProtocol
 from .threshold import Door, Threshold
 from .turned_away import TurnedAway
@@ -34,6 +35,7 @@ class Connections:
         self._epoch = f"{epoch:x}"
         self.open: dict[str, Session] = {}
         self.total = 0
+        self.fairness = Fairness()
         self.threshold = Threshold()
 
     def next_number(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -15,6 +16,7 @@ from stompring.errors import LimitReached
 from stompring.security.certificates import peer_subject
 from stompring.session.session import Session
 
+from .fairness import DEAR
 from .underneath import is_established
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class StompProtocol(Protocol):
         self._place = place  # among the connections that are counted
         self._clock = factory.broker.clock
         self._outgoing = factory.outgoing
+        self._fairness = factory.connections.fairness
         self._timer: IDelayedCall | None = None
         self._watching: IDelayedCall | None = None
         self._closing = False
@@ -95,15 +98,20 @@ class StompProtocol(Protocol):
 
     def take(self, data: bytes) -> None:
         """Bytes of STOMP."""
-        outgoing = self._outgoing
+        outgoing, fairness, session = self._outgoing, self._fairness, self.session
+        assert session is not None
         self._clock.refresh()
+        fairness.reads += 1
+        begun = perf_counter()
         outgoing.within_read = True
         try:
-            assert self.session is not None
-            self.session.receive(data)
+            session.receive(data)
         finally:
             outgoing.within_read = False
             outgoing.flush()
+            spent = perf_counter() - begun
+            if spent > DEAR and not session.closed:
+                fairness.tire(session.outbox.reading, spent, self._factory.reactor)
 
     #: What Twisted calls. Until the first bytes have told what is spoken, and over WebSocket, another stands here.
     dataReceived = take

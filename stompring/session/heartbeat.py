@@ -118,7 +118,7 @@ class Heartbeat:
 
     def _may_end(self) -> None:
         now = self._clock.refresh()
-        if self.suspended or self._outbox.reading.choked:
+        if self.suspended or self._outbox.reading.held_back:
             self.last_read = now
         if now - self.last_read >= self._pace.ttl:
             self._timers.pop("ttl", None)

@@ -187,5 +187,5 @@ class Outbox:
     def untie(self) -> None:
         """The connection is closed: nobody is called any more."""
         self.on_full = self.on_room = _nothing
-        self.reading.choked = False
+        self.reading.end()
         self.outgoing.slow.forget(self)

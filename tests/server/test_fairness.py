@@ -1,0 +1,71 @@
+"""Connections whose reads are dear rest, while others have something to say."""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import TestCase
+
+from stompring.server.fairness import LONGEST, LOOK, SILENCE, Fairness
+from stompring.session.reading import Reading
+
+from ..session.conversation import RecordingWire
+
+
+class FairnessTest(TestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.fairness = Fairness()
+
+    def tired(self, spent: float) -> RecordingWire:
+        wire = RecordingWire()
+        self.fairness.tire(Reading(wire), spent, self.clock)
+        self.assertFalse(wire.reading)
+        return wire
+
+    def work(self, seconds: float) -> None:
+        """Others are busy for so long."""
+        for _ in range(round(seconds / LOOK)):
+            self.fairness.reads += 1
+            self.clock.advance(LOOK)
+
+    def test_it_rests_as_long_as_it_took(self) -> None:
+        wire = self.tired(0.2)
+        self.work(0.19)
+        self.assertFalse(wire.reading)
+        self.work(0.02)
+        self.assertTrue(wire.reading)
+
+    def test_not_for_ever(self) -> None:
+        wire = self.tired(60)
+        self.work(LONGEST + 0.01)
+        self.assertTrue(wire.reading)
+
+    def test_it_goes_on_when_nobody_else_has_anything_to_say(self) -> None:
+        wire = self.tired(0.2)
+        self.work(0.05)
+        for _ in range(9):
+            self.clock.advance(LOOK)
+            self.assertFalse(wire.reading)
+        self.clock.pump([LOOK] * 2)
+        self.assertTrue(wire.reading)
+
+    def test_who_speaks_now_and_then_is_waited_for(self) -> None:
+        wire = self.tired(0.2)
+        for _ in range(9):
+            self.fairness.reads += 1
+            self.clock.pump([LOOK] * round(0.2 * SILENCE / LOOK - 1))
+            self.assertFalse(wire.reading)
+
+    def test_all_of_them_rest_one_after_the_other(self) -> None:
+        wires = [self.tired(0.1) for _ in range(3)]
+        for rested in range(1, 4):
+            self.work(0.104)
+            self.assertEqual([wire.reading for wire in wires], [place < rested for place in range(3)])
+
+    def test_no_timer_is_left(self) -> None:
+        self.tired(0.1)
+        self.clock.pump([LOOK] * 6)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        wire = self.tired(0.1)
+        self.clock.pump([LOOK] * 6)
+        self.assertTrue(wire.reading)
