@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CONFIG := config/broker.xml
 # Most tests wait for brokers that they have started: three at a time take little more than a third of the
-# time. Those with Spark are a group that one process has, for there is one session in each.
+# time. tests/conftest.py says which stay together.
 PARALLEL := -n 3 --dist loadgroup
 
 # The newest Python that starts (a name alone proves nothing: version switchers put names there that do not).
@@ -43,7 +43,7 @@ suite:
 	@files=$$($(trial_files)); status=0; said=$$(mktemp); \
 	modules=$$(echo "$$files" | sed 's|/|.|g; s|\.py$$||'); \
 	$(BIN)/python -m twisted.trial $$modules >"$$said" 2>&1 & trial=$$!; \
-	$(BIN)/python -m pytest $(PARALLEL) $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
+	$(BIN)/python -m pytest $(PARALLEL) --durations=20 $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
 	wait $$trial || status=1; cat "$$said"; rm -f "$$said"; \
 	exit $$status
 

@@ -119,6 +119,15 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist looks for the groups in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run in several processes, those of one file run in the same: brokers that they share, and
+    environments, are made once. So do all with Spark, a session of which takes memory and time to start."""
+    for item in items:
+        group = "spark" if item.get_closest_marker("spark") is not None else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--over websocket``: tests that `connect` do so over WebSocket; all of tests/conformance can."""
     parser.addoption("--over", choices=["tcp", "websocket"], default="tcp", help="what STOMP is spoken over")

@@ -16,14 +16,6 @@ from ..end_to_end.lasting import LastingBroker
 QUICK = {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist looks for the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with Spark run in one process, where tests run in several: a session takes memory and time to start."""
-    for item in items:
-        if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One session, that knows our formats."""
