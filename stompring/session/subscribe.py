@@ -341,6 +341,8 @@ def _delete_durable(session: Session, durable: str) -> None:
     name = f"{session.client_id}.{durable}"
     queue = session.broker.directory.queue(name)
     session.login.permit.check(DELETE_DURABLE, queue.address.name, queue.name)
+    if queue.attributes.routing_type is not RoutingType.MULTICAST:
+        raise Refused(f"{name} is no durable subscription, but a queue of address {queue.address.name}")
     if queue.consumers:
         raise Refused(f"Durable subscription {name} is in use by another consumer")
     session.broker.directory.delete_queue(name)

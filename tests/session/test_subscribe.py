@@ -212,6 +212,15 @@ def test_durable_subscriptions(name: str) -> None:
     assert not server.world.directory.queues
 
 
+def test_a_queue_is_not_deleted_as_a_durable_subscription() -> None:
+    server = Server({"#": {"auto_delete_queues": False}})
+    send(server.client(), b"1", "/queue/me.mine")
+    client = server.client(client_id="me")
+    client.say("UNSUBSCRIBE", id="s", durable_subscription_name="mine")
+    assert client.error()["message"] == "me.mine is no durable subscription, but a queue of address me.mine"
+    assert bodies(server.world.directory.queues["me.mine"]) == [b"1"]
+
+
 def test_durable_without_client_id() -> None:
     client = Server().client()
     subscribe(client, "/topic/t", durable_subscription_name="mine")
