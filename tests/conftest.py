@@ -122,10 +122,12 @@ def version(request: pytest.FixtureRequest) -> str:
 @pytest.hookimpl(wrapper=True)  # before pytest-xdist, which looks for the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Where tests run in several processes, those of one file run in the same: brokers that they share, and
-    environments, are made once. So do all with Spark, a session of which takes memory and time to start."""
+    environments, are made once. So do all with Spark, a session of which takes memory and time to start; files that
+    start processes of Spark instead name a group of their own."""
     for item in items:
-        group = "spark" if item.get_closest_marker("spark") is not None else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(group))
+        if item.get_closest_marker("xdist_group") is None:
+            group = "spark" if item.get_closest_marker("spark") is not None else item.path.stem
+            item.add_marker(pytest.mark.xdist_group(group))
     yield
     # with pytest 9.2 pytest-xdist 3.8 passes over all groups in silence, and everything takes twice as long
     if config.getoption("loadgroup", False) and items and "@" not in items[0].nodeid:

@@ -12,11 +12,13 @@ from stompring.broker.broker import Broker
 from stompring.errors import LimitReached
 from stompring.session.connect import Authenticator
 from stompring.session.destination import Destinations
+from stompring.session.farewell import farewell
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
 from stompring.settings.acceptor import StompAcceptor
 
 from .fairness import Fairness
+from .http_refusal import http_refusal
 from .protocol import StompProtocol
 from .threshold import Door, Threshold
 from .turned_away import TurnedAway
@@ -83,7 +85,9 @@ class StompFactory(Factory):
             place = self.door.enter(host)
         except LimitReached as refused:
             self.broker.refusals.tell(refused, host, str(refused))
-            return TurnedAway(str(refused), self.reactor)
+            over_http = self.acceptor.websocket.only
+            words = http_refusal(503, str(refused)) if over_http else farewell(str(refused))
+            return TurnedAway(words, self.reactor)
         return StompProtocol(self, place)
 
     @property

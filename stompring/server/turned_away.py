@@ -8,17 +8,15 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
-from stompring.session.farewell import farewell
-
-#: Seconds that it has to take the ERROR.
+#: Seconds that it has to take them.
 LINGER = 5.0
 
 
 class TurnedAway(Protocol):
-    """Writes one ERROR. What comes in is not looked at."""
+    """Writes ``words``, an ERROR or an answer of HTTP. What comes in is not looked at."""
 
-    def __init__(self, text: str, reactor: Any) -> None:
-        self._text = text
+    def __init__(self, words: bytes, reactor: Any) -> None:
+        self._words = words
         self._reactor = reactor
         self._timer: IDelayedCall | None = None
 
@@ -26,7 +24,7 @@ class TurnedAway(Protocol):
         """See IProtocol."""
         transport = self.transport
         assert transport is not None
-        transport.write(farewell(self._text))
+        transport.write(self._words)
         self._timer = self._reactor.callLater(LINGER, transport.abortConnection)  # type: ignore[attr-defined]
         transport.loseConnection()
 

@@ -22,6 +22,7 @@ from txaio.tx import make_logger
 from stompring.broker.clock import Clock
 from stompring.settings.acceptor import StompAcceptor
 
+from .http_refusal import http_refusal
 from .websocket_cutting import SHORT, frame_end, may_become_short, take_short
 from .websocket_door import Door, NotAdmitted, printable
 from .websocket_packing import pack
@@ -297,18 +298,10 @@ class WebSocket(WebSocketServerProtocol):
         self, code: int, reason: str, responseHeaders: Sequence[tuple[str, str]] | None = None
     ) -> None:
         """An answer of HTTP, with the reason as its text."""
-        body = f"{printable_lines(reason)}\n".encode()
-        headers = [
-            ("Content-Type", "text/plain; charset=utf-8"),
-            ("Content-Length", str(len(body))),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Connection", "close"),
-            *(responseHeaders or ()),
-        ]
+        headers = list(responseHeaders or ())
         if code == HTTPStatus.UPGRADE_REQUIRED:
             headers += [("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
-        self.transport.write(f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{lines}\r\n".encode() + body)
+        self.transport.write(http_refusal(code, printable_lines(reason), headers))
 
     # ---- the end
 

@@ -217,6 +217,7 @@ class WebSocketTest(TestCase):
         self.assertIn(b"\r\n\r\nNo CONNECT within 10 s (handshake-timeout)\n", transport.value())
         self.clock.advance(0)
         self.assertFalse(transport.connected)
+        self.clock.advance(10)  # when refusals are summed up
         self.assertEqual(self.clock.calls, [])
 
     def test_a_websocket_on_which_nothing_is_said(self) -> None:

@@ -21,7 +21,7 @@ from ...end_to_end.lasting import DURABLE, LastingBroker
 from ..conftest import QUICK
 from .kills import CORE
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("processes of Spark")]
 
 ROOT = Path(__file__).resolve().parents[3]
 FOUND = find_spec("pyspark")

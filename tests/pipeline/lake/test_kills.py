@@ -12,14 +12,14 @@ import pytest
 from ..made import made, written
 from .kills import Command, campaign
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("processes of Spark")]
 
 
 def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
     for library in ("pyspark", "deltalake", "duckdb"):
         pytest.importorskip(library, reason="not installed: pip install 'stompring[test]'")
     with ExitStack() as opened:
-        found = campaign(tmp_path, opened, spark=1, broker=2, replays=1, seed=7)
+        found = campaign(tmp_path, opened, spark=1, broker=1, replays=1, seed=7)
     assert found.messages > 300 and found.events > 600
 
 
