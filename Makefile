@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 CONFIG := config/broker.xml
 # Most tests wait for brokers that they have started: three at a time take little more than a third of the
-# time. tests/conftest.py says which stay together.
-PARALLEL := -n 3 --dist loadgroup
+# time. tests/conftest.py says which stay together, and which begin.
+PARALLEL := -n 3 --dist loadgroup --no-loadscope-reorder
 
 # The newest Python that starts (a name alone proves nothing: version switchers put names there that do not).
 find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 python; do \

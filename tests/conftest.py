@@ -128,6 +128,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("xdist_group") is None:
             group = "spark" if item.get_closest_marker("spark") is not None else item.path.stem
             item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)  # what takes longest begins first
     yield
     # with pytest 9.2 pytest-xdist 3.8 passes over all groups in silence, and everything takes twice as long
     if config.getoption("loadgroup", False) and items and "@" not in items[0].nodeid:
