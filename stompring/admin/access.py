@@ -18,7 +18,8 @@ from twisted.python.failure import Failure
 
 from stompring.errors import Refused
 from stompring.session.connect import Credentials, Login
-from stompring.settings.acceptor_url import is_loopback
+from stompring.settings.acceptor_url import is_local, is_loopback
+from stompring.settings.origin import host_name
 
 from .answer import Problem
 from .served import Served
@@ -40,11 +41,7 @@ def check_host(host: str | None, listens_on: str) -> None:
     """A listener that only this machine reaches answers to the names of this machine alone."""
     if not host or not is_loopback(listens_on):
         return
-    try:
-        name = urlsplit(f"//{host.strip()}").hostname or ""
-    except ValueError:
-        name = ""
-    if not (is_loopback(name) or name.endswith(".localhost")):
+    if not is_local(host_name(host)):
         raise Problem(
             403, f"This listener is for this machine: it answers to localhost, not to {host} (Host header)"
         )

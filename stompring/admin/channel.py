@@ -18,7 +18,8 @@ from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 
 from stompring.errors import LimitReached, Refused
-from stompring.session.crowd import Crowd, is_here, place_of
+from stompring.session.crowd import Crowd
+from stompring.settings.peer import is_here, place_of
 
 from .answer import Answer, problem_answer
 

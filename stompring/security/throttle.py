@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable
+
+from stompring.settings.peer import place_of
 
 FREE = 10
 """Logins of a host that may fail before the next one is delayed."""
@@ -32,7 +33,7 @@ class Throttle:
 
     def failed(self, host: str) -> bool:
         """A login failed; True where it is the one after which logins of that host are delayed."""
-        key = network(host)
+        key = place_of(host)
         failures = self._of(key) + 1
         self._failures[key] = (failures, self._now())
         self._failures.move_to_end(key)
@@ -42,12 +43,12 @@ class Throttle:
 
     def delay(self, host: str) -> float:
         """Seconds that a login of that host has to wait."""
-        beyond = self._of(network(host)) - FREE
+        beyond = self._of(place_of(host)) - FREE
         return 0.0 if beyond < 0 else min(LONGEST, FIRST * 2.0 ** min(beyond, 16))
 
     def enter(self, host: str) -> bool:
         """A login is to wait; False where too many of that host do."""
-        key = network(host)
+        key = place_of(host)
         if self._waiting.get(key, 0) >= WAITING:
             return False
         self._waiting[key] = self._waiting.get(key, 0) + 1
@@ -55,7 +56,7 @@ class Throttle:
 
     def leave(self, host: str) -> None:
         """A login has waited."""
-        key = network(host)
+        key = place_of(host)
         left = self._waiting.pop(key) - 1
         if left:
             self._waiting[key] = left
@@ -69,16 +70,3 @@ class Throttle:
             del self._failures[key]
             return 0
         return failures
-
-
-def network(host: str) -> str:
-    """What stands for a host: itself, or the network of an IPv6 address."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return str(address)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from stompring.errors import LimitReached
-from stompring.session.crowd import Crowd, is_here, place_of
+from stompring.session.crowd import Crowd
 from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.peer import is_here, place_of
 
 
 class Threshold:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
-from stompring.settings.acceptor_url import is_loopback
-from stompring.settings.origin import ANY, NULL, normal_origin, origin_host
+from stompring.settings.acceptor_url import is_local, is_loopback
+from stompring.settings.origin import ANY, NULL, host_name, normal_origin, origin_host
 from stompring.settings.websocket import WebSocketSettings
 
 #: The best first.
@@ -48,7 +47,7 @@ class Door:
         """
         if self._path and path.removesuffix("/") != self._path:
             raise NotAdmitted(f"STOMP is at {self._path} here, not at {printable(path)}", 404)
-        name = _host_name(host)
+        name = host_name(host)
         if self._for_this_machine and not self._is_known(name):
             raise NotAdmitted(
                 "This listener is for this machine: it answers to localhost and to the hosts of "
@@ -71,7 +70,7 @@ class Door:
         )
 
     def _is_known(self, name: str) -> bool:
-        return _is_local(name) or name in self._names or ANY in self._allowed
+        return is_local(name) or name in self._names or ANY in self._allowed
 
     def _is_welcome(self, origin: str, name: str) -> bool:
         if ANY in self._allowed:
@@ -81,16 +80,5 @@ class Door:
         except ValueError:  # file:// for one
             origin = NULL
         page = origin_host(origin)
-        same = page == name or (_is_local(page) and _is_local(name))
+        same = page == name or (is_local(page) and is_local(name))
         return origin in self._allowed or (same and page != "")
-
-
-def _host_name(host: str) -> str:
-    try:
-        return urlsplit(f"//{host.strip()}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def _is_local(name: str) -> bool:
-    return is_loopback(name) or name.endswith(".localhost")

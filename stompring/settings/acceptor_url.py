@@ -337,3 +337,8 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback
+
+
+def is_local(name: str) -> bool:
+    """Whether ``name``, of a ``Host`` header or an origin, can only mean this machine."""
+    return is_loopback(name) or name.endswith(".localhost")

@@ -37,6 +37,14 @@ def origin_host(origin: str) -> str:
         return ""
 
 
+def host_name(host: str) -> str:
+    """The name in a ``Host`` header, without its port; empty where there is none."""
+    try:
+        return urlsplit(f"//{host.strip()}").hostname or ""
+    except ValueError:
+        return ""
+
+
 def origins(text: str) -> tuple[str, ...]:
     """A comma list of origins, in their normal form. Raises `ValueError`."""
     found = []

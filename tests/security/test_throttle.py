@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stompring.security import throttle
-from stompring.security.throttle import FIRST, FORGETS, FREE, HOSTS, LONGEST, WAITING, Throttle, network
+from stompring.security.throttle import FIRST, FORGETS, FREE, HOSTS, LONGEST, WAITING, Throttle
+from stompring.settings.peer import place_of
 
 
 class Time:
@@ -84,7 +85,7 @@ def test_it_remembers_so_many_hosts(time: Time, monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_what_counts_as_one_host(host: str, stands_for: str) -> None:
-    assert network(host) == stands_for
+    assert place_of(host) == stands_for
 
 
 def test_so_many_wait(time: Time) -> None:

@@ -18,8 +18,9 @@ from stompring.server.descriptors import (
     raise_descriptors,
 )
 from stompring.server.threshold import Door, Place, Threshold
-from stompring.session.crowd import Crowd, is_here, place_of
+from stompring.session.crowd import Crowd
 from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.peer import is_here, place_of
 
 GB = 1024**3
 
