@@ -8,11 +8,13 @@ from .clock import Clock, Timer
 
 log = logging.getLogger(__name__)
 
-#: Every limit, by the name of its setting; those of HTTP, which has none, begin with ``http-``.
+#: Every limit, by the name of its setting. ``open-files`` is the system's; those of HTTP begin with ``http-``, and have
+#: no settings either.
 LIMITS = (
     "global-max-connections",
     "connectionsAllowed",
     "connectionsAllowedPerHost",
+    "open-files",
     "handshake-timeout",
     "maxBodyLength",
     "maxHeaders",
@@ -52,11 +54,11 @@ class Refusals:
         self._more: dict[str, int] = {}  # not logged yet, of limits that rest
         self._timers: dict[str, Timer] = {}
 
-    def add(self, limit: str, who: str, text: str) -> None:
-        """``who`` was refused by ``limit``, and was told ``text``."""
-        self.counts[limit] += 1
+    def add(self, limit: str, who: str, text: str, number: int = 1) -> None:
+        """``who`` was refused by ``limit``, ``number`` times at once, and was told ``text``."""
+        self.counts[limit] += number
         if limit in self._more:
-            self._more[limit] += 1
+            self._more[limit] += number
             return
         log.warning("%s: %s", who, text)
         self._rest(limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.application.service import MultiService
@@ -29,6 +30,7 @@ from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine_memory import machine_memory
 from stompring.settings.model import BrokerConfiguration
 
+from .accepting import watch
 from .descriptors import most_connections, raise_descriptors
 from .disk_monitor import DiskMonitor
 from .doors import Doors
@@ -123,11 +125,16 @@ class BrokerService(MultiService):
     @inlineCallbacks
     def _listen(self, kind: str, acceptor: StompAcceptor | HttpAcceptor, factory: Any) -> Any:
         listening = yield listen(acceptor, self.doors.wrap(acceptor, factory), self.reactor)
+        watch(listening, partial(self._turned_away, acceptor.name), self.reactor)
         self.ports.append(listening)
         bound, host = listening.getHost().port, acceptor.host
         self.listening.append((acceptor.name, host, bound))
         shown = f"[{host}]" if ":" in host else host
         log.info("%s listens on %s:%d (acceptor %s)", kind, shown, bound, acceptor.name)
+
+    def _turned_away(self, acceptor: str, number: int) -> None:
+        text = f"No more files may be open: {number} new connections are closed"
+        self.broker.refusals.add("open-files", f"acceptor {acceptor}", text, number)
 
     def reload(self) -> str | None:
         """Read the configuration file again. A broken one changes nothing, and what is wrong with it is returned."""

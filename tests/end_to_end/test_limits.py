@@ -131,7 +131,7 @@ def test_a_process_without_file_descriptors_goes_on(start_broker: StartBroker) -
             opened.callback(one.close)
         closed = 0
         for one in crowd:
-            one.settimeout(1)
+            one.settimeout(0.2)
             try:
                 closed += not one.recv(1)
             except TimeoutError:
@@ -149,6 +149,8 @@ def test_a_process_without_file_descriptors_goes_on(start_broker: StartBroker) -
     deadline = time.monotonic() + PATIENCE
     while management.ask("GET", "/broker")["connectionCount"] > 1:
         assert time.monotonic() < deadline
+    assert management.ask("GET", "/broker")["refusals"]["open-files"] >= 40
+    assert any("No more files may be open" in line for line in broker.log)
     late = Dialogue(broker.port)
     late.connect()
     late.subscribe("q")

@@ -1,0 +1,205 @@
+"""A listener whose process may open no more files: on a real socket, with faults where the system would have them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.tcp import Port
+from twisted.internet.testing import MemoryReactorClock
+
+from stompring.server import accepting
+from stompring.server.accepting import REST, STARVED, TURN, AcceptingSocket, watch
+
+
+class Scarce:
+    """A listening socket that has so many descriptors left for connections; closing one gives one back."""
+
+    def __init__(self, listening: socket.socket, left: int) -> None:
+        self._listening = listening
+        self.left = left
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._listening, name)
+
+    def accept(self) -> Any:
+        self.asked += 1
+        if self.left <= 0:
+            raise OSError(errno.EMFILE, "Too many open files")
+        connection, address = self._listening.accept()
+        self.left -= 1
+        return Counted(connection, self), address
+
+
+class Counted:
+    def __init__(self, connection: socket.socket, scarce: Scarce) -> None:
+        self._connection = connection
+        self._scarce = scarce
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._scarce.left += 1
+
+
+class House:
+    """A listener on loopback, on a reactor that asks it when told to."""
+
+    def __init__(self, left: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reactor = MemoryReactorClock()
+        self.made: list[Protocol] = []
+        factory = Factory.forProtocol(Protocol)
+        factory.buildProtocol = self._build  # type: ignore[method-assign]
+        self.port = Port(0, factory, 1000, "127.0.0.1", self.reactor)
+        self.port.startListening()
+        self.scarce = Scarce(self.port.socket, left)
+        self.port.socket = self.scarce
+        self.turned_away: list[int] = []
+        monkeypatch.setattr(accepting.os, "open", self._open)
+        monkeypatch.setattr(accepting.os, "close", self._close)
+        self.thief = False  # another thread, which opens a file whenever a descriptor is given back
+        watch(self.port, self.turned_away.append, self.reactor)
+        self.clients: list[socket.socket] = []
+
+    def _build(self, _: Any) -> Protocol:
+        self.made.append(Protocol())
+        return self.made[-1]
+
+    def _open(self, path: str, flags: int) -> int:
+        assert path == os.devnull and flags & os.O_CLOEXEC
+        if self.scarce.left <= 0:
+            raise OSError(errno.EMFILE, "Too many open files")
+        self.scarce.left -= 1
+        return -1
+
+    def _close(self, _: int) -> None:
+        if not self.thief:
+            self.scarce.left += 1
+
+    def knock(self, number: int) -> list[socket.socket]:
+        host, port = self.scarce.getsockname()
+        new = [socket.create_connection((host, port)) for _ in range(number)]
+        self.clients += new
+        return new
+
+    @property
+    def reading(self) -> bool:
+        return self.port in self.reactor.getReaders()
+
+
+@pytest.fixture
+def house(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    house = House(getattr(request, "param", 3), monkeypatch)
+    yield house
+    for client in house.clients:
+        client.close()
+    for protocol in house.made:
+        protocol.transport.abortConnection()  # type: ignore[union-attr]
+    house.scarce.close()
+
+
+def ended(client: socket.socket) -> bool:
+    client.settimeout(0.2)
+    try:
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def test_while_there_are_descriptors_all_come_in(house: House) -> None:
+    house.knock(2)
+    house.port.doRead()
+    assert len(house.made) == 2 and not house.turned_away and house.reading
+
+
+def test_those_beyond_are_closed_at_once_and_counted(house: House) -> None:
+    clients = house.knock(5)
+    house.port.doRead()
+    assert len(house.made) == 2  # the third descriptor is the spare
+    assert [ended(client) for client in clients] == [False, False, True, True, True]
+    assert house.turned_away == [3] and house.reading
+    house.knock(1)
+    house.port.doRead()
+    assert house.turned_away == [3, 1], "the spare is there again"
+
+
+def test_a_thread_that_takes_the_spare_leaves_others_waiting_and_nothing_turns(house: House) -> None:
+    house.thief = True
+    clients = house.knock(4)
+    house.port.doRead()
+    assert len(house.made) == 2 and not house.turned_away
+    assert not house.reading, "asked again at once it would say the same"
+    asked = house.scarce.asked
+    house.reactor.advance(REST)
+    assert house.reading
+    house.port.doRead()
+    assert house.scarce.asked <= asked + 3 and not house.reading
+    house.thief = False
+    house.scarce.left = 1  # the thread has closed its file
+    house.reactor.advance(REST)
+    house.port.doRead()
+    assert house.turned_away == [2] and [ended(client) for client in clients] == [False, False, True, True]
+    house.scarce.left = 2
+    house.knock(1)
+    house.port.doRead()
+    assert len(house.made) == 3 and house.reading
+
+
+def test_others_have_their_turn_while_many_are_sent_away(house: House) -> None:
+    house.scarce.left = 0
+    house.knock(TURN + 10)
+    house.port.doRead()
+    assert house.turned_away == [TURN] and house.reading
+    house.port.doRead()
+    assert house.turned_away == [TURN, 10]
+
+
+@pytest.mark.parametrize("fault", sorted(STARVED), ids=errno.errorcode.get)
+def test_each_fault_of_want_rests(house: House, fault: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Any:
+        raise OSError(fault, os.strerror(fault))
+
+    monkeypatch.setattr(house.scarce, "accept", fail)
+    with pytest.raises(BlockingIOError):
+        house.port.socket.accept()
+    assert not house.reading
+    house.reactor.advance(REST)
+    assert house.reading
+
+
+def test_other_faults_are_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Any:
+        raise OSError(errno.EPERM, "netfilter")
+
+    monkeypatch.setattr(house.scarce, "accept", fail)
+    with pytest.raises(PermissionError):
+        house.port.socket.accept()
+    assert house.reading
+
+
+def test_closed_while_it_rests_it_stays_closed(house: House) -> None:
+    house.thief = True
+    house.scarce.left = 0
+    house.knock(1)
+    house.port.doRead()
+    assert not house.reading
+    house.port.stopListening()
+    house.reactor.advance(REST)
+    assert not house.reading and house.scarce.fileno() == -1
+    assert not house.reactor.getDelayedCalls()
+
+
+def test_listeners_that_are_none_are_left_alone() -> None:
+    port = MemoryReactorClock().listenTCP(0, Factory.forProtocol(Protocol))
+    watch(port, lambda _: None, None)
+    assert not isinstance(getattr(port, "socket", None), AcceptingSocket)
