@@ -106,7 +106,7 @@ class Campaign:
         config.write_text(
             plan.document(self.random, persistence=self.persistence, more=self.core), encoding="utf-8"
         )
-        return Victim(config, self.data)
+        return Victim(config, self.data, forked=False)
 
     def _life(self) -> None:
         while 0 < self.report.kills < self.kills - 1 and self.random.random() < 0.15:

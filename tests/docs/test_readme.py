@@ -53,7 +53,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         document = document.replace(f"127.0.0.1:{port}", "127.0.0.1:0")
     config = tmp_path / "broker.xml"
     config.write_text(document, encoding="utf-8")
-    with BrokerProcess(config) as process:
+    with BrokerProcess(config, forked=False) as process:
         yield process
 
 

@@ -121,7 +121,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
         )
     environment = Environment(root, root / "venv" / "bin" / "python")
     try:
-        reached = environment.pip("--retries=1", "--timeout=20", "setuptools>=69")
+        reached = environment.pip("--retries=1", "--timeout=20", "setuptools>=70.1")
     except subprocess.TimeoutExpired:
         pytest.skip(f"pip reaches no index in {DOWNLOAD} seconds")
     if reached.returncode:
@@ -132,7 +132,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     for name, text in ACME.items():
         (root / "acme" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "acme" / name).write_text(text, encoding="utf-8")
-    installed = environment.pip(checkout(root / "checkout"), root / "stompring-size-limit", root / "acme")
+    installed = environment.pip(
+        "--no-build-isolation", checkout(root / "checkout"), root / "stompring-size-limit", root / "acme"
+    )
     assert installed.returncode == 0, installed.stdout + installed.stderr
     # the sources are gone: what counts is what was installed
     for folder in ("checkout", "stompring-size-limit", "acme"):
@@ -166,7 +168,7 @@ def broker(
     monkeypatch.setattr(broker_process, "ROOT", tmp_path)  # what it puts onto PYTHONPATH
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.chdir(tmp_path)
-    with BrokerProcess(config) as broker:
+    with BrokerProcess(config, forked=False) as broker:
         yield broker
 
 
