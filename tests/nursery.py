@@ -1,9 +1,9 @@
 """Brokers for the tests without the time that imports take: forked from a process that has imported everything.
 
-To import Twisted and what comes with it takes most of a broker's start, and the tests start a thousand. What is forked
-runs ``stompring run`` from its first line to its exit like any other; the reactor, which a fork must not inherit, is made
-in there. Tests that care for the start itself ask for a process of their own (``BrokerProcess(…, forked=False)``), and
-``STOMPRING_NURSERY=0`` has all of them so.
+To import Twisted and what comes with it takes most of the start of a broker, and the tests start a thousand. What is
+forked runs ``stompring run`` from its first line to its exit as any other; the reactor, which a fork must not inherit,
+is made in there. Tests that care for the start itself ask for a process of their own (``BrokerProcess(…,
+forked=False)``), and ``STOMPRING_NURSERY=0`` has all of them so.
 """
 
 from __future__ import annotations
@@ -96,12 +96,14 @@ class Nursery:
         talk = self._talk = self._talk or self._begin()
         output, given = os.pipe()
         request = {"words": words, "directory": os.getcwd(), "environment": dict(os.environ)}
+        _adopt(True)  # for this moment only: what else loses its parent is none of ours
         socket.send_fds(talk, [json.dumps(request).encode()], [given])
         os.close(given)
-        return Child(int(talk.recv(64)), output)
+        pid = int(talk.recv(64))
+        _adopt(False)
+        return Child(pid, output)
 
     def _begin(self) -> socket.socket:
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.nursery", str(theirs.fileno())],
@@ -115,6 +117,11 @@ class Nursery:
         atexit.register(process.wait)
         atexit.register(ours.close)
         return ours
+
+
+def _adopt(orphans: bool) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
 
 
 def _path() -> str:
