@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 from collections.abc import Mapping
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import click
 
@@ -23,13 +24,18 @@ class Missing(Exception):
 class ManagementApi:
     """Asks one broker. Everything that goes wrong becomes a `click.ClickException` with the broker's own words."""
 
-    def __init__(self, root: str, login: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self, root: str, login: tuple[str, str] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """``root`` is ``http://HOST:PORT``, or ``https://`` with what its certificate is checked against in ``tls``."""
         self._root = root.rstrip("/")
         self._headers = {"Accept": "application/json"}
         if login is not None:
             secret = base64.b64encode(":".join(login).encode()).decode()
             self._headers["Authorization"] = f"Basic {secret}"
-        self._opener = build_opener(ProxyHandler({}))  # a broker is not behind the proxy for the web
+        self._opener = build_opener(
+            ProxyHandler({}), HTTPSHandler(context=tls)
+        )  # a broker is not behind the proxy for the web
 
     def ask(
         self, method: str, path: tuple[str, ...], body: Mapping[str, Any] | None = None, **query: object

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stompring.cli.data_doors import Doors
 from stompring.cli.data_option import configuration, where
 from stompring.errors import StoreError
 from stompring.settings.data_directory import data_directory
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
 @where
 @click.option(
     "--stomp",
-    metavar="HOST:PORT",
+    metavar="[ssl://]HOST:PORT",
     help="Where the running broker speaks STOMP, if the broker.xml does not tell.",
 )
 @click.option("--http", metavar="URL", help="Where its HTTP is.")
+@click.option(
+    "--ca-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Certificates (PEM) to check those of the broker against, where it speaks TLS.  [default: the system's]",
+)
 @click.option(
     "--user", metavar="NAME", help="Who logs in there, where security is on; a password is asked for."
 )
@@ -41,6 +47,7 @@ def import_data(
     data: str | None,
     stomp: str | None,
     http: str | None,
+    ca_file: Path | None,
     user: str | None,
     password_stdin: bool,
     again: bool,
@@ -64,7 +71,8 @@ def import_data(
     directory = data_directory(meant, data)
     try:
         if stomp or http or is_locked(directory.root / LOCK):
-            with _running(meant, stomp, http, _login(user, password_stdin)) as running:
+            doors = Doors(stomp, http, ca_file)
+            with _running(meant, doors, _login(user, password_stdin)) as running:
                 _report(file, *carry_over(file, running))
                 running.finish()
             return
@@ -87,34 +95,17 @@ def _report(file: Path, count: int, before: int) -> None:
     click.echo(f"all {count} messages of {file} are there{earlier}")
 
 
-def _running(
-    meant: BrokerConfiguration, stomp: str | None, http: str | None, login: tuple[str, str] | None
-) -> RunningBroker:
+def _running(meant: BrokerConfiguration, doors: Doors, login: tuple[str, str] | None) -> RunningBroker:
     from stompring.cli.data_http import ManagementApi
     from stompring.cli.data_running import RunningBroker
     from stompring.cli.data_stomp import StompConnection
 
-    if stomp is None:
-        ports = [(_loopback(each.host), each.port) for each in meant.stomp_acceptors if each.port]
-        stomp = next((f"{host}:{port}" for host, port in ports), None)
-    if http is None:
-        ports = [(_loopback(each.host), each.port) for each in meant.http_acceptors if each.port]
-        http = next((f"http://{host}:{port}" for host, port in ports), None)
-    if stomp is None or http is None:
-        option = "--stomp HOST:PORT" if stomp is None else "--http URL"
-        raise click.ClickException(f"a broker is running there; say where it listens with {option}")
-    host, _, port = stomp.rpartition(":")
-    if not host or not port.isdecimal():
-        raise click.UsageError(f"--stomp is HOST:PORT, not {stomp!r}")
-    api = ManagementApi(http, login)
-    return RunningBroker(api, lambda client: StompConnection(host.strip("[]"), int(port), client, login))
-
-
-def _loopback(host: str) -> str:
-    """An address to connect to where a listener takes all."""
-    if host in ("0.0.0.0", "::"):  # nosec B104
-        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # nosec B104
-    return f"[{host}]" if ":" in host else host
+    doors = doors.completed(meant)
+    host, port, secure = doors.stomp_place()
+    context = doors.context()
+    tls = context if secure else None
+    api = ManagementApi(doors.http_root(), login, context)
+    return RunningBroker(api, lambda client: StompConnection(host, port, client, login, tls))
 
 
 def _login(user: str | None, password_stdin: bool) -> tuple[str, str] | None:

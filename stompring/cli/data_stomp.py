@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterable
 
 import click
@@ -19,12 +20,22 @@ Headers = Iterable[tuple[bytes, bytes]]
 class StompConnection:
     """Speaks STOMP 1.2. Everything that goes wrong becomes a `click.ClickException` with the broker's own words."""
 
-    def __init__(self, host: str, port: int, client: str, login: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client: str,
+        login: tuple[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """``tls`` where the broker is to show a certificate, and what it is checked against."""
         self._name = f"{host}:{port}"
         self._buffer = b""
         self._out: list[bytes] = []
         try:
             self._socket = socket.create_connection((host, port), timeout=PATIENCE)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         except OSError as fault:
             raise click.ClickException(f"cannot reach the broker's STOMP at {self._name}: {fault}") from None
         headers = [(b"accept-version", b"1.2"), (b"host", host.encode()), (b"heart-beat", b"0,0")]

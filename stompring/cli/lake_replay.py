@@ -30,7 +30,9 @@ PAUSE = 5.0
 )
 @lake_option.period
 @click.option(
-    "--to", metavar="HOST:PORT", help="The broker, any that speaks STOMP 1.2. Not needed with --dry-run."
+    "--to",
+    metavar="[ssl://]HOST:PORT",
+    help="The broker, any that speaks STOMP 1.2, with ssl:// over TLS. Not needed with --dry-run.",
 )
 @click.option(
     "--destination",
@@ -56,6 +58,11 @@ PAUSE = 5.0
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A file whose first line is the password. Tasks read it: on a cluster it must be there for them.",
 )
+@click.option(
+    "--ca-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Certificates (PEM) to check that of the broker against, for ssl://. Tasks read it.  [default: the system's]",
+)
 @click.option("--dry-run", is_flag=True, help="Only tell what would be sent.")
 @lake_option.with_spark
 def replay(
@@ -71,6 +78,7 @@ def replay(
     name: str,
     user: str | None,
     password_file: Path | None,
+    ca_file: Path | None,
     dry_run: bool,
     master: str | None,
     conf: tuple[str, ...],
@@ -90,9 +98,11 @@ def replay(
     if to is None and not dry_run:
         raise click.UsageError("--to HOST:PORT is missing: the broker to send to")
     try:
-        host, port = ("", 0) if to is None else parse_address(to)
+        host, port, tls = ("", 0, False) if to is None else parse_address(to)
     except ValueError as reason:
         raise click.BadParameter(str(reason), param_hint="--to") from None
+    if ca_file is not None and not tls:
+        raise click.UsageError("--ca-file is for a broker over TLS: --to ssl://HOST:PORT")
     choice = Choice(where, begin, end, lake_option.patterns(address))
     plan = Plan(choice, f"{host}:{port}", destination, name, parts=parts)
     with lake_option.session(master, conf) as spark:
@@ -107,7 +117,14 @@ def replay(
             return
         if work.resumed:
             click.echo(f"going on behind the {work.sent():,} messages that were sent before", err=True)
-        endpoint = Endpoint(host, port, user=user, password_file=password_file)
+        endpoint = Endpoint(
+            host,
+            port,
+            user=user,
+            password_file=password_file,
+            tls=tls,
+            ca_file=ca_file and ca_file.absolute(),
+        )
         began = time.monotonic()
         with _progress(work):
             sent, before = work.run(SinkOptions(endpoint, destination), rate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,8 +23,10 @@ from stompring.store.portable_file import PortableWriter
 
 from ..broker_document import EVERYBODY, broker_xml
 from ..broker_process import ROOT, BrokerProcess
+from ..certificates import Authority
 from ..conftest import StartBroker
 from ..dialogue import Dialogue
+from ..end_to_end.secured import document
 from ..management import Answered, Management
 from .conftest import Stopped, invoke
 from .test_data_export import Line, exported
@@ -394,6 +397,52 @@ def test_one_import_of_a_file_at_a_time(
     other.ask("DISCONNECT")
     monkeypatch.undo()
     assert invoke("import", file, *places(broker)).exit_code == 0
+
+
+def test_over_tls(file: Path, tmp_path: Path) -> None:
+    """As broker.xml says where its doors are, and as the command line does."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        stomp, http = (each.getsockname()[1] for each in (one, two))
+    authority = Authority(tmp_path)
+    authority.issue("broker.pem")
+    config = tmp_path / "broker.xml"
+    urls = {
+        "only": "ws://127.0.0.1:0",
+        "stomp": f"ssl://127.0.0.1:{stomp}",
+        "http": f"https://127.0.0.1:{http}",
+    }
+    config.write_text(
+        document(
+            {
+                name: f"{url}{'' if name == 'only' else '?keyStorePath=broker.pem'}"
+                for name, url in urls.items()
+            }
+        )
+    )
+    with BrokerProcess(config, tmp_path / "data"):
+        strange = invoke("import", file, "--config", config)
+        assert strange.exit_code == 1 and "certificate verify failed" in strange.stderr
+        trusting = ["--ca-file", authority.file]
+        done = invoke("import", file, "--config", config, *trusting)
+        assert done.exit_code == 0, done.output
+        again = ["--stomp", f"ssl://localhost:{stomp}", "--http", f"https://localhost:{http}"]
+        other = tmp_path / "other.json"
+        write(other, ["a"])
+        assert invoke("import", other, *again, *trusting).exit_code == 0
+        wrong = invoke("import", other, *again, "--ca-file", file)
+        assert wrong.exit_code == 1 and f"--ca-file {file}: " in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--stomp", "nowhere", "--http", "http://h:1"], "--stomp must be HOST:PORT"),
+        (["--stomp", "h:1", "--http", "h:1"], "--http must be a URL as http://localhost:8161, not 'h:1'"),
+    ],
+)
+def test_places_that_are_none(file: Path, words: list[str], text: str) -> None:
+    result = invoke("import", file, *words)
+    assert result.exit_code == 2 and text in result.stderr
 
 
 def test_a_login_is_needed_where_security_is_on(start_broker: StartBroker, tmp_path: Path) -> None:

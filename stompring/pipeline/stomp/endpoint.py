@@ -11,9 +11,20 @@ from pathlib import Path
 HIDDEN = "***"
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``, ``[::1]:61613`` for IPv6, with or without ``tcp://``. Raises `ValueError`."""
-    place = text.strip().removeprefix("tcp://").removeprefix("stomp://")
+#: What may stand before the address, and whether it means TLS.
+SCHEMES = {"tcp": False, "stomp": False, "ssl": True, "stomp+ssl": True}
+
+
+def parse_address(text: str) -> tuple[str, int, bool]:
+    """Host and port of ``HOST:PORT``, ``[::1]:61613`` for IPv6, and whether ``ssl://`` before it asks for TLS.
+
+    Raises `ValueError`.
+    """
+    place = text.strip()
+    scheme, separator, rest = place.partition("://")
+    tls = bool(separator) and SCHEMES.get(scheme, False)
+    if separator and scheme in SCHEMES:
+        place = rest
     host, colon, port = place.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -23,7 +34,7 @@ def parse_address(text: str) -> tuple[str, int]:
         raise ValueError(f"must be HOST:PORT, as localhost:61613, not {_shown(text)!r}")
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
         raise ValueError(f"must end in a port from 1 to 65535, not {_shown(text)!r}")
-    return host, int(port)
+    return host, int(port), tls
 
 
 def _shown(text: str) -> str:

@@ -121,10 +121,12 @@ class Given:
 
     def endpoint(self, heart_beat: int = 0, client_id: str | None = None) -> Endpoint:
         """The broker that the options name."""
-        host, port = self.parsed("url", self.required("url", "HOST:PORT of a broker"), parse_address)
+        host, port, secure = self.parsed("url", self.required("url", "HOST:PORT of a broker"), parse_address)
         if self.text("password") and self.text("passwordFile"):
             raise OptionError("passwordFile", "password is given too: one of them is enough")
-        tls = self.flag("tls", False)
+        tls = self.flag("tls", secure)
+        if secure and not tls:
+            raise OptionError("tls", "is false, and the url says ssl")
         if self.text("caFile") and not tls:
             raise OptionError("caFile", "means nothing without tls")
         return Endpoint(

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ...end_to_end.lasting import DURABLE, LastingBroker
+from ...end_to_end.secured import Secured
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 
@@ -135,6 +136,22 @@ def test_it_goes_on_where_it_was(
     assert [client.message().body.decode() for _ in range(150)] == SENT["other"]
 
 
+def test_to_a_broker_over_tls(made_once: Path, tmp_path: Path) -> None:
+    doors = {
+        name: f"{scheme}://127.0.0.1:0?keyStorePath=broker.pem"
+        for name, scheme in (("stomp", "ssl"), ("http", "https"))
+    }
+    secured = Secured(tmp_path, doors)
+    with secured.start() as broker:
+        words = ["--lake", str(made_once), "--address", "other", "--destination", "tls"]
+        words += ["--to", f"ssl://localhost:{broker.port}"]
+        refused = run("replay", *words)
+        assert refused.exit_code == 1 and "certificate" in refused.output, refused.output
+        done = run("replay", *words, "--ca-file", str(secured.authority.file))
+        assert done.exit_code == 0, done.output
+        assert secured.get("/api/v1/queues/tls")["messageCount"] == len(SENT["other"])
+
+
 def test_a_broker_that_is_not_there(made_once: Path) -> None:
     result = run("replay", "--lake", str(made_once), "--to", "127.0.0.1:1", "--address", "other")
     assert result.exit_code == 1, result.output
@@ -149,6 +166,7 @@ def test_a_broker_that_is_not_there(made_once: Path) -> None:
         ([], "--to HOST:PORT is missing"),
         (["--to", "h:1", "--since", "yesterday"], "--since: must be a time as"),
         (["--to", "h:1", "--since", "2026-01-02", "--until", "2026-01-01"], "must be later than --since"),
+        (["--to", "h:1", "--ca-file", __file__], "--ca-file is for a broker over TLS: --to ssl://HOST:PORT"),
         (["--to", "h:1", "--conf", "x"], "--conf: must be NAME=VALUE"),
     ],
 )

@@ -33,19 +33,34 @@ def opened(broker: BrokerProcess, **more: object) -> Connection:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("localhost:61613", ("localhost", 61613)),
-        (" tcp://10.0.0.1:1 ", ("10.0.0.1", 1)),
-        ("[::1]:65535", ("::1", 65535)),
+        ("localhost:61613", ("localhost", 61613, False)),
+        (" tcp://10.0.0.1:1 ", ("10.0.0.1", 1, False)),
+        ("[::1]:65535", ("::1", 65535, False)),
+        ("ssl://[::1]:61612", ("::1", 61612, True)),
+        ("stomp+ssl://b.example:61612", ("b.example", 61612, True)),
     ],
 )
-def test_addresses(text: str, expected: tuple[str, int]) -> None:
+def test_addresses(text: str, expected: tuple[str, int, bool]) -> None:
     assert parse_address(text) == expected
-    assert Endpoint(*expected).address == text.strip().removeprefix("tcp://")
+    assert Endpoint(*expected[:2]).address == text.strip().rpartition("//")[2]
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "localhost", "localhost:", ":61613", "::1:61613", "a:0", "a:65536", "a:x", "http://a/b:1", "a:²"],
+    [
+        "",
+        "localhost",
+        "localhost:",
+        ":61613",
+        "::1:61613",
+        "a:0",
+        "a:65536",
+        "a:x",
+        "http://a/b:1",
+        "http://a:1",
+        "://a:1",
+        "a:²",
+    ],
 )
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match=r"must (be HOST:PORT|end in a port)"):

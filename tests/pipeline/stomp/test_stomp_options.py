@@ -53,6 +53,11 @@ def test_all_of_writing() -> None:
     assert sink(dedupHeader="").dedup_header is None
 
 
+def test_a_url_may_ask_for_tls() -> None:
+    found = sink(url="ssl://host:1", caFile="/ca").endpoint
+    assert found == Endpoint("host", 1, tls=True, ca_file=Path("/ca"))
+
+
 def test_all_of_reading() -> None:
     found = source(
         spool="file:///a%20b",
@@ -92,6 +97,7 @@ def test_all_of_reading() -> None:
         ),
         ({"tls": "yes"}, "option tls: must be true or false, not 'yes'"),
         ({"caFile": "/ca"}, "option caFile: means nothing without tls"),
+        ({"url": "ssl://host:1", "tls": "false"}, "option tls: is false, and the url says ssl"),
         ({"password": "a", "passwordFile": "b"}, "option passwordFile: password is given too"),
         ({"path": "/x"}, "option path: there is none of this name; there are url, user, password"),
     ],
