@@ -16,6 +16,8 @@ from stompring.security.certificates import (
 )
 from stompring.settings.tls import TLS_VERSIONS, Tls
 
+from .printable import printable
+
 #: For TLS 1.2: all with forward secrecy and authenticated encryption. For TLS 1.3 OpenSSL has no others.
 CIPHER_SUITES = (
     "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -143,15 +145,10 @@ def _ask_for_certificates(context: SSL.Context, tls: Tls) -> None:
 
 def _verified(connection: SSL.Connection, certificate: Any, number: int, depth: int, right: int) -> bool:
     if not right:
-        shown = _printable(subject_of(certificate.to_cryptography()))
+        shown = printable(subject_of(certificate.to_cryptography()), LONGEST_SUBJECT)
         why = _VERIFICATION.get(number, f"OpenSSL's verification error {number}")
         connection.get_app_data().verify_fault = f"the client's certificate {shown} is not taken: {why}"
     return bool(right)
-
-
-def _printable(text: str) -> str:
-    """What a stranger wrote, fit for one line of a log."""
-    return "".join(sign if sign.isprintable() else "?" for sign in text[:LONGEST_SUBJECT])
 
 
 def reasons(error: Exception) -> str:

@@ -23,8 +23,9 @@ from stompring.broker.clock import Clock
 from stompring.settings.acceptor import StompAcceptor
 
 from .http_refusal import http_refusal
+from .printable import printable
 from .websocket_cutting import SHORT, frame_end, may_become_short, take_short
-from .websocket_door import Door, NotAdmitted, printable
+from .websocket_door import NotAdmitted, WebSocketDoor
 from .websocket_packing import pack
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class WebSockets:
         settings, limits = acceptor.websocket, acceptor.limits
         self.text = settings.web_socket_encoder_type == "text"
         self.compresses = settings.web_socket_compression_supported
-        self.door = Door(settings, acceptor.host)
+        self.door = WebSocketDoor(settings, acceptor.host)
         longest = settings.web_socket_max_frame_payload_length
         self.short = SHORT if longest < 0 else min(SHORT, longest)
         self._factory = WebSocketServerFactory(server="", reactor=reactor)

@@ -14,6 +14,8 @@ from stompring.settings.acceptor_url import is_local, is_loopback
 from stompring.settings.origin import ANY, NULL, host_name, normal_origin, origin_host
 from stompring.settings.websocket import WebSocketSettings
 
+from .printable import printable
+
 #: The best first.
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
 
@@ -26,13 +28,8 @@ class NotAdmitted(Exception):
     status: int
 
 
-def printable(text: str, most: int = 100) -> str:
-    """What a client sent, for a log and an answer: without control characters, and not at any length."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
-
-
-class Door:
-    """The door of one acceptor, which listens on the host ``listens_on``."""
+class WebSocketDoor:
+    """That of one acceptor, which listens on the host ``listens_on``."""
 
     def __init__(self, settings: WebSocketSettings, listens_on: str) -> None:
         self._path = settings.path

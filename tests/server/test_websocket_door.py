@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from stompring.server.websocket_door import Door, NotAdmitted
+from stompring.server.websocket_door import NotAdmitted, WebSocketDoor
 from stompring.settings.websocket import WebSocketSettings
 
 HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"
@@ -31,7 +31,7 @@ def status(
     offered: tuple[str, ...] = (),
 ) -> int:
     """101, or with what the client is refused."""
-    door = Door(WebSocketSettings(path=only_path, web_socket_allowed_origins=allowed), listens_on)
+    door = WebSocketDoor(WebSocketSettings(path=only_path, web_socket_allowed_origins=allowed), listens_on)
     try:
         door.admit(path, host, origin, offered)
     except NotAdmitted as refusal:
@@ -127,7 +127,7 @@ def test_a_broker_behind_a_proxy_is_called_by_its_name() -> None:
     ],
 )
 def test_subprotocols(offered: tuple[str, ...], spoken: str | None) -> None:
-    door = Door(WebSocketSettings(), HERE)
+    door = WebSocketDoor(WebSocketSettings(), HERE)
     assert door.admit("/", "localhost", None, offered) == spoken
 
 
@@ -137,5 +137,5 @@ def test_only_unknown_subprotocols() -> None:
 
 def test_a_reason_is_fit_for_a_log() -> None:
     with pytest.raises(NotAdmitted) as caught:
-        Door(WebSocketSettings(), HERE).admit("/", "evil\x1b[2J\n" + "x" * 1000, None, ())
+        WebSocketDoor(WebSocketSettings(), HERE).admit("/", "evil\x1b[2J\n" + "x" * 1000, None, ())
     assert caught.value.reason.isprintable() and len(caught.value.reason) < 300
