@@ -1,6 +1,8 @@
 # What can be done here. All that is needed is make and Python 3.11 or newer; everything else goes into .venv.
 
 SHELL := /bin/sh
+# Each of the many processes of the tests would compile the package for itself.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 # Where the tools are; tox names its own directory here.
 BIN := $(VENV)/bin
