@@ -114,7 +114,8 @@ $(VENV)/bin/python:
 	echo "$$python -m venv $(VENV)"; \
 	$$python -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
 
-# One stamp for each set of dependencies, older than the files that name them when those have changed.
+# One stamp for each set of dependencies, older than the files that name them when those have changed. What the tools
+# import is compiled then; all that they bring would take half a minute.
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@echo 'installing stompring and what it needs into $(VENV)'
 	@$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --editable .
@@ -122,5 +123,5 @@ $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.installed-%: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@echo 'installing stompring and what $* needs into $(VENV)'
-	@$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --editable '.[$*]'
+	@$(VENV)/bin/python -m pip install --disable-pip-version-check --no-compile --quiet --editable '.[$*]'
 	@touch $@ $(VENV)/.installed

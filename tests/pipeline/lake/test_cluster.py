@@ -123,6 +123,7 @@ def test_ingest_report_and_replay(
         client.put("q", *sent[at : at + 100], **DURABLE)
     where = str(tmp_path / "lake")
     cluster = ["--lake", where, "--master", master, "--conf", "spark.executor.memory=512m"]
+    cluster += ["--conf", "spark.sql.shuffle.partitions=2"]  # for as many cores
     told = lake(environment, "ingest", "--data", str(lasting.data), *cluster)
     assert "3,000 messages" in told
     executors = {path.parent.name for path in (tmp_path / "work").glob("*/*/stderr")}
