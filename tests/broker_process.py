@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from .nursery import NURSERY, Child
+from .nursery import NURSERY, Child, python_path
 
 #: Seconds that anything may take that ought to happen at once. Generous: test machines are slow and shared.
 PATIENCE = 30.0
@@ -30,14 +30,13 @@ def _heed_interrupts() -> None:
 
 def _started(words: list[str]) -> subprocess.Popen[str]:
     """As a user starts it."""
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
         [sys.executable, "-m", "stompring", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT), "PYTHONUNBUFFERED": "1"},
         preexec_fn=_heed_interrupts,
     )
 

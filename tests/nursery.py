@@ -110,7 +110,7 @@ class Nursery:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": _path(), "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONPATH": python_path(ROOT), "PYTHONUNBUFFERED": "1"},
         )
         theirs.close()
         assert ours.recv(64) == b"ready", process.wait()
@@ -124,8 +124,9 @@ def _adopt(orphans: bool) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def _path() -> str:
-    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+def python_path(root: Path) -> str:
+    """What ``PYTHONPATH`` is for a process that imports from there first."""
+    return os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
 
 
 NURSERY = Nursery()

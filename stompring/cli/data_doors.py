@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
-from stompring.pipeline.stomp.endpoint import parse_address
+from stompring.pipeline.stomp.endpoint import parse_address, trusting
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import BrokerConfiguration
 
 
@@ -45,25 +47,25 @@ class Doors:
     def context(self) -> ssl.SSLContext:
         """What certificates are checked with. Raises `click.ClickException` for a file that has none."""
         try:
-            return ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
+            return trusting(self.ca_file)
         except OSError as fault:
             raise click.ClickException(f"--ca-file {self.ca_file}: {fault}") from None
 
 
 def _stomp(meant: BrokerConfiguration) -> str | None:
-    """A listener that takes STOMP as it is, one without TLS if there is one."""
-    plain = [
-        each for each in meant.stomp_acceptors if each.port and each.proxy is None and not each.websocket.only
-    ]
-    for each in sorted(plain, key=lambda each: each.tls is not None):
-        return f"{'ssl://' if each.tls else ''}{_loopback(each.host)}:{each.port}"
-    return None
+    """A listener that takes STOMP as it is."""
+    return _first([each for each in meant.stomp_acceptors if not each.websocket.only], "", "ssl://")
 
 
 def _http(meant: BrokerConfiguration) -> str | None:
-    plain = [each for each in meant.http_acceptors if each.port and each.proxy is None]
-    for each in sorted(plain, key=lambda each: each.tls is not None):
-        return f"{'https' if each.tls else 'http'}://{_loopback(each.host)}:{each.port}"
+    return _first(meant.http_acceptors, "http://", "https://")
+
+
+def _first(acceptors: Iterable[StompAcceptor | HttpAcceptor], plain: str, secure: str) -> str | None:
+    """The first of them that anybody may connect to, one without TLS if there is one."""
+    open_ = [each for each in acceptors if each.port and each.proxy is None]
+    for each in sorted(open_, key=lambda each: each.tls is not None):
+        return f"{secure if each.tls else plain}{_loopback(each.host)}:{each.port}"
     return None
 
 

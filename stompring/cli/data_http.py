@@ -33,9 +33,8 @@ class ManagementApi:
         if login is not None:
             secret = base64.b64encode(":".join(login).encode()).decode()
             self._headers["Authorization"] = f"Basic {secret}"
-        self._opener = build_opener(
-            ProxyHandler({}), HTTPSHandler(context=tls)
-        )  # a broker is not behind the proxy for the web
+        # a broker is not behind the proxy for the web
+        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=tls))
 
     def ask(
         self, method: str, path: tuple[str, ...], body: Mapping[str, Any] | None = None, **query: object

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stompring.cli.data_doors import Doors
 from stompring.cli.data_option import configuration, where
 from stompring.errors import StoreError
 from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration
 
 if TYPE_CHECKING:
+    from stompring.cli.data_doors import Doors
     from stompring.cli.data_running import RunningBroker
 
 
@@ -61,6 +61,7 @@ def import_data(
     after its own. An import that was interrupted is simply begun again: it goes on where it stopped.
     """
     # Here and not above: the store would make every other command slow to start.
+    from stompring.cli.data_doors import Doors
     from stompring.cli.data_stopped import StoppedBroker
     from stompring.cli.data_transfer import carry_over
     from stompring.store.datadir import LOCK

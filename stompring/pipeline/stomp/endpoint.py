@@ -37,6 +37,11 @@ def parse_address(text: str) -> tuple[str, int, bool]:
     return host, int(port), tls
 
 
+def trusting(ca_file: Path | None) -> ssl.SSLContext:
+    """What certificates are checked with: those of a file, or what the system trusts. Raises `OSError`."""
+    return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+
+
 def _shown(text: str) -> str:
     """Without what may be a login before the host."""
     before, sign, behind = text.rpartition("@")
@@ -83,4 +88,4 @@ class Endpoint:
 
     def tls_context(self) -> ssl.SSLContext:
         """Certificates are checked, against ``ca_file`` or what the system trusts. Raises `OSError`."""
-        return ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
+        return trusting(self.ca_file)
