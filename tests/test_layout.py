@@ -1,4 +1,4 @@
-"""The habits of the house that a linter cannot hold: length of modules, docstrings, names, nothing unfinished."""
+"""The habits of the house that a linter cannot hold: docstrings of modules, names, nothing unfinished."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "stompring"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-LONGEST = 400
 SAYS_NOTHING = {"manager", "handler", "helper", "helpers", "util", "utils", "engine"}
 TEXTS = sorted(
     path
@@ -50,18 +49,8 @@ def test_every_room_is_a_package() -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=label)
-def test_no_module_is_too_long(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
-
-
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_every_module_and_class_says_what_it_is(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    silent = [
-        node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and not ast.get_docstring(node)
-    ]
-    assert ast.get_docstring(tree), "the module has no docstring"
-    assert silent == [], "classes without a docstring"
+def test_every_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), "the module has no docstring"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=label)

@@ -35,10 +35,6 @@ def table() -> dict[str, set[str]]:
     return {room: set(re.findall(r"`(\w+)`", imports)) for room, imports in rows if room in ROOMS}
 
 
-def test_it_is_short() -> None:
-    assert len(TEXT.splitlines()) <= 280
-
-
 def test_every_room_is_named() -> None:
     assert "broker" in ROOMS
     assert sorted(table()) == ROOMS
