@@ -6,8 +6,6 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
-from twisted.internet.defer import Deferred
-
 from stompring.broker import contents, duplicates
 from stompring.broker.address import Address
 from stompring.errors import Refused
@@ -118,14 +116,9 @@ def delete(call: Call) -> Steps:
     return NO_CONTENT
 
 
-def forget_duplicates(call: Call) -> Steps:
-    """Let everything that was sent before be sent again. Answered when a crash would not bring the ids back."""
-    address = address_of(call)
-    forgotten = duplicates.forget_all(address)
-    safe: Deferred[None] = Deferred()
-    address.directory.broker.storage.when_synced(lambda: safe.callback(None))
-    yield safe
-    return json_answer({"forgotten": forgotten})
+def forget_duplicates(call: Call) -> Answer:
+    """Let everything that was sent before be sent again."""
+    return json_answer({"forgotten": duplicates.forget_all(address_of(call))})
 
 
 WHOLE, ONE = "/api/v1/addresses", "/api/v1/addresses/{name}"

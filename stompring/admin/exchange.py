@@ -1,4 +1,4 @@
-"""One request and its answer."""
+"""One request and its answer: that of a change comes once the change would survive a crash."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 SAFE = ("GET", "HEAD")
 
+#: Seconds after which a change that is not synced to disk yet is answered with 503.
+SYNC_TIME = 10.0
+
 
 class Exchange:
     """Takes a request through its checks to its route, and writes the answer. Errors end here."""
@@ -42,6 +45,8 @@ class Exchange:
         self._instance = request.uri.decode("latin-1")  # as it was sent: percent-encoded ASCII
         self._gone = False
         self._work: Slices | None = None
+        self._unsynced: Answer | None = None  # to a change that is not on disk yet
+        self._timeout: Any = None  # a delayed call, while it waits
         request.notifyFinish().addErrback(self._client_gone)
 
     def begin(self) -> None:
@@ -95,14 +100,14 @@ class Exchange:
             route.check(call)
             outcome = route.answer(call)
         except Exception as fault:
-            self._write(self._fault(fault))
+            self._answered(self._fault(fault))
             return
         if isinstance(outcome, GeneratorType):
             # no producer: what changes something goes on to its end, whether or not its client waits
             self._work = Slices(self._after(outcome), self._cooperator)
         else:
             assert isinstance(outcome, Answer)
-            self._write(outcome)
+            self._answered(outcome)
 
     def _allow(self, permit: Permit, route: Route, call: Call) -> None:
         try:
@@ -128,7 +133,7 @@ class Exchange:
             answer = yield from steps
         except Exception as fault:
             answer = self._fault(fault)
-        self._write(answer)
+        self._answered(answer)
 
     def _fault(self, fault: Exception) -> Answer:
         if not isinstance(fault, Refused):
@@ -142,6 +147,49 @@ class Exchange:
             log.info("%s %s is refused: %s", self._method, self._instance, failure.value)
         if isinstance(failure.value, Exception):
             self._write(self._fault(failure.value))
+
+    # ---- a change is synced before it is answered
+
+    def _answered(self, answer: Answer) -> None:
+        """Write what a route has answered; what asks for a change waits for the disk, as a RECEIPT does.
+
+        A refusal waits too: the queue that exists already, or no longer, may be what another request has just changed.
+        """
+        if self._method in SAFE:
+            self._write(answer)
+            return
+        self._unsynced = answer
+        self._served.broker.storage.when_synced(self._synced)
+        if self._unsynced is not None and not self._gone:
+            self._timeout = self._served.reactor.callLater(SYNC_TIME, self._not_synced)
+
+    def _synced(self) -> None:
+        answer, self._unsynced = self._unsynced, None
+        self._stop_waiting()
+        if answer is not None:
+            self._write(answer)
+
+    def _not_synced(self) -> None:
+        """The disk takes nothing, or is very slow: the change is in force, and may not outlast a crash."""
+        answer, self._unsynced, self._timeout = self._unsynced, None, None
+        assert answer is not None
+        if answer.status < 400:
+            store = self._served.store
+            cause = None if store is None else store.writer.failing
+            cause = cause or f"the disk has not synced it within {SYNC_TIME:.0f} seconds"
+            refused = Refused(
+                f"The change is made but not on disk: {cause}. It is written as soon as the disk takes it; a crash "
+                "before that undoes it",
+                status=503,
+            )
+            log.warning("%s %s is answered with 503: %s", self._method, self._instance, refused)
+            answer = problem_answer(refused, self._instance)
+        self._write(answer)
+
+    def _stop_waiting(self) -> None:
+        timeout, self._timeout = self._timeout, None
+        if timeout is not None:
+            timeout.cancel()
 
     # ---- the answer
 
@@ -182,5 +230,7 @@ class Exchange:
 
     def _client_gone(self, _: Failure) -> None:
         self._gone = True
+        self._unsynced = None
+        self._stop_waiting()
         if self._work is not None and self._method in SAFE:
             self._work.stopProducing()

@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ..broker_document import anycast, broker_xml
 from ..broker_process import PATIENCE, ROOT
+from ..management import Answered
 from .lasting import DURABLE, LastingBroker
 
 ATTRIBUTES = {
@@ -30,13 +33,41 @@ def test_queues_that_management_made(lasting: LastingBroker, how: str) -> None:
     management.ask("POST", "/queues", {"name": "short", "routingType": "ANYCAST", "durable": False})
     management.ask("POST", "/queues", {"name": "doomed", "routingType": "ANYCAST"})
     management.ask("DELETE", "/queues/doomed")
-    lasting.connect().put("q", "what is receipted after that is safe, and so is that", **DURABLE)
     management = lasting.again(how).management
     made = management.queue("made")
     assert {name: made[name] for name in ATTRIBUTES} == ATTRIBUTES
     assert (made["address"], made["routingType"], made["durable"]) == ("a", "MULTICAST", True)
     management.gone("short")
     management.gone("doomed")
+
+
+def test_each_change_that_was_answered_outlasts_a_kill(lasting: LastingBroker) -> None:
+    """Killed at once after the answer, with nothing else under way that would have been synced."""
+    ask = lasting.start().management.ask
+    ask("POST", "/queues", {"name": "q", "routingType": "ANYCAST"})
+    ask = lasting.again().management.ask
+    ask("PATCH", "/queues/q", {"ringSize": 7})
+    assert lasting.again().management.queue("q")["ringSize"] == 7
+    lasting.management.ask("PATCH", "/queues/q", {"paused": True})
+    assert lasting.again().management.queue("q")["paused"] is True
+    lasting.management.ask("PATCH", "/queues/q", {"paused": False})
+    assert lasting.again().management.queue("q")["paused"] is False
+    lasting.connect().put("q", *"123", **DURABLE)
+    assert lasting.management.ask("POST", "/queues/q/purge") == {"removed": 3}
+    assert lasting.again().management.queue("q")["messageCount"] == 0
+    lasting.connect().put("q", "4", **DURABLE)
+    (message,) = lasting.management.messages("q")
+    lasting.management.ask("DELETE", f"/queues/q/messages/{message['messageID']}")
+    assert lasting.again().management.queue("q")["messageCount"] == 0
+    lasting.management.ask("DELETE", "/queues/q")
+    lasting.again().management.gone("q")
+    lasting.management.ask("POST", "/addresses", {"name": "a", "routingTypes": ["MULTICAST"]})
+    assert lasting.again().management.address("a")["routingTypes"] == ["MULTICAST"]
+    lasting.management.ask("DELETE", "/addresses/a")
+    lasting.again()
+    with pytest.raises(Answered) as answered:
+        lasting.management.address("a")
+    assert answered.value.status == 404
 
 
 def test_changes_of_queues(lasting: LastingBroker) -> None:

@@ -1,0 +1,150 @@
+"""The answer to a change comes when the change would survive a crash, or says that it would not yet."""
+
+from __future__ import annotations
+
+from json import dumps
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from twisted.internet.error import ConnectionLost
+from twisted.python.failure import Failure
+
+from stompring.admin.exchange import SYNC_TIME
+
+from ..session.test_slow_disk import SlowStorage
+from .house import House, Reply, Wire
+from .test_openapi import ALL, BODIES, Operation, Scene, label, scene
+
+__all__ = ["scene"]
+
+CHANGES = [operation for operation in ALL if operation.method != "GET"]
+
+
+def request(method: str, path: str, body: bytes = b"") -> bytes:
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+    )
+    return f"{head}Content-Type: application/json\r\n\r\n".encode() + body
+
+
+class Asked:
+    """A request whose answer has not come yet."""
+
+    def __init__(self, house: House, method: str, path: str, body: bytes = b"") -> None:
+        self.house = house
+        self.method = method
+        self.channel: Any
+        self.wire: Wire
+        self.channel, self.wire = house.channel()
+        self.channel.dataReceived(request(method, path, body))
+        self.wait(0)
+
+    def wait(self, seconds: float) -> None:
+        """Time passes, and everything that is due happens."""
+        self.house.reactor.advance(seconds)
+        for _ in range(100):
+            self.house.reactor.advance(0)
+
+    @property
+    def reply(self) -> Reply | None:
+        """The answer, where it has come."""
+        return House.parse(self.wire.value(), self.method) if self.wire.value() else None
+
+    def hang_up(self) -> None:
+        """The client goes away."""
+        self.channel.connectionLost(Failure(ConnectionLost()))
+
+
+def slow(house: House) -> SlowStorage:
+    """From now on the disk syncs when it is told to."""
+    storage = house.broker.storage = SlowStorage()
+    return storage
+
+
+@pytest.mark.parametrize("operation", CHANGES, ids=label)
+def test_every_change_waits_for_its_sync(scene: Scene, operation: Operation) -> None:
+    path = scene.path(operation)
+    storage = slow(scene.house)
+    body = BODIES.get(operation.identifier)
+    asked = Asked(scene.house, operation.method, path, b"" if body is None else dumps(body).encode())
+    asked.wait(1)
+    assert asked.reply is None
+    storage.sync()
+    assert asked.reply is not None and asked.reply.status in (200, 201, 204)
+    operation.check(asked.reply)
+    asked.wait(SYNC_TIME)  # and nothing follows it
+
+
+def test_looking_waits_for_nothing(scene: Scene) -> None:
+    slow(scene.house)
+    assert scene.house.ask("GET", "/api/v1/queues/q").status == 200
+
+
+@pytest.mark.parametrize("operation", CHANGES, ids=label)
+def test_a_change_that_is_not_synced_in_time_is_answered_so(scene: Scene, operation: Operation) -> None:
+    path = scene.path(operation)
+    storage = slow(scene.house)
+    scene.house.service.store = SimpleNamespace(  # type: ignore[assignment]
+        writer=SimpleNamespace(failing="cannot write /data/1.journal: No space left on device")
+    )
+    body = BODIES.get(operation.identifier)
+    asked = Asked(scene.house, operation.method, path, b"" if body is None else dumps(body).encode())
+    asked.wait(SYNC_TIME - 0.1)
+    assert asked.reply is None
+    asked.wait(0.2)
+    assert asked.reply is not None and asked.reply.status == 503
+    operation.check(asked.reply)
+    assert "not on disk: cannot write /data/1.journal: No space left on device" in asked.reply.json["detail"]
+    storage.sync()  # later, it is not answered again
+    assert asked.reply.status == 503
+
+
+def test_a_disk_that_is_slow_is_named_as_such() -> None:
+    house = House()
+    slow(house)
+    asked = Asked(house, "POST", "/api/v1/addresses", b'{"name": "a"}')
+    asked.wait(SYNC_TIME)
+    assert asked.reply is not None
+    assert "the disk has not synced it within 10 seconds" in asked.reply.json["detail"]
+    assert "a" in house.directory.addresses
+
+
+def test_what_is_refused_for_what_is_not_synced_waits_too() -> None:
+    """Who is told that a queue exists already relies on it as its maker does."""
+    house = House()
+    storage = slow(house)
+    first = Asked(house, "POST", "/api/v1/queues", b'{"name": "q"}')
+    second = Asked(house, "POST", "/api/v1/queues", b'{"name": "q"}')
+    assert first.reply is None and second.reply is None
+    storage.sync()
+    assert first.reply is not None and second.reply is not None
+    assert (first.reply.status, second.reply.status) == (201, 409)
+
+
+def test_a_refusal_is_no_change_that_is_made() -> None:
+    house = House()
+    slow(house)
+    asked = Asked(house, "DELETE", "/api/v1/queues/none")
+    asked.wait(SYNC_TIME)
+    assert asked.reply is not None and asked.reply.status == 404
+
+
+def test_a_request_that_cannot_be_is_refused_at_once() -> None:
+    house = House()
+    slow(house)
+    asked = Asked(house, "POST", "/api/v1/nothing")
+    assert asked.reply is not None and asked.reply.status == 404
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["synced", "too-late"])
+def test_a_client_that_hangs_up_meanwhile(late: bool) -> None:
+    house = House()
+    storage = slow(house)
+    asked = Asked(house, "POST", "/api/v1/queues", b'{"name": "q"}')
+    asked.hang_up()
+    if late:
+        asked.wait(SYNC_TIME + 1)
+    storage.sync()
+    assert asked.wire.value() == b"" and "q" in house.directory.queues
+    assert not house.reactor.getDelayedCalls()
