@@ -64,14 +64,13 @@ def import_data(
     from stompring.cli.data_doors import Doors
     from stompring.cli.data_stopped import StoppedBroker
     from stompring.cli.data_transfer import carry_over
-    from stompring.store.datadir import LOCK
-    from stompring.store.inspection_files import is_locked
+    from stompring.store.datadir import is_locked
     from stompring.store.portable_fields import Unusable
 
     meant = BrokerConfiguration() if stomp and http else configuration(config, data)
     directory = data_directory(meant, data)
     try:
-        if stomp or http or is_locked(directory.root / LOCK):
+        if stomp or http or is_locked(directory.root):
             doors = Doors(stomp, http, ca_file)
             with _running(meant, doors, _login(user, password_stdin)) as running:
                 _report(file, *carry_over(file, running))

@@ -1,9 +1,10 @@
-"""The data directory: whose it is, and which version of the store wrote it."""
+"""The data directory: which process has it, and which version of the store wrote it."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from errno import EBADF, EINVAL, ENOLCK, EOPNOTSUPP
 from pathlib import Path
 
 from stompring.errors import StoreError
@@ -16,17 +17,24 @@ SCHEMA_VERSION = 1
 LOCK, VERSION = "broker.lock", "schema-version"
 
 
+#: What a file system answers that cannot lock a directory, as some network file systems cannot.
+_NO_DIRECTORY_LOCKS = frozenset({EBADF, EINVAL, ENOLCK, EOPNOTSUPP})
+
+
 class DataLock:
-    """A data directory that this process has to itself, from construction to `release` or its death."""
+    """A data directory that this process has to itself, from construction to `release` or its death.
+
+    Both the directory and the file `LOCK` in it are locked: the file can be removed by hand, the directory cannot
+    while there is something in it; older versions know the file alone.
+    """
 
     def __init__(self, root: Path, files: Files | None = None) -> None:
         """Make the directory where it is missing, and take it. Raises `StoreError`."""
         self.root = root
         self._files = files or Files()
-        self._descriptor = -1
+        self._descriptors: list[int] = []
         try:
             self._files.make_directory(root)
-            self._descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
             self._take()
             self._check_version()
         except OSError as fault:
@@ -39,14 +47,22 @@ class DataLock:
             raise
 
     def _take(self) -> None:
+        directory = self._open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        file = self._open(self.root / LOCK, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(directory, fcntl.LOCK_EX)
         except BlockingIOError:
-            holder = os.pread(self._descriptor, 100, 0).decode(errors="replace").strip()
+            holder = os.pread(file, 100, 0).decode(errors="replace").strip()
             who = f"process {holder}" if holder.isdecimal() else "another process"
             raise StoreError(f"the data directory is in use by {who}", str(self.root / LOCK), 0) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+
+    def _open(self, path: Path, flags: int) -> int:
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o640)
+        self._descriptors.append(descriptor)
+        return descriptor
 
     def _check_version(self) -> None:
         path = self.root / VERSION
@@ -67,6 +83,35 @@ class DataLock:
 
     def release(self) -> None:
         """Let others have it."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+
+def _flock(descriptor: int, operation: int) -> None:
+    """Raises `BlockingIOError` where another process has locked it. Without such locks `LOCK` alone counts."""
+    try:
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as fault:
+        if fault.errno not in _NO_DIRECTORY_LOCKS:
+            raise
+
+
+def is_locked(root: Path) -> bool:
+    """Whether a broker has the data directory."""
+    return any(_is_held(path) for path in (root / LOCK, root))
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        _flock(descriptor, fcntl.LOCK_SH)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

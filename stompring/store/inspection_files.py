@@ -8,7 +8,6 @@ places at least.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import resource
@@ -18,7 +17,7 @@ from pathlib import Path
 from stompring.errors import StoreError
 from stompring.settings.data_directory import DataDirectory
 
-from .datadir import LOCK, VERSION
+from .datadir import LOCK, VERSION, is_locked
 from .files import Files
 from .page_names import ADDRESS_FILE, DIRECTORY
 from .replay import SEGMENT_NAME
@@ -82,7 +81,7 @@ class Snapshot:
 
     def __init__(self, directory: DataDirectory) -> None:
         self.directory = directory
-        self.running = is_locked(directory.root / LOCK)
+        self.running = is_locked(directory.root)
         self.journal: list[DataFile] = []
         self.folders: list[Folder] = []
         self.set_aside: list[Path] = []
@@ -207,21 +206,6 @@ def _opened(directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:
             file.close()
         raise
     return opened
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a broker holds the lock of a data directory."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def raise_file_limit() -> None:

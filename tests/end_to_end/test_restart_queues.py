@@ -114,8 +114,11 @@ def test_temporary_queues_go(lasting: LastingBroker) -> None:
     assert [queue["name"] for queue in queues] == ["q"]
 
 
-def test_one_broker_for_a_data_directory(lasting: LastingBroker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lock_file", ["there", "removed"])
+def test_one_broker_for_a_data_directory(lasting: LastingBroker, tmp_path: Path, lock_file: str) -> None:
     lasting.start().connect().put("q", "1", **DURABLE)
+    if lock_file == "removed":
+        (lasting.data / "broker.lock").unlink()
     config = tmp_path / "second.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     second = subprocess.run(

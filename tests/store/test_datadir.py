@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+from errno import EBADF, EINVAL, ENOLCK, EOPNOTSUPP
 from pathlib import Path
+from stat import S_ISDIR
 
 import pytest
 
 from stompring.errors import StoreError
-from stompring.store.datadir import DataLock
+from stompring.store.datadir import DataLock, is_locked
 
 HOLDER = """
 import sys
@@ -50,6 +53,38 @@ def test_another_process_has_it(tmp_path: Path) -> None:
         holder.stdin.close()
         holder.stdout.close()
     DataLock(tmp_path).release()  # one that died has let go of it
+
+
+def test_the_lock_holds_when_its_file_is_removed(tmp_path: Path) -> None:
+    lock = DataLock(tmp_path)
+    for _ in range(2):
+        (tmp_path / "broker.lock").unlink()
+        with pytest.raises(StoreError, match="in use by another process"):
+            DataLock(tmp_path)
+        assert is_locked(tmp_path)
+    lock.release()
+    assert not is_locked(tmp_path)
+    DataLock(tmp_path).release()
+
+
+@pytest.mark.parametrize("number", [EBADF, EINVAL, ENOLCK, EOPNOTSUPP])
+def test_the_file_alone_is_locked_where_directories_cannot_be(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def refuse_directories(descriptor: int, operation: int) -> None:
+        if S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", refuse_directories)
+    lock = DataLock(tmp_path)
+    with pytest.raises(StoreError, match=f"in use by process {os.getpid()}"):
+        DataLock(tmp_path)
+    assert is_locked(tmp_path)
+    lock.release()
+    assert not is_locked(tmp_path)
 
 
 def test_two_in_one_process(tmp_path: Path) -> None:
