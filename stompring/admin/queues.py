@@ -47,7 +47,7 @@ def create(call: Call) -> Answer:
     if name not in directory.queues:
         directory.allowance.check_queue(attributes.get("user"))
         if address not in directory.addresses:
-            directory.allowance.check_address()
+            directory.allowance.check_address(address)
     queue = directory.create_queue(QueueConfiguration(name=name, address=address, **attributes))
     if paused:
         queue.pause()

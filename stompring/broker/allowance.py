@@ -16,6 +16,9 @@ from stompring.settings.model import BrokerConfiguration
 if TYPE_CHECKING:
     from .directory import Directory
 
+#: Characters of a name in an error.
+SHOWN = 200
+
 
 class Allowance:
     """The limits in force, and what each user has."""
@@ -30,6 +33,7 @@ class Allowance:
         """New limits are in force. What there is beyond them stays."""
         self._max_queues = configuration.global_max_queues
         self._max_addresses = configuration.global_max_addresses
+        self._max_wildcard_words = configuration.global_max_wildcard_words
         self._of_users = {limit.user: limit for limit in configuration.resource_limits}
 
     def _of(self, user: str | None) -> ResourceLimit | None:
@@ -56,14 +60,24 @@ class Allowance:
 
     # ---- queues and addresses
 
-    def check_address(self) -> None:
-        """Another address is wanted. Raises `LimitReached`."""
+    def check_address(self, name: str) -> None:
+        """The address ``name`` is wanted, which is not there yet. Raises `LimitReached`."""
+        self._directory.check_words(name)
         if 0 <= self._max_addresses <= len(self._directory.addresses):
             raise LimitReached(
                 f"There are {len(self._directory.addresses)} addresses, and the limit is {self._max_addresses} "
                 "(global-max-addresses)",
                 "global-max-addresses",
             )
+        wildcards, most = self._directory.wildcards, self._max_wildcard_words
+        if most >= 0 and wildcards.is_wildcard(name):
+            there, more = wildcards.words_after, wildcards.growth(name)
+            if there + more > most:
+                raise LimitReached(
+                    f"Wildcard addresses have {there} words after their first wildcard, {name[:SHOWN]} would add "
+                    f"{more}, and the limit is {most} (global-max-wildcard-words)",
+                    "global-max-wildcard-words",
+                )
 
     def check_queue(self, user: str | None) -> None:
         """``user`` wants another queue, None for nobody in particular. Raises `LimitReached`."""

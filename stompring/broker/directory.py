@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from stompring.errors import NotFound, Refused
+from stompring.errors import LimitReached, NotFound, Refused
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import QueueConfiguration, RoutingType
 
@@ -101,6 +101,24 @@ class Directory:
         self.broker.storage.unbind_address(address)
         if address.hooks.deleted is not None:
             address.hooks.deleted()
+
+    def check_words(self, name: str) -> None:
+        """Whether an address may have that many words. Raises `LimitReached`; one that is there may have any number."""
+        words = name.count(self.wildcards.syntax.delimiter) + 1
+        if words > MAX_WORDS and name not in self.addresses:
+            raise LimitReached(
+                f"The address {name[:100]}… has {words} words, and the limit is {MAX_WORDS}",
+                "address-words",
+                400,
+            )
+
+    def check_concrete(self, name: str) -> None:
+        """Whether messages may be sent to an address. Raises `Refused` where its words are wildcards."""
+        if self.wildcards.is_wildcard(name):
+            raise Refused(
+                f"Address {name[:100]} has wildcards: messages are sent to one address, and only subscribers name many",
+                status=400,
+            )
 
     def wildcards_of(self, address: Address) -> list[Address]:
         """The wildcard addresses whose queues also get what is sent to this one."""
@@ -220,3 +238,7 @@ def check_name(kind: str, name: str) -> None:
 
 #: Longest name of an address or queue, in UTF-8 bytes: leaves room for the directory names that stores make of it.
 MAX_NAME = 2048
+
+#: Most words of an address that a client or an administrator names. Matching a name takes time by its words, and again
+#: by the words of each pattern; RabbitMQ's routing keys of 255 bytes have as many at most.
+MAX_WORDS = 128

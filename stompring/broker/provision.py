@@ -46,13 +46,13 @@ class Provision:
     def address_for_send(
         self, name: str, asked: RoutingType | None, ask: Ask = everything, user: str | None = None
     ) -> Address:
-        """The address to send to, with its anycast queue. Raises `Refused` where it may not be made."""
+        """The address to send to, with its anycast queue. Raises `Refused`: it may not be made, or is a wildcard."""
+        self._directory.check_concrete(name)
         routing_type = self.type_for(name, asked)
         self._ask_for_address(name, routing_type, ask)
         lacks_queue = (
             routing_type is ANYCAST
             and self.anycast_queue(name) is None
-            and not self._directory.wildcards.is_wildcard(name)
             and self._directory.settings.lookup(name).auto_create_queues
         )
         if lacks_queue:
@@ -160,7 +160,7 @@ class Provision:
             settings = self._directory.settings.lookup(name)
             if not settings.auto_create_addresses:
                 raise NotFound(f"Destination {name} does not exist, and auto-create-addresses is off for it")
-            self._directory.allowance.check_address()
+            self._directory.allowance.check_address(name)
             if with_queue:
                 self._directory.allowance.check_queue(user)
             return self._directory.create_address(name, frozenset({routing_type}), auto_created=True)

@@ -8,8 +8,8 @@ from .clock import Clock, Timer
 
 log = logging.getLogger(__name__)
 
-#: Every limit, by the name of its setting. ``open-files`` is the system's; those of HTTP begin with ``http-``, and have
-#: no settings either.
+#: Every limit, by the name of its setting. ``open-files`` is the system's; ``address-words`` and those of
+#: HTTP, which begin with ``http-``, have no settings either.
 LIMITS = (
     "global-max-connections",
     "connectionsAllowed",
@@ -25,6 +25,8 @@ LIMITS = (
     "global-max-transaction-size",
     "global-max-queues",
     "global-max-addresses",
+    "global-max-wildcard-words",
+    "address-words",
     "max-sessions",
     "max-queues",
     "http-connections",

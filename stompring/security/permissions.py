@@ -87,7 +87,8 @@ class Permissions:
         named = self._named.get(address) or named
         if named is not None:
             return (named,)
-        return next(((entry,) for pattern, entry in self._patterns if pattern.matches(address)), ())
+        words = address.split(self._syntax.delimiter)
+        return next(((entry,) for pattern, entry in self._patterns if pattern.matches_words(words)), ())
 
     def _of_all(self, wildcard: str) -> tuple[SecuritySettingEntry, ...]:
         """The entries of the addresses that a wildcard address stands for."""

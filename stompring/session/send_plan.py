@@ -195,6 +195,7 @@ def _plan_for(session: Session, head: Head, route: Route, destination: bytes) ->
 
 def _route(session: Session, destination: bytes, asked: str | None) -> Route:
     target = session.parse_destination(destination, asked)
+    session.broker.directory.check_concrete(target.address)
     provision, ask, user = session.broker.provision, session.login.permit.check, session.login.user
     if target.temporary:
         ask(PermissionType.SEND, target.address)

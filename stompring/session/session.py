@@ -41,6 +41,10 @@ from .verbs import VERBS, first_verb
 
 log = logging.getLogger(__name__)
 
+#: Nodes of the tree of wildcard addresses that one client's frames may visit before it is the turn of others: some
+#: milliseconds. A name costs that much only where many wildcard addresses are alike, or made to be slow.
+VISITS = 2_000
+
 
 Frame = tuple[Head, bytes]
 
@@ -119,6 +123,8 @@ class Session:
         verbs = VERBS
         taken = 0
         paging = self.broker.paging
+        wildcards = self.broker.directory.wildcards
+        visited_enough = wildcards.visited + VISITS
         try:
             try:
                 if paging is not None:
@@ -132,6 +138,8 @@ class Session:
                     verb(self, head, body)
                     taken += 1
                     if self.closed or self.awaiting_login or self.leaving:
+                        break
+                    if wildcards.visited > visited_enough:
                         break
             finally:  # before anything is done about a failure
                 if paging is not None:
@@ -149,6 +157,8 @@ class Session:
             self._held = frames[taken:] + self._held
             if self.blocked:
                 self._let_settlements_pass()
+            elif not self.awaiting_login:
+                self._wait_for_turn()
 
     # ---- waiting
 
@@ -163,6 +173,12 @@ class Session:
         else:
             clock = self.broker.clock
             self._pause = clock.call_at(clock.refresh() + wait.milliseconds, self._pause_over)
+
+    def _wait_for_turn(self) -> None:
+        """These frames had many names matched against wildcard addresses: others come first, then the rest of them."""
+        self.blocked = self.heartbeat.suspended = True
+        self.outbox.reading.pause()
+        self.broker.clock.soon(self.go_on)
 
     def _pause_over(self) -> None:
         self._pause = None
@@ -387,4 +403,6 @@ class Session:
             text = destination.decode()
         except UnicodeDecodeError:
             raise ProtocolError(f"destination {destination[:100]!r} is not UTF-8") from None
-        return self._destinations.parse(text, asked, self.number)
+        parsed = self._destinations.parse(text, asked, self.number)
+        self.broker.directory.check_words(parsed.address)
+        return parsed

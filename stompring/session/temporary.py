@@ -26,7 +26,7 @@ def temporary_queue(session: Session, target: Destination) -> Queue:
     session.login.permit.check(PermissionType.CREATE_ADDRESS, name)
     session.login.permit.check(PermissionType.CREATE_NON_DURABLE_QUEUE, name)
     directory = session.broker.directory
-    directory.allowance.check_address()
+    directory.allowance.check_address(name)
     directory.allowance.check_queue(session.login.user)
     queue = directory.create_queue(
         QueueConfiguration(

@@ -44,6 +44,7 @@ class SettingsRepository:
         defaults: AddressSettings = DEFAULTS,
     ) -> None:
         self._defaults = defaults
+        self._delimiter = wildcard.delimiter
         self._entries = tuple(entries)
         # Below, an entry is its place in the tuple above.
         self._exact: dict[str, int] = {}
@@ -84,7 +85,8 @@ class SettingsRepository:
     def _places(self, address: str) -> tuple[int, ...]:
         named = (self._exact.get(address), self._literal.get(address))
         found = [place for place in named if place is not None]
-        found += [place for pattern, place in self._patterns if pattern.matches(address)]
+        words = address.split(self._delimiter)
+        found += [place for pattern, place in self._patterns if pattern.matches_words(words)]
         return tuple(found)
 
     def _look_up(self, address: str) -> AddressSettings:

@@ -308,6 +308,7 @@ class BrokerConfiguration:
     global_max_connections: int | None = None  # None: as many as there are file descriptors and memory for
     global_max_queues: int = 100_000
     global_max_addresses: int = 100_000
+    global_max_wildcard_words: int = 10_000
     resource_limits: tuple[ResourceLimit, ...] = ()
     dispatch_memory: int = 16 * 1024 * 1024  # what a file does not say becomes a quarter of that, or this
     max_disk_usage: int = 90  # per cent

@@ -13,6 +13,11 @@ def overlaps(one: str, other: str, syntax: WildcardSyntax) -> bool:
     """Whether there may be an address that both match."""
     left, right = _words(one, syntax), _words(other, syntax)
     many, single = syntax.any_words, syntax.single_word
+    for word, opposite in zip(left, right, strict=False):  # most that differ do so before any wildcard
+        if many in (word, opposite):
+            break
+        if word != opposite and single not in (word, opposite):
+            return False
     # row[j]: whether what is left of both from here on can match the same words
     row = [False] * (len(right) + 1)
     for i in range(len(left), -1, -1):

@@ -16,7 +16,18 @@ DEFAULT_SYNTAX = WildcardSyntax()
 class Pattern:
     """An address that may hold wildcards, taken apart once."""
 
-    __slots__ = ("is_wildcard", "specificity", "text", "_any", "_delimiter", "_single", "_words")
+    __slots__ = (
+        "is_wildcard",
+        "specificity",
+        "text",
+        "_any",
+        "_begin",
+        "_delimiter",
+        "_end",
+        "_middle",
+        "_single",
+        "_words",
+    )
 
     def __init__(self, text: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
         self.text = text
@@ -26,6 +37,19 @@ class Pattern:
         self._words = tuple(text.split(syntax.delimiter))
         self.is_wildcard = self._any in self._words or self._single in self._words
         self.specificity = self._specificity()
+        parts = self._between_any_words()
+        self._begin, self._end = parts[0], parts[-1]
+        self._middle = None if len(parts) == 1 else parts[1:-1]
+
+    def _between_any_words(self) -> list[list[str]]:
+        """The words before, between and after the any-words; one list alone where there is none of these."""
+        parts: list[list[str]] = [[]]
+        for word in self._words:
+            if word == self._any:
+                parts.append([])
+            else:
+                parts[-1].append(word)
+        return parts
 
     def _specificity(self) -> tuple[object, ...]:
         """A sort key: of the patterns that match one address, the most specific sorts first.
@@ -42,30 +66,32 @@ class Pattern:
         """Whether ``address``, taken literally, is one that this pattern stands for."""
         if not self.is_wildcard:
             return address == self.text
-        return self._matches_words(address.split(self._delimiter))
+        return self.matches_words(address.split(self._delimiter))
 
-    def _matches_words(self, address: list[str]) -> bool:
-        # The classical glob match: on a mismatch, let the last any-words swallow one word more. It never goes
-        # back to an earlier one, so the work is bounded by words times words.
-        words, count = self._words, len(self._words)
-        at = 0
-        place = 0
-        last_any = -1
-        swallowed_to = 0
-        while at < len(address):
-            word = words[place] if place < count else None
-            if word == self._any:
-                last_any, swallowed_to = place, at
-                place += 1
-            elif word is not None and (word == self._single or word == address[at]):
-                place += 1
+    def matches_words(self, address: list[str]) -> bool:
+        """`matches` for an address that is split into its words already."""
+        begin, end, middle = self._begin, self._end, self._middle
+        if middle is None:
+            return len(address) == len(begin) and self._fits(begin, address, 0)
+        stop = len(address) - len(end)
+        at = len(begin)
+        if stop < at or not self._fits(begin, address, 0) or not self._fits(end, address, stop):
+            return False
+        # The leftmost place for what stands between two any-words leaves the most for the rest.
+        for part in middle:
+            while at + len(part) <= stop and not self._fits(part, address, at):
                 at += 1
-            elif last_any >= 0:
-                swallowed_to += 1
-                place, at = last_any + 1, swallowed_to
-            else:
+            at += len(part)
+            if at > stop:
                 return False
-        return all(word == self._any for word in words[place:])
+        return True
+
+    def _fits(self, part: list[str], address: list[str], at: int) -> bool:
+        """Whether words without an any-words stand in the address from the place ``at`` on."""
+        single = self._single
+        return all(
+            word in (single, there) for word, there in zip(part, address[at : at + len(part)], strict=True)
+        )
 
     def half_wildcards(self) -> tuple[str, ...]:
         """The words that hold a wildcard's character among others, where it has no meaning."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import random
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stompring.broker.directory import MAX_WORDS
 from stompring.broker.wildcards import WildcardAddresses
-from stompring.settings.model import WildcardSyntax
+from stompring.settings.model import BrokerConfiguration, WildcardSyntax
+
+MOST = BrokerConfiguration().global_max_wildcard_words
 
 TABLE = [
     (
@@ -66,6 +72,12 @@ def matches(pattern: list[str], name: list[str]) -> bool:
     return bool(name) and pattern[0] in ("*", name[0]) and matches(pattern[1:], name[1:])
 
 
+def words_after(patterns: list[str]) -> int:
+    """Words below a wildcard, those that patterns begin with in common once."""
+    begins = {tuple(p.split(".")[:end]) for p in patterns for end in range(1, p.count(".") + 2)}
+    return sum(not {"*", "#"}.isdisjoint(begin[:-1]) for begin in begins)
+
+
 @given(st.lists(WORDS, max_size=6), NAMES, st.lists(st.integers(0, 5), max_size=6))
 def test_a_tree_of_patterns_agrees_with_trying_each(
     patterns: list[list[str]], name: list[str], removed: list[int]
@@ -78,6 +90,7 @@ def test_a_tree_of_patterns_agrees_with_trying_each(
         if at < len(names):
             wildcards.remove(names.pop(at))
     assert len(wildcards) == len(names)
+    assert wildcards.words_after == words_after(names)
     assert wildcards.matching(".".join(name)) == {p for p in names if matches(p.split("."), name)}
 
 
@@ -87,3 +100,52 @@ def test_a_name_of_a_thousand_words() -> None:
     wildcards.add(name + ".#")
     wildcards.add("#.a.#.a.#.b.#")
     assert wildcards.matching(name) == {name + ".#"}
+
+
+@given(st.lists(WORDS, max_size=30), st.lists(st.sampled_from("ab"), min_size=1, max_size=40))
+def test_each_node_is_visited_once_at_most(patterns: list[list[str]], name: list[str]) -> None:
+    wildcards = WildcardAddresses(WildcardSyntax())
+    for pattern in {".".join(pattern) for pattern in patterns}:
+        wildcards.add(pattern)
+    wildcards.matching(".".join(name))
+    assert wildcards.visited <= wildcards.words_after + 3 * (len(name) + 1)
+
+
+def evil(alphabet: str, words: int) -> WildcardAddresses:
+    """Addresses that nearly match `a.a.a…`, with that many words after their first wildcards."""
+    chance = random.Random(12)
+    wildcards = WildcardAddresses(WildcardSyntax())
+    while wildcards.words_after < words:
+        pattern = ".".join(["#", *chance.choices(alphabet, k=chance.choice((10, 30, 100))), "z"])
+        if wildcards.growth(pattern) > 1:
+            wildcards.add(pattern)
+    return wildcards
+
+
+@pytest.mark.parametrize("alphabet", ["a#", "a*#", "a*", "ab*#"])
+def test_patterns_made_to_be_slow_take_a_few_milliseconds(alphabet: str) -> None:
+    wildcards = evil(alphabet, MOST)
+    for name in ("a", "ab"):
+        seconds = []
+        for _ in range(5):
+            begun = time.thread_time()
+            wildcards.matching(".".join((name * MAX_WORDS)[:MAX_WORDS]))
+            seconds.append(time.thread_time() - begun)
+        assert min(seconds) < 0.05, (alphabet, name, seconds)
+
+
+def test_five_hundred_any_words() -> None:
+    wildcards = WildcardAddresses(WildcardSyntax())
+    wildcards.add(".".join("#" * 1000))
+    wildcards.matching(".".join("a" * 1000))
+    assert wildcards.visited == 1001
+
+
+def test_patterns_that_begin_with_names_are_as_many_as_you_like() -> None:
+    """A subscriber for each of many devices: only what is below a wildcard counts, and a name finds its own alone."""
+    wildcards = WildcardAddresses(WildcardSyntax())
+    for device in range(20_000):
+        wildcards.add(f"devices.{device}.#")
+    assert wildcards.words_after == 0
+    assert wildcards.matching("devices.77.on") == {"devices.77.#"}
+    assert wildcards.visited < 10

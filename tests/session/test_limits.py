@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 
+from stompring.broker.clock import Clock
+from stompring.broker.directory import MAX_WORDS
+from stompring.session.session import VISITS
 from stompring.session.slow_sockets import SLOW
 from stompring.settings.global_limits import ResourceLimit
 
+from ..broker.world import ANYCAST
 from .conversation import Client, Server, frame
 
 KEEP: dict[str, dict[str, Any]] = {"#": {"auto_delete_queues": False}}
 
 
-def limited(settings: dict[str, dict[str, Any]] | None = None, **acceptor: Any) -> Server:
-    return Server(KEEP | (settings or {}), acceptor=acceptor)
+OF_THE_BROKER = ("global_max_wildcard_words",)
+
+
+def limited(settings: dict[str, dict[str, Any]] | None = None, **limits: Any) -> Server:
+    configuration = {name: limits.pop(name) for name in OF_THE_BROKER if name in limits}
+    return Server(KEEP | (settings or {}), acceptor=limits, **configuration)
 
 
 def refused(server: Server) -> dict[str, int]:
@@ -292,3 +302,111 @@ def test_each_limit_has_its_counter(acceptor: dict[str, Any], data: bytes, limit
     client.write(data)
     client.error()
     assert refused(server) == {limit: 1}
+
+
+# ---- names
+
+
+A_LONG_NAME = ".".join("a" * 129)
+
+
+@pytest.mark.parametrize(
+    "frame_of",
+    [
+        lambda: frame("SEND", destination=f"/topic/{A_LONG_NAME}"),
+        lambda: frame("SEND", destination=f"/queue/{A_LONG_NAME}::q"),
+        lambda: frame("SUBSCRIBE", destination=f"/topic/{A_LONG_NAME}", id="1"),
+        lambda: frame("SUBSCRIBE", destination="/topic/" + ".".join("#" * 500), id="1"),
+    ],
+    ids=["SEND", "SEND to a queue", "SUBSCRIBE", "SUBSCRIBE to wildcards"],
+)
+def test_an_address_has_so_many_words(frame_of: Any) -> None:
+    server = limited()
+    client = server.client()
+    client.write(frame_of())
+    assert "words, and the limit is 128" in client.error()["message"]
+    assert refused(server) == {"address-words": 1}
+    assert not server.world.directory.addresses
+
+
+def test_an_address_that_is_there_may_have_more_words() -> None:
+    server = limited()
+    server.world.directory.create_address(A_LONG_NAME, frozenset({ANYCAST}), configured=True)
+    client = server.client()
+    client.say("SEND", b"x", destination=f"/queue/{A_LONG_NAME}", receipt="r")
+    assert client.one("RECEIPT")
+
+
+def test_wildcard_addresses_have_so_many_words_after_their_first_wildcard() -> None:
+    server = limited(global_max_wildcard_words=3)
+    client = server.client()
+    for number, name in enumerate(("a.b.c.d.#", "#.a.b", "#.a.c", "#.a.c")):
+        client.say("SUBSCRIBE", destination=f"/topic/{name}", id=number)
+    assert client.read() == []
+    client.say("SUBSCRIBE", destination="/topic/#.b", id="more")
+    assert "(global-max-wildcard-words)" in client.error()["message"]
+    assert refused(server) == {"global-max-wildcard-words": 1}
+    again = server.client()
+    again.say("SUBSCRIBE", destination="/topic/*.b.c.d", id="more", receipt="r")
+    assert again.one("RECEIPT"), "those of the connection that was closed are gone"
+
+
+@pytest.mark.parametrize(
+    "destination", ["/topic/a.#", "/queue/*.b", "#", "/topic/a.*::q", ".".join("#" * 100)]
+)
+def test_a_message_is_sent_to_one_address(destination: str) -> None:
+    server = limited()
+    reader = server.client()
+    reader.say("SUBSCRIBE", destination="/topic/a.#", id="1")
+    client = server.client()
+    client.say("SEND", b"x", destination=destination, receipt="r")
+    error = client.error()
+    assert "has wildcards: messages are sent to one address" in error["message"]
+    assert reader.read() == [] and set(server.world.directory.addresses) == {"a.#"}
+
+
+def test_an_asterisk_among_letters_is_a_letter() -> None:
+    server = limited()
+    client = server.client()
+    client.say("SEND", b"x", destination="/queue/a.b*", receipt="r")
+    assert client.one("RECEIPT") and server.queue("a.b*").message_count == 1
+
+
+def test_a_queue_of_a_wildcard_address_is_reached_by_its_name() -> None:
+    server = limited()
+    reader = server.client(client_id="c")
+    reader.say("SUBSCRIBE", destination="/topic/a.#", id="1", durable_subscription_name="d")
+    client = server.client()
+    client.say("SEND", b"x", destination="::c.d", receipt="r")
+    assert client.one("RECEIPT") and reader.bodies() == [b"x"]
+
+
+def test_names_that_take_long_to_match_are_taken_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames of one read whose names visit many nodes: others are served between them, and none is lost."""
+    server = limited()
+    reader = server.client()
+    words = ("a", "*", "#")
+    for number, (b, c, d, e, f) in enumerate(product(words, repeat=5)):
+        name = f"#.a.#.{b}.{c}.{d}.{e}.{f}.a.#.a.#.z"
+        reader.say("SUBSCRIBE", destination=f"/topic/{name}", id=number)
+    wildcards = server.world.directory.wildcards
+    client = server.client()
+    sends = [
+        frame("SEND", destination=f"/topic/{number}." + ".".join("a" * 120), receipt=number)
+        for number in range(50)
+    ]
+    turns: list[Callable[[], object]] = []
+    monkeypatch.setattr(Clock, "soon", lambda _, call: turns.append(call))
+    most = VISITS + wildcards.words_after + 3 * MAX_WORDS
+    before = wildcards.visited
+    client.write(b"".join(sends))
+    taken = 1
+    while client.session.blocked:
+        assert wildcards.visited - before <= most and not client.wire.reading
+        before = wildcards.visited
+        turns.pop(0)()
+        taken += 1
+    while turns:  # flushes
+        turns.pop(0)()
+    assert [got["receipt-id"] for got in client.read()] == [str(n) for n in range(50)]
+    assert client.wire.reading and taken > 10

@@ -119,13 +119,13 @@ def test_addresses_under_the_same_entries_share_their_settings() -> None:
 
 def test_what_is_remembered_is_bounded_and_saves_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
-    matches = Pattern.matches
+    matches = Pattern.matches_words
 
-    def counting(pattern: Pattern, address: str) -> bool:
-        tried.append(address)
+    def counting(pattern: Pattern, address: list[str]) -> bool:
+        tried.append(".".join(address))
         return matches(pattern, address)
 
-    monkeypatch.setattr(Pattern, "matches", counting)
+    monkeypatch.setattr(Pattern, "matches_words", counting)
     repository = SettingsRepository(
         [entry("#", redelivery_delay=1), *(entry(f"exact.{n}") for n in range(1_000))]
     )

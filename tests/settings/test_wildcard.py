@@ -68,8 +68,8 @@ def model(words: list[str], address: list[str]) -> bool:
 
 
 @given(
-    st.lists(st.sampled_from("ab*#"), min_size=1, max_size=6),
-    st.lists(st.sampled_from("ab"), min_size=1, max_size=7),
+    st.lists(st.sampled_from("ab*#"), min_size=1, max_size=8),
+    st.lists(st.sampled_from("ab"), min_size=1, max_size=9),
 )
 def test_matches_as_the_model_does(words: list[str], address: list[str]) -> None:
     assert matches(".".join(words), ".".join(address)) == model(words, address)
