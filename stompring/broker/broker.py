@@ -295,7 +295,7 @@ class Broker:
         for ref in refs:
             by_queue.setdefault(ref.queue, []).append(ref)
         for queue, due in by_queue.items():
-            queue.fell_due([ready for ref in due for ready in self.recur(ref)])
+            queue.fell_due([ready for ref in due for ready in self.recur(ref)], queue.due_batch())
 
     def recur(self, ref: Reference) -> list[Reference]:
         """What a scheduled message delivers now; a recurring one stays scheduled and delivers a copy of itself."""

@@ -131,7 +131,7 @@ def deliver_now(queue: Queue, number: int) -> Steps:
         copy = repeated(ref, broker.next_message_number(), broker.clock.now)
         ref = queue.schedule(copy, broker.clock.now)
     broker.schedule.forget()  # of the entry that will come due later, or was made just now
-    queue.fell_due([ref])
+    queue.fell_due([ref], queue.due_batch())
 
 
 def purge(queue: Queue, selector: str | None = None) -> Iterator[int | Wait]:

@@ -31,6 +31,8 @@ class Paged(Turns):
             return False
         consumer: Consumer | None = None
         if self.targets:
+            if self.ring_is_full_on_disk:
+                return False
             consumer = self.taker_of(message, self.matching(message))
         elif not self.count:
             consumer = ready[0]
@@ -62,6 +64,11 @@ class Paged(Turns):
         if ref.watched:
             ref.watched = False
             self.broker.expiry.forget()
+
+    @property
+    def ring_is_full_on_disk(self) -> bool:
+        """Whether it is a ring that counts what is paged, and pushes something out before it delivers an arrival."""
+        raise AssertionError("a queue knows its ring")
 
     def take_out(self, ref: Reference) -> None:
         """Adjust the counts for a reference that is about to be dropped or moved."""

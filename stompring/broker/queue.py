@@ -6,10 +6,12 @@ everything else passes through the lists of `Turns`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from .consumer import Consumer, Matches, not_from
+from .due import MOST_TOGETHER, DueBatch
 from .message import Message
 from .pending import Pending
 from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Reference
@@ -88,7 +90,8 @@ class Queue(Ring):
             consumer: Consumer | None = None
             if self.targets:
                 matching = self.matching(message)
-                consumer = self.taker_of(message, matching)
+                if not 0 <= self.ring_size <= self.count:  # else it pushes something out first
+                    consumer = self.taker_of(message, matching)
             elif not self.count:
                 consumer = ready[0]
                 if len(ready) > 1:
@@ -99,13 +102,13 @@ class Queue(Ring):
         self.hold(message, matching)
 
     def hold(self, message: Message, matching: list[Pending] | None = None) -> None:
-        """Keep a message until somebody takes it; a ring that is full gives up its head."""
+        """Keep a message until somebody takes it; a ring that is full gives up its head, before anybody takes it."""
         ref = self._reference(message, PENDING)
         self.enlist(ref, matching=matching)
-        if self.ready:
-            self.dispatch()
         if 0 <= self.ring_size < self.ring_count:
             self.make_way()
+        if self.ready:
+            self.dispatch()
         if message.expires and ref.state == PENDING:
             self.broker.watch_expiry(ref)
         if self.hooks.enqueued is not None and ref.state == PENDING:
@@ -140,15 +143,22 @@ class Queue(Ring):
         self._lowest_sequence -= count
         return self._lowest_sequence
 
-    def fell_due(self, refs: list[Reference], first_sequence: int | None = None) -> None:
-        """Scheduled messages go to the head, in the order they fell due; each is lost itself to a full ring."""
-        if first_sequence is None:
-            first_sequence = self.places_at_head(len(refs))
-        for place, ref in enumerate(refs):
+    def due_batch(self) -> DueBatch:
+        """For what falls due now, however much that is: `fell_due` gets it with each part."""
+        return DueBatch(self.places_at_head(MOST_TOGETHER))
+
+    def fell_due(self, refs: Iterable[Reference], batch: DueBatch) -> None:
+        """Scheduled messages go to the head, in the order they fell due.
+
+        In a full ring they push out only what was sent before them and fell due in the same ``batch``: else each is
+        lost itself.
+        """
+        for ref in refs:
             self.scheduled.pop(ref.message.number, None)
+            place = batch.next_place()
             if not ref.deliveries:  # one that waited for its redelivery keeps its old place
-                ref.sequence = first_sequence + place
-            if self.has_no_place(ref):
+                ref.sequence = place
+            if self.has_no_place(ref, batch):
                 continue
             ref.state = PENDING
             self.enlist(ref, at_tail=False)

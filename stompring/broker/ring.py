@@ -1,6 +1,7 @@
 """The ring of a queue: what a queue with a ring-size gives up. What that is, its policies say (`Hooks.overflow`).
 
-Only pending messages count. A message that comes back or falls due is lost itself where there is no place for it.
+Only pending messages count. A message that comes back or falls due is lost itself where there is no place for it; of
+several that fall due together the newest sent stay.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from .paged import Paged
 from .reference import GONE, Reference
 
 if TYPE_CHECKING:
+    from .due import DueBatch
     from .hooks import Told
 
 
@@ -40,17 +42,29 @@ class Ring(Paged):
             return self.count
         return self.count + self.area.waiting
 
+    @property
+    def ring_is_full_on_disk(self) -> bool:
+        """See `Paged.ring_is_full_on_disk`."""
+        return self.attributes.ring_counts_paged and 0 <= self.ring_size <= self.ring_count
+
     def make_way(self, comes_back: bool = False) -> None:
         """The ring is over its size, or full for a message that comes back: its policy gives something up."""
         self.hooks.overflow(self.view or self.broker.policies.view_of(self), comes_back)
 
-    def has_no_place(self, ref: Reference) -> bool:
-        """Whether a message that comes back or falls due is lost to a full ring; it is gone then."""
-        if 0 <= self.ring_size <= self.ring_count:
+    def has_no_place(self, ref: Reference, batch: DueBatch | None = None) -> bool:
+        """Whether a message that comes back or falls due (in ``batch``) is lost to a full ring; it is gone then."""
+        if self.ring_size < 0:
+            return False
+        if self.ring_size <= self.ring_count:
             self.make_way(comes_back=True)
             if 0 <= self.ring_size <= self.ring_count:
-                self.replace(ref)
-                return True
+                older = None if batch is None else batch.older_than(ref)
+                if older is None:
+                    self.replace(ref)
+                    return True
+                self.give_up(older)
+        if batch is not None:
+            batch.waits(ref)
         return False
 
     def evict_head(self) -> bool:

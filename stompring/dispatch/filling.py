@@ -283,7 +283,7 @@ class Filling:
             found = area.overdue.next()
             if found is None:
                 return
-            cursor, (page, index), sequence = found
+            cursor, (page, index), due = found
             block = self._block(area.overdue, cursor, page, index)
             if block is None:
                 return
@@ -291,7 +291,7 @@ class Filling:
             if ref.message.expires:
                 queue.broker.watch_expiry(ref)
             if self._is_ring() or not queue.count or self._room(0):
-                queue.fell_due([ref], sequence)
+                queue.fell_due([ref], due)
             else:
                 ref.state = PENDING
                 queue.count += 1

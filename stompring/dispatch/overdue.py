@@ -5,50 +5,51 @@ from __future__ import annotations
 from array import array
 from collections import deque
 
+from stompring.broker.due import DueBatch
 from stompring.broker.paging import TIMED, Cursor, Page, Position
 
 
-class Batch:
-    """Messages that fell due together: positions in the order of their times, and their places in the queue."""
+class Found:
+    """Positions of messages that fell due, in the order of their times; more of the same batch may follow."""
 
-    __slots__ = ("at", "cursor", "keys", "sequence")
+    __slots__ = ("at", "batch", "cursor", "keys")
 
-    def __init__(self, cursor: Cursor, keys: array[int], sequence: int) -> None:
+    def __init__(self, cursor: Cursor, keys: array[int], batch: DueBatch) -> None:
         self.cursor = cursor
         self.keys = keys
-        self.sequence = sequence  # of the first, before all that was in the queue when they fell due
+        self.batch = batch
         self.at = 0
 
 
 class Overdue:
-    """Batches in the order they fell due."""
+    """What was found, in the order it fell due."""
 
     def __init__(self) -> None:
-        self._batches: deque[Batch] = deque()
+        self._found: deque[Found] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._batches)
+        return bool(self._found)
 
-    def add(self, cursor: Cursor, keys: array[int], sequence: int) -> None:
+    def add(self, cursor: Cursor, keys: array[int], batch: DueBatch) -> None:
         """The time of some has come."""
-        self._batches.append(Batch(cursor, keys, sequence))
+        self._found.append(Found(cursor, keys, batch))
 
-    def next(self) -> tuple[Cursor, Position, int] | None:
-        """The first that still waits for its time, and its sequence."""
-        while self._batches:
-            batch = self._batches[0]
-            while batch.at < len(batch.keys):
-                key = batch.keys[batch.at]
-                page = batch.cursor.pages.page(key >> 32)
-                if page is not None and still_timed(batch.cursor, page, key & 0xFFFFFFFF):
-                    return batch.cursor, (page, key & 0xFFFFFFFF), batch.sequence + batch.at
-                batch.at += 1
-            self._batches.popleft()
+    def next(self) -> tuple[Cursor, Position, DueBatch] | None:
+        """The first that still waits for its time, and with what it fell due."""
+        while self._found:
+            found = self._found[0]
+            while found.at < len(found.keys):
+                key = found.keys[found.at]
+                page = found.cursor.pages.page(key >> 32)
+                if page is not None and still_timed(found.cursor, page, key & 0xFFFFFFFF):
+                    return found.cursor, (page, key & 0xFFFFFFFF), found.batch
+                found.at += 1
+            self._found.popleft()
         return None
 
     def forget(self, cursor: Cursor) -> None:
         """An address pages no more."""
-        self._batches = deque(batch for batch in self._batches if batch.cursor is not cursor)
+        self._found = deque(found for found in self._found if found.cursor is not cursor)
 
 
 def still_timed(cursor: Cursor, page: Page, index: int) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stompring.broker.clock import Clock, Timer
+from stompring.broker.due import DueBatch
 from stompring.broker.paging import TIMED, Block, Cursor, Page, Pages, Position
 
 from .references import key_of
@@ -27,10 +28,6 @@ HORIZON = 300_000
 
 #: Milliseconds between two looks at the times of one address, when many follow each other.
 PAUSE = 10
-
-
-#: Places that are kept at the head of a queue for what falls due together: numbers, of which there are enough.
-MOST_AT_ONCE = 1 << 40
 
 
 class Noted:
@@ -94,7 +91,7 @@ class PageTimes:
         self._timer: Timer | None = None
         self._timer_due = 0
         self._sweep = 0  # up to when times are being dealt with; 0 while none are
-        self._places: dict[TargetArea, int] = {}  # for what falls due next in this sweep
+        self._batches: dict[TargetArea, DueBatch] = {}  # what falls due in this sweep
         self._stopped = False
 
     def paged(self, position: Position, expires: int, due: int) -> None:
@@ -156,18 +153,17 @@ class PageTimes:
     def work(self, in_time: Callable[[], bool]) -> None:
         """See `Work.work`: what is over expires, what is due falls due; both in the order of their times."""
         if not self._sweep:
-            self._sweep, self._places = self._clock.now, {}
+            self._sweep, self._batches = self._clock.now, {}
         due: Due = {}
         unfinished = True
         while unfinished and in_time() and not self._stopped and not self._fetching:
             unfinished = self._sweep_on(in_time, due)
         for area, (cursor, keys) in due.items():
             if not area.closed:
-                place = self._places.get(area)
-                if place is None:
-                    place = area.queue.places_at_head(MOST_AT_ONCE)
-                area.overdue.add(cursor, keys, place)
-                self._places[area] = place + len(keys)
+                batch = self._batches.get(area)
+                if batch is None:
+                    batch = self._batches[area] = area.queue.due_batch()
+                area.overdue.add(cursor, keys, batch)
                 self._dispatch.loader.want(area)
         if not self._stopped and not self._fetching:
             self._go_on(unfinished)
@@ -176,7 +172,7 @@ class PageTimes:
         if unfinished:
             self._dispatch.loader.want(self)
             return
-        self._sweep = 0
+        self._sweep, self._batches = 0, {}
         if self._soonest:
             soonest, now = min(self._soonest.values()), self._clock.now
             self._arm(soonest if soonest > now else now + PAUSE)

@@ -183,12 +183,14 @@ class TargetArea:
         """See `Area.arrived`."""
         self.version += 1
         queue = self.queue
+        if queue.ring_size >= 0 and queue.attributes.ring_counts_paged and queue.ring_size < queue.ring_count:
+            queue.make_way()
+            if not cursor.is_waiting(*position):
+                return
         if queue.ready or cursor.levels[message.traits.priority] == 1:
             self.filling.arrived(cursor, message, position)
             if not self.closed:
                 self.demand()
-        if queue.ring_size >= 0 and queue.attributes.ring_counts_paged and queue.ring_size < queue.ring_count:
-            queue.make_way()
 
     def grown(self) -> None:
         """See `Area.grown`."""
@@ -230,7 +232,7 @@ class TargetArea:
         ref = self.take_out(cursor, page, index, message)
         if message.expires:
             self.queue.broker.watch_expiry(ref)
-        self.queue.fell_due([ref])
+        self.queue.fell_due([ref], self.queue.due_batch())
 
     # ---- messages go
 

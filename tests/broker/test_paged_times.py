@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .paged_world import PagedWorld, assert_nothing_paged, drained
-from .world import MULTICAST, assert_nothing_held, join
+from .world import MULTICAST, assert_nothing_held, header_is, join
 
 
 def test_what_is_on_disk_expires_at_its_time() -> None:
@@ -112,6 +112,42 @@ def test_scheduled_messages_fall_due_in_order_and_at_the_head(queues: int) -> No
         assert sorted(map(int, got)) == sorted([*range(20), *order[10:]])
         assert queue.message_count == 0
     assert_nothing_paged(world)
+
+
+@pytest.mark.parametrize("counts_paged", [False, True])
+def test_the_newest_of_those_on_disk_that_fall_due_together_stay_in_a_ring(counts_paged: bool) -> None:
+    world = PagedWorld(limit=0, block_size=2, page_size=4)
+    queue = world.queue(ring_size=3, ring_counts_paged=counts_paged)
+    for number in range(20):
+        world.send(body=b"%d" % number, due=world.now + 1000)
+    assert queue.scheduled_count == 20
+    world.pass_time(2000)
+    assert (queue.message_count, queue.scheduled_count, queue.messages_replaced) == (3, 0, 17)
+    assert drained(world, join(queue)) == [b"17", b"18", b"19"]
+    assert_nothing_held(world)
+
+
+def test_those_on_disk_that_fall_due_push_out_nothing_that_waited() -> None:
+    world = PagedWorld(limit=2, block_size=2, page_size=4)
+    queue = world.queue(ring_size=3)
+    world.send(body=b"X")
+    world.send(body=b"Y")
+    for number in range(6):
+        world.send(body=b"%d" % number, due=world.now + 1000)
+    world.pass_time(2000)
+    assert queue.messages_replaced == 5
+    assert drained(world, join(queue)) == [b"5", b"X", b"Y"]
+
+
+def test_a_full_ring_that_counts_pages_gives_something_up_before_it_delivers_what_has_come() -> None:
+    world = PagedWorld(limit=0)
+    queue = world.queue(ring_size=2, ring_counts_paged=True)
+    taker = join(queue, matches=header_is(b"colour", b"red"))
+    for body, colour in ((b"A", "blue"), (b"B", "red"), (b"C", "blue"), (b"D", "blue"), (b"E", "red")):
+        world.send(body=body, headers={"colour": colour})
+        world.settle_down()
+    assert taker.bodies == [b"B", b"E"]
+    assert (queue.message_count, queue.delivering, queue.messages_replaced) == (3, 2, 2)
 
 
 def test_what_falls_due_waits_on_disk_while_there_is_no_room() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stompring.broker.queue import Queue
 from stompring.settings.model import RingPolicy
 
-from .world import World, assert_nothing_held, bodies, join
+from .world import World, assert_nothing_held, bodies, header_is, join
 
 
 def counts(queue: Queue) -> dict[str, int]:
@@ -61,7 +61,7 @@ def test_ring_of_scheduled_messages() -> None:  # RQ-4
         world.send(body=body, due=world.now + 500)
     assert (queue.scheduled_count, queue.count) == (2, 0)
     world.pass_time(500)
-    assert (queue.scheduled_count, bodies(queue), queue.messages_replaced) == (0, [b"first"], 1)
+    assert (queue.scheduled_count, bodies(queue), queue.messages_replaced) == (0, [b"second"], 1)
 
 
 def test_ring_is_resized_and_trims_nothing_by_itself() -> None:  # RQ-6
@@ -137,6 +137,78 @@ def test_scheduled_for_the_head_of_a_full_ring() -> None:  # RQ-D3
     assert (queue.message_count, queue.scheduled_count) == (4, 1)
     world.pass_time(1000)
     assert (bodies(queue), queue.messages_replaced) == ([b"B", b"C", b"D"], 1)
+
+
+def test_of_those_that_fall_due_together_the_newest_sent_stay() -> None:
+    world = World()
+    queue = world.queue(ring_size=3)
+    for body in (b"A", b"B", b"C", b"D", b"E"):
+        world.send(body=body, due=world.now + 1000)
+    world.pass_time(1000)
+    assert (bodies(queue), queue.messages_replaced, queue.scheduled_count) == ([b"C", b"D", b"E"], 2, 0)
+
+
+def test_those_that_fall_due_together_push_out_nothing_that_waited() -> None:
+    world = World()
+    queue = world.queue(ring_size=3)
+    for body in (b"A", b"B", b"C"):
+        world.send(body=body, due=world.now + 1000)
+    world.send(body=b"X")
+    world.send(body=b"Y")
+    world.pass_time(1000)
+    assert (bodies(queue), queue.messages_replaced) == ([b"C", b"X", b"Y"], 2)
+
+
+def test_those_that_fall_due_later_push_out_nothing_that_fell_due_before() -> None:
+    world = World()
+    queue = world.queue(ring_size=1)
+    world.send(body=b"A", due=world.now + 1000)
+    world.send(body=b"B", due=world.now + 1125)
+    world.pass_time(2000)
+    assert (bodies(queue), queue.messages_replaced) == ([b"A"], 1)
+
+
+def test_what_waited_for_its_redelivery_keeps_the_newest_too() -> None:
+    world = World({"q": {"redelivery_delay": 1000, "max_delivery_attempts": -1}})
+    queue = world.queue(ring_size=2)
+    taker = join(queue)
+    for body in (b"A", b"B", b"C"):
+        world.send(body=body)
+    taker.nack()
+    queue.pause()
+    world.pass_time(1000)
+    assert (bodies(queue), queue.messages_replaced) == ([b"B", b"C"], 1)
+
+
+def test_what_a_consumer_takes_as_it_falls_due_is_not_lost() -> None:
+    world = World()
+    queue = world.queue(ring_size=1)
+    for body in (b"A", b"B", b"C"):
+        world.send(body=body, due=world.now + 1000)
+    taker = join(queue, 1)
+    world.pass_time(1000)
+    assert (taker.bodies, bodies(queue), queue.messages_replaced) == ([b"A"], [b"C"], 1)
+
+
+def test_a_full_ring_gives_something_up_before_it_delivers_what_has_come() -> None:
+    world = World()
+    queue = world.queue(ring_size=2)
+    taker = join(queue, matches=header_is(b"colour", b"red"))
+    for body, colour in ((b"A", "blue"), (b"B", "red"), (b"C", "blue"), (b"D", "blue"), (b"E", "red")):
+        world.send(body=body, headers={"colour": colour})
+    assert taker.bodies == [b"B", b"E"]
+    assert (queue.message_count, queue.delivering, queue.messages_replaced) == (3, 2, 2)
+    taker.close()
+    assert bodies(queue) == [b"D", b"E"]
+
+
+def test_a_full_ring_that_gives_up_what_has_come_does_not_deliver_it() -> None:
+    world = World()
+    queue = world.queue(ring_size=1)
+    taker = join(queue, matches=header_is(b"colour", b"red"))
+    world.send(body=b"low", headers={"colour": "blue"})
+    world.send(body=b"high", headers={"colour": "red"}, priority=9)
+    assert (taker.bodies, bodies(queue), queue.messages_replaced) == ([], [b"low"], 1)
 
 
 def test_a_ring_gives_up_what_would_be_delivered_next() -> None:

@@ -15,7 +15,7 @@ LINE = re.compile(
     r"(?P<action>.+?) {2,}waiting (?P<waiting>[A-Z ]+?|-)"
     r"(?: {2,}consumer has (?P<held>[A-Z ]+?))?"
     r"(?: {2,}scheduled (?P<scheduled>[A-Z ]+?))?"
-    r"(?: {2,}(?P<replaced>[A-Z]) is replaced)?"
+    r"(?: {2,}(?P<replaced>[A-Z ]+?) is replaced)?"
 )
 
 

@@ -110,7 +110,7 @@ def test_rq_4_scheduled_messages_fall_due_into_a_full_ring(
     if time.time() < due:
         assert (before["scheduledCount"], before["messagesReplaced"]) == (2, 0)
     management.expect(queue, messageCount=1, scheduledCount=0, messagesReplaced=1)
-    drain(client, queue, "first")
+    drain(client, queue, "second")
 
 
 def test_rq_5_the_default_of_the_address_setting(connect: Connect, name: str, management: Management) -> None:

@@ -85,12 +85,12 @@ class Model:
         item.place = self.highest
         late = bool(item.expires) and item.expires <= self.now
         self.insert(item)
+        if 0 <= self.ring < len(self.pending):  # before anybody may have what has just come
+            self.replaced += 1
+            late = self.pending.pop(0) is not item and late
         if late and not self.paused and any(r.willing and r.matches(item) for r in self.readers):
             self.expire(item)  # whoever looks at it finds it expired
         self.deliver()
-        if 0 <= self.ring < len(self.pending):
-            self.replaced += 1
-            self.pending.pop(0)
 
     def schedule(self, item: Item, due: int) -> None:
         self.added += 1
@@ -129,7 +129,11 @@ class Model:
             self.scheduled.remove(item)
             if not item.deliveries:
                 item.place = self.lowest + place
-        for item in due:
+        for at_most, item in enumerate(due):
+            older = [i for i in due[:at_most] if i in self.pending and i.number < item.number]
+            if older and 0 <= self.ring <= len(self.pending):
+                self.replaced += 1
+                self.pending.remove(min(older, key=lambda i: i.number))
             self.insert_at_head(item)
             self.deliver()
         for item in self.pending + self.scheduled:

@@ -1,4 +1,7 @@
-"""Rings beside the plainest model of one: a list that loses its head, or turns away who comes to its head."""
+"""Rings beside the plainest model of one: a list that loses its head, or turns away who comes to its head.
+
+Of several who come to its head together it turns away the oldest.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ class Ring:
 
     size: int
     pending: list[int] = field(default_factory=list)
+    scheduled: list[int] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)  # of those that fell due: before all others
     out: list[int] = field(default_factory=list)
     replaced: int = 0
     acknowledged: int = 0
@@ -31,17 +36,30 @@ class Ring:
             del self.pending[0]
             self.replaced += 1
 
+    def fall_due(self) -> None:
+        """All that is scheduled, at one moment: the newest find the places that are free."""
+        free = len(self.scheduled) if self.size < 0 else max(0, self.size - len(self.pending))
+        stay = self.scheduled[max(0, len(self.scheduled) - free) :]
+        self.replaced += len(self.scheduled) - len(stay)
+        first = min(self.places.values(), default=0) - len(stay)
+        self.places.update(zip(stay, range(first, 0), strict=False))
+        self.pending[:0] = stay
+        self.scheduled.clear()
+
+    def place(self, body: int) -> int:
+        return self.places.get(body, body)
+
     def take(self) -> None:
         self.out.append(self.pending.pop(0))
 
     def come_back(self) -> None:
         """The consumer goes: in reverse order, each is lost itself to a full ring."""
-        for body in reversed(sorted(self.out)):
+        for body in reversed(sorted(self.out, key=self.place)):
             if 0 <= self.size <= len(self.pending):
                 self.replaced += 1
             else:
                 self.pending.append(body)
-                self.pending.sort()
+                self.pending.sort(key=self.place)
         self.out.clear()
 
     def acknowledge(self) -> None:
@@ -81,12 +99,15 @@ class Reading:
         queue, ring = self.queue, self.ring
         assert bodies(queue) == [b"%d" % body for body in ring.pending]
         assert (queue.count, queue.delivering) == (len(ring.pending), len(ring.out))
+        assert queue.scheduled_count == len(ring.scheduled)
         assert (queue.messages_replaced, queue.messages_acknowledged) == (ring.replaced, ring.acknowledged)
         left = ring.replaced + ring.acknowledged
         assert queue.messages_added == left + queue.message_count
 
 
-STEPS = st.lists(st.sampled_from(["send", "send", "send", "take", "ack", "close"]), max_size=60)
+STEPS = st.lists(
+    st.sampled_from(["send", "send", "send", "later", "later", "due", "take", "ack", "close"]), max_size=60
+)
 
 
 @given(size=SIZES, steps=STEPS)
@@ -94,10 +115,18 @@ STEPS = st.lists(st.sampled_from(["send", "send", "send", "take", "ack", "close"
 def test_one_ring(size: int, steps: list[str]) -> None:
     world = World()
     reading = Reading(world.queue("q", ring_size=size), size)
+    due = world.now + 1000
     for number, step in enumerate(steps):
         if step == "send":
             world.send("q", b"%d" % number)
             reading.ring.add_at_tail(number)
+        elif step == "later":
+            world.send("q", b"%d" % number, due=due)
+            reading.ring.scheduled.append(number)
+        elif step == "due":
+            world.pass_time(due - world.now)
+            due += 1000
+            reading.ring.fall_due()
         elif step == "take":
             reading.take()
         elif step == "ack":
