@@ -33,7 +33,6 @@ class NonDestructiveQueue(Queue):
         consumer: Consumer | None = None,
         *,
         failed: bool = False,
-        delayed: bool = False,
     ) -> None:
         """A refused message is offered to the same consumer again; one who leaves gives nothing back."""
         self.delivering -= len(refs)

@@ -276,12 +276,11 @@ class Queue(Ring):
         consumer: Consumer | None = None,
         *,
         failed: bool = False,
-        delayed: bool = False,
     ) -> None:
         """Take back unsettled messages, each to its old place.
 
-        ``failed`` counts an attempt against max-delivery-attempts, ``delayed`` applies the redelivery-delay;
-        ``consumer`` refused them and is asked last. The latest come first, so that a ring keeps the newest.
+        ``failed`` counts an attempt against max-delivery-attempts and applies the redelivery-delay; ``consumer``
+        refused them and is asked last. The latest come first, so that a ring keeps the newest.
         """
         for ref in sorted(refs, key=attrgetter("order"), reverse=True):
             ref.avoid = consumer
@@ -292,12 +291,12 @@ class Queue(Ring):
                 ref.attempts += 1
                 if self.broker.exhausted(ref):
                     continue
-            self._come_back(ref, delayed)
+            self._come_back(ref, delayed=failed)
         self.dispatch()
         if not self.consumers:
             self.broker.consider_deleting(self)
 
-    def _come_back(self, ref: Reference, delayed: bool) -> None:
+    def _come_back(self, ref: Reference, *, delayed: bool) -> None:
         message, now = ref.message, self.broker.clock.now
         if message.expires and message.expires <= now:
             self.expire(ref)
@@ -334,7 +333,7 @@ class Queue(Ring):
             self.address.changed()
 
     def remove(self, consumer: Consumer, unsettled: list[Reference], *, failed: bool = False) -> None:
-        """A consumer goes; what it has not settled comes back at once, marked as redelivered."""
+        """A consumer goes; what it has not settled comes back: see `give_back`."""
         self.leave(consumer)
         if not self.consumers and self.attributes.purge_on_no_consumers:
             self.address.changed()

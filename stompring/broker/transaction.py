@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .consumer import Consumer
 
 Step = Callable[[], object]
+Undo = Callable[[], "list[Reference]"]
 Question = Callable[[], "Obstacle | None"]
 Claim = Callable[[], "tuple[Address, bytes | None]"]
 
@@ -23,8 +24,8 @@ Claim = Callable[[], "tuple[Address, bytes | None]"]
 class Transaction:
     """Sends, acknowledgements and refusals, in order, none of which has happened yet.
 
-    Acknowledged messages stay in delivery until `commit`. After `rollback` they are back in their queues, as is
-    everything when the connection is lost.
+    Acknowledged messages stay in delivery until `commit`. After `rollback` their consumer has them as before,
+    delivered and unacknowledged; when the connection is lost they are back in their queues.
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class Transaction:
         "_broker",
         "_held",
         "_steps",
+        "_undo",
         "bytes",
         "claims",
         "durable",
@@ -44,7 +46,10 @@ class Transaction:
         self._broker = broker
         self._held = held or broker.held
         self._steps: list[Step] = []
-        self.returns: list[Reference] = []  # what comes back if this is rolled back
+        self.returns: list[
+            Reference
+        ] = []  # in delivery until the commit; what comes back if the connection is lost
+        self._undo: list[Undo] = []
         self._addresses: list[Callable[[], Address]] = []
         self.questions: list[Question] = []  # whether a message may enter, where that depends on each
         self.claims: list[Claim] = []  # addresses and the ids by which they know duplicates
@@ -95,15 +100,17 @@ class Transaction:
             claimed.add((address, identifier))
         return None
 
-    def acknowledge(self, refs: list[Reference]) -> None:
-        """These were taken care of."""
+    def acknowledge(self, refs: list[Reference], undo: Undo) -> None:
+        """These were taken care of. ``undo`` makes them unacknowledged again; it returns those that nobody has now."""
         self.returns += refs
         self._steps.append(lambda: settle(refs))
+        self._undo.append(undo)
 
-    def refuse(self, refs: list[Reference], consumer: Consumer) -> None:
-        """These could not be dealt with."""
+    def refuse(self, refs: list[Reference], consumer: Consumer, undo: Undo) -> None:
+        """These could not be dealt with. For ``undo`` see `acknowledge`."""
         self.returns += refs
-        self._steps.append(lambda: give_back(refs, consumer, failed=True, delayed=True))
+        self._steps.append(lambda: give_back(refs, consumer, failed=True))
+        self._undo.append(undo)
 
     def commit(self) -> None:
         """Do it all, as one fact for the store."""
@@ -115,15 +122,16 @@ class Transaction:
             self._broker.storage.commit()
             self._let_go()
         returns, self.returns = self.returns, []
-        self._steps, self._addresses, self.questions, self.claims = [], [], [], []
+        self._steps, self._addresses, self._undo, self.questions, self.claims = [], [], [], [], []
         for queue in {ref.queue for ref in returns if not ref.queue.consumers}:
             self._broker.consider_deleting(queue)  # its consumer left before the commit
 
     def rollback(self) -> None:
-        """Do nothing of it; what was acknowledged comes back and counts as a failed attempt."""
-        returns, self.returns, self._steps = self.returns, [], []
+        """Do nothing of it. What was acknowledged stays with its consumer; where that has left, it comes back."""
+        undo, self._undo, self.returns, self._steps = self._undo, [], [], []
         self._let_go()
-        give_back(returns, None, failed=True, delayed=True)
+        left = [ref for restore in undo for ref in restore()]
+        give_back(left, None, failed=False)
 
     def _let_go(self) -> None:
         self._held.release(self.bytes)
@@ -136,10 +144,8 @@ def settle(refs: list[Reference]) -> None:
         ref.queue.settle(ref)
 
 
-def give_back(refs: list[Reference], consumer: Consumer | None, *, failed: bool, delayed: bool) -> None:
+def give_back(refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:
     """Hand references of any queues back to them."""
     queues = {ref.queue.number: ref.queue for ref in refs}
     for number, queue in queues.items():
-        queue.give_back(
-            [ref for ref in refs if ref.queue.number == number], consumer, failed=failed, delayed=delayed
-        )
+        queue.give_back([ref for ref in refs if ref.queue.number == number], consumer, failed=failed)

@@ -345,7 +345,7 @@ class _Receiver(Consumer):
 
     def reject(self, message: MessageView) -> None:
         ref = self._unsettled.pop((message.queue, message.number))
-        self.queue.give_back([ref], self, failed=True, delayed=True)
+        self.queue.give_back([ref], self, failed=True)
 
     def cancelled(self, reason: str) -> None:
         """The address was deleted."""

@@ -353,7 +353,7 @@ class WebSocket(WebSocketServerProtocol):
         owner = self._owner
         if owner is not None:
             if owner.session is not None:
-                owner.session.close(failed=True)
+                owner.session.close()
             owner.close()
 
     def _tell(self, what: str, code: int, reason: str) -> None:

@@ -26,7 +26,7 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
     subscription = _owner(session, head, key)
     if b"transaction" in headers:
         transaction = transaction_of(session, head)
-        transaction.acknowledge(subscription.release(key))
+        transaction.acknowledge(*subscription.release_revocably(key))
     else:
         subscription.settle(key)
     if b"receipt" in headers:
@@ -42,9 +42,10 @@ def on_NACK(session: Session, head: Head, body: bytes) -> None:
     subscription = _owner(session, head, key)
     if b"transaction" in headers:
         transaction = transaction_of(session, head)
-        transaction.refuse(subscription.release(key), subscription)
+        refs, undo = subscription.release_revocably(key)
+        transaction.refuse(refs, subscription, undo)
     else:
-        give_back(subscription.release(key), subscription, failed=True, delayed=True)
+        give_back(subscription.release(key), subscription, failed=True)
     if b"receipt" in headers:
         session.receipt(head, durable=True)
     subscription.go_on()

@@ -267,7 +267,7 @@ class Session:
         if not self.broker.refusals.tell(error, who, text):
             log.info("%s: %s", who, text)
         self.send(b"ERROR", headers, text.encode() + b"\n")
-        self.close(failed=True)
+        self.close()
 
     def _beat(self) -> None:
         self.outbox.send(b"\n")
@@ -291,12 +291,12 @@ class Session:
 
     # ---- the end
 
-    def close(self, *, failed: bool) -> None:
+    def close(self) -> None:
         """Close the connection after what was written, and give everything back."""
         if not self.closed:
             self.outbox.flush()
             self.wire.close()
-            self.lost(failed=failed)
+            self.lost()
 
     def leave(self, farewell: Callable[[], None]) -> None:
         """The client has said good-bye. The connection closes after ``farewell``, once all it asked for is safe."""
@@ -304,22 +304,21 @@ class Session:
         def end() -> None:
             if not self.closed:
                 farewell()
-                self.close(failed=False)
+                self.close()
 
         self.leaving = self.heartbeat.suspended = True
         self.broker.storage.when_synced(end)
 
-    def lost(self, *, failed: bool = True) -> None:
-        """The connection is gone. What it had not settled or committed comes back, marked as redelivered."""
+    def lost(self) -> None:
+        """The connection is gone. What it had not settled or committed comes back, and has failed once more."""
         if self.closed:
             return
-        failed = failed and not self.leaving
         self.closed = True
         self._parser.discard()
         self._held.clear()
         self._unblock()
         self.heartbeat.stop()
-        self._give_all_back(failed)
+        self._give_all_back()
         self.held.release(self.held.bytes)
         self.broker.directory.allowance.leave(self.login.user)
         for name in self.temporary_queues:
@@ -332,10 +331,10 @@ class Session:
         if not self.closed and self.subscriptions:
             log.info("session %s (%s): closed by the client while blocked", self.number, self.wire.peer)
             open_transactions, self.transactions = self.transactions, {}
-            self._give_all_back(failed=True)
+            self._give_all_back()
             self.transactions = open_transactions
 
-    def _give_all_back(self, failed: bool) -> None:
+    def _give_all_back(self) -> None:
         subscriptions = list(self.subscriptions.values())
         unsettled: defaultdict[Queue, list[Reference]] = defaultdict(list)
         for subscription in subscriptions:
@@ -349,9 +348,9 @@ class Session:
         self.transactions.clear()
         for subscription in subscriptions:
             # all at once, before what is pending goes to the next consumer: the order is kept
-            subscription.detach(unsettled.pop(subscription.queue, []), failed=failed)
+            subscription.detach(unsettled.pop(subscription.queue, []), failed=True)
         for queue, refs in unsettled.items():
-            queue.give_back(refs, None, failed=failed)
+            queue.give_back(refs, None, failed=True)
 
     def _untie(self) -> None:
         """Break the cycles of this object, so that it is freed by its count and not by the garbage collector."""
@@ -379,8 +378,8 @@ class Session:
                 self.by_queue.pop(prefix, None)
 
     def cancelled(self, subscription: Subscription, reason: str) -> None:
-        """A queue was deleted under its subscriber, who is told by an ERROR."""
-        subscription.detach(subscription.take_unsettled(), failed=False)
+        """A queue was deleted under its subscriber, or that was too slow: it is told by an ERROR."""
+        subscription.detach(subscription.take_unsettled(), failed=True)
         self.forget(subscription)
         if not self.closed:
             self.refuse(Refused(f"Subscription {text_of(subscription.terms.id)} ended: {reason}"))

@@ -7,14 +7,16 @@ Before a message's shared tail a subscription puts its *lead*: the headers that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from stompring.broker.consumer import Consumer, Matches
 from stompring.broker.contents import pending
 from stompring.broker.message import Message
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, Reference
+from stompring.broker.transaction import Undo
 from stompring.broker.walk import Wait
 from stompring.stomp.encode import header_line
 
@@ -42,7 +44,7 @@ class Terms:
 class Subscription(Consumer):
     """What all kinds share: the lead, the outbox, and credit as far as the socket goes."""
 
-    __slots__ = ("_any_version", "_on_cancel", "lead", "lead_again", "outbox", "terms")
+    __slots__ = ("_any_version", "_on_cancel", "ended", "lead", "lead_again", "outbox", "terms")
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class Subscription(Consumer):
         self._any_version = terms.version == b"1.2"
         self._on_cancel = on_cancel
         self.lead = self.lead_again = b""
+        self.ended = False
 
     def attach(self, queue: Queue) -> None:
         """Join the queue. Raises `Refused` when it takes no more consumers."""
@@ -101,7 +104,8 @@ class Subscription(Consumer):
         self.queue.rest(self)
 
     def detach(self, returns: list[Reference], *, failed: bool) -> None:
-        """Leave the queue and give ``returns`` back; ``failed`` tells that the connection was lost, not closed."""
+        """Leave the queue and give ``returns`` back; ``failed`` tells that the connection ends with it."""
+        self.ended = True
         self.queue.remove(self, returns, failed=failed)
 
     def take_unsettled(self) -> list[Reference]:
@@ -207,6 +211,26 @@ class AcknowledgedSubscription(Subscription):
         self.settled += 1
         return [ref]
 
+    def release_revocably(self, key: bytes) -> tuple[list[Reference], Undo]:
+        """As `release`, for a transaction, and what is to be called if that is rolled back."""
+        refs = self.release(key)
+        return refs, partial(self._reclaim, refs)
+
+    def _reclaim(self, refs: list[Reference], places: Sequence[int] = ()) -> list[Reference]:
+        """What was released is unsettled again and takes credit; where the subscription has ended it is returned."""
+        if self.ended:
+            return refs
+        self._restore({b"%b%d" % (self.queue.id_prefix, ref.message.number): ref for ref in refs}, places)
+        self.credit_bytes -= sum(len(ref.message.tail) for ref in refs)
+        self.credit_messages -= len(refs)
+        self.settled -= len(refs)
+        if self.exhausted:
+            self.queue.rest(self)
+        return []
+
+    def _restore(self, refs: dict[bytes, Reference], places: Sequence[int]) -> None:
+        self.unsettled.update(refs)  # each is acknowledged by itself, so that their order has no meaning
+
     @property
     def exhausted(self) -> bool:
         """Whether nothing more is delivered until something is settled."""
@@ -238,9 +262,19 @@ class AcknowledgedSubscription(Subscription):
 
 
 class CumulativeSubscription(AcknowledgedSubscription):
-    """``ack:client``: an ACK or NACK speaks of its message and of all delivered before it."""
+    """``ack:client``: an ACK or NACK speaks of its message and of all delivered before it.
 
-    __slots__ = ()
+    What is released is always what was delivered first. So what transactions have had was delivered before all that
+    they have not, and needs a place only among itself, to come back in the order of delivery.
+    """
+
+    __slots__ = ("_last_place", "_places")
+
+    def attach(self, queue: Queue) -> None:
+        """See `Subscription.attach`."""
+        self._places: dict[bytes, int] = {}  # of what is unsettled after the end of a transaction that had it
+        self._last_place = 0
+        super().attach(queue)
 
     def settle(self, key: bytes) -> None:
         """See `AcknowledgedSubscription.settle`."""
@@ -249,17 +283,46 @@ class CumulativeSubscription(AcknowledgedSubscription):
 
     def release(self, key: bytes) -> list[Reference]:
         """See `AcknowledgedSubscription.release`."""
-        unsettled = self.unsettled
-        keys = []
-        for earlier in unsettled:
-            keys.append(earlier)
-            if earlier == key:
-                break
+        unsettled, places = self.unsettled, self._places
+        keys = self._up_to(key)
         released = [unsettled.pop(earlier) for earlier in keys]
+        if places:
+            for earlier in keys:
+                places.pop(earlier, None)
         self.credit_bytes += sum(len(ref.message.tail) for ref in released)
         self.credit_messages += len(released)
         self.settled += len(released)
         return released
+
+    def _up_to(self, key: bytes) -> list[bytes]:
+        keys = []
+        for earlier in self.unsettled:
+            keys.append(earlier)
+            if earlier == key:
+                break
+        return keys
+
+    def release_revocably(self, key: bytes) -> tuple[list[Reference], Undo]:
+        """See `AcknowledgedSubscription.release_revocably`."""
+        places = [self._places.get(earlier) or self._next_place() for earlier in self._up_to(key)]
+        refs = self.release(key)
+        return refs, partial(self._reclaim, refs, places)
+
+    def _next_place(self) -> int:
+        self._last_place += 1
+        return self._last_place
+
+    def _restore(self, refs: dict[bytes, Reference], places: Sequence[int]) -> None:
+        known, unsettled = self._places, self.unsettled
+        known.update(zip(refs, places, strict=True))
+        unsettled.update(refs)
+        self.unsettled = {key: unsettled.pop(key) for key in sorted(known, key=known.__getitem__)}
+        self.unsettled.update(unsettled)
+
+    def take_unsettled(self) -> list[Reference]:
+        """See `Subscription.take_unsettled`."""
+        self._places.clear()
+        return super().take_unsettled()
 
 
 class BrowserSubscription(Subscription):

@@ -77,7 +77,7 @@ def _makes_room(session: Session, hindered: Obstacle, frees: set[Address]) -> bo
 
 
 def on_ABORT(session: Session, head: Head, body: bytes) -> None:
-    """Nothing in the transaction happens; what it had acknowledged is delivered again."""
+    """Nothing in the transaction happens; what it had acknowledged or refused is unacknowledged as before."""
     transaction = transaction_of(session, head)
     del session.transactions[_name(head)]
     transaction.rollback()

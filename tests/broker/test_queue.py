@@ -88,12 +88,16 @@ def test_nack_waits_for_the_redelivery_delay() -> None:
     assert taker.deliveries == [1, 2, 3, 4]
 
 
-def test_a_consumer_that_leaves_ignores_the_redelivery_delay() -> None:
+def test_redelivery_delay_holds_for_a_lost_connection_and_not_for_a_consumer_that_leaves() -> None:
     world = World({"q": {"redelivery_delay": 500}})
     queue = world.queue()
     taker = join(queue)
     world.send(body=b"1")
-    taker.close(failed=True)
+    taker.close()
+    assert bodies(queue) == [b"1"]
+    join(queue).close(failed=True)
+    assert (bodies(queue), queue.scheduled_count) == ([], 1)
+    world.pass_time(500)
     assert bodies(queue) == [b"1"]
 
 

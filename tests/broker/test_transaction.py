@@ -34,21 +34,24 @@ def test_five_sends_into_a_ring_of_three() -> None:
     assert (bodies(queue), queue.messages_replaced) == ([b"2", b"3", b"4"], 2)
 
 
-def test_rollback_forgets_sends_and_gives_back_acknowledged() -> None:
-    world = World({"q": {"max_delivery_attempts": -1}})
+def test_rollback_forgets_sends_and_leaves_acknowledged_with_their_consumer() -> None:
+    world = World({"q": {"redelivery_delay": 500}})
     queue = world.queue()
     for number in range(3):
         world.send(body=b"%d" % number)
     taker = join(queue)
     transaction = Transaction(world.broker)
     sending(world, transaction, b"new")
-    transaction.acknowledge(taker.release(taker.unsettled[:2]))
-    queue.rest(taker)
+    taker.ack_in(transaction, taker.unsettled[:1])
+    taker.nack_in(transaction, taker.unsettled[:1])
     transaction.rollback()
-    assert bodies(queue) == [b"0", b"1"]
-    assert (queue.delivering, queue.messages_acknowledged) == (1, 0)
-    taker.give_credit()
-    assert taker.deliveries == [1, 1, 1, 2, 2]
+    world.pass_time(1000)
+    assert (queue.count, queue.scheduled_count, queue.delivering) == (0, 0, 3)
+    assert (queue.messages_added, queue.messages_acknowledged) == (3, 0)
+    assert taker.deliveries == [1, 1, 1]
+    assert [ref.attempts for ref in taker.unsettled] == [0, 0, 0]
+    taker.ack()
+    assert_nothing_held(world)
 
 
 def test_acknowledged_messages_stay_in_delivery_until_the_commit() -> None:
@@ -57,7 +60,7 @@ def test_acknowledged_messages_stay_in_delivery_until_the_commit() -> None:
     world.send()
     taker = join(queue)
     transaction = Transaction(world.broker)
-    transaction.acknowledge(taker.release())
+    taker.ack_in(transaction)
     assert (queue.delivering, queue.message_count) == (1, 1)
     transaction.commit()
     assert queue.messages_acknowledged == 1
@@ -65,20 +68,34 @@ def test_acknowledged_messages_stay_in_delivery_until_the_commit() -> None:
     assert_nothing_held(world)
 
 
-def test_rollback_counts_as_an_attempt_and_respects_the_delay() -> None:
-    world = World({"q": {"redelivery_delay": 500, "max_delivery_attempts": 2, "dead_letter_address": "DLQ"}})
-    dead = world.queue("DLQ")
+def test_rollback_after_the_consumer_left_gives_back_without_an_attempt_or_a_delay() -> None:
+    world = World({"q": {"redelivery_delay": 500, "max_delivery_attempts": 1, "dead_letter_address": "DLQ"}})
+    queue = world.queue(ring_size=2)
+    for number in range(3):
+        world.send(body=b"%d" % number)
+        if not queue.consumers:
+            taker = join(queue)
+    transaction = Transaction(world.broker)
+    for ref in list(taker.unsettled):
+        taker.ack_in(transaction, [ref])
+    taker.close()
+    assert (queue.count, queue.delivering) == (0, 3)
+    transaction.rollback()
+    assert (bodies(queue), queue.messages_replaced) == ([b"1", b"2"], 1), "the ring keeps the newest"
+    assert [(ref.deliveries, ref.attempts) for ref in queue.everything_pending()] == [(1, 0), (1, 0)]
+
+
+def test_rollback_kills_what_a_deleted_queue_has_in_delivery() -> None:
+    world = World()
     queue = world.queue()
-    world.send(body=b"1")
-    taker = join(queue, 1)
-    for scheduled in (1, 0):
-        transaction = Transaction(world.broker)
-        transaction.acknowledge(taker.release())
-        transaction.rollback()
-        taker.give_credit(0)
-        assert queue.scheduled_count == scheduled
-        world.pass_time(500)
-    assert (bodies(dead), queue.messages_killed) == ([b"1"], 1)
+    world.send()
+    taker = join(queue)
+    transaction = Transaction(world.broker)
+    taker.ack_in(transaction)
+    world.directory.delete_queue("q", force=True)
+    transaction.rollback()
+    assert (queue.messages_killed, queue.delivering) == (1, 0)
+    assert world.broker.memory.bytes == 0
 
 
 def test_refused_in_a_transaction() -> None:
@@ -87,7 +104,7 @@ def test_refused_in_a_transaction() -> None:
     world.send(body=b"1")
     one, two = join(queue), join(queue)
     transaction = Transaction(world.broker)
-    transaction.refuse(one.release(), one)
+    one.nack_in(transaction)
     assert two.got == []
     transaction.commit()
     assert two.deliveries == [2]
@@ -99,7 +116,7 @@ def test_a_queue_that_waited_for_the_commit_is_deleted_after_it() -> None:
     world.send()
     taker = join(queue)
     transaction = Transaction(world.broker)
-    transaction.acknowledge(taker.release())
+    taker.ack_in(transaction)
     taker.close()
     assert not queue.deleted, "a message is still in delivery"
     transaction.commit()
@@ -116,5 +133,5 @@ def test_references_of_several_queues_go_home() -> None:
     refs = [ref for taker in takers for ref in taker.release()]
     for queue, taker in zip((one, two), takers, strict=True):
         queue.rest(taker)
-    give_back(refs, None, failed=False, delayed=False)
+    give_back(refs, None, failed=False)
     assert (bodies(one), bodies(two)) == ([b"1"], [b"2"])

@@ -15,6 +15,7 @@ from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 from stompring.broker.reference import Reference
 from stompring.broker.storage import Storage
+from stompring.broker.transaction import Transaction
 from stompring.policy.policies import Policies
 from stompring.settings.model import (
     AddressSettingEntry,
@@ -172,13 +173,32 @@ class Taker(Consumer):
                 self.credit += 1
         return released
 
+    def reclaim(self, refs: list[Reference]) -> list[Reference]:
+        """A transaction with them was rolled back; those that are nobody's now."""
+        if self not in self.queue.consumers:
+            return refs
+        self.unsettled += refs
+        if self.credit is not None:
+            self.credit -= len(refs)
+            if self.credit <= 0:
+                self.queue.rest(self)
+        return []
+
+    def ack_in(self, transaction: Transaction, refs: Iterable[Reference] | None = None) -> None:
+        released = self.release(refs)
+        transaction.acknowledge(released, lambda: self.reclaim(released))
+
+    def nack_in(self, transaction: Transaction, refs: Iterable[Reference] | None = None) -> None:
+        released = self.release(refs)
+        transaction.refuse(released, self, lambda: self.reclaim(released))
+
     def ack(self, *refs: Reference) -> None:
         for ref in self.release(refs or None):
             self.queue.settle(ref)
         self.give_credit(0)
 
     def nack(self, *refs: Reference) -> None:
-        self.queue.give_back(self.release(refs or None), self, failed=True, delayed=True)
+        self.queue.give_back(self.release(refs or None), self, failed=True)
         self.give_credit(0)
 
     def close(self, *, failed: bool = False) -> None:

@@ -83,14 +83,43 @@ def test_acks_are_undone(
     client.answer("ACK", messages[1])
     UNDONE[undo](client)
     management.expect(name, messageCount=2, messagesAcknowledged=1)
-    reader = client if undo == "ABORT" else connect(version)
-    if undo != "ABORT":
+    if undo == "ABORT":  # they are still the client's
+        client.nothing()
+        management.expect(name, deliveringCount=2)
+        client.answer("ACK", messages[0])
+        client.answer("ACK", messages[2])
+    else:
+        reader = connect(version)
         reader.subscribe(f"/queue/{name}")
-    again = reader.messages("1", "3")
-    assert {message["redelivered"] for message in again} == {"true"}
-    for message in again:
-        reader.answer("ACK", message)
+        again = reader.messages("1", "3")
+        assert {message["redelivered"] for message in again} == {"true"}
+        for message in again:
+            reader.answer("ACK", message)
     management.expect(name, messageCount=0, messagesAcknowledged=3)
+
+
+@pytest.mark.parametrize("end", ["NACK", "UNSUBSCRIBE", "DISCONNECT", "reset"])
+def test_after_abort_a_message_comes_back_only_when_its_delivery_ends(
+    connect: Connect, version: str, name: str, end: str
+) -> None:
+    client, other = connect(version), connect(version)
+    client.subscribe(f"/queue/{name}", ack="client")
+    client.put(f"/queue/{name}", "x")
+    message = client.message("x")
+    other.subscribe(f"/queue/{name}")
+    client.ask("BEGIN", {"transaction": "t"})
+    client.answer("ACK", message, transaction="t")
+    client.ask("ABORT", {"transaction": "t"})
+    client.nothing()
+    other.nothing()
+    ends: dict[str, Callable[[], object]] = {
+        "NACK": lambda: client.answer("NACK", message),
+        "UNSUBSCRIBE": lambda: client.ask("UNSUBSCRIBE", {"id": "s"}),
+        "DISCONNECT": client.disconnect,
+        "reset": client.kill,
+    }
+    ends[end]()
+    assert other.message("x")["redelivered"] == "true"
 
 
 def test_a_cumulative_ack_in_a_transaction(

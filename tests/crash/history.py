@@ -112,9 +112,10 @@ class History:
         name = f"t{self._transactions}"
         unit = self.ledger.unit(name)
         self.taker.say("BEGIN", transaction=name)
-        if self.held.get(source):
-            copy, ack = self.held[source].pop(0)
-            copy.holder = None
+        taken = self.held[source].pop(0) if self.held.get(source) else None
+        if taken is not None:
+            copy, ack = taken
+            holder, copy.holder = copy.holder, None
             self.ledger.leave(unit, copy)
             self.taker.say("ACK", id=ack, transaction=name)
         for target in targets:
@@ -125,6 +126,9 @@ class History:
         else:
             self.taker.say("ABORT", transaction=name)
             unit.move(State.UNDONE)
+            if taken is not None:  # the taker has it still
+                self.held[source].insert(0, taken)
+                copy.holder = holder
         self.listen()
 
     def purge(self, queue: str) -> None:

@@ -58,10 +58,7 @@ class Transfer:
             wire.drop()
         elif draw < 0.25:
             wire.send("ABORT", {"transaction": name})
-            for copy in copies:
-                del self.consumer.held[copy]
-            ledger.give_back(copies, f"given back by ABORT of {name}")
-            unit.move(State.UNDONE)
+            unit.move(State.UNDONE)  # the consumer has them still, and may acknowledge them again
         else:
             promise = wire.ask("COMMIT", {"transaction": name})
             for copy in copies:

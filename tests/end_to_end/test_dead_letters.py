@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
 from ..broker_document import anycast
 from ..conftest import Connect
+from ..dialogue import Dialogue
 from ..management import Management
 
 pytestmark = pytest.mark.broker(
@@ -53,40 +55,69 @@ def test_after_its_last_attempt_a_message_moves(
     client.answer("ACK", message)
 
 
-def test_a_lost_connection_is_a_failed_attempt(connect: Connect, name: str, management: Management) -> None:
+ENDS: dict[str, Callable[[Dialogue], object]] = {
+    "DISCONNECT": lambda client: client.disconnect(),
+    "reset": lambda client: client.kill(),
+    "ERROR": lambda client: client.provoke(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_end_of_a_connection_is_a_failed_attempt(
+    connect: Connect, name: str, management: Management, end: str
+) -> None:
+    """So a message that no client can deal with is a dead letter in the end, however politely they close."""
     connect().put(name, "x")
     for _ in range(2):
         client = connect()
         client.subscribe(name)
         client.message("x")
-        client.kill()
+        ENDS[end](client)
         management.expect(name, consumerCount=0)
     management.expect(name, messageCount=0, messagesKilled=1)
 
 
-def test_a_consumer_that_leaves_in_order_has_not_failed(
+@pytest.mark.parametrize("end", ENDS)
+def test_the_end_of_a_connection_waits_for_the_redelivery_delay(
+    connect: Connect, name: str, management: Management, end: str
+) -> None:
+    queue = f"ring.{name}"
+    client = connect()
+    client.put(queue, "x")
+    client.subscribe(queue)
+    client.message("x")
+    ENDS[end](client)
+    management.expect(queue, consumerCount=0, scheduledCount=1, deliveringCount=0)
+
+
+def test_unsubscribe_is_no_failed_attempt_and_has_no_delay(
+    connect: Connect, name: str, management: Management
+) -> None:
+    queue = f"ring.{name}"
+    client = connect()
+    client.put(queue, "x")
+    for _ in range(6):
+        client.subscribe(queue)
+        client.message("x")
+        client.ask("UNSUBSCRIBE", {"id": "s"})
+    management.expect(queue, messageCount=1, messagesKilled=0, scheduledCount=0)
+
+
+def test_abort_is_no_failed_attempt_and_no_redelivery(
     connect: Connect, name: str, management: Management
 ) -> None:
     client = connect()
     client.put(name, "x")
-    for _ in range(5):
-        client.subscribe(name)
-        client.message("x")
-        client.ask("UNSUBSCRIBE", {"id": "s"})
-    management.expect(name, messageCount=1, messagesKilled=0)
-
-
-def test_abort_is_a_failed_attempt(connect: Connect, name: str, management: Management) -> None:
-    client = connect()
-    client.put(name, "x")
     client.subscribe(name)
-    for _ in range(2):
-        message = client.message("x")
+    message = client.message("x")
+    for _ in range(3):
         client.ask("BEGIN", {"transaction": "t"})
         client.answer("ACK", message, transaction="t")
         client.ask("ABORT", {"transaction": "t"})
     client.nothing()
-    management.expect(name, messageCount=0, messagesKilled=1)
+    management.expect(name, messageCount=1, deliveringCount=1, messagesKilled=0)
+    client.answer("ACK", message)
+    management.expect(name, messageCount=0, messagesAcknowledged=1)
 
 
 def test_resources_are_made_for_each_origin(connect: Connect, name: str, management: Management) -> None:

@@ -46,7 +46,7 @@ def made(**more: Any) -> dict[str, bytes]:
         world.pass_time(1000)
     world.broker.clock.refresh()
     transaction = Transaction(world.broker)
-    transaction.acknowledge(consumer.release())
+    consumer.ack_in(transaction)
     for body in (b"within", b"a transaction"):
         message = world.message("q", body, durable=True)
         transaction.send(0, lambda: world.address("q"), lambda m=message: world.broker.send(m), durable=True)  # type: ignore[misc]

@@ -214,7 +214,7 @@ class Model:
             self.delivering.remove(item)
             self.acknowledged += 1
 
-    def give_back(self, items: Sequence[Item], reader: Reader | None, *, failed: bool, delayed: bool) -> None:
+    def give_back(self, items: Sequence[Item], reader: Reader | None, *, failed: bool) -> None:
         for item in sorted(items, key=lambda i: i.order, reverse=True):
             self.delivering.remove(item)
             item.avoid = reader
@@ -224,17 +224,29 @@ class Model:
                 self.dead.append(item.number)
             elif item.expires and item.expires <= self.now:
                 self.expire(item)
-            elif delayed and not 0 <= self.ring <= len(self.pending):
+            elif failed and not 0 <= self.ring <= len(self.pending):
                 self.postpone(item, self.now + REDELIVERY_DELAY * MULTIPLIER ** (item.attempts - 1))
             else:
                 self.insert_at_head(item)
         self.deliver()
 
+    def rollback(self, steps: Sequence[tuple[Reader, list[Item]]]) -> None:
+        """What a transaction had stays with who had it before, or comes back where that one has left."""
+        left = []
+        for reader, items in steps:
+            if reader not in self.readers:
+                left += items
+                continue
+            reader.unsettled += items
+            reader.credit -= len(items)
+            reader.willing = reader.willing and reader.credit > 0
+        self.give_back(left, None, failed=False)
+
     def leave(self, reader: Reader, *, failed: bool) -> None:
         self.readers.remove(reader)
         self.owners = {group: owner for group, owner in self.owners.items() if owner is not reader}
         unsettled, reader.unsettled = reader.unsettled, []
-        self.give_back(unsettled, None, failed=failed, delayed=False)
+        self.give_back(unsettled, None, failed=failed)
 
     # ---- management
 

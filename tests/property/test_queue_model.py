@@ -169,8 +169,8 @@ class QueueMachine(RuleBasedStateMachine):
         items = self._some(reader, which)
         refs = self._release(reader, items)
         if nack:
-            self.queue.give_back(refs, self.takers[reader], failed=True, delayed=True)
-            self.model.give_back(items, reader, failed=True, delayed=True)
+            self.queue.give_back(refs, self.takers[reader], failed=True)
+            self.model.give_back(items, reader, failed=True)
         else:
             for ref in refs:
                 self.queue.settle(ref)
@@ -198,11 +198,11 @@ class QueueMachine(RuleBasedStateMachine):
         transaction = self.open[choice % len(self.open)]
         reader = next(reader for reader in self.model.readers if reader.unsettled)
         items = self._some(reader, which)
-        refs = self._release(reader, items)
+        refs, taker = self._release(reader, items), self.takers[reader]
         if nack:
-            transaction.real.refuse(refs, self.takers[reader])
+            transaction.real.refuse(refs, taker, lambda: taker.reclaim(refs))
         else:
-            transaction.real.acknowledge(refs)
+            transaction.real.acknowledge(refs, lambda: taker.reclaim(refs))
         transaction.steps.append(("nack" if nack else "ack", reader, items))
         self._go_on(reader)
 
@@ -231,7 +231,7 @@ class QueueMachine(RuleBasedStateMachine):
             elif kind == "ack":
                 self.model.settle(items)
             else:
-                self.model.give_back(items, reader, failed=True, delayed=True)
+                self.model.give_back(items, reader, failed=True)
         self._let(0)
 
     @precondition(lambda self: self.open)
@@ -239,8 +239,8 @@ class QueueMachine(RuleBasedStateMachine):
     def rollback(self, choice: int) -> None:
         transaction = self.open.pop(choice % len(self.open))
         transaction.real.rollback()
-        items = [item for kind, _, items in transaction.steps if kind != "send" for item in items]
-        self.model.give_back(items, None, failed=True, delayed=True)
+        self.model.rollback([(reader, items) for kind, reader, items in transaction.steps if kind != "send"])
+        self._let(0)
 
     # ---- management
 

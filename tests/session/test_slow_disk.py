@@ -86,14 +86,14 @@ def test_a_message_that_is_due_comes_before_the_receipt_of_disconnect() -> None:
     assert commands(client) == ["RECEIPT", "MESSAGE", "RECEIPT"]
 
 
-def test_a_connection_that_breaks_after_its_good_bye_was_not_lost() -> None:
-    """The attempt does not count against max-delivery-attempts."""
+def test_a_connection_that_breaks_after_its_good_bye_is_one_failed_attempt() -> None:
+    """DISCONNECT counts against max-delivery-attempts as a lost connection does, and both together count once."""
     server, client, _ = slow()
     client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
     client.say("SEND", b"x", destination="/queue/q")
     client.say("DISCONNECT", receipt="bye")
     client.lose()
-    assert server.queue().first().attempts == 0 and server.queue().first().deliveries == 1
+    assert server.queue().first().attempts == 1 and server.queue().first().deliveries == 1
 
 
 def test_a_client_that_has_left_is_not_silent() -> None:

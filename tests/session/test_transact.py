@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ..broker.world import assert_nothing_held, bodies
 from .conversation import Client, Server
 
@@ -54,7 +56,7 @@ def test_more_transactions_than_allowed() -> None:
     assert "transactionsAllowed" in client.error()["message"]
 
 
-def test_acks_take_effect_at_commit_and_are_undone_by_abort() -> None:
+def test_acks_take_effect_at_commit_and_leave_the_message_with_its_consumer_after_abort() -> None:
     server = keeping()
     client = server.client()
     for number in range(2):
@@ -69,10 +71,102 @@ def test_acks_take_effect_at_commit_and_are_undone_by_abort() -> None:
     client.say("COMMIT", transaction="a")
     assert (server.queue().delivering, server.queue().messages_acknowledged) == (1, 1)
     client.say("ABORT", transaction="b")
-    again = client.one("MESSAGE")
-    assert (again.body, again["redelivered"]) == (b"1", "true")
-    client.say("ACK", id=again["ack"])
+    assert client.read() == [], "it is not delivered again"
+    assert server.queue().delivering == 1
+    client.say("ACK", id=second["ack"])
     assert_nothing_held(server.world)
+
+
+def outstanding(
+    server: Server, count: int, ack: str = "client-individual", **settings: object
+) -> tuple[Client, list[str]]:
+    """A client that has been delivered ``count`` messages, and their ids."""
+    client = server.client()
+    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack=ack, prefetch_count=count)
+    for number in range(count):
+        send(client, b"%d" % number)
+    return client, [message["ack"] for message in client.read()]
+
+
+@pytest.mark.parametrize("verb", ["ACK", "NACK"])
+def test_what_an_aborted_transaction_had_may_be_acknowledged_in_another(verb: str) -> None:
+    server = keeping()
+    client, ids = outstanding(server, 1)
+    for end in ("ABORT", "ABORT", "COMMIT"):
+        client.say("BEGIN", transaction="t")
+        client.say("ACK" if end == "COMMIT" else verb, id=ids[0], transaction="t")
+        client.say(end, transaction="t")
+        assert client.read() == []
+    assert server.queue().messages_acknowledged == 1
+    assert_nothing_held(server.world)
+
+
+@pytest.mark.parametrize("elsewhere", [{}, {"transaction": "u"}], ids=["outside", "in another transaction"])
+def test_what_an_open_transaction_has_cannot_be_acknowledged_elsewhere(elsewhere: dict[str, str]) -> None:
+    server = keeping()
+    client, ids = outstanding(server, 1)
+    client.say("BEGIN", transaction="t")
+    client.say("BEGIN", transaction="u")
+    client.say("ACK", id=ids[0], transaction="t")
+    client.say("ACK", id=ids[0], **elsewhere)
+    assert "waits to be acknowledged" in client.error()["message"]
+    assert bodies(server.queue()) == [b"0"]
+
+
+def test_unsubscribe_within_a_transaction_then_abort_gives_back_without_an_attempt() -> None:
+    server = Server({"#": {"auto_delete_queues": False, "redelivery_delay": 1000}})
+    client, ids = outstanding(server, 3)
+    client.say("BEGIN", transaction="t")
+    client.say("ACK", id=ids[1], transaction="t")
+    client.say("UNSUBSCRIBE", id="s")
+    assert (bodies(server.queue()), server.queue().delivering) == ([b"0", b"2"], 1)
+    client.say("ABORT", transaction="t")
+    assert bodies(server.queue()) == [b"0", b"1", b"2"]
+    assert [ref.attempts for ref in server.queue().everything_pending()] == [0, 0, 0]
+
+
+def test_credit_is_free_within_a_transaction_and_taken_again_after_abort() -> None:
+    server = keeping()
+    client, ids = outstanding(server, 1)
+    send(client, b"1")
+    send(client, b"2")
+    client.say("BEGIN", transaction="t")
+    client.say("ACK", id=ids[0], transaction="t")
+    assert (second := client.one("MESSAGE")).body == b"1", "or a long transaction would never end"
+    client.say("ABORT", transaction="t")
+    client.say("ACK", id=ids[0])
+    assert client.read() == [], "the window of one is still used by the second"
+    client.say("ACK", id=second["ack"])
+    assert client.one("MESSAGE").body == b"2"
+
+
+def test_a_later_cumulative_ack_covers_what_was_aborted_in_the_order_of_delivery() -> None:
+    server = keeping()
+    client, ids = outstanding(server, 6, "client")
+    for name, last in (("t", 1), ("u", 3)):
+        client.say("BEGIN", transaction=name)
+        client.say("ACK", id=ids[last], transaction=name)
+    client.say("ABORT", transaction="t")
+    client.say("ABORT", transaction="u")  # its messages belong between those of the other and the rest
+    client.say("ACK", id=ids[1])
+    assert (server.queue().messages_acknowledged, server.queue().delivering) == (2, 4)
+    client.say("ACK", id=ids[4])
+    client.lose()
+    assert bodies(server.queue()) == [b"5"]
+
+
+def test_a_lost_connection_with_an_open_transaction_is_one_attempt_for_all_it_had() -> None:
+    server = Server({"#": {"auto_delete_queues": False, "redelivery_delay": 1000}})
+    client, ids = outstanding(server, 3)
+    client.say("BEGIN", transaction="t")
+    client.say("ACK", id=ids[0], transaction="t")
+    client.say("NACK", id=ids[2], transaction="t")
+    client.lose()
+    queue = server.queue()
+    assert (queue.count, queue.scheduled_count) == (0, 3)
+    assert [ref.attempts for ref in queue.scheduled.values()] == [1, 1, 1]
+    server.world.pass_time(1000)
+    assert bodies(queue) == [b"0", b"1", b"2"]
 
 
 def test_nack_in_a_transaction() -> None:

@@ -166,7 +166,7 @@ class Crashes(RuleBasedStateMachine):
         transaction = Transaction(self.world.broker)
         taker = self.pick(choice, self.takers)
         if taker is not None and taker.unsettled and not taker.queue.attributes.non_destructive:
-            transaction.acknowledge(taker.release(taker.unsettled[:2]))
+            taker.ack_in(transaction, taker.unsettled[:2])
         for address in sends:
             message = self.world.message(address, b"in a transaction", durable=True)
             transaction.send(

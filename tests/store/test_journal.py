@@ -141,7 +141,7 @@ def test_a_transaction_is_one_record() -> None:
     taker = join(queue, 1)
     told = Told(world)
     transaction = Transaction(world.broker)
-    transaction.acknowledge(taker.release())
+    taker.ack_in(transaction)
     for body in (b"one", b"two"):
         message = world.message("q", body, durable=True)
         transaction.send(0, lambda: world.address("q"), lambda m=message: world.broker.send(m), durable=True)  # type: ignore[misc]

@@ -31,7 +31,7 @@ def small() -> StoredWorld:
     taker = join(queue, 2)
     for number in range(2):
         transaction = Transaction(world.broker)
-        transaction.acknowledge(taker.release(taker.unsettled[:1]))
+        taker.ack_in(transaction, taker.unsettled[:1])
         for name in ("p", "p"):
             message = world.message(name, b"t%d" % number, durable=True)
             transaction.send(
