@@ -13,6 +13,12 @@ from .answer import Problem
 #: Bytes. What the API takes is a handful of attributes; the longest is a selector of 8 KiB.
 BODY_LIMIT = 1024 * 1024
 
+#: Bytes of a body that are read and thrown away so that its sender gets to hear of the limit; then it is cut off.
+PATIENCE = 16 * BODY_LIMIT
+
+#: Characters of a whole number in JSON. None that is wanted has more than 19; int() would refuse 4301 digits.
+DIGITS = 40
+
 
 class LimitedBody(BytesIO):
     """Keeps at most `BODY_LIMIT` bytes; ``length`` tells how many came."""
@@ -61,7 +67,7 @@ def read_object(raw: bytes) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        value = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
+        value = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant, parse_int=_whole)
     except json.JSONDecodeError as fault:
         raise Problem(
             400,
@@ -85,6 +91,12 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the member {name!r} comes twice")
         found[name] = value
     return found
+
+
+def _whole(text: str) -> int:
+    if len(text) > DIGITS:
+        raise ValueError(f"a whole number has more than {DIGITS} characters")
+    return int(text)
 
 
 def _no_constant(name: str) -> None:

@@ -22,6 +22,7 @@ from stompring.session.crowd import Crowd
 from stompring.settings.peer import is_here, place_of
 
 from .answer import Answer, problem_answer
+from .body import BODY_LIMIT, PATIENCE
 
 #: Connections to one HTTP listener: probes, a Prometheus or two, people with a browser, which opens six.
 CONNECTIONS = 250
@@ -100,6 +101,22 @@ class AdminChannel(HTTPChannel):
             self._head_too_big()
         else:
             super()._respondToBadRequestAndDisconnect()  # type: ignore[no-untyped-call]
+
+    def _maybeChooseTransferDecoder(self, header: bytes, data: bytes) -> bool:
+        """Twisted gives any number of digits to int(), which refuses more than 4300."""
+        if header == b"Content-Length" and data.isdigit():
+            data = data.lstrip(b"0") or b"0"
+            if len(data) > len(str(PATIENCE)) or int(data) > PATIENCE:
+                self._body_too_long()
+                return False
+        return bool(super()._maybeChooseTransferDecoder(header, data))  # type: ignore[no-untyped-call]
+
+    def _body_too_long(self) -> None:
+        self._given_up = True
+        text = f"The body is longer than {BODY_LIMIT} bytes"
+        self._refuse("http-body", text)
+        self.write(plain_answer(LimitReached(text, "http-body", 413)))  # type: ignore[no-untyped-call]
+        self.loseConnection()  # type: ignore[no-untyped-call]
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """See LineReceiver."""
@@ -206,4 +223,9 @@ def plain_answer(refused: Refused) -> bytes:
     return head.encode() + answer.body
 
 
-_PHRASES = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
+_PHRASES = {
+    408: "Request Timeout",
+    413: "Content Too Large",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}

@@ -11,15 +11,12 @@ from twisted.web.server import NOT_DONE_YET, Request, Site
 from stompring.security.certificates import peer_subject
 
 from . import addresses, connections, health, messages, metrics, openapi, overview, queues, scheduled
-from .body import BODY_LIMIT, LimitedBody
+from .body import PATIENCE, LimitedBody
 from .channel import AdminChannel, Entrance, Turned
 from .exchange import Exchange
 from .routes import Routes
 from .served import Served
 from .slices import make_cooperator
-
-#: Bytes of a body that are read and thrown away so that its sender gets to hear of the limit; then it is cut off.
-PATIENCE = 16 * BODY_LIMIT
 
 #: Seconds after which an idle connection is closed: longer than any usual scrape interval.
 IDLE = 120.0

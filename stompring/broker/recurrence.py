@@ -13,6 +13,9 @@ from .local_zone import LOCAL
 
 FOREVER = -1
 
+#: Characters of a cron expression: every minute of an hour by its number is 170. Longer ones only take time to read.
+LONGEST_CRON = 1000
+
 
 @dataclass(slots=True)
 class Recurrence:
@@ -31,6 +34,10 @@ class Recurrence:
     def __post_init__(self) -> None:
         if self.cron is not None:
             try:
+                if len(self.cron) > LONGEST_CRON:
+                    raise CronSimError(f"Longer than {LONGEST_CRON} characters")
+                if not self.cron.isascii():  # blanks of other scripts would count as such
+                    raise CronSimError("Not ASCII")
                 if len(self.cron.split()) != 5:
                     raise CronSimError("Wrong number of fields")  # the library would take six, with seconds
                 CronSim(self.cron, datetime.now())

@@ -6,6 +6,7 @@ import base64
 import json
 import ssl
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
@@ -54,10 +55,13 @@ class ManagementApi:
             if error.code == 404:
                 raise Missing(where) from None
             raise click.ClickException(f"the broker refuses {method} {where}: {_reason(error)}") from None
-        except (URLError, OSError) as fault:
+        except (URLError, OSError, HTTPException) as fault:
             reason = getattr(fault, "reason", fault)
             raise click.ClickException(f"cannot reach the broker's HTTP at {self._root}: {reason}") from None
-        return json.loads(text) if text else None
+        try:
+            return json.loads(text) if text else None
+        except (ValueError, RecursionError):
+            raise click.ClickException(f"what answers at {self._root} is no broker's HTTP: no JSON") from None
 
 
 def _reason(error: HTTPError) -> str:

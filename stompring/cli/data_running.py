@@ -6,6 +6,7 @@ several queues share one message. An import into a stopped broker's directory ke
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -61,6 +62,10 @@ PAGE = 1000
 WINDOW = 8
 
 
+#: What `RunningBroker.commit` writes.
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
 class RunningBroker:
     """Takes in what an import finds in its file. ``begin`` first, then everything in the order of the file."""
 
@@ -103,7 +108,7 @@ class RunningBroker:
             self._api.ask("POST", ("queues",), made)
             return 0
         found = self._api.ask("GET", ("queues", marker, "messages"))["data"]
-        return max((int(each["body"]) for each in found if each["body"].isdigit()), default=0)
+        return max((int(each["body"]) for each in found if _NUMBER.fullmatch(each["body"])), default=0)
 
     def _all(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for page in count(1):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--follow", is_flag=True, help="Go on with what comes, until it is interrupted.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=lake_option.FiniteRange(min=0.1),
     default=10.0,
     show_default=True,
     help="With --follow: seconds between two looks.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
     from stompring.pipeline.lake.lake import Lake
 
 Command = Callable[..., Any]
+
+
+class FiniteRange(click.FloatRange):
+    """A number within a range. To click ``nan`` is in every range, and ``inf`` in those without an end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType`."""
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def where(command: Command) -> Command:

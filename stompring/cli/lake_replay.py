@@ -40,7 +40,10 @@ PAUSE = 5.0
     help="Where all of them go.  [default: each to the address that it came from]",
 )
 @click.option(
-    "--rate", type=click.FloatRange(min=0.1), metavar="N", help="No more than so many messages a second."
+    "--rate",
+    type=lake_option.FiniteRange(min=0.1),
+    metavar="N",
+    help="No more than so many messages a second.",
 )
 @click.option(
     "--parts",

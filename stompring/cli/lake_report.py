@@ -23,7 +23,7 @@ from stompring.cli import lake_option
 @click.option(
     "--keep",
     metavar="PERCENT",
-    type=click.FloatRange(0, 100),
+    type=lake_option.FiniteRange(0, 100),
     default=99.0,
     show_default=True,
     help="Advice for rings: of what they threw away unread so much should have been kept.",
@@ -31,7 +31,7 @@ from stompring.cli import lake_option
 @click.option(
     "--unpaged",
     metavar="PERCENT",
-    type=click.FloatRange(0, 100),
+    type=lake_option.FiniteRange(0, 100),
     default=99.0,
     show_default=True,
     help="Advice for max-size-bytes: so much of the time an address should not have paged.",

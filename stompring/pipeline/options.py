@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from stompring.pipeline.folder import resolved
 from stompring.pipeline.schema import TABLES, ddl
+from stompring.settings.units import whole_number
 from stompring.settings.wildcard import Pattern
 
 #: What any query takes, and what streams take besides. Spark hands them over in whatever case.
@@ -143,9 +144,13 @@ def _most(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if text is None:
         return None
-    if not text.strip().isdecimal() or not int(text):
+    try:
+        most = whole_number(text.strip())
+    except ValueError:
+        most = 0
+    if most < 1:
         raise OptionError(name, f"must be a whole number greater than 0, not {text!r}")
-    return int(text)
+    return most
 
 
 def _items(text: str) -> list[str]:
@@ -178,8 +183,10 @@ def read_time(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     text = text.strip()
-    if text.removeprefix("-").isdecimal():
-        return int(text)
+    try:
+        return whole_number(text)
+    except ValueError:
+        pass  # then it is no number
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

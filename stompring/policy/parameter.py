@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -115,11 +116,12 @@ def _plain(read: Callable[[str], Any]) -> Reader:
     return lambda text, folder: read(text)
 
 
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
 def _decimal(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
+    # float() would take "1_0" and the digits of other scripts as well
+    number = float(text) if _DECIMAL.fullmatch(text) else math.nan
     if not math.isfinite(number):
         raise ValueError("must be a number")
     return number

@@ -48,13 +48,17 @@ def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> Pac
 def _parse(header: str | None) -> tuple[int, int]:
     if header is None:
         return 0, 0
-    parts = header.split(",")
-    if len(parts) != 2 or not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
+    parts = [part.strip(" \t") for part in header.split(",")]
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
         raise ProtocolError(
             f"heart-beat must be two numbers of milliseconds, as 1000,1000, not '{header[:100]}'"
         )
-    sends, wants = (min(int(part), MAX_INTERVAL) for part in parts)
+    sends, wants = (_interval(part.lstrip("0") or "0") for part in parts)
     return sends, wants
+
+
+def _interval(digits: str) -> int:
+    return MAX_INTERVAL if len(digits) > len(str(MAX_INTERVAL)) else min(int(digits), MAX_INTERVAL)
 
 
 #: Longer intervals than a day mean "practically never", and would overflow timers.

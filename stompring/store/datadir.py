@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from errno import EBADF, EINVAL, ENOLCK, EOPNOTSUPP
 from pathlib import Path
 
@@ -19,6 +20,8 @@ LOCK, VERSION = "broker.lock", "schema-version"
 
 #: What a file system answers that cannot lock a directory, as some network file systems cannot.
 _NO_DIRECTORY_LOCKS = frozenset({EBADF, EINVAL, ENOLCK, EOPNOTSUPP})
+
+_VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class DataLock:
@@ -71,7 +74,7 @@ class DataLock:
         except FileNotFoundError:
             self._files.replace(path, f"{SCHEMA_VERSION}\n".encode())
             return
-        if not text.isdecimal() or int(text) < 1:
+        if not _VERSION.fullmatch(text):
             raise StoreError(f"{text[:40]!r} is no version of a store", str(path), 0)
         if int(text) > SCHEMA_VERSION:
             raise StoreError(

@@ -154,7 +154,7 @@ class PortableReader:
             raise self._wrong("the file ends here, and should not" if self.line > 1 else "the file is empty")
         try:
             found = json.loads(raw)
-        except ValueError as fault:
+        except (ValueError, RecursionError) as fault:
             raise self._wrong(f"it is no JSON: {fault}") from None
         if not isinstance(found, dict) or len(found) != 1:
             raise self._wrong("it is not an object with one field")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -178,7 +179,14 @@ def test_a_query_that_cannot_be_read(query: str) -> None:
         (b'"x"', "object"),
         (b'{"name":"x","name":"y"}', "twice"),
         (b'{"name":"x","ringSize":NaN}', "NaN"),
-        (b'{"name":"x","ringSize":' + b"9" * 5000 + b"}", "usable"),
+        (b'{"name":"x","ringSize":' + b"9" * 5000 + b"}", "a whole number has more than 40 characters"),
+        (b'{"name":"x","ringSize":-' + b"9" * 4200 + b"}", "a whole number has more than 40 characters"),
+        (b'{"name":"x","ringSize":' + b"9" * 40 + b"}", "-1 or a whole number"),
+        (b'{"name":"x","ringSize":1e999}', "-1 or a whole number"),
+        (b'{"name":"x","ringSize":-1e999}', "-1 or a whole number"),
+        (b'{"name":"x","ringSize":1e2}', "-1 or a whole number"),
+        (b'{"name":"x","ringSize":1_0}', "line 1 column"),
+        ('{"name":"x","ringSize":\u0661}'.encode(), "line 1 column"),
         (b"[" * 100_000, "usable"),
         (b'{"nmae":"x"}', "did you mean 'name'"),
     ],
@@ -250,6 +258,65 @@ def send_chunks(house: House, chunk: bytes, times: int) -> Any:
         channel.dataReceived(b"%x\r\n%b\r\n" % (len(chunk), chunk))
     channel.dataReceived(b"0\r\n\r\n")
     return wire
+
+
+@pytest.mark.parametrize(
+    ("length", "status"),
+    [
+        ("9" * 5001, 413),
+        (str(PATIENCE + 1), 413),
+        ("0" * 5000 + "2", 200),
+        ("1_0", 400),
+        ("+2", 400),
+        ("-2", 400),
+        ("\u0662", 400),
+        ("1e1", 400),
+        ("", 400),
+        (f"{'0' * 5001}x", 400),
+    ],
+)
+def test_the_length_that_a_body_is_said_to_have(length: str, status: int) -> None:
+    """It is read before anybody has logged in."""
+    house = House()
+    house.queue()
+    channel, wire = house.channel()
+    head = (
+        "POST /api/v1/queues/q/trim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Connection: close\r\nContent-Length: {length}\r\n\r\n{{}}"
+    )
+    channel.dataReceived(head.encode())
+    house.reactor.advance(0)
+    assert wire.value().startswith(f"HTTP/1.1 {status} ".encode()), wire.value()
+    assert wire.disconnecting
+    assert house.broker.refusals.counts["http-body"] == (status == 413)
+
+
+@pytest.mark.parametrize("size", ["9" * 5001, "1_0", "+1", "\u0661", "", "-1", "g"])
+def test_the_length_that_a_chunk_is_said_to_have(size: str) -> None:
+    channel, wire = House().channel()
+    head = (
+        "POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Transfer-Encoding: chunked\r\n\r\n{size}\r\n{{}}\r\n0\r\n\r\n"
+    )
+    channel.dataReceived(head.encode())
+    assert wire.value().startswith(b"HTTP/1.1 400 ") and wire.disconnecting
+
+
+NO_NUMBERS = ["9" * 5001, "1_0", "+1", "\u0661", "\u00b2", " 1", "1 ", "-1", "1e3", "1.0", "nan", ""]
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+def test_numbers_in_a_query(number: str) -> None:
+    problem = House().refused(400, "GET", f"/api/v1/queues?page={quote(number)}")
+    assert problem["parameter"] == "page" and "must be a whole number" in problem["detail"]
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS[:-1])
+def test_numbers_in_a_path(number: str) -> None:
+    house = House()
+    house.queue()
+    for where in (f"/api/v1/queues/q/messages/{quote(number)}", f"/api/v1/connections/{quote(number)}"):
+        house.refused(404, "DELETE", where)
 
 
 def test_a_body_in_chunks_has_the_same_limit() -> None:

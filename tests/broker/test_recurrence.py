@@ -116,7 +116,19 @@ def test_cron_every_half_hour_goes_on_through_the_repeated_hour(in_berlin: None)
     ]
 
 
-@pytest.mark.parametrize("cron", ["", "* * * *", "61 * * * *", "a b c d e", "* * * * * *", "0 0 30 2 *"])
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "",
+        "* * * *",
+        "61 * * * *",
+        "a b c d e",
+        "* * * * * *",
+        "0 0 30 2 *",
+        "1" * 5001 + " * * * *",
+        "0," * 500 + "0 * * * *",
+    ],
+)
 def test_bad_expressions_are_refused_by_name(cron: str) -> None:
     with pytest.raises(Refused, match="AMQ_SCHEDULED_CRON"):
         Recurrence(cron=cron)

@@ -36,3 +36,9 @@ def test_the_broker_and_other_commands_bring_none_of_it() -> None:
 def test_every_command_takes_a_master(command: str) -> None:
     told = CliRunner().invoke(main, ["lake", command, "--help"]).output
     assert "--master " in told and "--conf " in told
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_numbers_are_finite(number: str) -> None:
+    told = CliRunner().invoke(main, ["lake", "replay", "--lake", "nowhere", f"--rate={number}"])
+    assert told.exit_code == 2 and "--rate" in told.output

@@ -80,6 +80,18 @@ def test_lists() -> None:
         ({"columns": "body,body"}, "option columns: body is named twice"),
         ({"addresses": " ,"}, "option addresses: must name at least one"),
         ({"since": "yesterday"}, "option since: must be a time as 2026-07-01T12:00:00Z, or milliseconds"),
+        ({"since": "9" * 5001}, "option since: must be a time as"),
+        ({"since": "1_0"}, "option since: must be a time as"),
+        ({"since": "\u0661"}, "option since: must be a time as"),
+        (
+            {"maxFilesPerTrigger": "9" * 5001},
+            "option maxFilesPerTrigger: must be a whole number greater than 0",
+        ),
+        (
+            {"maxFilesPerTrigger": "\u0661"},
+            "option maxFilesPerTrigger: must be a whole number greater than 0",
+        ),
+        ({"maxFilesPerTrigger": "1_0"}, "option maxFilesPerTrigger: must be a whole number greater than 0"),
         ({"since": "2", "until": "2"}, "option until: must be later than since"),
         ({"copies": "no"}, "option copies: must be true or false, not 'no'"),
         ({"copies": "true", "table": "events"}, "option copies: is about messages: events has none"),

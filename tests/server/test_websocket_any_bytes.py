@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
@@ -29,6 +30,11 @@ LINES = (
     b"Origin: null",
     b"Host: other",
     b"Host: a:b",
+    b"Host: a:" + b"9" * 5001,
+    b"Origin: http://localhost:" + b"9" * 5001,
+    b"Sec-WebSocket-Version: " + b"9" * 5001,
+    b"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits=" + b"9" * 5001,
+    b"Sec-WebSocket-Extensions: permessage-deflate; server_max_window_bits=1_0",
     b"Cookie: \xff\x00",
     b"Sec-WebSocket-Protocol: v12.stomp",
     b"Sec-WebSocket-Protocol: ,,v11.stomp",
@@ -120,6 +126,14 @@ def test_requests_of_any_kind(lines: list[bytes], compresses: bool, after: bytes
     websocket = WebSocketSettings(only=True, web_socket_compression_supported=compresses)
     taken = Taken([request[:cut], request[cut:]], websocket)
     assert taken.status in {b"HTTP/1.1 101", b"HTTP/1.1 400", b"HTTP/1.1 403", b"HTTP/1.1 503"}
+
+
+@pytest.mark.parametrize("compresses", [True, False])
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line.decode("latin-1")[:60])
+def test_each_line_alone(line: bytes, compresses: bool) -> None:
+    websocket = WebSocketSettings(only=True, web_socket_compression_supported=compresses)
+    taken = Taken([REQUEST + line + b"\r\n\r\n"], websocket)
+    assert taken.status in {b"HTTP/1.1 101", b"HTTP/1.1 400", b"HTTP/1.1 403"}
 
 
 @settings(deadline=None)

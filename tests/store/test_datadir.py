@@ -99,7 +99,16 @@ def test_two_in_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("2\n", "a newer version of stompring"), ("", "no version"), ("0", "no version"), ("one", "no version")],
+    [
+        ("2\n", "a newer version of stompring"),
+        ("", "no version"),
+        ("0", "no version"),
+        ("one", "no version"),
+        ("9" * 5001, "no version"),
+        ("\u0661", "no version"),
+        ("1_0", "no version"),
+        ("+1", "no version"),
+    ],
 )
 def test_versions_that_are_not_known(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "schema-version").write_text(text)

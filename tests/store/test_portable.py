@@ -142,6 +142,16 @@ def test_lines_that_are_missing_or_too_many(tmp_path: Path) -> None:
             list(PortableReader(path))
 
 
+@pytest.mark.parametrize("line", ["[" * 200_000, "9" * 5001, '{"message": 1_0}'])
+def test_a_line_that_is_no_record(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "f.json"
+    write(path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:2], line + "\n", *lines[3:]]))
+    with pytest.raises(Unusable, match=r"f\.json:3"):
+        list(PortableReader(path))
+
+
 def test_a_newer_format(tmp_path: Path) -> None:
     path = tmp_path / "f.json"
     write(path)

@@ -29,6 +29,12 @@ CHUNK = 1 << 18
 #: How late a broker's heart-beat may be: as often as it promised to come.
 GRACE = 2.0
 
+#: ms. A broker that wants heart-beats less often than once a day wants none, and longer times would overflow timers.
+LONGEST_BEAT = 24 * 3600 * 1000
+
+#: Digits of a number that a broker sends. Ours have fewer; int() would refuse 4301.
+DIGITS = 18
+
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 Pairs = Iterable[tuple[str, str]]
@@ -255,10 +261,10 @@ class Connection:
     def _agree_on_beats(self, text: bytes) -> None:
         sends, _, wants = text.partition(b",")
         own = self.endpoint.heart_beat
-        if own and wants.strip().isdigit() and int(wants):
-            self._beat_out = max(own, int(wants)) / 1000
-        if own and sends.strip().isdigit() and int(sends):
-            self._beat_in = max(own, int(sends)) / 1000
+        if own and (interval := _number(wants)):
+            self._beat_out = max(own, min(interval, LONGEST_BEAT)) / 1000
+        if own and (interval := _number(sends)):
+            self._beat_in = max(own, min(interval, LONGEST_BEAT)) / 1000
 
     # ---- the socket
 
@@ -305,9 +311,7 @@ class Connection:
         if command == b"MESSAGE":
             self._messages.append((head, body))
         elif command == b"RECEIPT":
-            identifier = head.headers.get(b"receipt-id", b"")
-            if identifier.isdigit():
-                self._answered = max(self._answered, int(identifier))
+            self._answered = max(self._answered, _number(head.headers.get(b"receipt-id", b"")))
         elif command == b"CONNECTED":
             self._opened = head
         elif command == b"ERROR" and self._error is None:
@@ -359,3 +363,9 @@ def frame(command: str, headers: Pairs = (), body: bytes = b"") -> bytes:
 
 def _why(reason: Exception) -> str:
     return (reason.strerror if isinstance(reason, OSError) else None) or str(reason) or type(reason).__name__
+
+
+def _number(text: bytes) -> int:
+    """A whole number that a broker wrote; 0 for anything else."""
+    digits = text.strip()
+    return int(digits) if digits.isdigit() and len(digits) <= DIGITS else 0

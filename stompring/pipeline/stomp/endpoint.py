@@ -32,7 +32,7 @@ def parse_address(text: str) -> tuple[str, int, bool]:
         raise ValueError(f"must be HOST:PORT, an IPv6 address in brackets, not {_shown(text)!r}")
     if not colon or not host or "/" in host or "@" in host:
         raise ValueError(f"must be HOST:PORT, as localhost:61613, not {_shown(text)!r}")
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536):
         raise ValueError(f"must end in a port from 1 to 65535, not {_shown(text)!r}")
     return host, int(port), tls
 

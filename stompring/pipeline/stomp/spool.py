@@ -197,7 +197,7 @@ def segment_path(directory: Path, number: int) -> Path:
 def segments(directory: Path) -> list[int]:
     """The numbers of the segments that are there."""
     names = [path.stem for path in directory.glob(f"*{_SUFFIX}")]
-    return sorted(int(name) for name in names if name.isdecimal())
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
 
 def read_piece(directory: Path, piece: Piece) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import socket
 import threading
 from pathlib import Path
@@ -60,6 +61,9 @@ def test_addresses(text: str, expected: tuple[str, int, bool]) -> None:
         "http://a:1",
         "://a:1",
         "a:²",
+        "a:" + "9" * 5001,
+        "a:1_0",
+        "a:+1",
     ],
 )
 def test_what_is_no_address(text: str) -> None:
@@ -193,6 +197,23 @@ def test_no_tls_there() -> None:
 
     with Counterpart(play) as other, pytest.raises(ConnectionFailed, match="does not speak TLS with us: "):
         Connection(near(other.port, tls=True))
+
+
+@pytest.mark.parametrize("beats", [b"9" * 5001, b"1_0", b"\xd9\xa1", b"nan", b""])
+def test_numbers_that_are_none(beats: bytes) -> None:
+    """A broker's heart-beats that cannot be read are none, and a receipt that is no number answers nothing."""
+
+    def play(peer: socket.socket) -> None:
+        until(peer, b"\0\n")
+        peer.sendall(CONNECTED.replace(b"\n\n", b"\nheart-beat:%b,%b\n\n" % (beats, beats)))
+        asked = until(peer, b"\0")
+        number = re.search(rb"receipt:(\d+)", asked)
+        assert number is not None
+        peer.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0RECEIPT\nreceipt-id:%b\n\n\0" % (beats, number[1]))
+        peer.recv(1)
+
+    with Counterpart(play) as other, Connection(near(other.port, heart_beat=100)) as connection:
+        connection.ask("SEND", [("destination", "q")])
 
 
 def test_heart_beats() -> None:

@@ -1,0 +1,154 @@
+"""Numbers in headers: what int() takes and no one means, and what it refuses in its own words."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.session.heartbeat import MAX_INTERVAL, agree
+from stompring.settings.acceptor import StompAcceptor
+
+from .conversation import Client, Server, frame
+
+LONG = "9" * 5001
+
+#: int() takes some of these, and raises a `ValueError` of its own for the longest.
+NO_NUMBERS = [
+    "",
+    "1_0",
+    "\u0661",
+    "\u00b2",
+    "\u00a01",
+    "+1",
+    "--1",
+    "1.0",
+    "1e3",
+    "0x1",
+    "nan",
+    "inf",
+    "1e999",
+    LONG,
+    f"-{LONG}",
+]
+
+IN_SEND = [
+    "priority",
+    "expires",
+    "AMQ_SCHEDULED_DELAY",
+    "AMQ_SCHEDULED_TIME",
+    "AMQ_SCHEDULED_PERIOD",
+    "AMQ_SCHEDULED_REPEAT",
+]
+
+IN_SUBSCRIBE = ["consumer-window-size", "prefetch-count", "activemq.prefetchSize"]
+
+
+def refused(client: Client) -> str:
+    message = client.error()["message"]
+    assert "Internal error" not in message, message
+    return message
+
+
+@pytest.mark.parametrize("name", IN_SEND)
+@pytest.mark.parametrize("value", NO_NUMBERS)
+def test_send(name: str, value: str) -> None:
+    client = Server().client()
+    client.write(frame("SEND", destination="/queue/q", receipt="r", **{name: value}))
+    assert refused(client).startswith(f"{name} must be a whole number from ")
+
+
+@pytest.mark.parametrize("name", IN_SUBSCRIBE)
+@pytest.mark.parametrize("value", [value for value in NO_NUMBERS if value != ""])
+def test_subscribe(name: str, value: str) -> None:
+    client = Server().client()
+    client.write(frame("SUBSCRIBE", destination="/queue/q", id="1", **{name: value}))
+    assert refused(client).startswith(f"{name} must be -1 or a whole number from ")
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS)
+def test_content_length(value: str) -> None:
+    client = Server().client()
+    client.write(frame("SEND", destination="/queue/q", **{"content-length": value}))
+    assert "content-length" in refused(client) or "body" in refused(client)
+
+
+def test_content_length_with_many_zeros() -> None:
+    server = Server()
+    client = server.client()
+    client.write(f"SEND\ndestination:/queue/q\nreceipt:r\ncontent-length:{'0' * 5000}1\n\nx\0".encode())
+    assert client.one("RECEIPT") and server.queue().message_count == 1
+
+
+@pytest.mark.parametrize("value", [value for value in NO_NUMBERS if value != LONG])
+def test_heart_beat(value: str) -> None:
+    for header in (f"{value},0", f"0,{value}"):
+        client = Server().client(None)
+        client.say("CONNECT", accept_version="1.2", heart_beat=header)
+        assert refused(client).startswith("heart-beat must be two numbers")
+
+
+def test_a_heart_beat_that_is_longer_than_any_number() -> None:
+    acceptor = StompAcceptor("a", "h", 1)
+    for digits in (LONG, "9" * 19, f"{'0' * 5000}{MAX_INTERVAL + 1}"):
+        assert agree(f"{digits},{digits}", acceptor, -1) == agree(
+            f"{MAX_INTERVAL},{MAX_INTERVAL}", acceptor, -1
+        )
+    assert agree(f"{'0' * 5000}1000, 1000", acceptor, -1) == agree("1000,1000", acceptor, -1)
+    client = Server().client(None)
+    client.say("CONNECT", accept_version="1.2", heart_beat=f"{LONG},{LONG}")
+    assert client.one("CONNECTED")["heart-beat"] == f"{MAX_INTERVAL},{MAX_INTERVAL}"
+
+
+@pytest.mark.parametrize("name", ["JMSXGroupSeq", "_AMQ_GROUP_SEQUENCE", "timestamp", "x-mine"])
+@pytest.mark.parametrize("value", NO_NUMBERS)
+def test_headers_that_are_not_read_as_numbers(name: str, value: str) -> None:
+    client = Server().client()
+    client.write(frame("SEND", destination="/queue/q", receipt="r", JMSXGroupID="g", **{name: value}))
+    assert client.one("RECEIPT")
+
+
+CRONS = [
+    "{} * * * *",
+    "*/{} * * * *",
+    "1-{} * * * *",
+    "* * {} * *",
+    "* * L{} * *",
+    "* * * * 1#{}",
+    "* * * * {}L",
+    "1,{} * * * *",
+]
+
+
+@pytest.mark.parametrize("value", [value for value in NO_NUMBERS if value != ""])
+@pytest.mark.parametrize("cron", CRONS)
+def test_cron(cron: str, value: str) -> None:
+    client = Server().client()
+    client.write(frame("SEND", destination="/queue/q", AMQ_SCHEDULED_CRON=cron.format(value)))
+    assert "AMQ_SCHEDULED_CRON" in refused(client)
+
+
+@pytest.mark.parametrize("value", [value for value in NO_NUMBERS if value != ""])
+@pytest.mark.parametrize(
+    "selector", ["a = {}", "a BETWEEN {0} AND {0}", "{0} * {0} > a", "a LIKE {}", "-{} = a"]
+)
+def test_selectors(selector: str, value: str) -> None:
+    """Compiled or refused, and then each header is a number or is none."""
+    server = Server()
+    client = server.client()
+    client.write(
+        frame("SUBSCRIBE", destination="/queue/q", id="1", selector=selector.format(value), receipt="r")
+    )
+    answer = client.read()[-1]
+    assert answer.command == "RECEIPT" or "Invalid selector" in answer["message"], answer
+    producer = server.client()
+    for number, header in enumerate(NO_NUMBERS):
+        producer.write(frame("SEND", destination="/queue/q", receipt=number, a=header))
+        assert producer.one("RECEIPT")
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+@pytest.mark.parametrize("value", [*NO_NUMBERS, f"{LONG}-{LONG}", "1-\u0661"])
+def test_acknowledging(command: str, value: str) -> None:
+    client = Server().client()
+    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client-individual")
+    client.write(frame(command, id=value))
+    refused(client)
