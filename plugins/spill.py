@@ -51,4 +51,5 @@ class Spill(AddressPolicy):
                 self._lost,
                 self.address.name,
                 self.to,
+                extra={"address": self.address.name},
             )

@@ -11,6 +11,7 @@ import sys
 import termios
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from .nursery import NURSERY, Child, python_path
@@ -45,10 +46,12 @@ class BrokerProcess:
     """``stompring run`` with its log. Use as a context manager: leaving it stops the broker and looks for faults.
 
     ``data`` is its data directory; without it each broker.xml has one of its own, beside it. ``forked``: from the
-    `nursery`, which saves the time of its imports.
+    `nursery`, which saves the time of its imports. ``options`` are further ones of ``stompring run``.
     """
 
-    def __init__(self, config: Path, data: Path | None = None, forked: bool = True) -> None:
+    def __init__(
+        self, config: Path, data: Path | None = None, forked: bool = True, options: Sequence[str] = ()
+    ) -> None:
         self.config = config
         self.ports: dict[str, int] = {}
         self.may_fault = False  # a test provokes faults that are logged with their traceback
@@ -61,6 +64,7 @@ class BrokerProcess:
             str(config),
             "--data",
             str(data or config.with_name(f"{config.stem}-data")),
+            *options,
         ]
         self._process: subprocess.Popen[str] | Child
         self._process = NURSERY.fork(words) if forked and FORKED else _started(words)

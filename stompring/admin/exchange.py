@@ -14,20 +14,18 @@ from twisted.web.server import Request
 
 from stompring.errors import Refused
 from stompring.session.connect import Login
-from stompring.session.permit import Permit
 
 from .access import check_host, check_login, check_origin
 from .answer import Answer, Problem, Steps, problem_answer
 from .body import LimitedBody, check_content_type, read_object
 from .needs import check
 from .query import Query
+from .request_log import SAFE, RequestLog
 from .routes import Call, Route, Routes
 from .served import Served
 from .slices import Slices
 
 log = logging.getLogger(__name__)
-
-SAFE = ("GET", "HEAD")
 
 #: Seconds after which a change that is not synced to disk yet is answered with 503.
 SYNC_TIME = 10.0
@@ -43,6 +41,7 @@ class Exchange:
         self._cooperator = cooperator
         self._method = request.method.decode("latin-1")
         self._instance = request.uri.decode("latin-1")  # as it was sent: percent-encoded ASCII
+        self._log = RequestLog(request, served)
         self._gone = False
         self._work: Slices | None = None
         self._unsynced: Answer | None = None  # to a change that is not on disk yet
@@ -53,8 +52,10 @@ class Exchange:
         """Answer now, or when the login is checked."""
         try:
             route, names = self._find()
+            self._log.found(route, names)
             login = None if route.public else self._login()
         except Refused as refused:
+            self._log.refused(str(refused), login=refused.status == 401)
             self._write(problem_answer(refused, self._instance))
             return
         if login is None:
@@ -63,9 +64,8 @@ class Exchange:
             login.addCallbacks(lambda one: self._answer(route, names, one), self._login_failed)
 
     def _login(self) -> Deferred[Login] | None:
-        host = str(getattr(self._request.getClientAddress(), "host", ""))
         certificate: str | None = getattr(self._request, "certificate", None)
-        return check_login(self._served, self._header("authorization"), host, certificate)
+        return check_login(self._served, self._header("authorization"), self._log.host, certificate)
 
     def _header(self, name: str) -> str | None:
         value = self._request.requestHeaders.getRawHeaders(name.encode())
@@ -94,9 +94,11 @@ class Exchange:
         if self._gone:
             return
         self._served.broker.clock.refresh()
+        self._log.logged_in(login.user)
         try:
             call = self._call(names, login.user)
-            self._allow(login.permit, route, call)
+            self._log.read(call.body)
+            check(login.permit, route.needs, call)
             route.check(call)
             outcome = route.answer(call)
         except Exception as fault:
@@ -108,13 +110,6 @@ class Exchange:
         else:
             assert isinstance(outcome, Answer)
             self._answered(outcome)
-
-    def _allow(self, permit: Permit, route: Route, call: Call) -> None:
-        try:
-            check(permit, route.needs, call)
-        except Refused as refused:
-            log.info("%s %s is refused: %s", self._method, self._instance, refused)
-            raise
 
     def _call(self, names: dict[str, str], user: str | None) -> Call:
         request = self._request
@@ -137,16 +132,17 @@ class Exchange:
 
     def _fault(self, fault: Exception) -> Answer:
         if not isinstance(fault, Refused):
-            log.error("%s %s failed", self._method, self._instance, exc_info=fault)
+            log.error("%s failed", self._log.what, exc_info=fault, extra=self._log.fields)
             fault = Refused("Internal error; the broker's log tells more", status=500)
-        self._served.broker.refusals.tell(fault, f"{self._method} {self._instance[:200]}", str(fault))
+        self._log.refused(str(fault))
+        self._served.broker.refusals.tell(fault, self._log.what, str(fault), self._log.fields)
         return problem_answer(fault, self._instance)
 
     def _login_failed(self, failure: Failure) -> None:
-        if isinstance(failure.value, Refused):
-            log.info("%s %s is refused: %s", self._method, self._instance, failure.value)
         if isinstance(failure.value, Exception):
-            self._write(self._fault(failure.value))
+            answer = self._fault(failure.value)
+            self._log.refused(str(failure.value), login=True)
+            self._write(answer)
 
     # ---- a change is synced before it is answered
 
@@ -182,7 +178,8 @@ class Exchange:
                 "before that undoes it",
                 status=503,
             )
-            log.warning("%s %s is answered with 503: %s", self._method, self._instance, refused)
+            self._log.refused(str(refused))
+            log.warning("%s is answered with 503: %s", self._log.what, refused, extra=self._log.fields)
             answer = problem_answer(refused, self._instance)
         self._write(answer)
 
@@ -194,6 +191,7 @@ class Exchange:
     # ---- the answer
 
     def _write(self, answer: Answer) -> None:
+        self._log.answered(answer)
         if self._gone:
             return
         request = self._request
@@ -222,7 +220,7 @@ class Exchange:
                 yield
         except Exception:
             # half an answer must not look like a whole one: without its last chunk the client knows
-            log.exception("%s %s failed in the middle of its answer", self._method, self._instance)
+            log.exception("%s failed in the middle of its answer", self._log.what, extra=self._log.fields)
             self._request.loseConnection()
             return
         self._request.unregisterProducer()
@@ -230,6 +228,8 @@ class Exchange:
 
     def _client_gone(self, _: Failure) -> None:
         self._gone = True
+        if self._unsynced is not None:  # nobody hears the answer, but the change is made
+            self._log.answered(self._unsynced)
         self._unsynced = None
         self._stop_waiting()
         if self._work is not None and self._method in SAFE:

@@ -229,7 +229,7 @@ class Address:
     def _has_room(self) -> None:
         if self._said_full:
             self._said_full = False
-            log.info("Address %s has room again", self.name)
+            log.info("address %s is no longer full", self.name, extra={"address": self.name})
         if self.pages is not None:
             page_mode.consider_leaving(self)
         self._watching = self.pages is not None
@@ -238,19 +238,19 @@ class Address:
         """Log that the address is full, once until it has room again."""
         if not self._said_full:
             self._said_full = self._watching = True
-            log.warning("%s: %s", self.describe_full(), consequence)
+            log.warning("%s: %s", self.describe_full(), consequence, extra={"address": self.name})
 
     def say_pages_full(self, which: str) -> None:
         """Log that its pages have reached their limit, once until they have room again."""
         if not self._said_pages_full:
             self._said_pages_full = True
-            log.warning("%s: messages are dropped", which)
+            log.warning("%s: messages are dropped", which, extra={"address": self.name})
 
     def pages_have_room(self) -> None:
         """A message may be paged."""
         if self._said_pages_full:
             self._said_pages_full = False
-            log.info("The pages of address %s have room again", self.name)
+            log.info("address %s: its pages are no longer full", self.name, extra={"address": self.name})
 
     # ---- routing
 

@@ -27,6 +27,7 @@ from .directory import Directory
 from .disposal import Disposal
 from .held_bytes import HeldBytes
 from .hooks import Policies
+from .log_limit import LogLimit
 from .memory import Room, Rooms, SharedRoom
 from .message import Message
 from .paging import Paging
@@ -59,6 +60,7 @@ class Broker:
         self.started_at = self.clock.now
         self.policies = policies
         self.refusals = Refusals(self.clock)
+        self.log_limit = LogLimit(self.clock)
         self.held = HeldBytes(configuration.global_max_transaction_size)  # by all open transactions
         self.slow_consumers = SlowConsumers(self)
         self.storage: Storage = storage or NoStorage()
@@ -153,6 +155,7 @@ class Broker:
                     "no dead-letter-address"
                     if settings.dead_letter_address is None
                     else "no queue at its address",
+                    extra={"queue": queue.name, "address": queue.address.name},
                 )
             if heard is not None:
                 heard(ref)
@@ -193,7 +196,11 @@ class Broker:
             self.provision.address_for_send(target, None)
         except Refused as reason:
             log.warning(
-                "message %d of queue %s is not copied: %s", ref.message.number, ref.queue.name, reason
+                "message %d of queue %s is not copied: %s",
+                ref.message.number,
+                ref.queue.name,
+                reason,
+                extra={"queue": ref.queue.name, "address": ref.queue.address.name},
             )
             return False
         asked = ref.message.expires if keep_expiry else 0
@@ -262,7 +269,13 @@ class Broker:
                 )
             )
         except Refused as reason:
-            log.warning("cannot create %s for messages of %s: %s", queue, origin, reason)
+            log.warning(
+                "cannot create %s for messages of %s: %s",
+                queue,
+                origin,
+                reason,
+                extra={"queue": queue, "address": target},
+            )
 
     def redelivery_delay(self, ref: Reference) -> int:
         """Milliseconds until a message that came back may be delivered again."""
@@ -329,6 +342,7 @@ class Broker:
         self.disposal.stop()
         self.slow_consumers.stop()
         self.refusals.stop()
+        self.log_limit.stop()
         self.policies.stop()
         if self.areas is not None:
             self.areas.stop()

@@ -139,6 +139,7 @@ def count_duplicate(address: Address, identifier: bytes) -> None:
         address.name,
         address.duplicate_messages,
         shown(identifier),
+        extra={"address": address.name},
     )
 
 

@@ -40,7 +40,7 @@ def enter(address: Address) -> Pages | None:
     broker = address.directory.broker
     if address.pages is not None or broker.paging is None:
         return address.pages
-    log.warning("%s: new messages go to pages", address.describe_full())
+    log.warning("%s: new messages go to pages", address.describe_full(), extra={"address": address.name})
     address.times_paged += 1
     pages = broker.paging.open(address)
     _begin(address, pages)
@@ -85,7 +85,7 @@ def leave(address: Address) -> None:
     address.note_pages()
     broker.areas.closed(pages)
     broker.paging.close(pages)
-    log.info("Address %s pages no more", address.name)
+    log.info("address %s: stopped paging", address.name, extra={"address": address.name})
     broker.consider_deleting_address(address)
 
 

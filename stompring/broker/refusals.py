@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from .clock import Clock, Timer
 
@@ -56,20 +57,25 @@ class Refusals:
         self._more: dict[str, int] = {}  # not logged yet, of limits that rest
         self._timers: dict[str, Timer] = {}
 
-    def add(self, limit: str, who: str, text: str, number: int = 1) -> None:
-        """``who`` was refused by ``limit``, ``number`` times at once, and was told ``text``."""
+    def add(
+        self, limit: str, who: str, text: str, number: int = 1, fields: Mapping[str, object] | None = None
+    ) -> None:
+        """``who`` was refused by ``limit``, ``number`` times at once, and was told ``text``.
+
+        ``fields`` describe ``who`` in the JSON format of the log.
+        """
         self.counts[limit] += number
         if limit in self._more:
             self._more[limit] += number
             return
-        log.warning("%s: %s", who, text)
+        log.warning("%s: %s", who, text, extra=fields)
         self._rest(limit)
 
-    def tell(self, error: Exception, who: str, text: str) -> bool:
+    def tell(self, error: Exception, who: str, text: str, fields: Mapping[str, object] | None = None) -> bool:
         """`add` a refusal if it is one by a limit, and say whether it is."""
         limit: str | None = getattr(error, "limit", None)
         if limit is not None:
-            self.add(limit, who, text)
+            self.add(limit, who, text, fields=fields)
         return limit is not None
 
     def _rest(self, limit: str) -> None:

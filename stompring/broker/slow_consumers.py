@@ -7,6 +7,7 @@ nobody has set a threshold. Nothing is counted for it but what each consumer has
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stompring.settings.model import AddressSettings
@@ -95,7 +96,10 @@ class SlowConsumers:
             f"{unit.replace('_', ' ').lower()}, and slow-consumer-threshold is {threshold}"
         )
         kill = settings.slow_consumer_policy is SlowConsumerPolicy.KILL
-        self._tell(f"{consumer.remote or 'a consumer'}: {text}{', it is closed' if kill else ''}")
+        self._tell(
+            f"{consumer.remote or 'a consumer'}: {text}{', it is closed' if kill else ''}",
+            {"queue": queue.name, "address": queue.address.name, "peer": consumer.remote},
+        )
         if kill:
             self.killed += 1
             consumer.cancelled(text)
@@ -113,14 +117,14 @@ class SlowConsumers:
                 },
             )
 
-    def _tell(self, text: str) -> None:
+    def _tell(self, text: str, fields: Mapping[str, object]) -> None:
         """One line in ten seconds, with how many were left out since the last."""
         now = self._broker.clock.now
         if now < self._quiet_until:
             self._untold += 1
             return
         more = f" ({self._untold} more were too slow since the last line)" if self._untold else ""
-        log.warning("%s%s", text, more)
+        log.warning("%s%s", text, more, extra=fields)
         self._quiet_until, self._untold = now + QUIET, 0
 
     def stop(self) -> None:

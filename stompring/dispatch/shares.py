@@ -93,6 +93,7 @@ class Shares:
                 self._queue.name,
                 share.messages,
                 share.size,
+                extra={"queue": self._queue.name, "address": self._queue.address.name},
             )
 
     def left(self, consumer: Consumer) -> None:

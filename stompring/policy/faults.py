@@ -41,5 +41,6 @@ class PolicyFaults:
                 address,
                 hook,
                 exc_info=error,
+                extra={"address": address, "policy": policy, "hook": hook},
             )
         return Refused(f"Policy {policy} of address {address} failed in {hook}; the broker's log tells more")

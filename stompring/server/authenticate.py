@@ -188,7 +188,12 @@ class Logins:
 
     def _failed(self, host: str) -> None:
         if self._throttle.failed(host):
-            log.warning("%d logins from %s have failed: further ones are delayed", FREE, host or "one host")
+            log.warning(
+                "%d logins from %s have failed: further ones are delayed",
+                FREE,
+                host or "one host",
+                extra={"peer": host},
+            )
 
     def _accepted(self, login: Login) -> Login:
         self.outcomes[ACCEPTED] += 1
@@ -196,7 +201,9 @@ class Logins:
 
     def _refused(self, failure: Failure, login: str | None) -> Failure:
         if not isinstance(failure.value, Refused):
-            log.error("login of %r could not be checked: %s", login, failure.getTraceback())
+            log.error(
+                "login of %r could not be checked: %s", login, failure.getTraceback(), extra={"user": login}
+            )
             reason = Refused(
                 "Security Error occurred: the login could not be checked; the broker's log tells more",
                 status=500,

@@ -125,14 +125,14 @@ class Doors:
     def _describe(self, names: list[str]) -> None:
         for name, identity in self.identities():
             if name in names:
-                log.info("acceptor %s: %s", name, identity.describe())
+                log.info("acceptor %s: %s", name, identity.describe(), extra={"acceptor": name})
         self._warn(names)
 
     def _warn(self, names: list[str]) -> None:
         for name, identity in self.identities():
             worry = identity.worry(self._now(), NOTICE)
             if name in names and worry is not None:
-                log.warning("acceptor %s: %s", name, worry)
+                log.warning("acceptor %s: %s", name, worry, extra={"acceptor": name})
 
     # ---- as time goes by
 
@@ -141,7 +141,7 @@ class Doors:
         self._describe(list(self._secured))
         for acceptor in self._proxied:
             if acceptor.proxy == ProxyProtocol() and not is_loopback(acceptor.host):
-                log.warning("acceptor %s: %s", acceptor.name, ANYBODY)
+                log.warning("acceptor %s: %s", acceptor.name, ANYBODY, extra={"acceptor": acceptor.name})
         if self._secured:
             self._every(DAY, lambda: self._warn(list(self._secured)))
         if self._stamps:
@@ -188,7 +188,14 @@ class Doors:
     def _tell(self, name: str, peer: IAddress | None, why: str) -> None:
         host, port = getattr(peer, "host", ""), getattr(peer, "port", "")
         shown = f"[{host}]" if ":" in str(host) else host
-        log.info("acceptor %s: a connection from %s:%s: %s", name, shown, port, why)
+        log.info(
+            "acceptor %s: a connection from %s:%s: %s",
+            name,
+            shown,
+            port,
+            why,
+            extra={"acceptor": name, "peer": f"{host}:{port}"},
+        )
 
 
 def _alike(one: TlsContext, other: TlsContext) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .websocket import WebSockets
+
+
+log = logging.getLogger(__name__)
 
 
 class Connections:
@@ -84,7 +88,8 @@ class StompFactory(Factory):
         try:
             place = self.door.enter(host)
         except LimitReached as refused:
-            self.broker.refusals.tell(refused, host, str(refused))
+            fields = {"peer": host, "acceptor": self.acceptor.name}
+            self.broker.refusals.tell(refused, host, str(refused), fields)
             over_http = self.acceptor.websocket.only
             words = http_refusal(503, str(refused)) if over_http else farewell(str(refused))
             return TurnedAway(words, self.reactor)
@@ -106,6 +111,16 @@ class StompFactory(Factory):
             self.broker, self.acceptor, self._destinations, self.authenticator, wire, self.outgoing, number
         )
         self.connections.open[number] = session
+        self.broker.log_limit.info(
+            log,
+            "connection opened",
+            "connection %s (%s) opened: acceptor %s, %s",
+            number,
+            wire.peer,
+            self.acceptor.name,
+            wire.carrier,
+            fields={**session.log_fields(), "carrier": wire.carrier},
+        )
         return session
 
     def forget(self, session: Session) -> None:

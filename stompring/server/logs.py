@@ -9,18 +9,45 @@ from datetime import UTC, datetime
 
 from twisted.logger import STDLibLogObserver, globalLogBeginner
 
+#: Fields of the JSON format beside time, level, logger and message, in their order: ``extra=`` of a log call gives
+#: them, and each line has those that it is about. The text format has the same facts in its message.
+FIELDS = (
+    "queue",
+    "address",
+    "connection",
+    "user",
+    "peer",
+    "acceptor",
+    "carrier",
+    "client_id",
+    "version",
+    "reason",
+    "unacknowledged",
+    "unacknowledged_by_queue",
+    "open_transactions",
+    "method",
+    "path",
+    "status",
+    "result",
+    "policy",
+    "hook",
+    "suppressed",
+)
+
 
 class JsonLines(logging.Formatter):
-    """One JSON object a record: time (UTC), level, logger, message, and the traceback where there is one."""
+    """One JSON object a record: time (UTC), level, logger, message, its `FIELDS`, and the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
-        line = {
+        given = record.__dict__
+        line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line.update((field, given[field]) for field in FIELDS if field in given)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)

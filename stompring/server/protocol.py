@@ -147,7 +147,11 @@ class StompProtocol(Protocol):
         self.__dict__.pop("dataReceived", None)  # a cycle, as the one before
         session, self.session = self.session, None
         if session is not None:
-            session.lost()
+            fault = getattr(reason, "value", reason)
+            if isinstance(fault, ConnectionDone):
+                session.lost()
+            else:
+                session.lost(f"connection lost: {fault}")
             self._factory.forget(session)
 
     def pauseProducing(self) -> None:

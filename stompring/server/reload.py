@@ -107,7 +107,12 @@ def _check(broker: Broker, new: BrokerConfiguration) -> None:
 def _make_way(broker: Broker, new: BrokerConfiguration) -> None:
     for live, text in list(_conflicts(broker, new)):
         if live.message_count:
-            log.error("%s; it stays as it is, with %d messages", text, live.message_count)
+            log.error(
+                "%s; it stays as it is, with %d messages",
+                text,
+                live.message_count,
+                extra={"queue": live.name, "address": live.address.name},
+            )
         else:
             broker.directory.delete_queue(live.name, force=True)
 
@@ -168,7 +173,12 @@ def _apply_queue(broker: Broker, live: Queue, queue: QueueConfiguration, startin
         try:
             broker.directory.update_queue(live, differing)
         except Refused as reason:
-            log.warning("queue %s is not changed: %s", queue.name, reason)
+            log.warning(
+                "queue %s is not changed: %s",
+                queue.name,
+                reason,
+                extra={"queue": queue.name, "address": queue.address},
+            )
 
 
 def _difference(attributes: QueueAttributes, other: QueueAttributes) -> dict[str, Any]:

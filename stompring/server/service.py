@@ -130,7 +130,14 @@ class BrokerService(MultiService):
         bound, host = listening.getHost().port, acceptor.host
         self.listening.append((acceptor.name, host, bound))
         shown = f"[{host}]" if ":" in host else host
-        log.info("%s listens on %s:%d (acceptor %s)", kind, shown, bound, acceptor.name)
+        log.info(
+            "%s listens on %s:%d (acceptor %s)",
+            kind,
+            shown,
+            bound,
+            acceptor.name,
+            extra={"acceptor": acceptor.name},
+        )
 
     def _turned_away(self, acceptor: str, number: int) -> None:
         text = f"No more files may be open: {number} new connections are closed"
@@ -256,7 +263,7 @@ def _goodbye(service: BrokerService, reactor: Any) -> Callable[[], Deferred[Any]
     def stop() -> Deferred[Any]:
         for number in (signal.SIGINT, signal.SIGTERM):  # it is stopping: asked again it must not die half-way
             signal.signal(number, signal.SIG_IGN)
-        log.info("stopping: %d connections are told", len(service.connections))
+        log.info("stopping: closing %d connections", len(service.connections))
         waited: Deferred[Any] = Deferred()
         stopped = service.stop_listening()
 

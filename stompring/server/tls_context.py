@@ -14,9 +14,8 @@ from stompring.security.certificates import (
     read_identities,
     subject_of,
 )
+from stompring.session.text import printable
 from stompring.settings.tls import TLS_VERSIONS, Tls
-
-from .printable import printable
 
 #: For TLS 1.2: all with forward secrecy and authenticated encryption. For TLS 1.3 OpenSSL has no others.
 CIPHER_SUITES = (

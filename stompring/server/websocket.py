@@ -20,10 +20,10 @@ from autobahn.websocket.types import ConnectionDeny, ConnectionRequest
 from txaio.tx import make_logger
 
 from stompring.broker.clock import Clock
+from stompring.session.text import printable
 from stompring.settings.acceptor import StompAcceptor
 
 from .http_refusal import http_refusal
-from .printable import printable
 from .websocket_cutting import SHORT, frame_end, may_become_short, take_short
 from .websocket_door import NotAdmitted, WebSocketDoor
 from .websocket_packing import pack
@@ -114,6 +114,7 @@ class WebSocket(WebSocketServerProtocol):
         self._gathered: list[bytes] = []  # what one read has brought for STOMP
         self._unsaid = b""  # STOMP frames from before there is a WebSocket
         self._last_words: tuple[int, str] = (NORMAL, "")
+        self._reason = "WebSocket closed"  # why the connection ends, for the log
         self._ping: bytes | None = None  # the last one, to be answered
         self._second = self._controls = self._fragments = 0  # what came within which second
 
@@ -283,7 +284,13 @@ class WebSocket(WebSocketServerProtocol):
         if session is not None:
             session.outbox.join = self.packed
             spoken = self.websocket_protocol_in_use or "no subprotocol"
-            log.debug("session %s (%s): WebSocket, %s", session.number, self.peer, spoken)
+            log.debug(
+                "connection %s (%s): WebSocket, %s",
+                session.number,
+                self.peer,
+                spoken,
+                extra=session.log_fields(),
+            )
 
     def failHandshake(
         self, reason: str, code: int = 400, responseHeaders: Sequence[tuple[str, str]] | None = None
@@ -291,7 +298,7 @@ class WebSocket(WebSocketServerProtocol):
         """There will be none."""
         if code == HTTPStatus.UPGRADE_REQUIRED:
             reason = f"This is a STOMP broker, and speaks HTTP only to open a WebSocket: {reason}"
-        self._tell("WebSocket refused", code, reason)
+        self._reason = f"WebSocket refused ({code}): {reason}"
         self.sendHttpErrorResponse(code, reason, responseHeaders)
         self.dropConnection()
 
@@ -325,7 +332,7 @@ class WebSocket(WebSocketServerProtocol):
     def onCloseFrame(self, code: Any, reasonRaw: Any) -> bool | None:
         """The client closes, or answers to ours. What came before still counts."""
         self._deliver()
-        self._end()
+        self._end("WebSocket closed by the client")
         answered: bool | None = super().onCloseFrame(code, reasonRaw)
         return answered
 
@@ -336,8 +343,7 @@ class WebSocket(WebSocketServerProtocol):
         self._deliver()
         self._last_words = code, reason
         self.failedByMe = True
-        self._tell("WebSocket closed", code, reason)
-        self._end()
+        self._end(f"WebSocket closed ({code}): {reason}")
         if code != TOO_BIG:  # of which the rest is still to come, and then the client's answer
             self.dropConnection()
 
@@ -345,21 +351,16 @@ class WebSocket(WebSocketServerProtocol):
         """The protocol is the producer, and sees to that."""
 
     def _closeConnection(self, abort: bool = False) -> None:
-        self._end()
+        self._end(self._reason)
         self.transport.loseConnection()
 
-    def _end(self) -> None:
+    def _end(self, reason: str) -> None:
         """The session ends with the WebSocket, and before the transport: nothing is sent any more."""
         owner = self._owner
         if owner is not None:
             if owner.session is not None:
-                owner.session.close()
+                owner.session.close(printable_lines(reason))
             owner.close()
-
-    def _tell(self, what: str, code: int, reason: str) -> None:
-        session = None if self._owner is None else self._owner.session
-        number = "?" if session is None else session.number
-        log.info("session %s (%s): %s (%d): %s", number, self.peer, what, code, printable_lines(reason))
 
 
 def printable_lines(reason: str) -> str:

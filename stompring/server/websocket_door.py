@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stompring.session.text import printable
 from stompring.settings.acceptor_url import is_local, is_loopback
 from stompring.settings.origin import ANY, NULL, host_name, normal_origin, origin_host
 from stompring.settings.websocket import WebSocketSettings
-
-from .printable import printable
 
 #: The best first.
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -12,10 +13,12 @@ from stompring.stomp.frame import Head
 
 from .heartbeat import agree
 from .permit import FREE, Permit
-from .text import shortened, text_of
+from .text import printable, shortened, text_of
 
 if TYPE_CHECKING:
     from .session import Session
+
+log = logging.getLogger(__name__)
 
 #: The versions spoken, the best first.
 VERSIONS = (b"1.2", b"1.1", b"1.0")
@@ -125,9 +128,30 @@ def _welcome(session: Session, head: Head, version: bytes, login: Login) -> None
         answer.append((b"server", SERVER))
     if b"request-id" in headers:
         answer.append((b"response-id", headers[b"request-id"]))
+    _log_connected(session)
     session.send(b"CONNECTED", answer)
     session.receipt(head)
     session.heartbeat.start(pace)
+
+
+def _log_connected(session: Session) -> None:
+    version = session.version.decode()
+    user, client_id = session.login.user, session.client_id
+    fields: dict[str, object] = {**session.log_fields(), "version": version}
+    text = "anonymous" if user is None else f"user {printable(user)}"
+    if client_id is not None:
+        fields["client_id"] = client_id
+        text += f", client-id {printable(client_id)}"
+    session.broker.log_limit.info(
+        log,
+        "connection logged in",
+        "connection %s (%s) logged in: %s, STOMP %s",
+        session.number,
+        session.peer,
+        text,
+        version,
+        fields=fields,
+    )
 
 
 def on_DISCONNECT(session: Session, head: Head, body: bytes) -> None:

@@ -9,7 +9,7 @@ the client told so.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -36,7 +36,7 @@ from .outbox import Outbox, Outgoing, Wire
 from .send import on_SEND
 from .send_plan import Route
 from .subscription import AcknowledgedSubscription, Subscription
-from .text import text_of
+from .text import printable, text_of
 from .verbs import VERBS, first_verb
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,9 @@ VISITS = 2_000
 
 
 Frame = tuple[Head, bytes]
+
+#: Queues that the log names with their unacknowledged messages when a connection closes.
+QUEUES_LOGGED = 5
 
 
 class Session:
@@ -151,7 +154,9 @@ class Session:
         except (ProtocolError, Refused) as error:
             self.fail(error, head)
         except Exception:
-            log.exception("session %s: %s failed", self.number, head.command if head else b"")
+            log.exception(
+                "session %s: %s failed", self.number, head.command if head else b"", extra=self.log_fields()
+            )
             self.fail(Refused("Internal error; the broker's log tells more"), head)
         if taken < len(frames) and not (self.closed or self.leaving):
             self._held = frames[taken:] + self._held
@@ -263,11 +268,10 @@ class Session:
             headers.append((b"receipt-id", receipt))
         if isinstance(error, UnsupportedVersion):
             headers.append((b"version", b"1.0,1.1,1.2"))
-        who = f"session {self.number} ({self.wire.peer})"
-        if not self.broker.refusals.tell(error, who, text):
-            log.info("%s: %s", who, text)
+        fields = self.log_fields()
+        self.broker.refusals.tell(error, f"connection {self.number} ({self.wire.peer})", text, fields)
         self.send(b"ERROR", headers, text.encode() + b"\n")
-        self.close()
+        self.close(f"ERROR sent: {text}")
 
     def _beat(self) -> None:
         self.outbox.send(b"\n")
@@ -291,12 +295,12 @@ class Session:
 
     # ---- the end
 
-    def close(self) -> None:
-        """Close the connection after what was written, and give everything back."""
+    def close(self, reason: str) -> None:
+        """Close the connection after what was written, and give everything back. ``reason`` is for the log."""
         if not self.closed:
             self.outbox.flush()
             self.wire.close()
-            self.lost()
+            self.lost(reason)
 
     def leave(self, farewell: Callable[[], None]) -> None:
         """The client has said good-bye. The connection closes after ``farewell``, once all it asked for is safe."""
@@ -304,15 +308,19 @@ class Session:
         def end() -> None:
             if not self.closed:
                 farewell()
-                self.close()
+                self.close("DISCONNECT")
 
         self.leaving = self.heartbeat.suspended = True
         self.broker.storage.when_synced(end)
 
-    def lost(self) -> None:
-        """The connection is gone. What it had not settled or committed comes back, and has failed once more."""
+    def lost(self, reason: str = "closed by the client") -> None:
+        """The connection is gone. What it had not settled or committed comes back, and has failed once more.
+
+        ``reason`` is for the log.
+        """
         if self.closed:
             return
+        self._log_closed("DISCONNECT" if self.leaving else reason)
         self.closed = True
         self._parser.discard()
         self._held.clear()
@@ -329,10 +337,62 @@ class Session:
     def peer_gone(self) -> None:
         """The client has closed its side while it was not read: what it sent still counts, it receives no more."""
         if not self.closed and self.subscriptions:
-            log.info("session %s (%s): closed by the client while blocked", self.number, self.wire.peer)
+            log.info(
+                "connection %s (%s): closed by the client while blocked",
+                self.number,
+                self.wire.peer,
+                extra=self.log_fields(),
+            )
             open_transactions, self.transactions = self.transactions, {}
             self._give_all_back()
             self.transactions = open_transactions
+
+    def log_fields(self) -> dict[str, object]:
+        """What describes this connection in the JSON format of the log."""
+        fields: dict[str, object] = {
+            "connection": self.number,
+            "peer": self.wire.peer,
+            "acceptor": self.acceptor.name,
+        }
+        if self.login.user is not None:
+            fields["user"] = self.login.user
+        return fields
+
+    def _log_closed(self, reason: str) -> None:
+        """Log why the connection has ended and what it left. Before anything is given back."""
+        left: Counter[str] = Counter()
+        for subscription in self.subscriptions.values():
+            left[subscription.queue.name] += subscription.unsettled_count
+        for transaction in self.transactions.values():  # what it acknowledged is not, without a COMMIT
+            left.update(ref.queue.name for ref in transaction.returns)
+        unacknowledged, transactions = left.total(), len(self.transactions)
+        queues = {name: number for name, number in left.most_common(QUEUES_LOGGED) if number}
+        text = f"unacknowledged messages: {unacknowledged}"
+        if queues:
+            more = ", …" if sum(queues.values()) < unacknowledged else ""
+            named = ", ".join(f"queue {name}: {number}" for name, number in queues.items())
+            text += f" ({named}{more})"
+        if transactions:
+            text += f", open transactions aborted: {transactions}"
+        reason = printable(reason, 300)
+        user = "" if self.login.user is None else f"user {printable(self.login.user)}, "
+        self.broker.log_limit.info(
+            log,
+            "connection closed" if reason == "DISCONNECT" else "connection failed",
+            "connection %s (%s) closed: %s; %s%s",
+            self.number,
+            self.wire.peer,
+            reason,
+            user,
+            text,
+            fields={
+                **self.log_fields(),
+                "reason": reason,
+                "unacknowledged": unacknowledged,
+                "unacknowledged_by_queue": queues,
+                "open_transactions": transactions,
+            },
+        )
 
     def _give_all_back(self) -> None:
         subscriptions = list(self.subscriptions.values())

@@ -68,6 +68,7 @@ class SlowSockets:
                 more,
                 new[0].size - new[0].room,
                 (now - self._since[new[0]]) // 1000,
+                extra={"peer": new[0].wire.peer},
             )
         if self._since:
             self._timer = self._clock.call_at(now + SLOW, self._look)

@@ -19,3 +19,8 @@ def text_of(value: bytes | None) -> str | None:
 def shortened(value: bytes) -> str:
     """A header value for an error message, cut at 100 bytes."""
     return value[:100].decode("utf-8", "replace")
+
+
+def printable(text: str, most: int = 100) -> str:
+    """Text from a client for one line of a log or an answer: no control characters, at most ``most`` characters."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text[:most])

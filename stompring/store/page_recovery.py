@@ -131,10 +131,11 @@ class PageRecovery:
             return
         self._paging.adopt(pages)
         log.info(
-            "Address %s goes on paging: %d pages, up to %d messages",
+            "address %s: paging continues with %d pages, up to %d messages",
             address.name,
             pages.count,
             pages.messages,
+            extra={"address": address.name},
         )
 
     # ---- whose pages

@@ -153,7 +153,7 @@ def test_dropping_at_a_page_limit_is_said_once(
     assert obstacle(address, durable=False) is None
     assert obstacle(address, durable=False) is None
     assert [record.getMessage() for record in caplog.records][1:] == [
-        "The pages of address q have room again"
+        "address q: its pages are no longer full"
     ]
 
 

@@ -33,7 +33,7 @@ def test_entering_and_leaving_are_said_once(caplog: pytest.LogCaptureFixture) ->
     said = [record.getMessage() for record in caplog.records]
     assert said == [
         "Address q is full: max-size-messages 5: new messages go to pages",
-        "Address q pages no more",
+        "address q: stopped paging",
     ]
     assert world.address("q").times_paged == 1
 

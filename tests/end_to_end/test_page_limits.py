@@ -198,7 +198,7 @@ def test_the_largest_address_pages_first_not_the_unlucky_one(start_broker: Start
     client.messages(*numbers(0, 40))
     for address in ("large", "small"):
         management.expect_address(address, paging=False, numberOfPages=0)
-    assert sum("pages no more" in line for line in broker.log) == 2
+    assert sum("stopped paging" in line for line in broker.log) == 2
     client.close()
 
 

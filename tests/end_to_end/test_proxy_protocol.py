@@ -78,7 +78,7 @@ def test_the_client_is_where_the_proxy_says(
     client.subscribe("/queue/proxied", ack="auto")
     client.message("x")
     client.provoke()
-    secured.broker.wait_for_log(rf"\({re.escape(expected)}\): .*ABORT", seen)
+    secured.broker.wait_for_log(rf"\({re.escape(expected)}\) closed: .*ABORT", seen)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,290 @@
+"""The log of a broker that runs: connections, management, failed logins, in both formats and in a storm."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompring.broker.log_limit import LINES
+from stompring.server.logs import FIELDS
+
+from ..broker_document import EVERYBODY, broker_xml
+from ..broker_process import PATIENCE, BrokerProcess
+from ..dialogue import Dialogue
+from .test_permissions import add
+
+STORM = 1000
+
+
+class Logged:
+    """A broker with a user, and what it logs from some moment on."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self.broker = broker
+        self.seen = len(broker.log)
+
+    def login(self, passcode: str = "ada") -> Dialogue:
+        client = Dialogue(self.broker.port)
+        client.send(
+            "CONNECT",
+            {"accept-version": "1.2", "host": "h", "login": "ada", "passcode": passcode, "client-id": "desk"},
+        )
+        return client
+
+    def http(self, method: str, path: str, body: object = None, credentials: str = "ada:ada") -> str:
+        """Ask; returns the peer as the broker must see it."""
+        headers = {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
+        data = None
+        if body is not None:
+            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        connection = HTTPConnection("127.0.0.1", self.broker.http_port, timeout=PATIENCE)
+        try:
+            connection.request(method, path, data, headers)
+            peer = "{}:{}".format(*connection.sock.getsockname())
+            connection.getresponse().read()
+            return peer
+        finally:
+            connection.close()
+
+    def line(self, pattern: str) -> str:
+        return self.broker.wait_for_log(pattern, self.seen)
+
+    def record(self, pattern: str) -> dict[str, Any]:
+        """A line in JSON: its fields."""
+        found: dict[str, Any] = json.loads(self.line(pattern))
+        assert set(found) <= {"time", "level", "logger", "message", *FIELDS}
+        return found
+
+    def lines(self) -> list[str]:
+        return self.broker.log[self.seen :]
+
+
+def run(directory: Path, style: str) -> BrokerProcess:
+    config = directory / "broker.xml"
+    config.write_text(broker_xml(secure=True))
+    add(config, "ada", EVERYBODY)
+    return BrokerProcess(config, options=("--log-format", style))
+
+
+@pytest.fixture(scope="module", params=["text", "json"])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that logs as text, and one that logs JSON."""
+    with run(tmp_path_factory.mktemp(request.param), request.param) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def text_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with run(tmp_path_factory.mktemp("text"), "text") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def json_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with run(tmp_path_factory.mktemp("json"), "json") as broker:
+        yield broker
+
+
+@pytest.fixture
+def text(text_broker: BrokerProcess) -> Logged:
+    return Logged(text_broker)
+
+
+@pytest.fixture
+def records(json_broker: BrokerProcess) -> Logged:
+    return Logged(json_broker)
+
+
+def peer_of(client: Dialogue) -> str:
+    return "{}:{}".format(*client.socket.getsockname())
+
+
+# ---- connections
+
+
+def test_a_connection_is_logged_from_open_to_disconnect(text: Logged, name: str) -> None:
+    client = text.login()
+    session = client.expect("CONNECTED")["session"]
+    who = rf"INFO    connection {session} \({peer_of(client)}\)"
+    text.line(rf"{who} opened: acceptor stomp, TCP$")
+    text.line(rf"{who} logged in: user ada, client-id desk, STOMP 1.2$")
+    client.put(f"/queue/{name}", "a", "b", "c")
+    client.subscribe(f"/queue/{name}")
+    first, *_ = client.messages("a", "b", "c")
+    client.ask("BEGIN", {"transaction": "t"})
+    client.answer("ACK", first, transaction="t")
+    client.ask("DISCONNECT")
+    text.line(
+        rf"{who} closed: DISCONNECT; user ada, unacknowledged messages: 3 \(queue {name}: 3\), "
+        r"open transactions aborted: 1$"
+    )
+
+
+def test_a_closed_socket_is_a_reason(text: Logged) -> None:
+    client = text.login()
+    client.expect("CONNECTED")
+    client.socket.close()
+    text.line("closed: closed by the client; user ada, unacknowledged messages: 0$")
+
+
+def test_a_reset_is_a_reason(text: Logged) -> None:
+    client = text.login()
+    client.expect("CONNECTED")
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.socket.close()
+    text.line("closed: connection lost: .*; user ada, unacknowledged")
+
+
+def test_an_error_frame_is_a_reason(text: Logged) -> None:
+    client = text.login()
+    client.expect("CONNECTED")
+    client.send("ACK", {"id": "7-7\x1b[31m"})
+    client.error()
+    line = text.line(r"closed: ERROR sent: .*; user ada, unacknowledged")
+    assert "\x1b" not in line
+
+
+def test_a_failed_login_over_stomp_is_the_reason_of_the_close(text: Logged) -> None:
+    client = text.login("eve")
+    client.error("Security")
+    text.line(rf"connection \S+ \({peer_of(client)}\) closed: ERROR sent: Security Error .*\[ada\]")
+    assert not [line for line in text.lines() if "eve" in line]
+
+
+def test_a_connection_closed_by_management_says_so(records: Logged) -> None:
+    client = records.login()
+    session = client.expect("CONNECTED")["session"]
+    asked = records.http("DELETE", f"/api/v1/connections/{session}")
+    closed = records.record(r"closed: ERROR sent: Connection closed by management")
+    assert (closed["connection"], closed["user"], closed["peer"]) == (session, "ada", peer_of(client))
+    change = records.record("management: .*DELETE")
+    assert (change["connection"], change["user"], change["peer"]) == (session, "ada", asked)
+
+
+def test_fields_of_a_connection(records: Logged, name: str) -> None:
+    client = records.login()
+    session = client.expect("CONNECTED")["session"]
+    client.put(f"/queue/{name}", "a", "b")
+    client.subscribe(f"/queue/{name}")
+    client.messages("a", "b")
+    client.socket.close()
+    common = {"connection": session, "peer": None, "acceptor": "stomp"}
+    opened = records.record(f"connection {session} .* opened")
+    common["peer"] = opened["peer"]
+    assert opened["level"] == "info" and opened["carrier"] == "TCP" and common.items() <= opened.items()
+    entered = records.record(f"connection {session} .* logged in")
+    known = {**common, "user": "ada"}
+    assert {**known, "client_id": "desk", "version": "1.2"}.items() <= entered.items()
+    closed = records.record(f"connection {session} .* closed")
+    assert {
+        **known,
+        "reason": "closed by the client",
+        "unacknowledged": 2,
+        "unacknowledged_by_queue": {name: 2},
+        "open_transactions": 0,
+    }.items() <= closed.items()
+
+
+# ---- management
+
+
+def test_every_change_is_logged_with_who_where_what_and_result(text: Logged, name: str) -> None:
+    def logged(method: str, path: str, rest: str, body: object = None) -> None:
+        peer = text.http(method, path, body)
+        text.line(rf"INFO    management: user ada \({peer}\): {method} {path}{rest}$")
+
+    one = f"/api/v1/queues/{name}"
+    logged("POST", "/api/v1/queues", rf' {{"name":"{name}"}}: 201', {"name": name})
+    logged("POST", "/api/v1/queues", rf" .*: 409 Queue {name} exists already.*", {"name": name})
+    logged("PATCH", one, r' {"paused":true}: 200', {"paused": True})
+    logged("POST", f"{one}/purge", r': 200 {"removed":0}')
+    logged("PATCH", one, r' {"pausd":true}: 400 Unknown field .*', {"pausd": True})
+    logged("DELETE", one, ": 204")
+    logged("DELETE", one, f": 404 Queue {name} does not exist")
+    logged("POST", "/api/v1/addresses", rf' {{"name":"{name}-a"}}: 201', {"name": f"{name}-a"})
+    logged("PATCH", f"/api/v1/addresses/{name}-a", r' {"paused":true}: 200', {"paused": True})
+    logged("DELETE", f"/api/v1/addresses/{name}-a", ": 204")
+    logged("POST", "/api/v1/reload", ": 200.*")
+
+
+def test_looking_is_not_logged(text: Logged) -> None:
+    for path in ("/api/v1/queues", "/metrics", "/health/live"):
+        text.http("GET", path)
+    assert not [line for line in text.lines() if "HTTP" in line or "management" in line]
+
+
+def test_fields_of_a_change(records: Logged, name: str) -> None:
+    peer = records.http("POST", "/api/v1/queues", {"name": name, "address": f"{name}-a"})
+    made = records.record("management: .*POST")
+    assert {
+        "level": "info",
+        "user": "ada",
+        "peer": peer,
+        "queue": name,
+        "address": f"{name}-a",
+        "method": "POST",
+        "path": "/api/v1/queues",
+        "status": 201,
+    }.items() <= made.items()
+    records.http("DELETE", f"/api/v1/queues/{name}/messages/77-1")
+    missing = records.record("management: .*DELETE")
+    assert (missing["queue"], missing["address"], missing["status"]) == (name, f"{name}-a", 404)
+    assert "reason" in missing
+
+
+@pytest.mark.parametrize(("credentials", "said"), [("ada:wrong", r"\[ada\]"), ("eve:ada", r"\[eve\]")])
+def test_a_failed_http_login_names_the_peer(both: BrokerProcess, credentials: str, said: str) -> None:
+    logged = Logged(both)
+    for method in ("GET", "POST"):
+        peer = logged.http(method, "/api/v1/queues", credentials=credentials)
+        logged.line(rf"failed login: anonymous \({peer}\): {method} /api/v1/queues: 401 .*{said}")
+    assert not [line for line in logged.lines() if "wrong" in line]
+
+
+# ---- storms
+
+
+def test_a_storm_of_connections_logs_a_bounded_number_of_lines(tmp_path: Path) -> None:
+    with run(tmp_path, "json") as broker:
+        logged = Logged(broker)
+        began = time.monotonic()
+        for _ in range(STORM // 50):
+            sockets = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(50)]
+            for one in sockets:
+                one.close()
+        logged.broker.wait_for_log("connection opened lines suppressed", logged.seen)
+        logged.broker.wait_for_log("connection failed lines suppressed", logged.seen)
+        intervals = int((time.monotonic() - began) // 10) + 1
+        # all that is still open is closed and counted when the broker stops
+    records = [json.loads(line) for line in logged.lines()]
+    for word, kind in (("opened", "connection opened"), ("closed", "connection failed")):
+        told = [one for one in records if re.match(rf"connection \S+ \(\S+\) {word}", one["message"])]
+        suppressed = [one for one in records if f"{kind} lines suppressed" in one["message"]]
+        assert LINES <= len(told) <= LINES * intervals
+        assert len(told) + sum(one["suppressed"] for one in suppressed) == STORM
+        assert all(one["peer"].startswith("127.0.0.1:") and one["connection"] for one in told)
+
+
+def test_a_storm_of_changes_logs_a_bounded_number_of_lines(tmp_path: Path) -> None:
+    with run(tmp_path, "text") as broker:
+        logged = Logged(broker)
+        connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
+        headers = {"Authorization": "Basic " + base64.b64encode(b"ada:ada").decode()}
+        for number in range(LINES + 20):
+            connection.request("DELETE", f"/api/v1/queues/none-{number}", headers=headers)
+            assert connection.getresponse().read()
+        connection.close()
+    told = [line for line in logged.lines() if "management: " in line]
+    suppressed = [line for line in logged.lines() if "management lines suppressed" in line]
+    assert len(told) >= LINES
+    assert len(told) + sum(int(re.findall(r"(\d+) management", line)[0]) for line in suppressed) == LINES + 20
