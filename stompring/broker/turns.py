@@ -375,6 +375,10 @@ class Turns:
                     continue
             return ref
 
+    def next_in_memory(self, consumer: Consumer) -> Reference | None:
+        """The message that a consumer is offered next, unless one on disk comes before it."""
+        return self._sooner(consumer).head()
+
     def _sooner(self, consumer: Consumer) -> Pending:
         """Where the next message of a consumer is: its source, or what was set aside for it."""
         source, held = consumer.source, consumer.held

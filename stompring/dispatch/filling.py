@@ -15,7 +15,6 @@ from stompring.broker.message import Message
 from stompring.broker.paging import Block, Cursor, Page, Position
 from stompring.broker.reference import PENDING
 
-from .parking import HELD
 from .references import key_of
 from .target_list import TargetList
 from .track import Track
@@ -124,12 +123,18 @@ class Filling:
         return pending.size < window and self._room(0)
 
     def _wants_parked(self, consumer: Consumer) -> bool:
-        held = consumer.held
-        return (
-            consumer in self._area.parking
-            and consumer not in self._fetching
-            and (held is None or held.head() is None or (held.size < HELD // 2 and self._room(0)))
-        )
+        """Whether more of what is parked should be loaded: always what comes before all that it has in memory.
+
+        That is what its turn waits for (`TargetArea.may_have`), however much is set aside for it, and if there is no
+        room: a message of its groups may come back and be parked before those that are set aside.
+        """
+        parking = self._area.parking
+        if consumer not in parking or consumer in self._fetching:
+            return False
+        head = self._queue.next_in_memory(consumer)
+        if head is None or parking.before(consumer, head):
+            return True
+        return parking.runs_low(consumer) and self._room(0)
 
     def needed(self) -> bool:
         """Whether there is anything to load now."""
@@ -306,7 +311,7 @@ class Filling:
             found = area.parking.next(consumer)
             if found is None or queue.groups is None:
                 return
-            cursor, _, (page, index) = found
+            _, cursor, (page, index) = found
             block = self._block(consumer, cursor, page, index)
             if block is None:
                 return

@@ -165,7 +165,7 @@ class TargetArea:
         one.find_watermark(self.cursors, self.version)
         if not one.below_watermark(ref, cursor):
             return False
-        return consumer not in self.parking or not self.parking.before(consumer, ref, cursor)
+        return consumer not in self.parking or not self.parking.before(consumer, ref)
 
     def leads(self, ref: Reference | None) -> Position | None:
         """See `Area.leads`."""

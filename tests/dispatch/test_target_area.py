@@ -8,6 +8,8 @@ import pytest
 
 from stompring.broker.message import Message
 from stompring.broker.queue import Queue
+from stompring.broker.reference import GONE
+from stompring.dispatch.parking import HELD
 from stompring.settings.model import RingPolicy
 
 from ..broker.paged_world import PagedWorld, assert_nothing_paged, drained
@@ -257,6 +259,79 @@ class TestGroups:
         slow.close()
         assert drained(world, quick) == [b"a%d" % n for n in range(300)]
         assert_nothing_paged(world)
+
+    @pytest.mark.parametrize("returns", ["nack", "unsubscribe", "connection lost"])
+    @pytest.mark.parametrize(("credit", "durable"), [(1, False), (100, True)])
+    @pytest.mark.parametrize(("groups", "consumers"), [(1, 2), (4, 3)])
+    def test_all_is_delivered_when_every_fifth_comes_back(
+        self, returns: str, credit: int, groups: int, consumers: int, durable: bool
+    ) -> None:
+        world = PagedWorld(limit=15, settings={"max_delivery_attempts": -1})
+        queue = world.queue()
+        sent = [f"{number % groups} {number}".encode() for number in range(300)]
+        for body in sent:
+            world.send(body=body, group=body[:1], durable=durable)
+        takers = [join(queue, credit) for _ in range(consumers)]
+        acknowledged: list[bytes] = []
+        answered = 0
+        world.settle_down()
+        while holders := [taker for taker in takers if taker.unsettled]:
+            answered += 1
+            taker = holders[answered % len(holders)]
+            ref = taker.unsettled[0]
+            if answered % 5:
+                acknowledged.append(ref.message.body)
+                taker.ack(ref)
+            elif returns == "nack":
+                taker.nack(ref)
+            else:
+                takers.remove(taker)
+                taker.close(failed=returns == "connection lost")
+                takers.append(join(queue, credit))
+            world.settle_down()
+        assert (queue.message_count, sorted(acknowledged)) == (0, sorted(sent))
+        for group in {
+            body[:1] for body in sent if credit == 1
+        }:  # with more, others were out before it came back
+            of_group = [body for body in acknowledged if body[:1] == group]
+            assert of_group == [body for body in sent if body[:1] == group]
+        assert_nothing_paged(world)
+        assert_nothing_held(world)
+
+    def test_what_comes_back_and_is_parked_comes_before_what_was_set_aside(self) -> None:
+        world = PagedWorld(limit=0)
+        queue = world.queue()
+        sent = [b"%d" % number for number in range(300)]
+        for body in sent:
+            world.send(body=body, group=b"a")
+        owner, other = join(queue, 1), join(queue)
+        world.settle_down()
+        assert owner.held is not None and owner.held.size == HELD
+        (taken,) = refs = owner.release()
+        owner.credit = 0
+        queue.give_back(refs, owner)
+        assert owner in world.area(queue).parking and taken.state == GONE  # on disk only
+        owner.give_credit(1)
+        world.settle_down()
+        assert owner.bodies == [b"0", b"0"]
+        owner.credit = None
+        assert drained(world, owner) == [b"0", *sent]
+        assert other.got == []
+        assert queue.message_count == 0
+
+    @pytest.mark.parametrize("limit", [0, 3])
+    def test_a_group_that_comes_from_two_addresses_stays_in_order(self, limit: int) -> None:
+        world = PagedWorld(limit=limit)
+        every = world.queue("every", address="a.#", routing_type=MULTICAST)
+        sent = [b"%d" % number for number in range(500)]
+        for number, body in enumerate(sent):
+            world.send(f"a.{number % 7 // 4}", body, group=b"a")
+        owner, other = join(every, 1), join(every)
+        world.settle_down()
+        assert owner in world.area(every).parking
+        assert drained(world, owner) == sent
+        assert other.got == []
+        assert every.message_count == 0
 
 
 class TestRings:

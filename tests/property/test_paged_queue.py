@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from stompring.broker.consumer import Consumer
 from stompring.broker.message import Message
 from stompring.broker.reference import PENDING
+from stompring.dispatch import parking
 
 from ..broker.paged_world import PagedWorld
 from ..broker.world import Taker, header_is, join
@@ -16,6 +19,7 @@ from ..dispatch.stored_pages import StoredPages
 from .profile import examples
 
 COLOURS = ["red", "blue", "green"]
+GROUPS = [b"a", b"a", b"b", b"c", None]
 CHOICE = st.integers(min_value=0, max_value=1000)
 #: Bytes of memory for dispatch: hardly anything, a few messages, plenty.
 MEMORY = st.sampled_from([500, 3_000, 1 << 20])
@@ -25,6 +29,23 @@ LIMITS: list[dict[str, Any]] = [
     {"max_read_page_messages": 3},
     {"max_read_page_messages": 4, "prefetch_page_messages": 2, "page_max_cache_size": 0},
 ]
+
+
+def wants(taker: Consumer, message: Message) -> bool:
+    """Whether its selector takes a message."""
+    return taker.matches is None or taker.matches(message)
+
+
+class Watched(Taker):
+    """Says what it is given before it counts as delivered."""
+
+    def __init__(self, machine: PagedQueueMachine, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.machine = machine
+
+    def _note(self, message: Message, deliveries: int) -> None:
+        self.machine.group_goes(self, message)
+        super()._note(message, deliveries)
 
 
 class PagedQueueMachine(RuleBasedStateMachine):
@@ -37,23 +58,43 @@ class PagedQueueMachine(RuleBasedStateMachine):
         limits=st.sampled_from(LIMITS),
         page=st.sampled_from([3, 10]),
         block=st.sampled_from([1, 4]),
+        held=st.sampled_from([3, 100]),
+        waiting=st.integers(0, 3),
+        takers=st.integers(0, 3),
     )
-    def begin(self, memory: int, limits: dict[str, Any], page: int, block: int) -> None:
+    def begin(
+        self,
+        memory: int,
+        limits: dict[str, Any],
+        page: int,
+        block: int,
+        held: int,
+        waiting: int = 0,
+        takers: int = 0,
+    ) -> None:
         self.world = self.make_world(memory, limits, page, block)
         self.memory = memory
+        self.held = mock.patch.object(parking, "HELD", held)
+        self.held.start()
         self.queue = self.world.queue()
         self.takers: list[Taker] = []
         self.settled: dict[int, Taker] = {}
         self.sent: dict[int, Message] = {}
         self.refused: set[int] = set()  # came back at some time: they may come after younger ones
         self.purged: set[int] = set()
+        self.owners: dict[bytes, Taker] = {}  # of groups
         self.log: list[tuple[Taker, int]] = []
         self.checked = 0
+        for _ in range(waiting):
+            self.send(12, "red", 4, b"a", False, True, False)
+        for _ in range(takers):
+            self.come(None, 1, False)
 
     def make_world(
         self, memory: int, limits: dict[str, Any], page: int, block: int
     ) -> PagedWorld | StoredPages:
-        return PagedWorld(limit=3, settings=limits, page_size=page, block_size=block, memory=memory)
+        settings = {**limits, "max_delivery_attempts": -1}
+        return PagedWorld(limit=3, settings=settings, page_size=page, block_size=block, memory=memory)
 
     # ---- what happens
 
@@ -61,8 +102,8 @@ class PagedQueueMachine(RuleBasedStateMachine):
         count=st.integers(1, 12),
         colour=st.sampled_from(COLOURS),
         priority=st.sampled_from([4, 4, 4, 1, 9]),
-        group=st.sampled_from([None, b"a", b"b"]),
-        ends=st.booleans(),
+        group=st.sampled_from(GROUPS),
+        ends=st.sampled_from([False, False, False, True]),
         durable=st.booleans(),
         together=st.booleans(),
     )
@@ -97,22 +138,32 @@ class PagedQueueMachine(RuleBasedStateMachine):
         paging.write_gathered()
 
     @rule(
-        colour=st.sampled_from([None, *COLOURS]), credit=st.sampled_from([0, 1, 3, None]), auto=st.booleans()
+        colour=st.sampled_from([None, None, None, *COLOURS]),
+        credit=st.sampled_from([1, 3, 0, None]),
+        auto=st.sampled_from([False, False, False, True]),
     )
     def come(self, colour: str | None, credit: int | None, auto: bool) -> None:
         if len(self.takers) < 5:
             matches = None if colour is None else header_is(b"colour", colour.encode())
-            taker = join(self.queue, credit, auto=auto, matches=matches, key=colour, log=self.log)
-            taker.colour = colour  # type: ignore[attr-defined]
+            taker = Watched(self, credit, auto=auto, matches=matches, key=colour, log=self.log)
             self.takers.append(taker)
+            self.queue.add(taker)
 
     @precondition(lambda self: self.takers)
     @rule(which=CHOICE, credit=st.integers(1, 9))
     def give_credit(self, which: int, credit: int) -> None:
         self.takers[which % len(self.takers)].give_credit(credit)
 
+    @precondition(lambda self: self.takers)
+    @rule(which=CHOICE)
+    def take_credit(self, which: int) -> None:
+        """Its client reads no more."""
+        taker = self.takers[which % len(self.takers)]
+        taker.credit = 0
+        self.queue.rest(taker)
+
     @precondition(lambda self: any(taker.unsettled for taker in self.takers))
-    @rule(which=CHOICE, some=CHOICE, how=st.sampled_from(["ack", "ack", "ack", "nack"]))
+    @rule(which=CHOICE, some=CHOICE, how=st.sampled_from(["ack", "ack", "ack", "nack", "abort"]))
     def answer(self, which: int, some: int, how: str) -> None:
         holders = [taker for taker in self.takers if taker.unsettled]
         taker = holders[which % len(holders)]
@@ -124,15 +175,20 @@ class PagedQueueMachine(RuleBasedStateMachine):
         else:
             self.refused |= {ref.message.number for ref in refs}
             self.understand()
-            taker.nack(*refs)
+            if how == "nack":
+                taker.nack(*refs)
+            else:
+                self.queue.give_back(taker.release(refs))
+                taker.give_credit(0)
 
     @precondition(lambda self: self.takers)
-    @rule(which=CHOICE)
-    def leave(self, which: int) -> None:
+    @rule(which=CHOICE, failed=st.booleans())
+    def leave(self, which: int, failed: bool) -> None:
         taker = self.takers.pop(which % len(self.takers))
         self.refused |= {ref.message.number for ref in taker.unsettled}
+        self.owners = {group: owner for group, owner in self.owners.items() if owner is not taker}
         self.understand()
-        taker.close()
+        taker.close(failed=failed)
 
     @rule(steps=st.integers(1, 20))
     def go_on(self, steps: int) -> None:
@@ -168,6 +224,22 @@ class PagedQueueMachine(RuleBasedStateMachine):
         assert number not in self.purged, "it was purged"
         self.settled[number] = taker
 
+    def group_goes(self, taker: Taker, message: Message) -> None:
+        """A message is given out now: if it has a group, to the owner of that, and none of it may stay behind."""
+        traits = message.traits
+        if traits.group is None:
+            return
+        owner = self.owners.setdefault(traits.group, taker)
+        assert owner is taker or not wants(owner, message), "it is another consumer's group"
+        if traits.group_sequence < 0:
+            del self.owners[traits.group]
+        taken = {number for other, number in self.log if other.auto}
+        for number in self.left() - taken:
+            other = self.sent[number]
+            same = (other.traits.group, other.traits.priority) == (traits.group, traits.priority)
+            if same and number < message.number and wants(owner, other) == (owner is taker):
+                assert not wants(taker, other), f"{number} of the group waits, {message.number} goes"
+
     def understand(self) -> None:
         """Everything that was given out since the last time: to one who may have it, in order."""
         while self.checked < len(self.log):
@@ -176,8 +248,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
             assert number not in self.settled, "it was delivered after it was settled"
             assert number not in self.purged
             message = self.sent[number]
-            colour = taker.colour  # type: ignore[attr-defined]
-            assert colour is None or message.header(b"colour") == colour.encode()
+            assert wants(taker, message)
             if taker.auto:
                 self.settle(number, taker)
         for taker in self.takers:
@@ -196,16 +267,36 @@ class PagedQueueMachine(RuleBasedStateMachine):
             last[stream] = message.number
 
     def nobody_starves(self) -> None:
-        """At rest no consumer that could have a message is without one."""
-        if self.queue.paused or self.grouped:
+        """At rest no consumer that could have a message, pending or on disk, is without one."""
+        if self.queue.paused:
             return
         left = self.left()
         for taker in self.queue.ready:
             area = self.queue.area
             if area is not None and area.shares.exhausted(taker):  # type: ignore[attr-defined]
                 continue
-            waiting = [n for n in left if taker.matches is None or taker.matches(self.sent[n])]
-            assert not waiting, f"{waiting} wait for {taker.colour}"  # type: ignore[attr-defined]
+            waiting = [number for number in left if self.could_have(taker, self.sent[number])]
+            assert not waiting, f"{waiting} wait for {taker}"
+
+    def could_have(self, taker: Consumer, message: Message) -> bool:
+        group = message.traits.group
+        owner = None if group is None else self.owners.get(group)
+        return wants(taker, message) and (owner is None or owner is taker or not wants(owner, message))
+
+    def finish(self) -> None:
+        """Those who are still there take and acknowledge everything that they may have."""
+        while True:
+            for taker in self.takers:
+                taker.give_credit(5)
+            self.come_to_rest()
+            holders = [taker for taker in self.takers if taker.unsettled]
+            if not holders and all(taker in self.queue.ready for taker in self.takers):
+                return
+            for taker in holders:
+                self.understand()
+                for ref in taker.unsettled:
+                    self.settle(ref.message.number, taker)
+                taker.ack()
 
     def left(self) -> set[int]:
         delivering = {ref.message.number for taker in self.takers for ref in taker.unsettled}
@@ -244,8 +335,15 @@ class PagedQueueMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "queue"):
             return
+        try:
+            self.everything_comes()
+        finally:
+            self.held.stop()
+
+    def everything_comes(self) -> None:
         self.understand()
         self.queue.resume()
+        self.finish()
         for taker in list(self.takers):
             self.takers.remove(taker)
             self.refused |= {ref.message.number for ref in taker.unsettled}
@@ -280,7 +378,8 @@ class StoredPagedQueueMachine(PagedQueueMachine):
     """The same with pages of a real store."""
 
     def make_world(self, memory: int, limits: dict[str, Any], page: int, block: int) -> StoredPages:
-        return StoredPages(limit=3, settings=limits, page_size=400 * page, memory=memory)
+        settings = {**limits, "max_delivery_attempts": -1}
+        return StoredPages(limit=3, settings=settings, page_size=400 * page, memory=memory)
 
 
 class GroupedStoredPagedQueueMachine(StoredPagedQueueMachine, GroupedPagedQueueMachine):
