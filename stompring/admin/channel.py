@@ -13,11 +13,10 @@ from typing import Any
 
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IAddress, IDelayedCall
-from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 
-from stompring.errors import LimitReached, Refused
+from stompring.errors import LimitReached
 from stompring.session.crowd import Crowd
 from stompring.settings.peer import is_here, place_of
 
@@ -29,6 +28,19 @@ CONNECTIONS = 250
 
 #: Connections from one address that is not this machine's: half, so that nobody shuts out all others.
 CONNECTIONS_OF_ONE = CONNECTIONS // 2
+
+#: Connections beyond these limits, which may ask for `HEALTH` alone: what watches the broker must not take it for dead
+#: because others fill its listener. A probe sends its request at once; where there are more, the oldest one has to go.
+HEALTH_CONNECTIONS = 16
+
+#: Seconds for which such a connection may last, from its beginning: enough for a handshake of TLS over a slow line.
+HEALTH_TIME = 5.0
+
+#: What they may ask for.
+HEALTH = frozenset((b"/health/live", b"/health/ready"))
+
+#: Seconds that a connection which was turned away has to take its answer.
+LINGER = 1.0
 
 #: Seconds for a whole request, from its first byte to its last: 1 MiB over a line of 300 kbit/s.
 REQUEST_TIME = 30.0
@@ -54,7 +66,48 @@ class AdminChannel(HTTPChannel):
         self.place = ""
         self._arriving: IDelayedCall | None = None
         self._stuck: IDelayedCall | None = None
+        self._leaving: IDelayedCall | None = None
         self._given_up = False  # nothing is read any more
+        self.beyond: LimitReached | None = None  # what keeps it from asking for anything but health
+
+    # ---- one beyond the limits
+
+    @property
+    def answers(self) -> bool:
+        """Whether a request is being answered."""
+        return bool(self._handlingRequest)
+
+    def connectionMade(self) -> None:
+        """See IProtocol."""
+        super().connectionMade()  # type: ignore[no-untyped-call]
+        if self.beyond is not None:
+            self._arriving = self._later(HEALTH_TIME, self.turn_away)
+
+    def allHeadersReceived(self) -> None:
+        """The path is known."""
+        if self.beyond is not None and self._path.partition(b"?")[0] not in HEALTH:
+            self.turn_away()
+        else:
+            super().allHeadersReceived()  # type: ignore[no-untyped-call]
+
+    def checkPersistence(self, request: Any, version: bytes) -> bool:
+        """One answer is all that it gets."""
+        return self.beyond is None and bool(super().checkPersistence(request, version))  # type: ignore[no-untyped-call]
+
+    def turn_away(self) -> None:
+        """Answer 503 and close: it is one too many, and has not asked for health in time."""
+        if self._given_up or self.beyond is None:
+            return
+        self._given_up = True
+        self._arriving = _cancel(self._arriving)
+        if self.entrance is not None:
+            self.entrance.leave(self)
+        self._refuse(str(self.beyond.limit), str(self.beyond))
+        self.write(plain_answer(self.beyond))  # type: ignore[no-untyped-call]
+        self.loseConnection()  # type: ignore[no-untyped-call]
+        abort = getattr(self.transport, "abortConnection", None)
+        if abort is not None:
+            self._leaving = self._later(LINGER, abort)
 
     # ---- a request comes
 
@@ -68,6 +121,8 @@ class AdminChannel(HTTPChannel):
 
     def rawDataReceived(self, data: bytes) -> None:
         """See LineReceiver. Twisted stops at `_optimisticEagerReadSize`, but not while the answer is not taken."""
+        if self._given_up:
+            return
         super().rawDataReceived(data)
         if (
             self._handlingRequest
@@ -78,6 +133,8 @@ class AdminChannel(HTTPChannel):
 
     def allContentReceived(self) -> None:
         """A whole request is there."""
+        if self._given_up:
+            return
         self._arriving = _cancel(self._arriving)
         super().allContentReceived()  # type: ignore[no-untyped-call]
 
@@ -153,8 +210,9 @@ class AdminChannel(HTTPChannel):
         """See IProtocol."""
         self._arriving = _cancel(self._arriving)
         self._stuck = _cancel(self._stuck)
+        self._leaving = _cancel(self._leaving)
         if self.entrance is not None:
-            self.entrance.leave(self.place)
+            self.entrance.leave(self)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
 
     def _later(self, seconds: float, call: Callable[[], None]) -> IDelayedCall:
@@ -173,46 +231,45 @@ def _cancel(timer: IDelayedCall | None) -> IDelayedCall | None:
 
 
 class Entrance:
-    """Counts the connections of one listener, and turns away those beyond the limits."""
+    """Counts the connections of one listener. Beyond the limits there are a few places in which only health is told."""
 
     def __init__(self, refuse: Refuse) -> None:
         self.refuse = refuse
         self._crowd = Crowd()
+        self._reserved: dict[AdminChannel, None] = {}  # in the order in which they came
 
-    def enter(self, address: IAddress | None) -> str | Turned:
-        """Where a client comes from, or what it gets instead of an answer."""
-        place = place_of(str(getattr(address, "host", "")))
+    def enter(self, channel: AdminChannel, address: IAddress | None) -> None:
+        """A client has come: its channel learns where it is, and whether there are too many."""
+        channel.entrance = self
+        channel.place = place = place_of(str(getattr(address, "host", "")))
+        channel.beyond = self._beyond(place)
+        if channel.beyond is None:
+            self._crowd.enter(place)
+            return
+        self._reserved[channel] = None
+        if len(self._reserved) > HEALTH_CONNECTIONS:
+            oldest = next((each for each in self._reserved if not each.answers), None)
+            if oldest is not None:
+                oldest.turn_away()
+
+    def leave(self, channel: AdminChannel) -> None:
+        """A client has gone, or will."""
+        if channel.beyond is None:
+            self._crowd.leave(channel.place)
+        else:
+            self._reserved.pop(channel, None)
+
+    def _beyond(self, place: str) -> LimitReached | None:
+        """The limit that one more from there passes."""
         if self._crowd.number >= CONNECTIONS:
-            return self._turn("http-connections", place, f"More than {CONNECTIONS} HTTP connections")
+            return LimitReached(f"More than {CONNECTIONS} HTTP connections", "http-connections", 503)
         if not is_here(place) and self._crowd.by_place[place] >= CONNECTIONS_OF_ONE:
             text = f"More than {CONNECTIONS_OF_ONE} HTTP connections from {place}"
-            return self._turn("http-connections-per-host", place, text)
-        self._crowd.enter(place)
-        return place
-
-    def leave(self, place: str) -> None:
-        """A client that was let in has gone."""
-        self._crowd.leave(place)
-
-    def _turn(self, limit: str, place: str, text: str) -> Turned:
-        self.refuse(limit, f"HTTP client {place}", text)
-        return Turned(LimitReached(text, limit, 503))
+            return LimitReached(text, "http-connections-per-host", 503)
+        return None
 
 
-class Turned(Protocol):
-    """A connection beyond a limit: it gets 503 and is closed."""
-
-    def __init__(self, refused: Refused) -> None:
-        self._refused = refused
-
-    def connectionMade(self) -> None:
-        """See IProtocol."""
-        assert self.transport is not None
-        self.transport.write(plain_answer(self._refused))
-        self.transport.loseConnection()
-
-
-def plain_answer(refused: Refused) -> bytes:
+def plain_answer(refused: LimitReached) -> bytes:
     """A whole answer for a client whose request was not read."""
     answer: Answer = problem_answer(refused, "")
     assert isinstance(answer.body, bytes)

@@ -12,7 +12,7 @@ from stompring.security.certificates import peer_subject
 
 from . import addresses, connections, health, messages, metrics, openapi, overview, queues, scheduled
 from .body import PATIENCE, LimitedBody
-from .channel import AdminChannel, Entrance, Turned
+from .channel import AdminChannel, Entrance
 from .exchange import Exchange
 from .routes import Routes
 from .served import Served
@@ -71,11 +71,8 @@ class AdminSite(Site):
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """See IProtocolFactory."""
-        place = self.entrance.enter(addr)
-        if isinstance(place, Turned):
-            return place
         channel: AdminChannel = super().buildProtocol(addr)  # type: ignore[no-untyped-call]
-        channel.entrance, channel.place = self.entrance, place
+        self.entrance.enter(channel, addr)
         return channel
 
     def log(self, request: Any) -> None:

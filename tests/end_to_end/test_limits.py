@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import socket
@@ -372,8 +373,12 @@ def test_http_connections(broker: BrokerProcess, management: Management) -> None
         for _ in range(250):
             one = socket.create_connection(("127.0.0.1", broker.http_port), timeout=PATIENCE)
             opened.callback(one.close)
+        assert json.loads(management.text("/health/live")) == {"status": "UP"}, (
+            "others must not make it look dead"
+        )
         late = socket.create_connection(("127.0.0.1", broker.http_port), timeout=PATIENCE)
         opened.callback(late.close)
+        late.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = b""
         while piece := late.recv(65536):
             answer += piece
