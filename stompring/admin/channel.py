@@ -214,6 +214,7 @@ class AdminChannel(HTTPChannel):
         if self.entrance is not None:
             self.entrance.leave(self)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
+        self._transferDecoder = None  # of a body that did not come to its end: it refers to this
 
     def _later(self, seconds: float, call: Callable[[], None]) -> IDelayedCall:
         timer: IDelayedCall = self.callLater(seconds, call)  # type: ignore[no-untyped-call]

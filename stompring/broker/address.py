@@ -118,15 +118,11 @@ class Address:
         self.blocked_producers = 0
         self.turn = 0  # of its anycast queues
         self.stamp = 0  # goes up with every change of its queues: what was planned before is planned anew
-        self._generation = -1  # of the directory when the bindings below were made
+        self._generation = -1  # of the directory when the bindings were made
         self._said_full = False
         self._watching = False  # for room: it was full, or pages
         self._said_pages_full = False
-        self._sole: Queue | None = None
-        self._anycast: list[AnycastGroup] = []
-        self._multicast: list[Queue] = []
-        self._all: list[Queue] | None = None  # whoever a message may reach, where all reach the same
-        self._not_for_all = ANYCAST  # but for those sent with this routing type
+        self._unbind()
         self.apply(settings)
 
     def apply(self, settings: AddressSettings) -> None:
@@ -256,10 +252,19 @@ class Address:
 
     def changed(self) -> None:
         """Its queues, or what they accept, are no longer what the bindings were made from."""
-        self._generation = -1
+        self._unbind()
         self.stamp += 1
         if self.directory.wildcards.is_wildcard(self.name):
             self.directory.generation += 1
+
+    def _unbind(self) -> None:
+        """Forget the bindings until a message needs them: a queue that is deleted is freed by its count."""
+        self._generation = -1
+        self._sole: Queue | None = None
+        self._anycast: list[AnycastGroup] = []
+        self._multicast: list[Queue] = []
+        self._all: list[Queue] | None = None  # whoever a message may reach, where all reach the same
+        self._not_for_all = ANYCAST  # but for those sent with this routing type
 
     def rebind(self) -> None:
         """Gather the queues that messages sent here reach."""

@@ -63,8 +63,8 @@ class NonDestructiveQueue(Queue):
         return self.count + len(self.scheduled)
 
     def _source_for(self, consumer: Consumer) -> Pending:
-        consumer.matches_key = consumer
-        target = self._open_target(consumer, consumer.matches or _everything)
+        consumer.matches_key = key = object()  # and not the consumer itself, which would be a cycle
+        target = self._open_target(key, consumer.matches or _everything)
         target.consumers = 1
         return target.pending
 

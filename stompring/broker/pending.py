@@ -117,6 +117,11 @@ class Pending:
                     return ref
         return None
 
+    def clear(self) -> None:
+        """Let go of all references, whatever their state."""
+        self.levels = [None] * LEVELS
+        self.mask = self.size = 0
+
     def sweep(self, live: int) -> None:
         """Drop leftovers when they are more than half. ``live`` is the most that can be pending in here."""
         if self.size <= 2 * live + 64:

@@ -237,8 +237,8 @@ class Queue(Ring):
             ref.watched = False
             self.broker.expiry.forget()
         if ref.place is not None:
-            assert self.area is not None
-            self.area.settled(ref, reason)
+            if self.area is not None:  # else the queue is deleted, and its pages have forgotten it
+                self.area.settled(ref, reason)
         elif message.traits.durable and self.durable:
             self.broker.storage.settle(ref, reason)
 
@@ -385,4 +385,12 @@ class Queue(Ring):
                 consumer.cancelled(reason)
         if self.area is not None:
             self.area.close()
-        self.view = None  # which refers to the queue
+        self._untie()
+
+    def _untie(self) -> None:
+        """Break the cycles of this object, so that it is freed by its count and not by the garbage collector."""
+        self.view = self.area = self.groups = None
+        self.pending.clear()
+        for target in self.targets.values():
+            target.pending.clear()
+        self.targets.clear()

@@ -112,6 +112,9 @@ class Turns:
         self.consumers.remove(consumer)
         self.rest(consumer)
         self._forget_source(consumer)
+        consumer.source = (
+            Pending()
+        )  # of the old one it needs nothing, and who has refused a message is remembered
         self._free_groups(consumer)
         if self.area is not None:
             self.area.left(consumer)

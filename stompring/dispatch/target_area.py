@@ -94,6 +94,7 @@ class TargetArea:
     def _end(self) -> None:
         self.closed = True
         self.dispatch.forget(self)
+        del self.filling, self._oldest  # which refer to it; who is closed asks nothing of them
 
     @property
     def waiting(self) -> int:

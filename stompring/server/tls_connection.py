@@ -69,6 +69,13 @@ class TlsConnection(TLSMemoryBIOProtocol):
         elif self._handshakeDone and cause.check(SSL.Error):
             self.factory.failed(peer, f"TLS broke off: {reasons(cause.value)}")  # type: ignore[arg-type]
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
+        self._producer = None  # who refers to this
+
+    def _tlsShutdownFinished(self, reason: Failure | None) -> None:
+        """TLS has ended, for a reason of whose traceback the frames refer to this connection, and to the reason."""
+        if reason is not None:
+            reason.cleanFailure()
+        super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call]
 
     def _why(self, cause: Failure) -> str:
         if PROXY_BEGINS.match(self._heard):

@@ -321,6 +321,7 @@ class Pages:
     def _retire(self, page: Page) -> None:
         """Nothing is left in a page. Its file goes once that is safe."""
         page.gone = True
+        page.plan = None  # which refers to it
         contents, page.contents = page.contents, None
         if contents is not None and self.paging.retention is not None:
             seal_page(page, contents, self.address.number, self.paging)  # it is kept, as a whole
@@ -340,6 +341,7 @@ class Pages:
         self._last = None
         for page in list(self._pages):
             self._retire(page)
+        self.cursors, self._plans = {}, {}  # which refer to it
 
     # ---- reading
 

@@ -157,6 +157,7 @@ class Paging:
             for kept in (*page.holdings, *page.ended):
                 kept.gone = True
                 self.log.forget(kept)
+            page.holdings, page.ended = [], []  # which refer to it
 
         self.reads.forget(page)
         self.log.when_synced(remove)
