@@ -10,6 +10,7 @@ from typing import Any
 from stompring.broker.address import Address
 from stompring.broker.attributes import QueueAttributes
 from stompring.broker.queue import Queue
+from stompring.errors import Refused
 from stompring.settings.model import RingPolicy, RoutingType
 
 from .kept import Kept
@@ -18,6 +19,9 @@ from .tail import Tail
 
 #: Attributes that are not written: made of others.
 DERIVED = frozenset({"accepts"})
+
+#: What a description that says too little or something impossible raises.
+UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, Refused)
 
 
 class QueueBinding(Kept):
@@ -29,15 +33,22 @@ class QueueBinding(Kept):
         super().__init__()
         self.queue = queue
 
+    @property
+    def subject(self) -> Queue:
+        """What it describes."""
+        return self.queue
+
+    def record(self) -> bytes:
+        """The BINDING record of the queue as it is now."""
+        packed = BINDING.pack(Kind.BINDING, QUEUE, BOUND, 0, self.queue.number)
+        return packed + encode(describe_queue(self.queue))
+
     def tell(self, tail: Tail) -> None:
         """See `Kept.tell`."""
         if self.gone:
             tail.add(BINDING.pack(Kind.BINDING, QUEUE, UNBOUND, 0, self.queue.number))
         else:
-            tail.add(
-                BINDING.pack(Kind.BINDING, QUEUE, BOUND, 0, self.queue.number)
-                + encode(describe_queue(self.queue))
-            )
+            tail.add(self.record())
 
 
 class AddressBinding(Kept):
@@ -49,15 +60,26 @@ class AddressBinding(Kept):
         super().__init__()
         self.address = address
 
+    @property
+    def subject(self) -> Address:
+        """What it describes."""
+        return self.address
+
+    def record(self) -> bytes:
+        """The BINDING record of the address as it is now; it must have a number."""
+        packed = BINDING.pack(Kind.BINDING, ADDRESS, BOUND, 0, self.address.number)
+        return packed + encode(describe_address(self.address))
+
     def tell(self, tail: Tail) -> None:
         """See `Kept.tell`."""
         number = tail.number_of(self.address)
         if self.gone:
             tail.add(BINDING.pack(Kind.BINDING, ADDRESS, UNBOUND, 0, number))
         else:
-            tail.add(
-                BINDING.pack(Kind.BINDING, ADDRESS, BOUND, 0, number) + encode(describe_address(self.address))
-            )
+            tail.add(self.record())
+
+
+Binding = QueueBinding | AddressBinding
 
 
 class Note(Kept):

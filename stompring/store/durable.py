@@ -104,7 +104,7 @@ class Durable:
         self.journal.note_queue(queue.number)
         if not queue.durable or queue.attributes.temporary:
             return
-        self.journal.tell(self._queue_binding(queue))
+        self.journal.bind(self._queue_binding(queue))
 
     def _queue_binding(self, queue: Queue) -> QueueBinding:
         binding = self._queues.get(queue)
@@ -114,13 +114,15 @@ class Durable:
 
     def unbind(self, queue: Queue) -> None:
         """See `Storage.unbind`."""
-        self._end(self._queues.pop(queue, None))
+        binding = self._queues.pop(queue, None)
+        if binding is not None:
+            self.journal.unbind(binding)
 
     def bind_address(self, address: Address) -> None:
         """See `Storage.bind_address`."""
         if self._recovering:
             return
-        self.journal.tell(self._address_binding(address))
+        self.journal.bind(self._address_binding(address))
 
     def _address_binding(self, address: Address) -> AddressBinding:
         binding = self._addresses.get(address)
@@ -130,7 +132,9 @@ class Durable:
 
     def unbind_address(self, address: Address) -> None:
         """See `Storage.unbind_address`."""
-        self._end(self._addresses.pop(address, None))
+        binding = self._addresses.pop(address, None)
+        if binding is not None:
+            self.journal.unbind(binding)
         ids = self._ids.pop(address, None)
         if ids is not None:
             ids.end()
@@ -160,7 +164,10 @@ class Durable:
         """Keep something under a number, in place of what was there; None takes it back."""
         if value is None:
             self.notes.pop(number, None)
-            self._end(self._notes.pop(number, None))
+            ended = self._notes.pop(number, None)
+            if ended is not None:
+                ended.gone = True
+                self.journal.tell(ended)
             return
         self.notes[number] = value
         note = self._notes.get(number)
@@ -168,11 +175,6 @@ class Durable:
             note = self._notes[number] = Note(number, value)
         note.value = value
         self.journal.tell(note)
-
-    def _end(self, kept: Kept | None) -> None:
-        if kept is not None:
-            kept.gone = True
-            self.journal.tell(kept)
 
     # ---- safety
 
@@ -223,8 +225,12 @@ class Durable:
 
     def rebind(self, queue: Queue) -> None:
         """A queue was restored, and its address with it perhaps, of which the journal does not know enough."""
-        for kept in (self._queue_binding(queue), self._address_binding(queue.address)):
-            self.journal.tell(kept)
+        self.journal.bind(self._queue_binding(queue))
+        self.rebind_address(queue.address)
+
+    def rebind_address(self, address: Address) -> None:
+        """The same of an address alone."""
+        self.journal.bind(self._address_binding(address))
 
     def adopt_queue(self, queue: Queue, segment: Segment) -> None:
         """A queue was restored, whose binding is in ``segment``."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stompring.errors import Refused
-
-from .bindings import StoredAddress, StoredQueue, describe_attributes
+from .bindings import UNUSABLE, StoredAddress, StoredQueue, describe_attributes
 from .inspection import Inspection
 from .portable import PortableAddress, PortableQueue
 from .record import ADDRESS, QUEUE
@@ -35,10 +33,6 @@ def bound_addresses(journal: Inspection) -> dict[int, PortableAddress]:
             address.name, address.routing_types, address.auto_created, address.configured, address.paused
         )
     return found
-
-
-#: What a binding that says too little or something impossible raises.
-UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, Refused)
 
 
 def faults(journal: Inspection) -> Iterator[str]:

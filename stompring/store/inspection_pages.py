@@ -9,7 +9,7 @@ from struct import error as StructError
 
 from .inspection import Findings, Held, Inspection
 from .inspection_files import DataFile, Folder
-from .record import ADDRESS, DURABLE, MESSAGE, NAME, PREFIX, Kind, StoredMessage
+from .record import ADDRESS, DURABLE, MESSAGE, NAME, PREFIX, Kind, StoredMessage, unpack_binding
 from .replay import State
 from .segment import FORMAT, PAGE, Header, Walk
 
@@ -50,6 +50,10 @@ class PageContents:
                         yield held
                 elif kind == Kind.NAME:
                     self._name(begin, data[begin:end])
+                elif kind == Kind.BINDING:
+                    unpack_binding(
+                        data, begin, end
+                    )  # it counts at a start, where the journal was not written in time
                 else:
                     self._complain(begin, f"a record of kind {kind} does not belong here")
             except (StructError, ValueError) as fault:

@@ -13,10 +13,13 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from stompring.broker.address import Address
 from stompring.broker.clock import Clock
+from stompring.broker.queue import Queue
 from stompring.broker.reference import DELIVERING, GONE, Reference
 from stompring.broker.storage import Reason
 
+from .bindings import Binding
 from .facts import ALL_COMPLETE, NUMBERS_ANEW, STATED, WENT_OUT, Closed, Facts, Opened
 from .kept import Copies, Kept, Segment, held_bytes
 from .record import NUMBERS, Kind
@@ -58,6 +61,7 @@ class Journal:
         self.clock = clock
         self.file_size = file_size
         self._sync = sync
+        self.unwritten: dict[Queue | Address, Binding] = {}  # bindings of which nothing is on disk yet
         self._told: list[object] = []
         self._depth = 0
         self.mark = self._opened = Opened()  # the transaction that was begun last
@@ -137,6 +141,18 @@ class Journal:
         """A message that waited went out to a consumer."""
         if type(ref.message.segment) is Segment:
             self.note((ref, WENT_OUT))
+
+    def bind(self, binding: Binding) -> None:
+        """A queue or an address was made or changed. Pages that name one whose binding is `unwritten` repeat it."""
+        if binding.segment is None:
+            self.unwritten[binding.subject] = binding
+        self.note(binding)
+
+    def unbind(self, binding: Binding) -> None:
+        """It was deleted."""
+        self.unwritten.pop(binding.subject, None)
+        binding.gone = True
+        self.note(binding)
 
     def tell(self, kept: Kept) -> None:
         """Something else has news; it is asked at the end of the turn, in its place among what else was told."""
@@ -291,6 +307,8 @@ class Journal:
     def _gather_other(self, news: object) -> None:
         if isinstance(news, Kept):
             news.tell(self._tail)
+            if self.unwritten and isinstance(news, Binding):
+                self.writer.with_next(partial(self._written, news.subject))
             if news.gone:
                 self.forget(news)
             else:
@@ -305,6 +323,9 @@ class Journal:
             if news is ALL_COMPLETE:
                 self.complete_transaction = self.next_transaction
             self._tell_numbers()
+
+    def _written(self, subject: Queue | Address) -> None:
+        self.unwritten.pop(subject, None)
 
     def settle_down(self, kept: Kept, *, repeated: bool = False) -> None:
         """Note the segment with the oldest record of ``kept`` that counts, after it was told or ``repeated``."""

@@ -25,7 +25,7 @@ from .page_names import ADDRESS_FILE, DIRECTORY, PAGE_FILE, directory_number, se
 from .page_reads import read_footer
 from .page_scan import Scan, transactions_at
 from .pages import Pages, report_loss
-from .record import QUEUE
+from .record import ADDRESS, QUEUE
 from .segment import FORMAT, HEADER, MAGIC, PAGE, Header
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a page that have its header and the name of its address.
-FRONT = 8192
+#: Bytes of a page that have its header, the name of its address, and its description where that was new.
+FRONT = 16_384
 
 
 class Seen(NamedTuple):
@@ -77,6 +77,7 @@ class PageRecovery:
         self._sure_before = replay.complete_transaction if replay.segments else 1 << 64
         self.last_page = facts.last_page
         self._found: dict[Address, tuple[list[Path], list[tuple[int, Path]]]] = {}
+        self._undescribed: set[Address] = set()  # of which there is no more than a directory
 
     def run(self) -> Seen:
         """Bring back what is there. Raises `StoreError` where the paging directory cannot be used."""
@@ -128,6 +129,8 @@ class PageRecovery:
         if pages.empty:
             for directory in directories:
                 self._paging.release(directory)
+            if address in self._undescribed and not address.queues:
+                self._broker.directory.delete_address(address.name)
             return
         self._paging.adopt(pages)
         log.info(
@@ -144,8 +147,23 @@ class PageRecovery:
         name = self._name(directory, files)
         address = self._broker.directory.addresses.get(name)
         if address is None:
+            address = self._described_address(name, files)
+        if address is None:
             address = self._broker.directory.create_address(name, frozenset(RoutingType), auto_created=True)
+            self._undescribed.add(address)
         return address
+
+    def _described_address(self, name: str, files: list[tuple[int, Path]]) -> Address | None:
+        """An address that was new when its first page was written, as that page describes it."""
+        for _, path in files:
+            try:
+                found = Scan(self._files.read(path, 0, FRONT)).bindings
+            except OSError:
+                continue
+            for (what, number), description in found.items():
+                if what == ADDRESS and description.get("name") == name:
+                    return self._recovery.address_in_page(number, description, path)
+        return None
 
     def _name(self, directory: Path, files: list[tuple[int, Path]]) -> str:
         """The name of an address: as its file says, or else as its pages do, or else what its number is known for."""
@@ -242,6 +260,10 @@ class PageRecovery:
             states = summary.states(number)
             self._settle(states, (number, page.number))
             queue = self._recovery.queues.get(number)
+            if queue is None:
+                for index in unsure:  # what was not committed makes no queue
+                    if index < len(states):
+                        states[index] = 0
             if queue is None and states.count(0) < len(states):
                 queue = self._lost_queue(pages, page, number)
             if queue is None:
@@ -291,9 +313,17 @@ class PageRecovery:
     def _lost_queue(self, pages: Pages, page: Page, number: int) -> Queue | None:
         """A queue that still has something here, though the journal has lost what it was, or never heard of it."""
         recovery = self._recovery
-        if (QUEUE, number) not in recovery.names:
-            for each, name in Scan(self._files.read(page.path)).queues.items():
-                recovery.names.setdefault((QUEUE, each), name)
+        scan = Scan(self._files.read(page.path))
+        for each, name in scan.queues.items():
+            recovery.names.setdefault((QUEUE, each), name)
+        description = scan.bindings.get((QUEUE, number))
+        if description is not None:
+            for (what, each), address in scan.bindings.items():
+                if what == ADDRESS and str(address.get("name")) not in self._broker.directory.addresses:
+                    recovery.address_in_page(each, address, page.path)
+            queue = recovery.queue_in_page(number, description, page.path)
+            if queue is not None:
+                return queue
         return recovery.queue_of(number, pages.address, wanted=True)
 
     def _settle(self, states: bytearray, key: QueueInPage) -> None:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from struct import error
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
-from .message_shape import fits
+from .message_shape import GREATEST_ID, fits
 from .page_footer import DELAYED, LASTING, Contents
-from .record import ADDRESS, DURABLE, MESSAGE, NAME, PREFIX, QUEUE, Kind
+from .record import ADDRESS, DURABLE, MESSAGE, NAME, PREFIX, QUEUE, Kind, unpack_binding
 from .segment import HEADER
 
-#: How payloads of pages may begin: a message with any flags and a priority, a name, a footer.
+#: How payloads of pages may begin: a message with any flags and a priority, a binding, a name, a footer.
 _BEGINNING = re.compile(
-    rb"\x01[\x00-\x0f][\x00-\x09]|\x0a[\x01\x02][\x00\x01]\x00|\x0b\x00\x00\x00", re.DOTALL
+    rb"\x01[\x00-\x0f][\x00-\x09]|\x09[\x01\x02]\x00\x00|\x0a[\x01\x02][\x00\x01]\x00|\x0b\x00\x00\x00",
+    re.DOTALL,
 )
 
 _FRAME = PREFIX.size
@@ -49,6 +50,7 @@ class Scan:
 
     __slots__ = (
         "address",
+        "bindings",
         "contents",
         "data",
         "end",
@@ -67,6 +69,7 @@ class Scan:
         self.address = 0
         self.name: str | None = None  # of the address
         self.queues: dict[int, str] = {}  # names of durable ones
+        self.bindings: dict[tuple[int, int], dict[str, Any]] = {}  # as in `Replay`, of what was new then
         self.gaps: list[Gap] = []
         self.tail = ""
         self.footer_begun = False
@@ -98,8 +101,8 @@ class Scan:
         length = PREFIX.unpack_from(self.data, at)[0]
         message_length = _message_length(self.data, begin)
         sure = stop - begin in (length, message_length)
-        is_name = sure and stop - begin != message_length and self.data[begin] == Kind.NAME
-        keeps_place = not is_name and not (sure and stop - begin < MESSAGE.size)
+        is_other = sure and stop - begin != message_length and self.data[begin] in (Kind.NAME, Kind.BINDING)
+        keeps_place = not is_other and not (sure and stop - begin < MESSAGE.size)
         contents = self.contents
         before = len(contents.kinds)
         self.gaps.append(Gap(at, stop, reason, before, keeps_place, sure))
@@ -140,6 +143,10 @@ class Scan:
                 self.queues[number] = name
             elif what == ADDRESS and self.name is None:
                 self.address, self.name = number, name
+        elif kind == Kind.BINDING:
+            what, number, value = unpack_binding(data, begin, end)
+            if value is not None and number <= GREATEST_ID:
+                self.bindings[what, number] = value
         elif kind == Kind.FOOTER:
             self.footer_begun = True
             return False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stompring.broker.paging import Position
 
+from .bindings import AddressBinding
 from .cursor import Cursor, NotingCursor
 from .ended import Ended
 from .page import Page
@@ -254,6 +255,19 @@ class Pages:
                     page.contents.passing.add(number)
                 name = cursor.queue.name.encode("utf-8", "surrogateescape")
                 self._write(page, framed(NAME.pack(Kind.NAME, QUEUE, not cursor.durable, number) + name))
+                if self.log.unwritten:
+                    if cursor.queue.address is not self.address:
+                        self._repeat_binding(page, cursor.queue.address)
+                    self._repeat_binding(page, cursor.queue)
+
+    def _repeat_binding(self, page: Page, subject: Queue | Address) -> None:
+        """A page is written before the journal: it must not name what only the journal is about to describe."""
+        binding = self.log.unwritten.get(subject)
+        if binding is None:
+            return
+        if isinstance(binding, AddressBinding) and not binding.address.number:
+            binding.address.number = next(self.log.next_address)
+        self._write(page, framed(binding.record()))
 
     def _write(self, page: Page, data: bytes) -> None:
         assert page.stream is not None
@@ -278,6 +292,7 @@ class Pages:
         self._write(page, pack_header(PAGE, message.number, self.clock.now))
         name = address.name.encode("utf-8", "surrogateescape")
         self._write(page, framed(NAME.pack(Kind.NAME, ADDRESS, 0, address.number) + name))
+        self._repeat_binding(page, address)
         self.add(page)
         return page
 

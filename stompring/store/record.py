@@ -7,9 +7,11 @@ nor reading formats anything.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from enum import IntEnum
 from struct import Struct, pack, unpack
+from typing import Any
 from zlib import crc32
 
 from stompring.broker.message import Account, Message, Traits
@@ -322,6 +324,23 @@ class StoredMessage:
             self.expires,
             account,
         )
+
+
+def unpack_binding(data: bytes, begin: int, end: int) -> tuple[int, int, dict[str, Any] | None]:
+    """What a BINDING is about (ADDRESS, QUEUE, NOTE), its number, and its description; None where it was deleted.
+
+    Raises `ValueError` and `struct.error`.
+    """
+    _, what, operation, _, number = BINDING.unpack_from(data, begin)
+    if operation != BOUND:
+        return what, number, None
+    try:
+        value = json.loads(data[begin + BINDING.size : end])
+    except RecursionError:
+        raise ValueError("a binding is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("a binding is no object")
+    return what, number, value
 
 
 def pack_runs(positions: Iterable[int]) -> bytes:

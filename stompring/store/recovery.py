@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections.abc import Mapping
 from itertools import count
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from stompring.broker.address import Address
 from stompring.broker.attributes import QueueAttributes
 from stompring.broker.queue import Queue
-from stompring.errors import Refused, StoreError
+from stompring.errors import StoreError
 from stompring.settings.model import QueueConfiguration, RoutingType
 
-from .bindings import StoredAddress, StoredQueue
+from .bindings import UNUSABLE, StoredAddress, StoredQueue
 from .files import Files
 from .kept import Kept, Segment
 from .mending import Mending
@@ -153,38 +155,65 @@ class Recovery:
         )
         return queue
 
+    def address_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Address | None:
+        """An address that the journal does not know, as the page ``path`` describes it; None where it cannot be."""
+        address = self._address_from(number, description, path)
+        if address is not None:
+            self._durable.rebind_address(address)
+            log.info("%s: address %s is restored from there, not from the journal", path, address.name)
+        return address
+
+    def queue_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Queue | None:
+        """The same of a queue. A crash came between the page and the journal, which is written after it."""
+        named = str(description.get("name"))
+        if (QUEUE, number) in self.replay.ended or named in self._broker.directory.queues:
+            return None
+        queue = self._queue_from(number, description, path)
+        if queue is not None:
+            self._durable.rebind(queue)
+            log.info("%s: queue %s is restored from there, not from the journal", path, queue.name)
+        return queue
+
     def _restore_addresses(self) -> None:
         for (what, number), (segment, value) in self.replay.bindings.items():
-            if what != ADDRESS:
-                continue
-            try:
-                stored = StoredAddress.parse(number, value)
-                address = self._broker.directory.create_address(
-                    stored.name,
-                    stored.routing_types,
-                    auto_created=stored.auto_created,
-                    configured=stored.configured,
-                )
-            except (KeyError, ValueError, TypeError, AttributeError, Refused) as fault:
-                self._report(f"an address in {segment.path} cannot be restored: {_why(fault)}")
-                continue
-            address.number = number
-            address.paused = stored.paused
-            address.used = stored.auto_created
-            self.addresses[number] = address
-            self._durable.adopt_address(address, self.segments[segment.number])
+            if what == ADDRESS:
+                address = self._address_from(number, value, segment.path)
+                if address is not None:
+                    self._durable.adopt_address(address, self.segments[segment.number])
+
+    def _address_from(self, number: int, value: Mapping[str, Any], path: Path) -> Address | None:
+        try:
+            stored = StoredAddress.parse(number, value)
+            address = self._broker.directory.create_address(
+                stored.name,
+                stored.routing_types,
+                auto_created=stored.auto_created,
+                configured=stored.configured,
+            )
+        except UNUSABLE as fault:
+            self._report(f"an address in {path} cannot be restored: {_why(fault)}")
+            return None
+        address.number = number
+        address.paused = stored.paused
+        address.used = stored.auto_created
+        self.addresses[number] = address
+        return address
 
     def _restore_queues(self) -> None:
         for (what, number), (segment, value) in self.replay.bindings.items():
-            if what != QUEUE:
-                continue
-            try:
-                self._restore_queue(StoredQueue.parse(number, value), self.segments[segment.number])
-            except (KeyError, ValueError, TypeError, AttributeError, Refused) as fault:
-                name = value.get("name", number)
-                self._report(f"queue {name} in {segment.path} cannot be restored: {_why(fault)}")
+            if what == QUEUE:
+                queue = self._queue_from(number, value, segment.path)
+                if queue is not None:
+                    self._durable.adopt_queue(queue, self.segments[segment.number])
 
-    def _restore_queue(self, stored: StoredQueue, segment: Segment) -> None:
+    def _queue_from(self, number: int, value: Mapping[str, Any], path: Path) -> Queue | None:
+        try:
+            return self._restore_queue(StoredQueue.parse(number, value))
+        except UNUSABLE as fault:
+            self._report(f"queue {value.get('name', number)} in {path} cannot be restored: {_why(fault)}")
+            return None
+
+    def _restore_queue(self, stored: StoredQueue) -> Queue:
         directory = self._broker.directory
         attributes = stored.make_attributes()
         if stored.address not in directory.addresses:
@@ -196,7 +225,7 @@ class Recovery:
         queue.review_filter()
         queue.review()
         self.queues[stored.number] = queue
-        self._durable.adopt_queue(queue, segment)
+        return queue
 
     def _restore_notes(self) -> None:
         for (what, number), (segment, value) in self.replay.bindings.items():

@@ -5,7 +5,6 @@ Reading changes nothing, neither on disk nor in a broker: `recovery` makes a bro
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,8 +17,6 @@ from .files import Files
 from .message_shape import GREATEST_ID, GREATEST_NUMBER, fits
 from .record import (
     ADDRESS,
-    BINDING,
-    BOUND,
     CONSUMER,
     DELIVERED,
     MESSAGE,
@@ -32,6 +29,7 @@ from .record import (
     TRANSACTION,
     Kind,
     StoredMessage,
+    unpack_binding,
     unpack_numbers,
 )
 from .segment import FORMAT, HEADER, JOURNAL, Fault, Header, Walk
@@ -270,13 +268,10 @@ class Replay:
         self.next_message = max(self.next_message, message)
 
     def _binding(self, data: bytes, begin: int, end: int) -> None:
-        _, what, operation, _, number = BINDING.unpack_from(data, begin)
+        what, number, value = unpack_binding(data, begin, end)
         if number > GREATEST_ID:
             raise ValueError
-        if operation == BOUND:
-            value = json.loads(data[begin + BINDING.size : end])
-            if not isinstance(value, dict):
-                raise ValueError
+        if value is not None:
             self.bindings[what, number] = (self._segment, value)
         else:
             self.bindings.pop((what, number), None)

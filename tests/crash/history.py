@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from stompring.store.bindings import describe_address, describe_queue
+
 from .audit import Audit
 from .in_process import Life, Talker
 from .ledger import Copy, Fault, Ledger, State, Unit
@@ -185,9 +187,25 @@ STEPS: list[Step] = [
 ]
 
 
-def broken(ledger: Ledger, life: Life) -> list[Fault]:
-    """The promises that a broker that was started again does not keep."""
+def broken(ledger: Ledger, life: Life, before: Life | None = None) -> list[Fault]:
+    """The promises that a broker that was started again does not keep. ``before`` is the one that ended."""
+    if before is not None:
+        bindings_kept(ledger, life, before)
     ledger.forget_done()
     audit = Audit(ledger, GROUPS, life.observe())
     ledger.next_life(set(audit.present))
     return [*audit.faults, *ledger.faults]
+
+
+def bindings_kept(ledger: Ledger, life: Life, before: Life) -> None:
+    """What is there is as it was: no queue or address has come back without its attributes."""
+    for text in life.world.store.recovery.damaged if life.world.store.recovery is not None else ():
+        if "made anew" in text:
+            ledger.fault("binding", text)
+    was, found = before.world.directory, life.world.directory
+    for name in was.queues.keys() & found.queues.keys():
+        if describe_queue(found.queues[name]) != describe_queue(was.queues[name]):
+            ledger.fault("binding", f"{describe_queue(found.queues[name])}, not as in {was.queues[name]}")
+    for name in was.addresses.keys() & found.addresses.keys():
+        if describe_address(found.addresses[name]) != describe_address(was.addresses[name]):
+            ledger.fault("binding", f"{describe_address(found.addresses[name])} was otherwise")

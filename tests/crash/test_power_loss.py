@@ -56,7 +56,7 @@ def check(files: MemoryFiles, ledger: Ledger, at: int) -> None:
     life = played(files, ledger)
     after = files.crash(Random(at))
     again = life.again(after) if life is not None else Life(after, ROOT)
-    faults = broken(ledger, again)
+    faults = broken(ledger, again, life)
     assert not faults, f"before {files.operations[-1]}, number {at}:\n" + "\n".join(map(str, faults))
 
 

@@ -100,7 +100,7 @@ def one_fault(kind: Kind, at: int, root: Path) -> list[str]:
             wrong.append(f"still failing: {life.world.store.failing}")
     files.heal()
     again = life.again()
-    wrong += [str(fault) for fault in broken(history.ledger, again)]
+    wrong += [str(fault) for fault in broken(history.ledger, again, life)]
     after = History(again, history.ledger)
     after.send("last")
     wrong += [f"cannot go on: {unit}" for unit in after.unanswered]

@@ -65,7 +65,13 @@ class PagedStore(StoredWorld):
     # ---- pages
 
     def queues(self, *names: str, **more: Any) -> list[Queue]:
-        """Queues of address ``a``, made where they are missing."""
+        """Queues of address ``a``, made where they are missing. They are on disk, so that pages do not repeat them."""
+        queues = self.new_queues(*names, **more)
+        self.turn()
+        return queues
+
+    def new_queues(self, *names: str, **more: Any) -> list[Queue]:
+        """The same before anything of them is on disk."""
         known = self.directory.queues
         for name in names:
             if name not in known:

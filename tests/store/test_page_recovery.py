@@ -14,8 +14,10 @@ from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, SCHEDULED
 from stompring.broker.storage import Reason
 from stompring.errors import StoreError
+from stompring.settings.model import RoutingType
+from stompring.store.bindings import describe_address, describe_queue
 from stompring.store.ended import Ended
-from stompring.store.record import QUEUE, Kind
+from stompring.store.record import ADDRESS, QUEUE, Kind
 from stompring.store.segment import Walk, find_footer
 
 from .memory_files import MemoryFiles, broken
@@ -379,6 +381,116 @@ def test_a_queue_that_the_journal_has_lost_is_made_anew() -> None:
     queue = again.directory.queues["q"]
     assert (queue.number, queue.durable, queue.address.name) == (q.number, True, "a")
     assert again.drain(queue) in (numbered(6), numbered(6)[1:])  # what it had settled may be lost too
+
+
+def killed_before_the_journal(world: PagedStore) -> list[MemoryFiles]:
+    """What a kill leaves after a page was written and before the journal is, with the next turn."""
+    files, left = world.memory, []
+
+    def watch(operation: str, path: Path) -> None:
+        if operation == "write" and path.suffix == ".journal" and page_paths(files) and not left:
+            left.append(files.kill())
+
+    files.fault = watch
+    return left
+
+
+def bindings_in(data: bytes) -> list[int]:
+    """What the BINDING records of a file are about."""
+    return [data[begin + 1] for begin, _ in Walk(data) if data[begin] == Kind.BINDING]
+
+
+def test_a_queue_that_was_new_when_its_first_page_was_written_comes_back_as_it_was() -> None:
+    """The journal, which is written after pages, has never heard of it or its address."""
+    world = PagedStore(settings=WIDE)
+    left = killed_before_the_journal(world)
+    q = world.queue(
+        "q",
+        "a",
+        RoutingType.MULTICAST,
+        max_consumers=3,
+        filter="colour = 'red'",
+        auto_created=True,
+        user="anna",
+    )
+    wild = world.queue("w", "*", RoutingType.MULTICAST, max_consumers=4)
+    q.pause()
+    q.no_local = "somebody"
+    for at in range(5):
+        world.page([q, wild], b"%d " % at)
+    world.turn()
+    again = world.again(left[0])
+    for _ in range(2):  # and the journal knows it from then on
+        assert again.store.recovery is not None and again.store.recovery.damaged == []
+        for queue in (q, wild):
+            found = again.directory.queues[queue.name]
+            assert (found.number, describe_queue(found)) == (queue.number, describe_queue(queue))
+            assert describe_address(found.address) == describe_address(queue.address)
+            assert again.cursor(found).remaining == 5
+        again = again.again()
+    assert again.drain(again.directory.queues["q"]) == numbered(5)
+
+
+def test_a_page_repeats_what_the_journal_does_not_have_yet_and_nothing_else() -> None:
+    world = PagedStore(settings={"#": {"page_size_bytes": 4096}})
+    (q,) = world.new_queues("q")
+    world.fill(q, 12, 1000)
+    new = world.pages.count
+    world.turn()
+    q.pause()  # it is described anew, but on disk already
+    world.fill(q, 12, 1000)
+    world.pages.roll()
+    (r,) = world.new_queues("r")
+    both = world.page([q, r])[0]
+    world.turn()
+    world.pages.roll()
+    after = world.page([q, r])[0]
+    world.turn()
+    found = {page: bindings_in(world.memory.data[page.path]) for page in world.pages.in_order()}
+    assert len(found) > new + 4 > 6
+    for page in world.pages.in_order()[:new]:
+        assert found.pop(page) == [ADDRESS, QUEUE]
+    assert found.pop(both) == [QUEUE] and found[after] == []
+    assert not any(found.values())
+
+
+def test_a_transaction_that_was_not_committed_makes_no_queue() -> None:
+    world = PagedStore(settings=WIDE)
+    left = killed_before_the_journal(world)
+    world.store.begin()
+    (q,) = world.new_queues("q")
+    world.page([q])
+    world.store.commit()
+    world.turn()
+    assert "q" not in world.again(left[0]).directory.queues
+
+
+def test_a_damaged_binding_in_a_page_costs_no_message() -> None:
+    """Its record takes no place among the messages."""
+    world = PagedStore(settings=WIDE)
+    (q,) = world.new_queues("q")
+    world.fill(q, 5)
+    world.turn()
+    world.cursor(q).settle_waiting(world.pages.in_order()[0], 1, Reason.ACKNOWLEDGED)
+    world.turn()
+    files = world.memory.kill()
+    content = files.contents[page_paths(files)[0]]
+    ((at, _),) = [
+        each for each in Walk(bytes(content.data)) if content.data[each[0] : each[0] + 2] == b"\x09\x02"
+    ]
+    content.data[at + 20] ^= 1
+    again = world.again(files)
+    assert again.paging.damaged_pages == 1
+    assert again.drain(again.directory.queues["q"]) == [b"0", b"2", b"3", b"4"]
+
+
+def test_a_directory_whose_only_page_was_only_begun_leaves_no_address() -> None:
+    world = PagedStore(settings=WIDE)
+    left = killed_before_the_journal(world)
+    world.fill(world.new_queues("q")[0], 5)
+    world.turn()
+    del left[0].contents[page_paths(left[0])[0]].data[10:]
+    assert "a" not in world.again(left[0]).directory.addresses
 
 
 def test_a_missing_page_loses_its_own_messages_only() -> None:
