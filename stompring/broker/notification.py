@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 #: Where Artemis sends them.
 ADDRESS = "activemq.notifications"
 
+#: The headers of one.
+NOTIFICATION_PROPERTIES = (
+    "_AMQ_Address",
+    "_AMQ_ConsumerCount",
+    "_AMQ_ConsumerName",
+    "_AMQ_NotifTimestamp",
+    "_AMQ_NotifType",
+    "_AMQ_RemoteAddress",
+    "_AMQ_RoutingName",
+)
+
 
 def notify(broker: Broker, kind: str, properties: Mapping[str, str]) -> bool:
     """Send a notification to those who subscribe there, and say whether there was anybody.
@@ -25,6 +36,7 @@ def notify(broker: Broker, kind: str, properties: Mapping[str, str]) -> bool:
     address = broker.directory.addresses.get(ADDRESS)
     if address is None or not address.queues or address.full is not None:
         return False
+    assert all(name in NOTIFICATION_PROPERTIES for name in properties)
     now = broker.clock.now
     told = {"_AMQ_NotifType": kind, "_AMQ_NotifTimestamp": str(now), **properties}
     lines = b"".join(header_line(name.encode(), value.encode()) for name, value in told.items())

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from stompring.stomp.encode import escape, header_line
 
-from .message import Message, Traits
+from .message import SYSTEM_PROPERTIES, Message, Traits
+from .notification import NOTIFICATION_PROPERTIES
 
 if TYPE_CHECKING:
     from .address import Address
@@ -20,6 +21,27 @@ ORIGIN_HEADERS = (
     b"_AMQ_ORIG_ROUTING_TYPE",
     b"_AMQ_ACTUAL_EXPIRY",
 )
+
+#: Headers by which brokers tell something about a message: where a copy came from, what has happened, what selectors
+#: know it by, and (JMS leaves these to the broker) who sent it and how often it was delivered. A receiver may rely on
+#: them, so that a sender's own are not passed on.
+BROKERS_OWN = frozenset(
+    {
+        *ORIGIN_HEADERS,
+        *(name.encode() for name in NOTIFICATION_PROPERTIES),
+        *(name.encode() for name in SYSTEM_PROPERTIES if name.startswith("AMQ")),
+        b"JMSXDeliveryCount",
+        b"JMSXRcvTimestamp",
+        b"JMSXUserID",
+        b"_AMQ_INGRESS_TIMESTAMP",
+        b"_AMQ_VALIDATED_USER",
+        b"ingress-timestamp",
+    }
+)
+
+#: On a message that was exported from a broker: what only a broker sets is passed on all the same.
+IMPORTED = b"stompring-imported"
+
 ANYCAST_ORIGIN, MULTICAST_ORIGIN = b"1", b"0"
 
 

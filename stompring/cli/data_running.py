@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from stompring.broker.transfer import BROKERS_OWN, IMPORTED
 from stompring.cli.data_http import ManagementApi, Missing
 from stompring.cli.data_stomp import StompConnection
 from stompring.store.portable import Place, PortableAddress, PortableMessage, PortableQueue, header_pairs
@@ -204,6 +205,8 @@ class RunningBroker:
         if message.expires:
             headers.append((b"expires", b"%d" % message.expires))
         headers += _timing(place)
+        if not BROKERS_OWN.isdisjoint(name for name, _ in header_pairs(traits.block)):
+            headers.append((IMPORTED, b"true"))
         own = self._types.get(place.queue, "").encode()
         for name, value in header_pairs(traits.block):
             if name not in NOT_SENT and (name != b"destination-type" or value == own):

@@ -121,8 +121,7 @@ def _welcome(session: Session, head: Head, version: bytes, login: Login) -> None
     session.login = login
     session.client_id = text_of(headers.get(b"client-id"))
     session.speak(version)
-    answer = [(b"version", version)] if b"accept-version" in headers else []
-    answer.append((b"session", session.number.encode()))
+    answer = [(b"version", version), (b"session", session.number.encode())]
     answer.append((b"heart-beat", b"%d,%d" % (pace.send, pace.expect)))
     if not session.acceptor.disable_stomp_server_header:
         answer.append((b"server", SERVER))

@@ -17,6 +17,7 @@ from stompring.broker.memory import Room, Rooms
 from stompring.broker.message import Traits
 from stompring.broker.offer import Offer
 from stompring.broker.queue import Queue
+from stompring.broker.transfer import BROKERS_OWN, IMPORTED
 from stompring.errors import ProtocolError
 from stompring.settings.model import RoutingType
 from stompring.settings.security_setting import PermissionType
@@ -36,9 +37,13 @@ if TYPE_CHECKING:
 #: By which an address knows a message that was sent before. It is passed on.
 DUPLICATE_ID = b"_AMQ_DUPL_ID"
 
+#: Who has `manage` on it may set what only a broker sets, on a message that is imported.
+MANAGEMENT = "activemq.management"
+
 #: Headers by which a message is more than its body and the user's headers.
 MEANINGFUL = SCHEDULING | {
     DUPLICATE_ID,
+    IMPORTED,
     b"_AMQ_GROUP_ID",
     b"_AMQ_GROUP_SEQUENCE",
     b"JMSXGroupID",
@@ -49,8 +54,9 @@ MEANINGFUL = SCHEDULING | {
     b"reply-to",
 }
 
-#: Headers of SEND that end here, and headers of MESSAGE that only the broker sets: not passed on.
-NOT_PASSED_ON = SCHEDULING | {
+#: Headers of SEND that end here, and those of MESSAGE that each subscription or message has of its own.
+ENDS_HERE = SCHEDULING | {
+    IMPORTED,
     b"_AMQ_ROUTING_TYPE",
     b"ack",
     b"browser",
@@ -67,6 +73,9 @@ NOT_PASSED_ON = SCHEDULING | {
     b"timestamp",
     b"transaction",
 }
+
+#: Headers that are not passed on: also those that a receiver takes for the broker's word.
+NOT_PASSED_ON = ENDS_HERE | BROKERS_OWN
 
 #: Destinations that a session remembers. A client that writes to more of them has each looked up again.
 ROUTES = 1000
@@ -224,9 +233,13 @@ def _traits(
     if reply_to.startswith(TEMPORARY.encode()):
         expect_replies(session, reply_to)
         headers = headers | {b"reply-to": remote_form(text_of(reply_to), session.number).encode()}
+    left_out = NOT_PASSED_ON
+    if headers.get(IMPORTED, b"").lower() == b"true":
+        session.login.permit.check(PermissionType.MANAGE, MANAGEMENT)
+        left_out = ENDS_HERE
     standard = b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false")
     return Traits(
-        standard + user_block(headers),
+        standard + user_block(headers, left_out=left_out),
         destination,
         route.routing_type,
         priority,
@@ -242,13 +255,15 @@ def _traits(
 PLAIN = b"priority:4\npersistent:false\n"
 
 
-def user_block(headers: Mapping[bytes, bytes], block: bytes = b"") -> bytes:
+def user_block(
+    headers: Mapping[bytes, bytes], block: bytes = b"", left_out: frozenset[bytes] = NOT_PASSED_ON
+) -> bytes:
     """The header lines that every receiver gets, as sent but for the escapes of STOMP 1.2.
 
     ``block`` is a SEND's header block without escapes (`Head.block`): lines are then cut out of it, which takes half
     the time of putting them together again.
     """
-    left_out = NOT_PASSED_ON.intersection(headers)
+    left_out = left_out.intersection(headers)
     if block:
         lines = block[len(b"SEND") :] + b"\n"
         for name in left_out:

@@ -78,9 +78,10 @@ def subscribe(session: Session, head: Head) -> Subscription:
     selector = _selector(headers)
     asked = text_of(headers.get(b"subscription-type")) or text_of(headers.get(b"destination-type"))
     target = session.parse_destination(destination, asked)
-    stand_in = session.subscriptions.get(destination)
-    if target.temporary and stand_in is not None and stand_in.terms.id == destination:
-        end(session, stand_in)  # the one that was made for replies
+    for known_by in (identity, destination):
+        stand_in = session.subscriptions.get(known_by)
+        if stand_in is not None and stand_in.terms.for_replies:
+            end(session, stand_in)
     wildcard = session.broker.directory.wildcards.is_wildcard(target.address)
     terms = _terms(session, headers, identity, destination, wildcard, selector)
     return _attach(session, terms, target, headers, selector)
@@ -193,17 +194,21 @@ def _queue_for(
 def _identity(session: Session, headers: dict[bytes, bytes], destination: bytes) -> bytes:
     identity = headers.get(b"id")
     if identity is None:
-        if session.version != b"1.0":
-            raise ProtocolError("SUBSCRIBE needs the header id since STOMP 1.1")
-        identity = b"subscription/" + destination
+        identity = _unnamed(session, destination)
     else:
         bounded("id", identity)
-    if identity in session.subscriptions and identity != destination:
+    existing = session.subscriptions.get(identity)
+    if existing is not None and not existing.terms.for_replies:
         raise Refused(
             f"There already is a subscription for id '{shortened(identity)}'. Either use unique subscription ids or "
             "do not create multiple subscriptions for the same destination"
         )
     return identity
+
+
+def _unnamed(session: Session, destination: bytes) -> bytes:
+    """By what a subscription without an id is known: its destination, in 1.0 with Artemis's prefix."""
+    return b"subscription/" + destination if session.version == b"1.0" else destination
 
 
 def _terms(
@@ -295,12 +300,14 @@ def expect_replies(session: Session, reply_to: bytes) -> None:
     if any(subscription.terms.destination == reply_to for subscription in session.subscriptions.values()):
         return
     target = session.parse_destination(reply_to, None)
-    terms = Terms(id=reply_to, destination=reply_to, wildcard=False, version=session.version)
+    terms = Terms(
+        id=reply_to, destination=reply_to, wildcard=False, version=session.version, for_replies=True
+    )
     _attach(session, terms, target, {}, None).room_again()
 
 
 def on_UNSUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
-    """End a subscription by id, by durable name, or (1.0) by destination; what it had not settled goes back."""
+    """End a subscription by id, durable name, or, where it has no id, destination; what was unsettled goes back."""
     _unsubscribe(session, head)
     session.receipt(head, durable=True)
 
@@ -309,8 +316,8 @@ def _unsubscribe(session: Session, head: Head) -> None:
     headers = head.headers
     durable = next((text_of(headers.get(name)) for name in DURABLE_NAMES if headers.get(name)), None)
     identity = headers.get(b"id")
-    if identity is None and b"destination" in headers and session.version == b"1.0":
-        identity = b"subscription/" + headers[b"destination"]
+    if identity is None and b"destination" in headers:
+        identity = _unnamed(session, headers[b"destination"])
     subscription = session.subscriptions.get(identity) if identity is not None else None
     if subscription is None and durable is not None:
         matching = [s for s in session.subscriptions.values() if s.terms.durable_name == durable]
@@ -323,8 +330,7 @@ def _unsubscribe(session: Session, head: Head) -> None:
     if durable is not None:
         _delete_durable(session, durable)
     elif identity is None:
-        wanted = "id or destination" if session.version == b"1.0" else "id"
-        raise ProtocolError(f"UNSUBSCRIBE needs the header {wanted}")
+        raise ProtocolError("UNSUBSCRIBE needs the header id or destination")
     elif subscription is None:
         raise NotFound(f"Cannot unsubscribe as no subscription exists for id '{shortened(identity)}'")
 

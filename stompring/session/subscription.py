@@ -39,6 +39,7 @@ class Terms:
     durable_name: str | None = None
     browser: bool = False
     selector: str | None = None
+    for_replies: bool = False  # made for a reply-to, until the client subscribes there itself
 
 
 class Subscription(Consumer):

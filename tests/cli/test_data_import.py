@@ -343,6 +343,37 @@ def test_into_a_running_broker(stopped: Stopped, file: Path, start_broker: Start
     check_running(stopped, broker)
 
 
+def test_dead_letters_of_a_running_broker_come_back_to_the_queue_of_their_origin(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """That queue's filter asks for headers which no other sender may set."""
+    settings = {
+        "#": {
+            "dead-letter-address": "DLA",
+            "auto-create-dead-letter-resources": "true",
+            "max-delivery-attempts": 1,
+        }
+    }
+    first = start_broker(settings=settings)
+    client = Dialogue(first.port)
+    client.connect()
+    client.subscribe("/queue/q")
+    client.put("/queue/q", "poison", persistent="true")
+    client.answer("NACK", client.message("poison"))
+    Management(first.http_port).expect("DLQ.q", messageCount=1)
+    client.kill()
+    first.stop()
+    path = tmp_path / "dead.json"
+    data = first.config.with_name(f"{first.config.stem}-data")
+    assert invoke("export", path, "--data", data).exit_code == 0
+    second = start_broker()
+    result = invoke("import", path, *places(second))
+    assert result.exit_code == 0, result.output
+    (message,) = Management(second.http_port).messages("DLQ.q")
+    assert message["headers"]["_AMQ_ORIG_QUEUE"] == "q"
+    assert "stompring-imported" not in message["headers"]
+
+
 @pytest.mark.parametrize("after", [1, 4])
 def test_a_running_import_that_was_interrupted_goes_on(
     stopped: Stopped, file: Path, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, after: int

@@ -115,13 +115,6 @@ def test_what_came_before_an_error_in_the_same_write_was_done(connect: Connect, 
     reader.message("kept")
 
 
-@pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_subscribe_needs_an_id_since_1_1(connect: Connect, version: str) -> None:
-    client = connect(version)
-    client.send("SUBSCRIBE", {"destination": "/queue/x", "receipt": "r"})
-    client.error("SUBSCRIBE", "id", receipt="r")
-
-
 def test_an_id_may_be_used_once(connect: Connect, version: str, name: str) -> None:
     client = connect(version)
     client.subscribe(f"/queue/{name}", id="same")

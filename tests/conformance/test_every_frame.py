@@ -134,6 +134,17 @@ def test_1_0_subscribes_without_id_and_unsubscribes_by_destination(connect: Conn
     client.nothing()
 
 
+@pytest.mark.parametrize("spoken", ["1.1", "1.2"])
+def test_later_versions_subscribe_without_id_too(connect: Connect, name: str, spoken: str) -> None:
+    client = connect(spoken)
+    client.ask("SUBSCRIBE", {"destination": f"/queue/{name}"})
+    client.put(f"/queue/{name}", "one")
+    assert client.message("one")["subscription"] == f"/queue/{name}"
+    client.ask("UNSUBSCRIBE", {"destination": f"/queue/{name}"})
+    client.put(f"/queue/{name}", "two")
+    client.nothing()
+
+
 def test_a_message_frame_has_all_that_it_must(connect: Connect, version: str, name: str) -> None:
     client = connect(version)
     client.subscribe(f"/queue/{name}", id="sub 1")

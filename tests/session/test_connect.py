@@ -14,7 +14,7 @@ from .conversation import Server, frame
 @pytest.mark.parametrize(
     ("asked", "spoken", "told"),
     [
-        (None, b"1.0", None),
+        (None, b"1.0", "1.0"),
         ("1.0", b"1.0", "1.0"),
         ("1.0,1.1,1.3", b"1.1", "1.1"),
         ("1.2,1.1,1.0", b"1.2", "1.2"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stompring.broker.transfer import BROKERS_OWN, ORIGIN_HEADERS
 from stompring.session.send_plan import NOT_PASSED_ON, user_block
 
 from ..broker.world import bodies
@@ -42,6 +43,41 @@ def test_what_only_the_broker_says_is_not_taken_from_a_client() -> None:
     message = client.one("MESSAGE")
     assert message["subscription"] == "s" and message["redelivered"] == "false"
     assert message["message-id"] != "mine" and message["timestamp"] != "1" and "ack" not in message.headers
+
+
+OWN = sorted(name.decode() for name in BROKERS_OWN)
+
+
+@pytest.mark.parametrize("more", [{}, {"persistent": "true"}], ids=["plain", "with a meaning"])
+def test_what_receivers_take_for_the_brokers_word_is_not_passed_on(more: dict[str, str]) -> None:
+    assert {"AMQUserID", "JMSXUserID", "_AMQ_VALIDATED_USER", *map(bytes.decode, ORIGIN_HEADERS)} <= set(OWN)
+    _, client = both()
+    lines = "".join(f"{name}:forged\n" for name in (*OWN, *more))
+    client.write(f"SEND\ndestination:/queue/q\n{lines}own:kept\n\nbody\0".encode())
+    message = client.one("MESSAGE")
+    assert "forged" not in message.headers.values() and message["own"] == "kept"
+
+
+def test_where_a_dead_letter_came_from_cannot_be_forged() -> None:
+    server = Server(
+        {"#": {"auto_delete_queues": False, "dead_letter_address": "D", "max_delivery_attempts": 1}}
+    )
+    client = server.client()
+    server.world.queue("D")
+    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client")
+    send(client, _AMQ_ORIG_QUEUE="forged", _AMQ_ORIG_ROUTING_TYPE="0", _AMQ_ACTUAL_EXPIRY="1")
+    client.say("NACK", id=client.one("MESSAGE")["ack"])
+    (copy,) = server.queue("D").everything_pending()
+    headers = copy.message.headers()
+    assert headers["_AMQ_ORIG_QUEUE"] == "q"
+    assert headers.get("_AMQ_ORIG_ROUTING_TYPE") != "0" and "_AMQ_ACTUAL_EXPIRY" not in headers
+
+
+def test_an_import_says_where_its_dead_letters_came_from() -> None:
+    _, client = both()
+    send(client, _AMQ_ORIG_QUEUE="elsewhere", stompring_imported="true")
+    message = client.one("MESSAGE")
+    assert message["_AMQ_ORIG_QUEUE"] == "elsewhere" and "stompring-imported" not in message.headers
 
 
 def test_the_first_of_repeated_headers_counts() -> None:

@@ -163,6 +163,55 @@ def test_1_0_needs_no_id() -> None:
     assert not client.session.subscriptions
 
 
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_without_an_id_a_subscription_is_known_by_its_destination(version: str) -> None:
+    server = Server({"#": {"auto_delete_queues": False}})
+    client = server.client(version)
+    client.say("SUBSCRIBE", destination="/queue/q", ack="client-individual")
+    send(client, b"1")
+    message = client.one("MESSAGE")
+    assert message["subscription"] == message["destination"] == "/queue/q"
+    client.say("NACK", id=message["message-id"], message_id=message["message-id"], subscription="/queue/q")
+    again = client.one("MESSAGE")
+    client.say("ACK", id=again["message-id"], message_id=again["message-id"], subscription="/queue/q")
+    client.say("UNSUBSCRIBE", destination="/queue/q")
+    assert not client.session.subscriptions and not server.queue().consumers
+    assert_nothing_held(server.world)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("first", [{}, {"id": "/queue/q"}], ids=["without an id", "by the same name"])
+def test_a_destination_is_subscribed_to_once_without_an_id(version: str, first: dict[str, str]) -> None:
+    server = Server({"#": {"auto_delete_queues": False}})
+    client = server.client(version)
+    client.say("SUBSCRIBE", destination="/queue/q", **first)
+    client.say("SUBSCRIBE", destination="/queue/q", receipt="r", **first)
+    assert "already is a subscription for id" in client.error()["message"]
+    assert not server.queue().consumers
+
+
+def test_subscribing_to_replies_by_any_name_ends_the_subscription_that_was_made_for_them() -> None:
+    server = Server({"#": {"auto_delete_queues": False}})
+    client = server.client()
+    for more in ({}, {"id": "/temp-queue/r"}, {"id": "s", "destination": "/temp-queue/r"}):
+        send(client, b"", "/queue/q", reply_to="/temp-queue/r")
+        client.say("SUBSCRIBE", **{"destination": "/temp-queue/r", **more})
+        assert len(client.session.subscriptions) == 1
+        assert len(server.queue("temp-queue.1.r").consumers) == 1
+        (subscription,) = client.session.subscriptions.values()
+        client.say("UNSUBSCRIBE", id=subscription.terms.id.decode())
+    send(client, b"", "/queue/q", reply_to="/temp-queue/r")
+    client.say("SUBSCRIBE", id="/temp-queue/r", destination="/queue/other")
+    assert not server.queue("temp-queue.1.r").consumers, "nobody could end it any more"
+
+
+def test_unsubscribe_by_a_destination_that_has_an_id_is_an_error() -> None:
+    client = Server().client()
+    subscribe(client)
+    client.say("UNSUBSCRIBE", destination="/queue/q")
+    assert "no subscription exists for id '/queue/q'" in client.error()["message"]
+
+
 def test_selectors() -> None:
     server, client = filled(0)
     subscribe(client, selector="colour = 'red' AND size > 3")
