@@ -1,4 +1,7 @@
-"""An actor that purges queues, makes, changes and deletes them over HTTP, and makes durable subscriptions."""
+"""An actor that purges queues, makes, changes and deletes queues and addresses over HTTP, and durable subscriptions.
+
+What it was answered holds from that moment on, whatever else is or is not under way.
+"""
 
 from __future__ import annotations
 
@@ -14,52 +17,68 @@ from .wire import Lost, Wire, within
 from .world import World
 
 #: The attributes of a queue that are compared; a queue that is not there has none.
-ATTRIBUTES = ("ringSize", "maxConsumers", "filter", "durable")
+ATTRIBUTES = ("ringSize", "maxConsumers", "filter", "paused", "durable")
 Attributes = tuple[object, ...] | None
 
 #: Those of a durable subscription.
-PLAIN: Attributes = (-1, -1, None, True)
+PLAIN: Attributes = (-1, -1, None, False, True)
 
-#: Where messages go whose receipt tells that everything before them is safe.
-BARRIER = "barrier"
+#: The same of an address.
+ADDRESS_ATTRIBUTES = ("routingTypes", "paused")
+
 MADE = tuple(f"made.{number}" for number in range(4))
+MADE_ADDRESSES = tuple(f"address.{number}" for number in range(3))
 TOPIC = "made.topic"
 
 
 class Bindings:
-    """What queues may look like after a restart: one way where that was promised, several where it was not."""
+    """What queues (or addresses, by ``kind``) may look like after a restart: one way where that was promised, several
+    where it was not. ``compared`` are the attributes that count.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "queue", compared: tuple[str, ...] = ATTRIBUTES) -> None:
+        self.kind = kind
+        self.compared = compared
         self.allowed: dict[str, set[Attributes]] = {}
 
-    def asked(self, queue: str, attributes: Attributes) -> None:
+    def asked(self, name: str, attributes: Attributes) -> None:
         """A change was asked for."""
-        self.allowed.setdefault(queue, {None}).add(attributes)
+        self.allowed.setdefault(name, {None}).add(attributes)
 
-    def promised(self, queue: str, attributes: Attributes) -> None:
+    def promised(self, name: str, attributes: Attributes) -> None:
         """A change is safe."""
-        self.allowed[queue] = {attributes}
+        self.allowed[name] = {attributes}
 
-    def audit(self, ledger: Ledger, queues: Mapping[str, Mapping[str, Any]]) -> None:
+    def absent(self, names: tuple[str, ...]) -> list[str]:
+        """Those of ``names`` that are surely not there."""
+        return [name for name in names if self.allowed.get(name, {None}) == {None}]
+
+    def present(self, names: tuple[str, ...]) -> list[str]:
+        """Those that surely are."""
+        return [name for name in names if None not in self.allowed.get(name, {None})]
+
+    def audit(self, ledger: Ledger, found: Mapping[str, Mapping[str, Any]]) -> None:
         """Compare with what is there; that is from now on what must be there."""
-        for queue, allowed in self.allowed.items():
-            there = attributes_of(queues[queue]) if queue in queues else None
+        for name, allowed in self.allowed.items():
+            there = self._attributes_of(found[name]) if name in found else None
             if there not in allowed:
-                ledger.fault("binding", f"queue {queue} is {there}, not {' or '.join(map(str, allowed))}")
-            self.allowed[queue] = {there}
+                ledger.fault(
+                    "binding", f"{self.kind} {name} is {there}, not {' or '.join(map(str, allowed))}"
+                )
+            self.allowed[name] = {there}
 
-
-def attributes_of(queue: Mapping[str, Any]) -> Attributes:
-    """What is compared."""
-    return tuple(queue[name] for name in ATTRIBUTES)
+    def _attributes_of(self, found: Mapping[str, Any]) -> Attributes:
+        values = (found[name] for name in self.compared)
+        return tuple(tuple(value) if isinstance(value, list) else value for value in values)
 
 
 class Administrator:
     """Does one thing after the other."""
 
-    def __init__(self, world: World, bindings: Bindings, purged: list[str]) -> None:
+    def __init__(self, world: World, bindings: Bindings, addresses: Bindings, purged: list[str]) -> None:
         self.world = world
         self.bindings = bindings
+        self.addresses = addresses
         self.purged = purged
         self.management = Management(world.http_port)
 
@@ -69,7 +88,17 @@ class Administrator:
         while True:
             await self.world.pause(0.05)
             job = self.world.random.choice(
-                [self._purge, self._make, self._change, self._delete, self._subscribe]
+                [
+                    self._purge,
+                    self._make,
+                    self._change,
+                    self._pause,
+                    self._delete,
+                    self._make_address,
+                    self._change_address,
+                    self._delete_address,
+                    self._subscribe,
+                ]
             )
             await job(wire)
 
@@ -80,16 +109,8 @@ class Administrator:
         except (OSError, HTTPException) as fault:
             raise Lost(str(fault)) from None
 
-    async def _barrier(self, wire: Wire) -> None:
-        unit = self.world.ledger.unit("SEND", wire)
-        text = self.world.ledger.enter(unit, [BARRIER], "administrator")
-        promise = wire.ask("SEND", {"destination": BARRIER, "persistent": "true"}, f"{text}|".encode())
-        unit.move(State.ASKED)
-        await within(promise)
-        unit.move(State.DONE)
-
     async def _purge(self, wire: Wire) -> None:
-        """What was surely there, and in nobody's hands, is gone once a later message is safe."""
+        """What was surely there, and in nobody's hands, is gone with the answer."""
         ledger = self.world.ledger
         queue = self.world.random.choice(self.purged)
         before = [
@@ -100,7 +121,6 @@ class Administrator:
             await self._ask("POST", f"/queues/{queue}/purge")
         finally:
             self._doubt(queue)
-        await self._barrier(wire)
         purge = ledger.unit(f"purge of {queue}", wire)
         for copy in before:
             ledger.leave(purge, copy)
@@ -117,11 +137,12 @@ class Administrator:
             "ringSize": random.choice([-1, 3, 100]),
             "maxConsumers": random.choice([-1, 5]),
             "filter": random.choice([None, "colour = 'red'"]),
+            "paused": random.random() < 0.3,
             "durable": durable,
         }
 
     async def _make(self, wire: Wire) -> None:
-        free = [name for name in MADE if self.bindings.allowed.get(name, {None}) == {None}]
+        free = self.bindings.absent(MADE)
         if not free:
             return
         name = self.world.random.choice(free)
@@ -132,30 +153,79 @@ class Administrator:
         if kept is None:
             await self._ask("DELETE", f"/queues/{name}")
             return
-        await self._barrier(wire)
         self.bindings.promised(name, kept)
-
-    def _made(self) -> list[str]:
-        return [name for name in MADE if None not in self.bindings.allowed.get(name, {None})]
+        self.world.ledger.count("queues made")
 
     async def _change(self, wire: Wire) -> None:
-        if not self._made():
+        made = self.bindings.present(MADE)
+        if not made:
             return
-        name = self.world.random.choice(self._made())
+        name = self.world.random.choice(made)
         wanted = self._random_attributes(durable=True)
         self.bindings.asked(name, tuple(wanted.values()))
         await self._ask("PATCH", f"/queues/{name}", wanted)
-        await self._barrier(wire)
         self.bindings.promised(name, tuple(wanted.values()))
+        self.world.ledger.count("queues changed")
+
+    async def _pause(self, wire: Wire) -> None:
+        """Pause or resume: the rest of it stays."""
+        made = self.bindings.present(MADE)
+        if not made:
+            return
+        name = self.world.random.choice(made)
+        (before,) = self.bindings.allowed[name]
+        assert before is not None
+        wanted = dict(zip(ATTRIBUTES, before, strict=True))
+        wanted["paused"] = not wanted["paused"]
+        self.bindings.asked(name, tuple(wanted.values()))
+        await self._ask("PATCH", f"/queues/{name}", {"paused": wanted["paused"]})
+        self.bindings.promised(name, tuple(wanted.values()))
+        self.world.ledger.count("queues paused or resumed")
 
     async def _delete(self, wire: Wire) -> None:
-        if not self._made():
+        made = self.bindings.present(MADE)
+        if not made:
             return
-        name = self.world.random.choice(self._made())
+        name = self.world.random.choice(made)
         self.bindings.asked(name, None)
         await self._ask("DELETE", f"/queues/{name}")
-        await self._barrier(wire)
         self.bindings.promised(name, None)
+        self.world.ledger.count("queues deleted")
+
+    def _random_address(self) -> dict[str, object]:
+        types = self.world.random.choice([("ANYCAST",), ("MULTICAST",), ("ANYCAST", "MULTICAST")])
+        return {"routingTypes": types, "paused": self.world.chance(0.3)}
+
+    async def _make_address(self, wire: Wire) -> None:
+        free = self.addresses.absent(MADE_ADDRESSES)
+        if not free:
+            return
+        name, wanted = self.world.random.choice(free), self._random_address()
+        self.addresses.asked(name, tuple(wanted.values()))
+        await self._ask("POST", "/addresses", {"name": name, **wanted})
+        self.addresses.promised(name, tuple(wanted.values()))
+        self.world.ledger.count("addresses made")
+
+    async def _change_address(self, wire: Wire) -> None:
+        """All of it; the two attributes are told of one after the other."""
+        made = self.addresses.present(MADE_ADDRESSES)
+        if not made:
+            return
+        name, wanted = self.world.random.choice(made), self._random_address()
+        self.addresses.asked(name, tuple(wanted.values()))
+        await self._ask("PATCH", f"/addresses/{name}", wanted)
+        self.addresses.promised(name, tuple(wanted.values()))
+        self.world.ledger.count("addresses changed")
+
+    async def _delete_address(self, wire: Wire) -> None:
+        made = self.addresses.present(MADE_ADDRESSES)
+        if not made:
+            return
+        name = self.world.random.choice(made)
+        self.addresses.asked(name, None)
+        await self._ask("DELETE", f"/addresses/{name}")
+        self.addresses.promised(name, None)
+        self.world.ledger.count("addresses deleted")
 
     async def _subscribe(self, wire: Wire) -> None:
         """A durable subscription is safe with the receipt of its SUBSCRIBE."""
@@ -171,6 +241,5 @@ class Administrator:
         if self.world.chance(0.4):
             self.bindings.asked(queue, None)
             await within(client.ask("UNSUBSCRIBE", {"durable-subscription-name": name}))
-            await self._barrier(wire)
             self.bindings.promised(queue, None)
         await client.leave()

@@ -16,12 +16,13 @@ from stompring.store.verification import Verification
 
 from ..management import Management
 from . import plan
-from .administrator import BARRIER, Administrator, Bindings
+from .administrator import ADDRESS_ATTRIBUTES, Administrator, Bindings
 from .again import Identifiers
-from .audit import NOTICE, Audit, observe
+from .audit import NOTICE, Audit, everything, observe
 from .consumers import Diet, consume
 from .ledger import Fault, Ledger
 from .plots import PLOTS, establish, settle
+from .stuck import find_stuck
 from .victim import Victim
 from .world import World
 
@@ -85,7 +86,8 @@ class Campaign:
         self.ledger = Ledger()
         self.identifiers = Identifiers()
         self.bindings = Bindings()
-        self.groups = [*plan.groups(), plan.Group(BARRIER)]
+        self.addresses = Bindings("address", ADDRESS_ATTRIBUTES)
+        self.groups = plan.groups()
         self.report = Report(counts=self.ledger.counts)
 
     def run(self) -> Report:
@@ -128,6 +130,8 @@ class Campaign:
             while time.monotonic() < end:
                 await asyncio.sleep(0.01)
                 world.check()
+            if self.random.random() < 0.3:
+                await find_stuck(world)
             await self._kill(world, victim)
         finally:
             await world.end()
@@ -138,7 +142,7 @@ class Campaign:
             plot(world, area)
         if self.random.random() < 0.5:
             purged = [plan.address(area, "purged") for area in self.areas]
-            world.start(Administrator(world, self.bindings, purged).run())
+            world.start(Administrator(world, self.bindings, self.addresses, purged).run())
         settle(world)
 
     async def _kill(self, world: World, victim: Victim) -> None:
@@ -180,6 +184,8 @@ class Campaign:
         self.identifiers.offer(self.ledger, victim.port, management)
         self._raise_faults(self.ledger.faults)
         self.bindings.audit(self.ledger, found.queues)
+        addresses = everything(management, "/addresses", size=1000)
+        self.addresses.audit(self.ledger, {address["name"]: address for address in addresses})
         self.report.found += len(audit.present)
         self._verify()
         self.ledger.next_life(set(audit.present))

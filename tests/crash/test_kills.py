@@ -17,8 +17,16 @@ def test_nothing_that_was_promised_is_lost(tmp_path: Path) -> None:
     report = Campaign(tmp_path, seed, 16, hurry=0.5).run()
     assert report.kills == 16
     receipts = ("receipts of SEND", "receipts of ACK", "receipts of NACK", "receipts of COMMIT")
+    managed = (
+        "queues made",
+        "queues changed",
+        "queues paused or resumed",
+        "queues deleted",
+        "addresses made",
+    )
     for what in (*receipts, "purges", "ids sent again"):
         assert report.counts.get(what), f"nothing was tested of {what}: {report}"
+    assert any(report.counts.get(what) for what in managed), f"nothing was tested of management: {report}"
     assert report.paged and report.segments > 2, f"files did not matter: {report}"
 
 
