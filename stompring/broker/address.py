@@ -287,6 +287,15 @@ class Address:
             plain = not self._anycast and all(queue.accepts is None for queue in self._multicast)
             self._all, self._not_for_all = self._multicast if plain else None, ANYCAST
 
+    def growth(self, count: int) -> int:
+        """How many more messages ``count`` of them can make at the most: a full ring gives one up for each."""
+        if self._generation != self.directory.generation:
+            self.rebind()
+        queues = {*self._multicast, *(queue for group in self._anycast for queue in group.queues)}
+        if any(queue.ring_size < 0 for queue in queues):
+            return count
+        return min(count, sum(max(0, queue.ring_size - queue.ring_count) for queue in queues))
+
     def route(self, message: Message) -> int:
         """Put a message into every queue it belongs to, and say into how many."""
         if self._generation != self.directory.generation:

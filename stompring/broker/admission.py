@@ -6,16 +6,21 @@ messages, scheduled ones that fall due) always enters.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from stompring.errors import Refused
-from stompring.settings.model import FullPolicy
+from stompring.settings.model import FullPolicy, PageFullPolicy
 
 from . import page_mode
 from .address import Address
 from .hooks import FullAnswer
 from .memory import Room
+from .message import MESSAGE_OVERHEAD, TAIL_OVERHEAD, Message
 from .offer import Offer
+from .queue import Queue
+from .reference import Reference
 
 
 class Obstacle(NamedTuple):
@@ -113,6 +118,118 @@ def describe_page_limit(address: Address) -> str:
     if pages is not None and 0 <= settings.page_limit_bytes <= pages.bytes:
         return f"Address {address.name} is full: page-limit-bytes {settings.page_limit_bytes}"
     return f"Address {address.name} is full: page-limit-messages {settings.page_limit_messages}"
+
+
+def breach(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[Reference]) -> str | None:
+    """Which limit a transaction would break, where the policy is FAIL: the text for its ERROR, None where none.
+
+    ``loads`` has the bytes of each message that it sends to an address, ``acknowledged`` what it settles. A limit is
+    reached, not passed, as by one message after the other: all but the last of them must leave it unreached.
+    """
+    bounded = [address for address in loads if _fails(address)]
+    if not bounded:
+        return None
+    freed, settled = _freed(acknowledged)
+    memory = bounded[0].memory
+    everything: list[int] = []
+    for address in bounded:
+        sizes = [size + TAIL_OVERHEAD for size in loads[address]]
+        if address.policy is FullPolicy.FAIL:
+            grows = address.growth(len(sizes))
+            held = [size + MESSAGE_OVERHEAD for size in sizes[len(sizes) - grows :]]
+            everything += held
+            limit = _passed(address.room, held, freed.get(address, NOTHING))
+            if limit is not None:
+                setting, most = ("max-size-bytes", "max-size-messages")[limit], _most(address.room, limit)
+                return _no_room(address, sizes, f"{setting} {most}")
+        elif (text := _pages_passed(address, sizes, freed.get(address, NOTHING), settled)) is not None:
+            return text
+    whole = Freed(sum(f.bytes for f in freed.values()), sum(f.messages for f in freed.values()))
+    limit = _passed(memory, everything, whole)
+    if limit is not None:
+        setting = ("global-max-size", "global-max-messages")[limit]
+        return _no_room(bounded[0], everything, f"{setting} {_most(memory, limit)}")
+    return None
+
+
+class Freed(NamedTuple):
+    """What acknowledgements free of an address's memory."""
+
+    bytes: int
+    messages: int
+
+
+NOTHING = Freed(0, 0)
+
+
+def _fails(address: Address) -> bool:
+    if address.hooks.full is not None:
+        return False  # which is asked about each message
+    settings = address.settings
+    pages_fail = settings.page_full_policy is PageFullPolicy.FAIL
+    return address.policy is FullPolicy.FAIL or (address.policy is FullPolicy.PAGE and pages_fail)
+
+
+def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[Address, Freed], Counter[Queue]]:
+    """What the acknowledged messages give back to their addresses' memory, and how many each queue has in pages."""
+    holders: Counter[Message] = Counter()
+    paged: Counter[Queue] = Counter()
+    freed: dict[Address, Freed] = {}
+    for ref in acknowledged:
+        message = ref.message
+        if ref.queue.attributes.non_destructive:
+            continue
+        if ref.place is not None:
+            paged[ref.queue] += 1
+        holders[message] += 1
+        if holders[message] == message.holders and message.account is message.address:
+            before = freed.get(message.address, NOTHING)
+            freed[message.address] = Freed(before.bytes + message.size, before.messages + 1)
+    return freed, paged
+
+
+def _passed(room: Room, sizes: Sequence[int], freed: Freed) -> int | None:
+    """Which limit of a room is reached before the last of some messages comes: 0 bytes, 1 number, None neither."""
+    if not sizes:
+        return None
+    if room.bytes - freed.bytes + sum(sizes[:-1]) >= room.brim_bytes:
+        return 0
+    return 1 if room.messages - freed.messages + len(sizes) - 1 >= room.brim_messages else None
+
+
+def _pages_passed(
+    address: Address, sizes: Sequence[int], freed: Freed, settled: Mapping[Queue, int]
+) -> str | None:
+    """The same of an address's pages, for those messages for which there is no room in its memory."""
+    room, pages, settings = address.room, address.pages, address.settings
+    if pages is None:
+        held, count = room.bytes - freed.bytes, room.messages - freed.messages
+        first = 0
+        for size in sizes:
+            if held >= room.brim_bytes or count >= room.brim_messages:
+                break
+            held, count, first = held + size + MESSAGE_OVERHEAD, count + 1, first + 1
+        sizes = sizes[first:]
+    if not sizes:
+        return None
+    there = 0 if pages is None else pages.bytes
+    if 0 <= settings.page_limit_bytes <= there + sum(sizes[:-1]):
+        return _no_room(address, sizes, f"page-limit-bytes {settings.page_limit_bytes}")
+    left = 0
+    if pages is not None:
+        left = max((cursor.remaining - settled.get(q, 0) for q, cursor in pages.cursors.items()), default=0)
+    if 0 <= settings.page_limit_messages <= left + len(sizes) - 1:
+        return _no_room(address, sizes, f"page-limit-messages {settings.page_limit_messages}")
+    return None
+
+
+def _most(room: Room, limit: int) -> int:
+    return (room.max_bytes, room.max_messages)[limit]
+
+
+def _no_room(address: Address, sizes: Sequence[int], limit: str) -> str:
+    messages = "one message" if len(sizes) == 1 else f"{len(sizes)} messages"
+    return f"Address {address.name} is too full for {messages} of {sum(sizes)} bytes: {limit}"
 
 
 def drop(hindered: Obstacle) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: bodies (see docs/performance.md), so that ``max-size-bytes`` and ``global-max-size`` speak of real memory.
 MESSAGE_OVERHEAD = 400
 
+#: Bytes of a tail besides the header block and the body: numbers, names and ends of lines, to within a few digits.
+TAIL_OVERHEAD = 70
+
 #: As a number: looking for one byte by its value is several times as fast as by a bytes object.
 BACKSLASH = 92
 

@@ -32,8 +32,10 @@ class Transaction:
         "_addresses",
         "_broker",
         "_held",
+        "_sizes",
         "_steps",
         "_undo",
+        "acknowledged",
         "bytes",
         "claims",
         "durable",
@@ -51,6 +53,8 @@ class Transaction:
         ] = []  # in delivery until the commit; what comes back if the connection is lost
         self._undo: list[Undo] = []
         self._addresses: list[Callable[[], Address]] = []
+        self._sizes: list[int] = []  # what each of them is sent
+        self.acknowledged: list[Reference] = []
         self.questions: list[Question] = []  # whether a message may enter, where that depends on each
         self.claims: list[Claim] = []  # addresses and the ids by which they know duplicates
         self.bytes = 0
@@ -75,6 +79,7 @@ class Transaction:
         """
         size += STEP_OVERHEAD
         self._held.hold(size)
+        self._sizes.append(size - STEP_OVERHEAD)
         self.bytes += size
         self.durable = self.durable or durable
         self._addresses.append(address)
@@ -87,6 +92,13 @@ class Transaction:
     def prepare(self) -> set[Address]:
         """The addresses that `commit` will send to. Raises `Refused` where one cannot be sent to any more."""
         return {address() for address in self._addresses}
+
+    def loads(self) -> dict[Address, list[int]]:
+        """What `commit` will send to each address: the bytes of each message, in order. Raises as `prepare` does."""
+        loads: dict[Address, list[int]] = {}
+        for address, size in zip(self._addresses, self._sizes, strict=True):
+            loads.setdefault(address(), []).append(size)
+        return loads
 
     def duplicate(self) -> tuple[Address, bytes] | None:
         """The first message of it that was sent before, or twice in it. Raises `Refused` as `prepare` does."""
@@ -103,6 +115,7 @@ class Transaction:
     def acknowledge(self, refs: list[Reference], undo: Undo) -> None:
         """These were taken care of. ``undo`` makes them unacknowledged again; it returns those that nobody has now."""
         self.returns += refs
+        self.acknowledged += refs
         self._steps.append(lambda: settle(refs))
         self._undo.append(undo)
 

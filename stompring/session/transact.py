@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
-from stompring.broker.admission import Obstacle, obstacle
+from stompring.broker.admission import Obstacle, breach, obstacle
 from stompring.broker.duplicates import count_duplicate, shown
 from stompring.broker.transaction import Transaction
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
@@ -47,7 +47,11 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
             f"the _AMQ_DUPL_ID '{shown(identifier)}'"
         )
     frees = {ref.message.address for ref in transaction.returns}
-    for hindered in _hindrances(transaction):
+    loads = transaction.loads()
+    breached = breach(loads, transaction.acknowledged)
+    if breached is not None:
+        raise Refused(f"Transaction {shortened(_name(head))} is not committed: {breached}")
+    for hindered in _hindrances(transaction, loads):
         if hindered.policy is FullPolicy.FAIL:
             raise Refused(f"Transaction {shortened(_name(head))} is not committed: {hindered.describe()}")
         if hindered.policy is FullPolicy.BLOCK and not _makes_room(session, hindered, frees):
@@ -57,12 +61,15 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
     session.receipt(head, durable=True, transactional=True)
 
 
-def _hindrances(transaction: Transaction) -> Iterator[Obstacle]:
+def _hindrances(transaction: Transaction, addresses: Iterable[Address]) -> Iterator[Obstacle]:
     """What stands in the way, of each address, or of each message where policies say so of each."""
-    for address in transaction.prepare():
+    for address in addresses:
         hindered = None if address.hooks.full is not None else obstacle(address, transaction.durable)
-        if hindered is not None:
-            yield hindered
+        if hindered is None:
+            continue
+        if hindered.policy is FullPolicy.FAIL and (hindered.room is None or hindered.of_memory):
+            continue  # `breach` has found that what is acknowledged makes the room
+        yield hindered
     for ask in transaction.questions:
         hindered = ask()
         if hindered is not None:

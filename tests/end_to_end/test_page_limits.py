@@ -134,6 +134,35 @@ def test_in_a_transaction(connect: Connect, name: str, management: Management) -
     management.expect(address, messageCount=30)
 
 
+@LIMITED
+def test_a_transaction_is_checked_as_a_whole(connect: Connect, name: str, management: Management) -> None:
+    address = f"mf.{name}"
+    client = connect()
+    client.put(address, *numbers(0, 10))
+    client.ask("BEGIN", {"transaction": "t"})
+    client.put(address, *numbers(10, 20), transaction="t")
+    client.ask("COMMIT", {"transaction": "t"})
+    management.expect(address, messageCount=20)
+    client.ask("BEGIN", {"transaction": "t"})
+    client.put(address, *numbers(20, 50), transaction="t")
+    client.send("COMMIT", {"transaction": "t", "receipt": "r"})
+    client.error("Transaction t is not committed", "page-limit-messages 30", receipt="r")
+    management.expect(address, messageCount=20)
+
+
+@LIMITED
+def test_a_transaction_is_checked_as_a_whole_in_bytes(
+    connect: Connect, name: str, management: Management
+) -> None:
+    address = f"bf.{name}"
+    client = connect()
+    client.ask("BEGIN", {"transaction": "t"})
+    client.put(address, *("y" * 10_000 for _ in range(20)), transaction="t")
+    client.send("COMMIT", {"transaction": "t", "receipt": "r"})
+    client.error("Transaction t is not committed", "page-limit-bytes 65536", receipt="r")
+    management.expect(address, messageCount=0)
+
+
 def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker: StartBroker) -> None:
     limited = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
     broker = start_broker(settings=limited)
