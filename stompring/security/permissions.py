@@ -6,6 +6,11 @@ Where no entry matches nobody may do anything. All as in Artemis; beyond it:
 
 Who subscribes to a wildcard address reads many addresses, so they need the permission on each of them: by every
 entry that decides about one of these addresses, and there must be one for all of them.
+
+The name of a queue is taken in the whole broker, and an address makes its anycast queue by its own name. Who creates a
+queue by another name than its address's so needs the permission on the address of that name too: else somebody with
+rights below ``mal.#`` alone could take the name of the queue that the address ``pay`` is going to need. An entry for
+``address::queue`` names the queue, and is enough.
 """
 
 from __future__ import annotations
@@ -22,6 +27,10 @@ from stompring.settings.wildcard import DEFAULT_SYNTAX, Pattern
 
 REMEMBERED = 16_384
 """Addresses and queues for which it is remembered which entries decide."""
+
+CREATE_QUEUE = frozenset(
+    (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE),
+)
 
 NOBODY: frozenset[str] = frozenset()
 
@@ -70,6 +79,11 @@ class Permissions:
         self, roles: frozenset[str], permission: PermissionType, address: str, queue: str | None = None
     ) -> bool:
         """Whether somebody with these roles has a permission on an address, or on that queue of it."""
+        if queue is not None and permission in CREATE_QUEUE and queue != address:
+            if f"{address}{QUALIFIED}{queue}" not in self._queues and not self.allows(
+                roles, permission, queue
+            ):
+                return False
         deciding = self._deciding(address, queue)
         return bool(deciding) and all(
             not roles.isdisjoint(entry.roles.get(permission, NOBODY)) for entry in deciding

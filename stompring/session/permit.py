@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from .session import Session
 
+#: A queue is created with the permission on the address of its own name too.
+CREATE_QUEUE = (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE)
+
 #: Answers that a session remembers; a client that goes on to more of them has each decided again.
 REMEMBERED = 1000
 
@@ -65,9 +68,15 @@ class Permit:
             self._rights.refusals[permission] += 1
             user, name = self.user[:SHOWN], permission.name
             if queue is not None and queue != address:
+                shown, on = queue[:SHOWN], address[:SHOWN]
+                if permission in CREATE_QUEUE:
+                    raise Refused(
+                        f"User {user} does not have permission='{name}' for queue {shown} on address {on}, which needs "
+                        f"it on address {shown} too",
+                        status=403,
+                    )
                 raise Refused(
-                    f"User {user} does not have permission='{name}' for queue {queue[:SHOWN]} on address "
-                    f"{address[:SHOWN]}",
+                    f"User {user} does not have permission='{name}' for queue {shown} on address {on}",
                     status=403,
                 )
             raise Refused(

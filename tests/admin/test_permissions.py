@@ -29,7 +29,7 @@ NEEDS: list[tuple[str, str, Any, list[tuple[PermissionType, str]]]] = [
         "POST",
         "/api/v1/queues",
         {"name": "q2", "address": "a"},
-        [(P.EDIT, "a"), (P.CREATE_DURABLE_QUEUE, "a")],
+        [(P.EDIT, "a"), (P.CREATE_DURABLE_QUEUE, "a"), (P.CREATE_DURABLE_QUEUE, "q2")],
     ),
     (
         "POST",
@@ -123,7 +123,9 @@ def test_what_a_route_needs(
         house = house_where(tmp_path, *needed[:place], *needed[place + 1 :])
         problem = house.refused(403, method, path, body, headers=basic())
         assert f"User anna does not have permission='{permission.name}'" in problem["detail"]
-        assert problem["detail"].endswith(f"address {address}")
+        assert problem["detail"].endswith(
+            (f"address {address}", "address a, which needs it on address q2 too")
+        )
         assert house.directory.queue("q") and "new" not in house.directory.addresses
 
 

@@ -38,6 +38,12 @@ PERMISSIONS = (
     )
     + permitted("news.#", {**SENDS, **READS})
     + permitted("orders.eu::audit", {**SENDS, "consume": "auditors"})
+    + permitted("clients.#", {"createDurableQueue": "readers, writers"})
+    + permitted(
+        "mal.#",
+        {**SENDS, **READS}
+        | {"send": "squatters", "createAddress": "squatters", "createDurableQueue": "squatters"},
+    )
     + permitted("activemq.management", {"view": "readers", "manage": "admins"})
 )
 
@@ -82,6 +88,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add(config, "auditor", "auditors")
     add(config, "both", "writers", "readers")
     add(config, "admin", "admins")
+    add(config, "squatter", "squatters", "readers")
     add(config, "marked", "writers", password=MARKER)
     return config
 
@@ -153,7 +160,11 @@ def test_stomp(
         writer.put("/queue/orders.eu::audit", "x")
         writer.close()
     client = login(
-        broker, version, login=user, passcode=user, **{"client-id": f"c{version}-{user}-{time.monotonic()}"}
+        broker,
+        version,
+        login=user,
+        passcode=user,
+        **{"client-id": f"clients.c{version}-{user}-{time.monotonic()}"},
     )
     client.expect("CONNECTED")
     told = {"id": "1", **headers} if command == "SUBSCRIBE" else headers
@@ -192,6 +203,30 @@ def test_a_transaction_that_is_refused_sends_nothing(broker: BrokerProcess) -> N
     client.error("permission='SEND' on address elsewhere")
     status, queue = http(broker, "GET", "/api/v1/queues/orders.t", "admin:admin")
     assert (status, queue["messageCount"]) == (200, 0)
+
+
+@pytest.mark.parametrize(
+    ("command", "headers", "name"),
+    [
+        ("SEND", {"destination": "/queue/mal.x::orders.new"}, "orders.new"),
+        ("SUBSCRIBE", {"destination": "/queue/mal.x::orders.new"}, "orders.new"),
+        ("SUBSCRIBE", {"destination": "/topic/mal.t", "durable-subscription-name": "new"}, "orders.new"),
+    ],
+)
+def test_the_name_of_anothers_queue_is_not_taken(
+    broker: BrokerProcess, command: str, headers: dict[str, str], name: str
+) -> None:
+    """Who may create queues below mal.# alone cannot have one that another address is going to need."""
+    client = connected(broker, "squatter", **{"client-id": "orders"})
+    told = {"id": "1", "receipt": "r", **headers}
+    client.send(command, told if command == "SUBSCRIBE" else {**headers, "receipt": "r"})
+    client.error(
+        "permission='CREATE_DURABLE_QUEUE' for queue orders.new", "needs it on address orders.new too"
+    )
+    assert http(broker, "GET", f"/api/v1/queues/{name}", "admin:admin")[0] == 404
+    own = connected(broker, "squatter")
+    own.put("/queue/mal.x::mal.y", "x")
+    own.close()
 
 
 def test_replies(broker: BrokerProcess) -> None:

@@ -119,3 +119,42 @@ def test_where_wildcards_do_not_route_their_names_are_names() -> None:
 def test_every_permission_is_known_by_its_name_in_capitals() -> None:
     assert [permission.name for permission in PermissionType][3] == "CREATE_ADDRESS"
     assert PermissionType("deleteNonDurableQueue").name == "DELETE_NON_DURABLE_QUEUE"
+
+
+# ---- creating queues
+
+DURABLE, NON_DURABLE = PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE
+
+
+@pytest.mark.parametrize("permission", [DURABLE, NON_DURABLE])
+@pytest.mark.parametrize(
+    ("address", "queue", "roles"),
+    [
+        ("mal.x", None, "a"),
+        ("mal.x", "mal.x", "a"),
+        ("mal.x", "mal.y", "a"),  # a name of its own
+        ("mal.x", "pay", ""),  # on the address it may, but the name is another's
+        ("pay", "mal.y", ""),
+        ("pay", "pay", "b"),
+        ("pay", "pay.more", "b"),
+        ("pay", "nowhere", ""),  # no entry is for such an address
+        ("mal.#", "mal.y", "a"),
+        ("mal.x", "#", ""),  # as an address it stands for all, and there is no entry for all of them
+        ("mal.x", "mal.#", "a"),
+        ("news", "ada.alerts", "c"),  # the entry names address and queue
+        ("news", "ada.others", ""),
+    ],
+)
+def test_a_queue_is_created_with_the_permission_on_the_address_of_its_name(
+    permission: PermissionType, address: str, queue: str | None, roles: str
+) -> None:
+    entries = {"mal.#": "a", "pay.#": "b", "news::ada.alerts": "c", "news": "c"}
+    found = Permissions(
+        [SecuritySettingEntry(match, {permission: frozenset(who)}) for match, who in entries.items()]
+    )
+    assert "".join(r for r in "abc" if found.allows(frozenset(r), permission, address, queue)) == roles
+
+
+def test_other_permissions_go_by_the_address_alone() -> None:
+    found = permissions({"mal.#": "a"})
+    assert found.allows(frozenset("a"), SEND, "mal.x", "pay")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stompring.session.connect import Credentials, Login
-from stompring.session.permit import FREE, REMEMBERED, Permit, review
+from stompring.session.permit import CREATE_QUEUE, FREE, REMEMBERED, Permit, review
 from stompring.settings.model import QueueConfiguration, RoutingType
 from stompring.settings.security_setting import PermissionType
 
@@ -231,6 +231,8 @@ def test_without_it(
     error = client.error()
     on = f"address {address}" if queue in (None, address) else f"queue {queue} on address {address}"
     assert error["message"].startswith(f"User ada does not have permission='{permission.name}' ")
+    if queue not in (None, address) and permission in CREATE_QUEUE:
+        on += f", which needs it on address {queue} too"
     assert error["message"].endswith(on)
     assert scene.rights.refusals == {permission: 1}
     left = {name for name in directory.queues if not name.startswith("c.")}  # a durable one may stay
