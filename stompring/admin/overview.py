@@ -42,10 +42,17 @@ def reload(call: Call) -> Answer:
     """Read broker.xml again, as SIGHUP does. A broken file is refused with its fault, and changes nothing."""
     if call.served.configuration.file is None:
         raise Refused("The broker was not configured from a file")
-    fault = call.served.reload()
-    if fault is not None:
-        raise Refused(fault)
-    return json_answer({"configurationFile": call.served.configuration.file})
+    outcome = call.served.reload()
+    if outcome.refused is not None:
+        raise Refused(outcome.refused)
+    return json_answer(
+        {
+            "configurationFile": call.served.configuration.file,
+            "applied": outcome.applied,
+            "restartRequired": outcome.restart_required,
+            "failed": outcome.failed,
+        }
+    )
 
 
 ROUTES = (

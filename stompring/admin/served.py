@@ -186,6 +186,15 @@ class Security(Protocol):
     def authority(self) -> Authority: ...
 
 
+class Reload(Protocol):
+    """What came of reading the configuration file again, each a text for people."""
+
+    applied: list[str]
+    restart_required: list[str]
+    failed: list[str]
+    refused: str | None  # why nothing was changed; the others are empty then
+
+
 class Served(Protocol):
     """A broker with its listeners."""
 
@@ -233,5 +242,5 @@ class Served(Protocol):
         """Acceptor, configured host and bound port of each listener."""
 
     @property
-    def reload(self) -> Callable[[], str | None]:
-        """Read the configuration file again; returns why that was refused, ``None`` when it was not."""
+    def reload(self) -> Callable[[], Reload]:
+        """Read the configuration file again."""

@@ -114,7 +114,7 @@ def _files(sources: Sources) -> Iterator[tuple[str, Path]]:
     """Every module with a policy's name, those included that another one of the same name keeps from being used."""
     for folder in sources.folders:
         alone = Sources(None)
-        alone.folders = [folder]
+        alone.places = (folder,)
         names = alone.modules()
         for path in sorted(folder.glob("*.py")):
             name = path.stem.replace("_", "-")

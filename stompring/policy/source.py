@@ -38,8 +38,13 @@ class Sources:
 
     def __init__(self, file: str | None) -> None:
         beside = Path(file or "broker.xml").absolute().parent
-        self.folders = [folder for folder in (beside / FOLDER, beside.parent / FOLDER) if folder.is_dir()]
+        self.places: tuple[Path, ...] = (beside / FOLDER, beside.parent / FOLDER)
         self._loaded: dict[Path, tuple[bytes, type[AddressPolicy]]] = {}
+
+    @property
+    def folders(self) -> list[Path]:
+        """Those of the places where there may be modules that are there now."""
+        return [folder for folder in self.places if folder.is_dir()]
 
     def modules(self) -> dict[str, Path]:
         """The modules there are, by the names of their policies. Of two of one name the first one counts."""

@@ -116,11 +116,12 @@ class Doors:
         """Read all files again, for `use`. Raises `ConfigurationError`, and nothing has changed then."""
         return {name: _read(acceptor, self._file) for name, acceptor in self._secured.items()}
 
-    def use(self, contexts: Contexts) -> None:
-        """New connections get these; those that are open keep what they began with."""
+    def use(self, contexts: Contexts) -> list[str]:
+        """New connections get these; those that are open keep what they began with. Names the acceptors that differ."""
         changed = [name for name in contexts if not _alike(contexts[name], self._contexts[name])]
         self._contexts = {**self._contexts, **contexts}
         self._describe(changed)
+        return changed
 
     def _describe(self, names: list[str]) -> None:
         for name, identity in self.identities():

@@ -2,15 +2,15 @@
 
 What a reload changes live: address-settings, addresses, queues (also attributes that vanished from the file, which
 go back to their defaults), limits of memory and disk; security-settings are `Security`'s own. What vanished is kept
-unless config-delete-queues or -addresses is FORCE. Listeners, the rest of security and the store need a restart; a
-change there is told in the log.
+unless config-delete-queues or -addresses is FORCE. Listeners, the rest of security and the store need a restart
+(`restart_required`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from stompring.broker.attributes import QueueAttributes
@@ -54,18 +54,87 @@ FIXED = (
 )
 
 
+#: Fields of a configuration that broker.xml calls otherwise.
+ELEMENTS = {"wildcard": "wildcard-addresses", "resource_limits": "resource-limit-settings"}
+
+#: Fields that are compared in parts, or are nothing that somebody has set.
+_IN_PARTS = frozenset({"file", "warnings", "addresses", "address_settings", "security_settings", "plugins"})
+
+
+@dataclass(slots=True)
+class Reload:
+    """What came of reading broker.xml again, in the words of the file, each a text for people."""
+
+    applied: list[str] = field(default_factory=list)  # what is in force from now on
+    restart_required: list[str] = field(
+        default_factory=list
+    )  # what differs from the running broker and stays so
+    failed: list[str] = field(default_factory=list)  # what the broker could not change
+    refused: str | None = None  # why nothing at all was changed
+
+
+def restart_required(started: BrokerConfiguration, new: BrokerConfiguration) -> Iterator[str]:
+    """What in ``new`` is otherwise than the broker was started with, and counts from its next start on."""
+    for name in FIXED:
+        before, now = getattr(started, name), getattr(new, name)
+        if name.endswith("_acceptors"):
+            named = {one.name: one for one in before}, {one.name: one for one in now}
+            yield from (f"<acceptors>: acceptor {text}" for text in _compared(*named, "{}"))
+        elif before != now:
+            yield f"<{_element(name)}>"
+
+
+def _element(name: str) -> str:
+    return ELEMENTS.get(name, name.replace("_", "-"))
+
+
+def _compared(before: Mapping[str, object], now: Mapping[str, object], form: str) -> Iterator[str]:
+    """What was added, changed and removed, by its name as it stands in ``form``."""
+    for name, value in now.items():
+        if name not in before:
+            yield f"{form.format(name)} added"
+        elif before[name] != value:
+            yield f"{form.format(name)} changed"
+    for name in before.keys() - now.keys():
+        yield f"{form.format(name)} removed"
+
+
+def _settings_changed(old: BrokerConfiguration, new: BrokerConfiguration) -> Iterator[str]:
+    """What of the settings counts at once, and is otherwise than before."""
+    for each in fields(new):
+        if each.name not in FIXED and each.name not in _IN_PARTS:
+            if getattr(old, each.name) != getattr(new, each.name):
+                yield f"<{_element(each.name)}>"
+    yield from _compared(
+        {entry.match: entry.values for entry in old.address_settings},
+        {entry.match: entry.values for entry in new.address_settings},
+        '<address-setting match="{}">',
+    )
+    yield from _compared(
+        {entry.match: entry.roles for entry in old.security_settings},
+        {entry.match: entry.roles for entry in new.security_settings},
+        '<security-setting match="{}">',
+    )
+    yield from _compared(
+        {plugin.name: (plugin.policy, plugin.properties) for plugin in old.plugins},
+        {plugin.name: (plugin.policy, plugin.properties) for plugin in new.plugins},
+        '<broker-plugin name="{}">',
+    )
+
+
 def apply(
     broker: Broker,
     new: BrokerConfiguration,
     *,
     starting: bool = False,
     begin: Callable[[], None] | None = None,
-) -> None:
+) -> Reload:
     """Bring addresses, queues and settings in line with ``new``.
 
     At the start, with queues as they were when the broker stopped, only what the file says otherwise than it did
     then is changed: what management changed meanwhile lasts. A reload changes whatever differs from the file.
-    ``begin`` is called before anything is changed, once it is clear that it can be.
+    ``begin`` is called before anything is changed, once it is clear that it can be. Returns what has changed; what
+    needs a restart is not in it.
 
     Raises `ConfigurationError`, before anything was changed, where a live queue cannot become what it says. At the
     start such a queue is made anew if it is empty; else it stays as it is, and that is logged.
@@ -77,9 +146,7 @@ def apply(
         _check(broker, new)
     if begin is not None:
         begin()
-    for name in FIXED:
-        if getattr(old, name) != getattr(new, name) and old is not new:
-            log.warning("a change of %s takes effect with the next start", name.replace("_", "-"))
+    outcome = Reload(list(_settings_changed(old, new)))
     for warning in new.warnings:
         log.warning("%s", warning)
     broker.configuration = new
@@ -93,10 +160,11 @@ def apply(
     for address in directory.addresses.values():
         address.apply(directory.settings.lookup(address.name))
     for configured in new.addresses:
-        _apply_address(broker, configured, starting)
-    _delete_vanished(broker, new)
+        _apply_address(broker, configured, starting, outcome)
+    outcome.applied += _delete_vanished(broker, new)
     for room in (broker.memory, broker.disk, *(address.room for address in directory.addresses.values())):
         room.retry()  # there may be another policy for those who wait
+    return outcome
 
 
 def _check(broker: Broker, new: BrokerConfiguration) -> None:
@@ -141,13 +209,15 @@ def _conflicts(broker: Broker, new: BrokerConfiguration) -> Iterator[tuple[Queue
                     break
 
 
-def _apply_address(broker: Broker, configured: AddressConfiguration, starting: bool) -> None:
+def _apply_address(broker: Broker, configured: AddressConfiguration, starting: bool, outcome: Reload) -> None:
     directory = broker.directory
     address = directory.addresses.get(configured.name)
     if address is None:
         address = directory.create_address(configured.name, configured.routing_types, configured=True)
+        outcome.applied.append(f"address {configured.name} created")
     elif configured.routing_types - address.routing_types:
         directory.update_address(address, address.routing_types | configured.routing_types)
+        outcome.applied.append(f"address {configured.name} changed: routing types")
     if not address.configured:
         address.configured = True
         broker.storage.bind_address(address)
@@ -155,11 +225,14 @@ def _apply_address(broker: Broker, configured: AddressConfiguration, starting: b
         live = directory.queues.get(queue.name)
         if live is None:
             directory.create_queue(queue)
+            outcome.applied.append(f"queue {queue.name} created")
         elif live.address is address:
-            _apply_queue(broker, live, queue, starting)
+            _apply_queue(broker, live, queue, starting, outcome)
 
 
-def _apply_queue(broker: Broker, live: Queue, queue: QueueConfiguration, starting: bool) -> None:
+def _apply_queue(
+    broker: Broker, live: Queue, queue: QueueConfiguration, starting: bool, outcome: Reload
+) -> None:
     attributes = QueueAttributes.of(queue, broker.directory.settings.lookup(queue.address))
     before = live.as_configured
     differing = _difference(attributes, live.attributes)
@@ -172,13 +245,19 @@ def _apply_queue(broker: Broker, live: Queue, queue: QueueConfiguration, startin
     if differing:
         try:
             broker.directory.update_queue(live, differing)
+            outcome.applied.append(f"queue {queue.name} changed: {_listed(differing)}")
         except Refused as reason:
+            outcome.failed.append(f"queue {queue.name} is not changed ({_listed(differing)}): {reason}")
             log.warning(
                 "queue %s is not changed: %s",
                 queue.name,
                 reason,
                 extra={"queue": queue.name, "address": queue.address},
             )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(name.replace("_", "-") for name in names)
 
 
 def _difference(attributes: QueueAttributes, other: QueueAttributes) -> dict[str, Any]:
@@ -191,15 +270,18 @@ def _difference(attributes: QueueAttributes, other: QueueAttributes) -> dict[str
     }
 
 
-def _delete_vanished(broker: Broker, new: BrokerConfiguration) -> None:
+def _delete_vanished(broker: Broker, new: BrokerConfiguration) -> Iterator[str]:
+    """Delete what is not in the file any more, where that is wanted; its names, as it is deleted."""
     directory = broker.directory
     kept: dict[str, QueueConfiguration] = {queue.name: queue for a in new.addresses for queue in a.queues}
     for queue in list(directory.queues.values()):
         forced = queue.address.settings.config_delete_queues is DeletionPolicy.FORCE
         if queue.attributes.configured and queue.name not in kept and forced:
             directory.delete_queue(queue.name, force=True)
+            yield f"queue {queue.name} deleted"
     names = {address.name for address in new.addresses}
     for address in list(directory.addresses.values()):
         forced = address.settings.config_delete_addresses is DeletionPolicy.FORCE
         if address.configured and address.name not in names and forced:
             directory.delete_address(address.name, force=True)
+            yield f"address {address.name} deleted"

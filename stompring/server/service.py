@@ -40,7 +40,7 @@ from .limits import describe_connections, describe_limits
 from .listening import listen
 from .logs import begin_logging
 from .persistence import Persistence
-from .reload import apply
+from .reload import Reload, apply, restart_required
 from .security import Security
 
 log = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ class BrokerService(MultiService):
         self.reactor = reactor
         self.persistence = persistence
         self.doors = Doors(configuration, reactor)
+        self._started_with = configuration
         self._sources = Sources(configuration.file)
         self.policies = Policies(load(configuration, self._sources))
         storage = None if persistence is None else persistence.durable
@@ -143,8 +144,8 @@ class BrokerService(MultiService):
         text = f"No more files may be open: {number} new connections are closed"
         self.broker.refusals.add("open-files", f"acceptor {acceptor}", text, number)
 
-    def reload(self) -> str | None:
-        """Read the configuration file again. A broken one changes nothing, and what is wrong with it is returned."""
+    def reload(self) -> Reload:
+        """Read the configuration file again, and tell the log too what came of it. A broken one changes nothing."""
         file = self.configuration.file
         assert file is not None
         try:
@@ -153,12 +154,13 @@ class BrokerService(MultiService):
                 self.security.refresh()
             plugins = load(new, self._sources)
             certificates = self.doors.read()
-            apply(self.broker, new, begin=lambda: self.policies.use(plugins))
+            outcome = apply(self.broker, new, begin=lambda: self.policies.use(plugins))
         except (ConfigurationError, Refused) as fault:
             log.error("the configuration is not reloaded, the old one stays in force: %s", fault)
-            return str(fault)
+            return Reload(refused=str(fault))
         self.configuration = new
-        self.doors.use(certificates)
+        outcome.applied += [f"acceptor {name}: new certificates" for name in self.doors.use(certificates)]
+        outcome.restart_required += restart_required(self._started_with, new)
         self.connections.threshold.limit = most_connections(new.global_max_connections, machine_memory())
         if self.security is not None:
             self.security.use(new)
@@ -166,8 +168,23 @@ class BrokerService(MultiService):
             self.dispatch.budget.limit = new.dispatch_memory
         if self.disk_monitor is not None:
             self.disk_monitor.look_now()
-        log.info("configuration reloaded from %s", file)
-        return None
+        self._log_reload(file, outcome)
+        return outcome
+
+    def _log_reload(self, file: str, outcome: Reload) -> None:
+        for text in outcome.restart_required:
+            log.warning("restart required: %s", text)
+        if outcome.applied:
+            more = len(outcome.applied) - SHOWN
+            shown = "; ".join(outcome.applied[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+            log.info("reload applied: %s", shown)
+        counts = len(outcome.applied), len(outcome.restart_required), len(outcome.failed)
+        # as every answer to a change, it comes when a crash would not undo it
+        self.broker.storage.when_synced(
+            lambda: log.info(
+                "configuration reloaded from %s: %d applied, %d require a restart, %d failed", file, *counts
+            )
+        )
 
     def stop_listening(self) -> Deferred[Any]:
         """Close the listeners, then say good-bye to every client and give their messages back."""
@@ -254,6 +271,9 @@ def open_data(configuration: BrokerConfiguration, data: str | None, reactor: Any
         log.warning("--data %s is not used: persistence-enabled is false", data)
     return None
 
+
+#: Changes by a reload that one line of the log names.
+SHOWN = 20
 
 #: Seconds that clients get to take their last frames when the broker stops.
 GOODBYE = 0.5

@@ -160,7 +160,11 @@ def file(tmp_path: Path) -> Path:
 def test_reload(file: Path) -> None:
     house = House(file=str(file))
     file.write_text(broker_xml(addresses=anycast("added", 'ring-size="4"')), encoding="utf-8")
-    assert house.ask("POST", "/api/v1/reload").json == {"configurationFile": str(file)}
+    answer = house.ask("POST", "/api/v1/reload").json
+    assert answer["configurationFile"] == str(file) and answer["failed"] == []
+    assert answer["applied"][-2:] == ["address added created", "queue added created"]
+    # the service in this test was not started with what the file says of listeners
+    assert "<acceptors>: acceptor stomp changed" in answer["restartRequired"]
     assert house.get("/api/v1/queues/added")["ringSize"] == 4
     assert house.get("/api/v1/queues/added")["configured"] is True
 

@@ -6,6 +6,7 @@ from ..broker_document import SHIPPED, anycast, broker_xml, multicast
 from ..conftest import StartBroker
 from ..dialogue import Dialogue
 from ..management import Management
+from .test_policies import DOOR, DOOR_PLUGIN, DOOR_USE
 
 
 def test_a_reload_changes_what_it_says_and_nothing_else(start_broker: StartBroker) -> None:
@@ -93,12 +94,27 @@ def test_what_needs_a_restart_is_said(start_broker: StartBroker) -> None:
     broker = start_broker()
     seen = len(broker.log)
     broker.reload(broker_xml(parameters="connectionTtl=5000"))
-    assert any("next start" in line for line in broker.log[seen:])
+    assert any("restart required: <acceptors>: acceptor stomp changed" in line for line in broker.log[seen:])
+    seen = len(broker.log)
+    broker.reload()  # the file is the same as before, and still not that of the start
+    assert any("acceptor stomp changed" in line for line in broker.log[seen:])
 
 
 def test_reload_by_management(start_broker: StartBroker) -> None:
     broker = start_broker()
     management = Management(broker.http_port)
     broker.config.write_text(broker_xml(addresses=anycast("new"), base=SHIPPED))
-    management.ask("POST", "/reload")
+    answer = management.ask("POST", "/reload")
+    assert "queue new created" in answer["applied"] and answer["failed"] == []
+    assert all(text.startswith("<") for text in answer["restartRequired"])
     management.expect("new", messageCount=0)
+
+
+def test_a_plugins_directory_that_came_later_is_found(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    folder = broker.config.parent / "plugins"
+    folder.mkdir()
+    (folder / "door.py").write_text(DOOR, encoding="utf-8")
+    line = broker.reload(broker_xml(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q")))
+    assert "configuration reloaded" in line, broker.log[-3:]
+    assert Management(broker.http_port).address("q")["policies"] == ["door"]

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from stompring.errors import ConfigurationError
-from stompring.server.reload import apply
+from stompring.server.reload import Reload, apply, restart_required
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import (
     AddressConfiguration,
     AddressSettingEntry,
     BrokerConfiguration,
     DeletionPolicy,
+    PluginConfiguration,
     QueueConfiguration,
+    WildcardSyntax,
 )
 
 from ..broker.world import ANYCAST, MULTICAST, World, bodies, join
@@ -112,22 +115,71 @@ def test_global_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "named"),
     [
-        ({"journal_file_size": 4096}, "journal-file-size"),
-        ({"persistence_enabled": False}, "persistence-enabled"),
-        ({"page_sync_timeout": 5}, "page-sync-timeout"),
-        ({"max_disk_usage": 50, "min_disk_free": 5, "disk_scan_period": 7, "dispatch_memory": 2**24}, None),
-        ({"global_max_size": 5, "global_max_messages": 6}, None),
+        ({"journal_file_size": 4096}, ["<journal-file-size>"]),
+        ({"persistence_enabled": False}, ["<persistence-enabled>"]),
+        ({"page_sync_timeout": 5}, ["<page-sync-timeout>"]),
+        ({"wildcard": WildcardSyntax("/")}, ["<wildcard-addresses>"]),
+        ({"max_disk_usage": 50, "min_disk_free": 5, "disk_scan_period": 7, "dispatch_memory": 2**25}, []),
+        ({"global_max_size": 5, "global_max_messages": 6}, []),
     ],
 )
-def test_what_only_a_restart_applies_is_told(
-    change: dict[str, object], told: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_requires_a_restart(change: dict[str, Any], named: list[str]) -> None:
     world = World(persistence_enabled=True)
-    apply(world.broker, replace(world.broker.configuration, **change))  # type: ignore[arg-type]
-    lines = [record.getMessage() for record in caplog.records]
-    assert lines == ([] if told is None else [f"a change of {told} takes effect with the next start"])
+    before = world.broker.configuration
+    new = replace(before, **change)
+    assert list(restart_required(before, new)) == named
+    applied = [f"<{name.replace('_', '-')}>" for name in change]
+    assert sorted(apply(world.broker, new).applied) == ([] if named else sorted(applied))
+
+
+def test_each_acceptor_that_requires_a_restart_is_named() -> None:
+    kept, changed = StompAcceptor("kept", "127.0.0.1", 1), StompAcceptor("changed", "127.0.0.1", 2)
+    http, new_http = HttpAcceptor("http", "127.0.0.1", 3), HttpAcceptor("new", "127.0.0.1", 4)
+    before = BrokerConfiguration(stomp_acceptors=(kept, changed), http_acceptors=(http,))
+    moved = replace(changed, port=5)
+    new = replace(before, stomp_acceptors=(kept, moved), http_acceptors=(new_http,))
+    assert list(restart_required(before, new)) == [
+        "<acceptors>: acceptor changed changed",
+        "<acceptors>: acceptor new added",
+        "<acceptors>: acceptor http removed",
+    ]
+
+
+def test_what_was_applied_and_what_failed_is_listed() -> None:
+    world = running(queue(), queue("gone"), settings={"config_delete_queues": DeletionPolicy.FORCE})
+    world.queue("crowded", "crowded", ANYCAST)
+    for _ in range(2):
+        join(world.directory.queue("crowded"))
+    outcome = apply(
+        world.broker,
+        replace(
+            configuration(
+                queue(ring_size=3),
+                queue("new"),
+                queue("crowded", max_consumers=1),
+                settings={"config_delete_queues": DeletionPolicy.FORCE, "max_delivery_attempts": 3},
+            ),
+            plugins=(PluginConfiguration("limit", "rate-limit"),),
+        ),
+    )
+    assert outcome.applied == [
+        '<address-setting match="#"> changed',
+        '<broker-plugin name="limit"> added',
+        "address new created",
+        "queue new created",
+        "queue q changed: ring-size",
+        "queue gone deleted",
+    ]
+    (failed,) = outcome.failed
+    assert failed.startswith("queue crowded is not changed (") and "max-consumers 1" in failed
+    assert outcome.restart_required == [] and outcome.refused is None
+
+
+def test_nothing_changed_is_nothing_applied() -> None:
+    world = running(queue(ring_size=3))
+    assert apply(world.broker, configuration(queue(ring_size=3))) == Reload()
 
 
 def test_limits_of_memory_count_at_once_and_warnings_are_told(caplog: pytest.LogCaptureFixture) -> None:
