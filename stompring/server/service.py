@@ -68,7 +68,7 @@ class BrokerService(MultiService):
             configuration.global_max_connections, machine_memory()
         )
         self.outgoing = Outgoing(self.broker.clock)
-        self.garbage = Garbage(self.broker)
+        self.garbage = Garbage(self.broker, self.connections)
         self.security: Security | None = None  # while it is off
         self.store: Store | None = None  # this and the next three: None where everything is in memory
         self.paging: Paging | None = None

@@ -1,0 +1,155 @@
+"""What the garbage collector looks at in a broker that holds much, and what it finds."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from stompring.broker.message import Message, Traits
+from stompring.broker.reference import Reference
+from stompring.server import garbage
+from stompring.server.garbage import MANY, THRESHOLDS, Garbage
+
+from ..broker.world import World
+
+#: The most objects that a collection by count looks at.
+WINDOW = (THRESHOLDS[0] + 1) * (THRESHOLDS[1] + 2) * (THRESHOLDS[2] + 2)
+
+
+class Node:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    world.connections: list[object] = []  # type: ignore[attr-defined]
+    yield world
+    gc.unfreeze()
+
+
+@pytest.fixture
+def collector(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Garbage]:
+    monkeypatch.delenv("STOMPRING_GC", raising=False)
+    collector = Garbage(world.broker, world.connections)  # type: ignore[attr-defined]
+    collector.start()
+    yield collector
+    collector.stop()
+
+
+def hold(world: World, messages: int) -> None:
+    for _ in range(messages):
+        world.send()
+
+
+@pytest.mark.usefixtures("collector")
+def test_messages_are_out_of_the_collectors_sight_and_freed_by_their_counts(world: World) -> None:
+    queue = world.queue()
+    hold(world, 3_000)
+    gc.collect()
+    held = [each for each in gc.get_objects() if isinstance(each, Message | Reference | Traits)]
+    assert held == []
+    ref = queue.pending.head()
+    assert ref is not None and not gc.is_tracked(ref) and not gc.is_tracked(ref.message)
+    gone = weakref.ref(ref.message)
+    del ref
+    gc.disable()
+    try:
+        queue.purge()
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_what_is_held_long_is_set_aside_and_no_collection_is_long(world: World, collector: Garbage) -> None:
+    world.queue()
+    looked_at: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            looked_at.append(
+                sum(len(gc.get_objects(generation=each)) for each in range(info["generation"] + 1))
+            )
+
+    gc.callbacks.append(note)
+    try:
+        kept = []
+        for _ in range(20):
+            hold(world, 2_000)
+            kept += [[number] for number in range(2_000)]
+            world.clock.advance(garbage.INTERVAL)
+    finally:
+        gc.callbacks.remove(note)
+    assert looked_at and max(looked_at) < WINDOW + MANY
+    assert max(looked_at[len(looked_at) // 2 :]) < WINDOW  # much was held by then
+    assert gc.get_freeze_count() > 20_000
+
+
+@pytest.mark.usefixtures("collector")
+def test_cycles_are_found_by_their_number_whatever_is_held(world: World) -> None:
+    world.queue()
+    hold(world, 25_000)
+    world.clock.advance(garbage.INTERVAL)
+    gone = [weakref.ref(Node()) for _ in range(3 * WINDOW)]
+    assert sum(ref() is not None for ref in gone) < WINDOW
+
+
+def test_a_leak_of_what_was_set_aside_is_found_by_its_growth(
+    world: World, collector: Garbage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "UNEXPLAINED", 30_000)
+    monkeypatch.setattr(garbage, "MANY", 0)
+    leaked = [Node() for _ in range(2_000)]
+    first = weakref.ref(leaked[0])
+    kept = [[number] for number in range(2 * WINDOW)]  # so that the nodes are old
+    world.clock.advance(garbage.INTERVAL)
+    leaked.clear()
+    gc.collect()
+    assert first() is not None, "they are set aside"
+    kept += [[number] for number in range(60_000)]
+    world.clock.advance(garbage.INTERVAL)
+    assert first() is None
+
+
+def test_growth_that_connections_explain_is_no_leak(
+    world: World, collector: Garbage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "UNEXPLAINED", 30_000)
+    monkeypatch.setattr(garbage, "MANY", 0)
+    world.connections.extend(range(1_000))  # type: ignore[attr-defined]
+    before = collector._aside
+    kept = [[number] for number in range(100_000)]
+    world.clock.advance(garbage.INTERVAL)
+    assert collector._aside == before
+    kept += [[number] for number in range(200_000)]
+    world.clock.advance(garbage.INTERVAL)
+    assert collector._aside > before
+
+
+def test_pythons_own_settings_stay_where_they_are_asked_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOMPRING_GC", "default")
+    before = gc.get_threshold(), len(gc.callbacks), gc.get_freeze_count()
+    collector = Garbage(world.broker, [])
+    collector.set_aside()
+    collector.start()
+    assert (gc.get_threshold(), len(gc.callbacks), gc.get_freeze_count()) == before
+    collector.stop()
+
+
+def test_the_end_leaves_pythons_own_settings(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STOMPRING_GC", raising=False)
+    before = gc.get_threshold(), len(gc.callbacks)
+    collector = Garbage(world.broker, [])
+    collector.start()
+    assert gc.get_threshold() == THRESHOLDS
+    collector.stop()
+    assert (gc.get_threshold(), len(gc.callbacks)) == before
+    assert not world.clock.calls
