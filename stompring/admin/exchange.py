@@ -100,6 +100,10 @@ class Exchange:
             self._log.read(call.body)
             check(login.permit, route.needs, call)
             route.check(call)
+        except Exception as fault:
+            self._write(self._fault(fault))
+            return
+        try:
             outcome = route.answer(call)
         except Exception as fault:
             self._answered(self._fault(fault))

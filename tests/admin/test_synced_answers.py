@@ -130,11 +130,15 @@ def test_a_refusal_is_no_change_that_is_made() -> None:
     assert asked.reply is not None and asked.reply.status == 404
 
 
-def test_a_request_that_cannot_be_is_refused_at_once() -> None:
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [("nothing", b"", 404), ("queues", b"[", 400), ("queues", b'{"nmae": "q"}', 400)],
+)
+def test_a_request_that_cannot_be_is_refused_at_once(path: str, body: bytes, status: int) -> None:
     house = House()
     slow(house)
-    asked = Asked(house, "POST", "/api/v1/nothing")
-    assert asked.reply is not None and asked.reply.status == 404
+    asked = Asked(house, "POST", f"/api/v1/{path}", body)
+    assert asked.reply is not None and asked.reply.status == status
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["synced", "too-late"])
