@@ -85,6 +85,8 @@ def document(random: Random, *, persistence: bool = True, more: Mapping[str, obj
             "max-delivery-attempts": ATTEMPTS,
         }
     }
+    for grave in GRAVES:  # whose readers hang up too, and nothing moves on from there
+        settings[grave] = {"max-delivery-attempts": -1}
     for area, values in AREAS.items():
         if persistence:
             settings[f"{area}.#"] = dict(values)

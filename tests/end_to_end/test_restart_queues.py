@@ -41,9 +41,10 @@ def test_queues_that_management_made(lasting: LastingBroker, how: str) -> None:
     management.gone("doomed")
 
 
-def test_each_change_that_was_answered_outlasts_a_kill(lasting: LastingBroker) -> None:
+@pytest.mark.parametrize("in_memory", [-1, 0], ids=["memory", "pages"])
+def test_each_change_that_was_answered_outlasts_a_kill(lasting: LastingBroker, in_memory: int) -> None:
     """Killed at once after the answer, with nothing else under way that would have been synced."""
-    ask = lasting.start().management.ask
+    ask = lasting.start(settings={"q": {"max-size-messages": in_memory}}).management.ask
     ask("POST", "/queues", {"name": "q", "routingType": "ANYCAST"})
     ask = lasting.again().management.ask
     ask("PATCH", "/queues/q", {"ringSize": 7})
@@ -59,8 +60,11 @@ def test_each_change_that_was_answered_outlasts_a_kill(lasting: LastingBroker) -
     (message,) = lasting.management.messages("q")
     lasting.management.ask("DELETE", f"/queues/q/messages/{message['messageID']}")
     assert lasting.again().management.queue("q")["messageCount"] == 0
+    lasting.connect().put("q", *"56", **DURABLE)
     lasting.management.ask("DELETE", "/queues/q")
     lasting.again().management.gone("q")
+    lasting.management.ask("POST", "/queues", {"name": "q", "routingType": "ANYCAST"})
+    assert lasting.again().management.queue("q")["messageCount"] == 0
     lasting.management.ask("POST", "/addresses", {"name": "a", "routingTypes": ["MULTICAST"]})
     assert lasting.again().management.address("a")["routingTypes"] == ["MULTICAST"]
     lasting.management.ask("DELETE", "/addresses/a")
