@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
-from stompring.broker import contents, duplicates
+from stompring.broker import duplicates
 from stompring.broker.address import Address
 from stompring.errors import Refused
 from stompring.settings.model import RoutingType
@@ -18,7 +18,7 @@ from .inputs import Reader, choices, flag, read_fields, required
 from .listing import LISTING, Fields, paged, view
 from .needs import create_address, delete_address, edit_address, view_address, view_broker
 from .routes import Call, Route
-from .slices import STEP
+from .slices import done
 
 FIELDS: Fields[Address] = {
     "name": lambda a: a.name,
@@ -102,17 +102,15 @@ def set_paused(address: Address, paused: bool) -> None:
 
 
 def delete(call: Call) -> Steps:
-    """Delete an address; with ``force`` also its queues, their messages and consumers."""
+    """Delete an address; with ``force`` also its queues, their messages and consumers. All are gone at once."""
     directory, address = call.served.broker.directory, address_of(call)
     if address.queues and not call.query.flag("force"):
         few = ", ".join(sorted(address.queues)[:5])
         raise Refused(f"Address {address.name} still has queues ({few}); force=true deletes them too")
-    for queue in list(address.queues.values()):
-        for place, _ in enumerate(contents.purge(queue)):
-            if place % STEP == STEP - 1:
-                yield
-    if directory.addresses.get(address.name) is address:
-        directory.delete_address(address.name, force=True)
+    queues = list(address.queues.values())
+    directory.delete_address(address.name, force=True)
+    for queue in queues:
+        yield done(queue.broker.background, queue)  # its messages are gone
     return NO_CONTENT
 
 

@@ -17,7 +17,7 @@ from .listing import LISTING, paged
 from .needs import create_queue, delete_queue, edit_queue, view_broker, view_queue
 from .queue_fields import ATTRIBUTES, FIELDS, detailed
 from .routes import Call, Route
-from .slices import STEP, over
+from .slices import STEP, done, over
 
 
 def queue_of(call: Call) -> Queue:
@@ -77,20 +77,14 @@ def change(call: Call) -> Answer:
 
 
 def delete(call: Call) -> Steps:
-    """Delete a queue with its messages; with ``force`` also while it has consumers."""
+    """Delete a queue with its messages; with ``force`` also while it has consumers. It is gone at once."""
     directory, queue = call.served.broker.directory, queue_of(call)
     if queue.consumers and not call.query.flag("force"):
         raise Refused(
             f"Queue {queue.name} has {len(queue.consumers)} consumers; force=true deletes it all the same"
         )
-    # decided: what follows is purged in slices so that deleting a full queue stops nobody else
-    for place, one in enumerate(contents.purge(queue)):
-        if isinstance(one, Wait):
-            yield over(one)
-        elif place % STEP == STEP - 1:
-            yield
-    if directory.queues.get(queue.name) is queue:
-        directory.delete_queue(queue.name, force=True)
+    directory.delete_queue(queue.name, force=True)
+    yield done(queue.broker.background, queue)  # its messages are gone
     return NO_CONTENT
 
 

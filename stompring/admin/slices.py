@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Cooperator, TaskFinished
 
+from stompring.broker.background import Background
 from stompring.broker.walk import Wait
 
 #: Seconds that management and metrics may take of the reactor at a time. Latency of messages waits for it.
@@ -32,6 +33,13 @@ def over(wait: Wait) -> Deferred[None]:
     """Fires when a walk over a queue can go on."""
     deferred: Deferred[None] = Deferred()
     wait.then(lambda: deferred.callback(None))
+    return deferred
+
+
+def done(background: Background, key: object) -> Deferred[None]:
+    """Fires when the broker has done what it does about many messages, of that queue."""
+    deferred: Deferred[None] = Deferred()
+    background.after(key, lambda: deferred.callback(None))
     return deferred
 
 

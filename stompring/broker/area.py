@@ -7,7 +7,7 @@ be given it before what still is on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ class Area(Protocol):
     def evict(self, position: Position) -> None:
         """A ring that counts paged messages gives up what is at ``position``, which `leads` returned."""
 
-    def purge(self, reason: Reason) -> int:
-        """Settle all that is on disk only; returns how many."""
+    def purge(self, reason: Reason) -> Iterator[int]:
+        """Settle all that is on disk only; gives how many for each page, so that the caller may pause between."""
 
     def forget(self, address: Address) -> None:
         """An address has left page mode, with nothing left in its pages."""

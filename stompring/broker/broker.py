@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -22,9 +22,11 @@ from . import page_mode
 from .address import Address
 from .agenda import Agenda
 from .area import Areas
+from .background import Background
 from .clock import Clock, Reactor
 from .directory import Directory
 from .disposal import Disposal
+from .due import DueBatch
 from .held_bytes import HeldBytes
 from .hooks import Policies
 from .log_limit import LogLimit
@@ -54,7 +56,9 @@ class Broker:
         reactor: Reactor,
         policies: Policies,
         storage: Storage | None = None,
+        now: Callable[[], float] | None = None,
     ) -> None:
+        """``now`` measures slices of work, in seconds: a clock that never jumps, where the reactor's may."""
         self.configuration = configuration
         self.clock = Clock(reactor)
         self.started_at = self.clock.now
@@ -77,8 +81,9 @@ class Broker:
         self.directory = Directory(self, settings, WildcardAddresses(configuration.wildcard), self.memory)
         self.provision = Provision(self, self.directory)
         self.disposal = Disposal(self, self.directory)
-        self.schedule = Agenda(self.clock, _still_scheduled, self._fell_due)
-        self.expiry = Agenda(self.clock, _may_expire, self._expire)
+        self.background = Background(self.clock, now or reactor.seconds)
+        self.schedule = Agenda(self.clock, self.background, _still_scheduled, self._fall_due)
+        self.expiry = Agenda(self.clock, self.background, _may_expire, lambda: self._expire)
         self.random = random.Random().random  # nosec B311
         self._transfers: list[str] = []  # addresses that a copy is on its way to
         self.next_message_number = count(1).__next__
@@ -297,18 +302,23 @@ class Broker:
             ref.watched = True
             self.expiry.enter(ref, ref.message.expires)
 
-    def _expire(self, refs: Iterable[Reference]) -> None:
-        for ref in refs:
-            ref.watched = False
-            ref.queue.expire(ref)
+    @staticmethod
+    def _expire(ref: Reference) -> None:
+        ref.watched = False
+        ref.queue.expire(ref)
 
-    def _fell_due(self, refs: Iterable[Reference]) -> None:
-        """Scheduled messages come due, in order; those that recur send a copy of themselves ahead."""
-        by_queue: dict[Queue, list[Reference]] = {}
-        for ref in refs:
-            by_queue.setdefault(ref.queue, []).append(ref)
-        for queue, due in by_queue.items():
-            queue.fell_due([ready for ref in due for ready in self.recur(ref)], queue.due_batch())
+    def _fall_due(self) -> Callable[[Reference], None]:
+        """For scheduled messages that come due together, in order; those that recur send a copy of themselves ahead."""
+        batches: dict[Queue, DueBatch] = {}
+
+        def falls_due(ref: Reference) -> None:
+            queue = ref.queue
+            batch = batches.get(queue)
+            if batch is None:
+                batch = batches[queue] = queue.due_batch()
+            queue.fell_due(self.recur(ref), batch)
+
+        return falls_due
 
     def recur(self, ref: Reference) -> list[Reference]:
         """What a scheduled message delivers now; a recurring one stays scheduled and delivers a copy of itself."""
@@ -336,7 +346,8 @@ class Broker:
             return [queue.schedule(copy, now)]
 
     def stop(self) -> None:
-        """No timer is left, and all is safe."""
+        """All that was begun is done, no timer is left, and all is safe."""
+        self.background.finish()
         self.schedule.stop()
         self.expiry.stop()
         self.disposal.stop()

@@ -8,17 +8,13 @@ What is on disk has to be read: iterators give a `Wait` among what they give, wh
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from heapq import merge
 from itertools import chain
-from operator import attrgetter
 
 from stompring.errors import NotFound, Refused
 from stompring.selector import InvalidSelector, compile_selector
 
 from .consumer import Matches
-from .pending import Pending
 from .queue import Queue
 from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Reference
 from .storage import Reason
@@ -59,34 +55,7 @@ def _living(found: Walk, matches: Matches | None) -> Walk:
 
 def pending(queue: Queue) -> Walk:
     """What is pending now, in the order of delivery."""
-    return pending_snapshot(queue) if queue.area is None else walk_pending(queue)
-
-
-def pending_snapshot(queue: Queue) -> Iterator[Reference]:
-    """What is pending in memory now, in the order of delivery, from lists copied at once (in C: 8 bytes a message)."""
-    held = [_copied(consumer.held) for consumer in queue.consumers if consumer.held is not None]
-    if not held:
-        return _copied(queue.pending)
-    return _distinct(merge(_copied(queue.pending), *held, key=attrgetter("order")))
-
-
-def _copied(pending: Pending) -> Iterator[Reference]:
-    levels = [level.copy() for level in reversed(pending.levels) if level]
-    return (ref for level in levels for ref in _used_up(level) if ref.state == PENDING)
-
-
-def _used_up(level: deque[Reference]) -> Iterator[Reference]:
-    """Lets go of each as it is given: what is purged is freed by and by, and not in one long stop at the end."""
-    while level:
-        yield level.popleft()
-
-
-def _distinct(refs: Iterable[Reference]) -> Iterator[Reference]:
-    last = None
-    for ref in refs:
-        if ref is not last:  # what was set aside for a group may be listed twice
-            yield ref
-        last = ref
+    return queue.snapshot() if queue.area is None else walk_pending(queue)
 
 
 Steps = Generator[Wait, None, None]
@@ -147,10 +116,10 @@ def purge(queue: Queue, selector: str | None = None) -> Iterator[int | Wait]:
 
 
 def _purge_all(queue: Queue) -> Iterator[int]:
-    paged = 0 if queue.area is None else queue.area.purge(Reason.KILLED)
-    queue.messages_killed += paged
-    yield paged
-    for ref in chain(pending_snapshot(queue), list(queue.scheduled.values())):
+    for paged in () if queue.area is None else queue.area.purge(Reason.KILLED):
+        queue.messages_killed += paged
+        yield paged
+    for ref in chain(queue.snapshot(), list(queue.scheduled.values())):
         yield _kill(queue, ref, None)
 
 

@@ -9,7 +9,7 @@ asks is called back.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ class Cursor(Protocol):
     def waiting_of(self, page: Page) -> list[int]:
         """The waiting positions of a page, ascending."""
 
-    def purge(self, reason: Reason) -> int:
-        """Settle all that is waiting or timed; returns how many."""
+    def purge(self, reason: Reason) -> Iterator[int]:
+        """Settle all that is waiting or timed, the last page first; gives how many for each page."""
 
 
 class Pages(Protocol):

@@ -15,16 +15,21 @@ from .reference import PENDING, Reference
 
 LEVELS = 10  # JMS priorities 0 to 9
 
+#: References of which leftovers are dropped in one go; of more a `RUN` is looked at with each `Pending.sweep`.
+WHOLE, RUN = 4096, 512
+
 
 class Pending:
     """Ten deques, one a priority, made when first used."""
 
-    __slots__ = ("levels", "mask", "size")
+    __slots__ = ("_swept", "_sweeping", "levels", "mask", "size")
 
     def __init__(self) -> None:
         self.levels: list[deque[Reference] | None] = [None] * LEVELS
         self.mask = 0  # bit n: level n may hold something
         self.size = 0  # references in all levels, leftovers included
+        self._sweeping = 0  # the level that is swept bit by bit
+        self._swept = 0  # how much of it was looked at
 
     def append(self, ref: Reference) -> None:
         """Add at the tail of its level."""
@@ -126,11 +131,34 @@ class Pending:
         """Drop leftovers when they are more than half. ``live`` is the most that can be pending in here."""
         if self.size <= 2 * live + 64:
             return
+        if self.size > WHOLE:
+            self._sweep_on()
+            return
         self.size = 0
         for priority, level in enumerate(self.levels):
             if level:
                 self.levels[priority] = kept = deque(ref for ref in level if ref.state == PENDING)
                 self.size += len(kept)
+
+    def _sweep_on(self) -> None:
+        """Drop the leftovers among the next few references; round and round, as long as there are too many."""
+        for _ in range(LEVELS):
+            level, at = self.levels[self._sweeping], self._swept
+            if level and at < len(level):
+                level.rotate(-at)
+                run = [level.popleft() for _ in range(min(RUN, len(level) - at))]
+                kept = [ref for ref in run if ref.state == PENDING]
+                level.extendleft(reversed(kept))
+                level.rotate(at)
+                self.size -= len(run) - len(kept)
+                self._swept = at + len(kept)
+                return
+            self._sweeping, self._swept = (self._sweeping + 1) % LEVELS, 0
+
+    def snapshot(self) -> Iterator[Reference]:
+        """What is pending now, in the order of delivery, from lists copied at once (in C: 8 bytes a message)."""
+        levels = [level.copy() for level in reversed(self.levels) if level]
+        return (ref for level in levels for ref in _used_up(level) if ref.state == PENDING)
 
     def __iter__(self) -> Iterator[Reference]:
         """Everything pending, in the order of delivery."""
@@ -139,3 +167,9 @@ class Pending:
                 for ref in level:
                     if ref.state == PENDING:
                         yield ref
+
+
+def _used_up(level: deque[Reference]) -> Iterator[Reference]:
+    """Lets go of each as it is given: what is purged is freed by and by, and not in one long stop at the end."""
+    while level:
+        yield level.popleft()

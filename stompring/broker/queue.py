@@ -6,7 +6,9 @@ everything else passes through the lists of `Turns`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
     from .broker import Broker
     from .paging import Position
     from .recurrence import Recurrence
+
+#: References of which a part comes back before an area is asked whether it wants to send some to disk again.
+STEP = 256
+
+#: References that are sorted in one go: some milliseconds.
+MOST_SORTED = 20_000
 
 
 class Queue(Ring):
@@ -247,6 +255,7 @@ class Queue(Ring):
         was, ref.state = ref.state, GONE
         if was == PENDING:
             self.count -= 1
+            self.pending.head()  # drops it where it is the first
             self.sweep()
         elif was == SCHEDULED:
             self.scheduled.pop(ref.message.number, None)
@@ -280,21 +289,49 @@ class Queue(Ring):
         """Take back unsettled messages, each to its old place.
 
         ``failed`` counts an attempt against max-delivery-attempts and applies the redelivery-delay; ``consumer``
-        refused them and is asked last. The latest come first, so that a ring keeps the newest.
+        refused them and is asked last. The latest come first, so that a ring keeps the newest; nobody is given
+        anything until all of them are back.
         """
-        for ref in sorted(refs, key=attrgetter("order"), reverse=True):
+        self._run(self._return_all(refs, consumer, failed))
+
+    def _return_all(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> Iterator[None]:
+        runs = []
+        for first in range(0, len(refs), MOST_SORTED):
+            run = refs[first : first + MOST_SORTED]  # what comes back from one consumer is as good as sorted
+            run.sort(key=attrgetter("sequence"), reverse=True)
+            run.sort(key=attrgetter("message.traits.priority"))
+            runs.append(run)
+            if first:
+                yield
+        newest_first = merge(*runs, key=attrgetter("order"), reverse=True) if len(runs) > 1 else chain(*runs)
+        for place, ref in enumerate(newest_first, 1):
             ref.avoid = consumer
             if self.deleted:
                 self.kill(ref)
-                continue
-            if failed:
-                ref.attempts += 1
-                if self.broker.exhausted(ref):
-                    continue
-            self._come_back(ref, delayed=failed)
-        self.dispatch()
+            else:
+                if failed:
+                    ref.attempts += 1
+                if not (failed and self.broker.exhausted(ref)):
+                    self._come_back(ref, delayed=failed)
+            if place % STEP == 0 and self.area is not None:
+                self.area.demand()  # what has no place in memory goes back to disk
+            yield
         if not self.consumers:
             self.broker.consider_deleting(self)
+
+    def _run(self, job: Iterator[object]) -> None:
+        """Do something about many messages, in slices; until it is done nobody is given any message."""
+        self.on_hold += 1
+        self.review()
+        self.broker.background.run(self._held(job), self)
+
+    def _held(self, job: Iterator[object]) -> Iterator[object]:
+        try:
+            yield from job
+        finally:
+            self.on_hold -= 1
+            self.review()
+            self.dispatch()
 
     def _come_back(self, ref: Reference, *, delayed: bool) -> None:
         message, now = ref.message, self.broker.clock.now
@@ -354,13 +391,25 @@ class Queue(Ring):
         self.accepts = matches if origin is None else not_from(origin, matches)
 
     def purge(self) -> int:
-        """Kill everything that is pending or scheduled; returns how many."""
-        doomed = [*self.everything_pending(), *self.scheduled.values()]
-        for ref in doomed:
-            self.kill(ref)
-        paged = 0 if self.area is None else self.area.purge(Reason.KILLED)
-        self.messages_killed += paged
-        return len(doomed) + paged
+        """Kill everything that is pending or scheduled; returns how many. Where they are many it takes its time."""
+        killed = self.count + self.scheduled_count + self.paged_count
+        self._run(self._kill_all(self.snapshot(), list(self.scheduled.values())))
+        return killed
+
+    def _kill_all(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[None]:
+        if self.area is not None:
+            for paged in self.area.purge(Reason.KILLED):
+                self.messages_killed += paged
+                yield
+        for ref in pending:
+            if ref.state == PENDING:
+                self.kill(ref)
+            yield
+        while scheduled:
+            ref = scheduled.pop()
+            if ref.state == SCHEDULED:
+                self.kill(ref)
+            yield
 
     def pause(self) -> None:
         """Stop dispatch; messages still enter, and a ring still evicts."""
@@ -376,21 +425,25 @@ class Queue(Ring):
         self.dispatch()
 
     def close(self, reason: str) -> None:
-        """The queue is deleted: consumers are told, messages are killed."""
+        """The queue is deleted: consumers are told, messages are killed, which may take its time."""
         self.deleted = True
         self.cancel_dispatch_timer()
-        self.purge()  # first, so that nobody is given anything while the others are told
+        self.on_hold += 1  # for ever: nobody is given anything while the others are told
+        if self.area is not None:
+            self.messages_killed += sum(self.area.purge(Reason.KILLED))
+        self.purge()
         for consumer in list(self.consumers):
             if consumer in self.consumers:  # one who is told may take others along
                 consumer.cancelled(reason)
         if self.area is not None:
             self.area.close()
-        self._untie()
+        self.broker.background.run(self._end(), self)
 
-    def _untie(self) -> None:
-        """Break the cycles of this object, so that it is freed by its count and not by the garbage collector."""
+    def _end(self) -> Iterator[None]:
+        """All that was in it is gone: break its cycles, so that it is freed by its count and not by the collector."""
         self.view = self.area = self.groups = None
         self.pending.clear()
         for target in self.targets.values():
             target.pending.clear()
         self.targets.clear()
+        yield

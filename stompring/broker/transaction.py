@@ -135,16 +135,29 @@ class Transaction:
             self._broker.storage.commit()
             self._let_go()
         returns, self.returns = self.returns, []
-        self._steps, self._addresses, self._undo, self.questions, self.claims = [], [], [], [], []
+        self._forget()
         for queue in {ref.queue for ref in returns if not ref.queue.consumers}:
             self._broker.consider_deleting(queue)  # its consumer left before the commit
 
     def rollback(self) -> None:
         """Do nothing of it. What was acknowledged stays with its consumer; where that has left, it comes back."""
-        undo, self._undo, self.returns, self._steps = self._undo, [], [], []
+        undo, self._undo, self.returns = self._undo, [], []
         self._let_go()
+        self._forget()
         left = [ref for restore in undo for ref in restore()]
         give_back(left, None, failed=False)
+
+    def forget(self) -> None:
+        """Its connection is gone, and what it had acknowledged is back: nothing of it will happen."""
+        self.returns = []
+        self._forget()
+
+    def _forget(self) -> None:
+        discard = self._broker.background.discard
+        for things in (self._steps, self._addresses, self._undo, self.questions, self.claims):
+            if things:
+                discard(things)
+        self._steps, self._addresses, self._undo, self.questions, self.claims = [], [], [], [], []
 
     def _let_go(self) -> None:
         self._held.release(self.bytes)

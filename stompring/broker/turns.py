@@ -7,7 +7,7 @@ queue is paused or waits for more consumers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -58,6 +58,7 @@ class Turns:
         "groups",
         "hooks",
         "name",
+        "on_hold",
         "paused",
         "pending",
         "plain",
@@ -88,6 +89,7 @@ class Turns:
         self.plain = True  # nothing about its consumers stands against handing a message over as it arrives
         self.simple = True  # and nothing is in pages
         self.waiting = self.attributes.consumers_before_dispatch > 0
+        self.on_hold = 0  # jobs that must be done before anybody is given anything
         self._dispatch_timer: Timer | None = None
         self._dispatching = False
         self.review()
@@ -148,6 +150,7 @@ class Turns:
             self.groups is not None
             or self.paused
             or self.waiting
+            or self.on_hold
             or attributes.non_destructive
             or self.hooks.delivered
             is not None  # which are called in one place, `hand_over` and `Queue.settle`
@@ -288,24 +291,24 @@ class Turns:
         heads = [head, *(consumer.held.head() for consumer in self.consumers if consumer.held is not None)]
         return min((ref for ref in heads if ref is not None), key=attrgetter("order"), default=None)
 
+    def snapshot(self) -> Iterator[Reference]:
+        """What is pending in memory now, in the order of delivery, whatever happens while it is looked at."""
+        held = [consumer.held.snapshot() for consumer in self.consumers if consumer.held is not None]
+        if not held:
+            return self.pending.snapshot()
+        return _distinct(merge(self.pending.snapshot(), *held, key=attrgetter("order")))
+
     def everything_pending(self) -> Iterator[Reference]:
         """All pending messages in the order of delivery."""
         held = [consumer.held for consumer in self.consumers if consumer.held is not None]
-        if not held:
-            yield from self.pending
-            return
-        last = None
-        for ref in merge(self.pending, *held, key=attrgetter("order")):
-            if ref is not last:  # one that was set aside may be listed twice
-                yield ref
-            last = ref
+        return _distinct(merge(self.pending, *held, key=attrgetter("order"))) if held else iter(self.pending)
 
     # ---- dispatch
 
     def dispatch(self) -> None:
         """Give what is pending to the ready consumers in turn, until nobody can take more."""
         ready = self.ready
-        if not ready or not self.count or self.paused or self.waiting or self._dispatching:
+        if not ready or not self.count or self.paused or self.waiting or self.on_hold or self._dispatching:
             if self.area is not None and not self._dispatching:
                 self.area.demand()
             return
@@ -404,3 +407,11 @@ class Turns:
     def expire(self, ref: Reference) -> None:
         """A message has outlived its time."""
         raise AssertionError("a queue expires its messages")
+
+
+def _distinct(refs: Iterable[Reference]) -> Iterator[Reference]:
+    last = None
+    for ref in refs:
+        if ref is not last:  # what was set aside for a group may be listed twice
+            yield ref
+        last = ref

@@ -126,7 +126,7 @@ class TargetArea:
     def active(self) -> bool:
         """Whether there is anybody who would take messages now."""
         queue = self.queue
-        return bool(queue.ready) and not queue.paused and not queue.waiting
+        return bool(queue.ready) and not (queue.paused or queue.waiting or queue.on_hold)
 
     def cursor_of(self, ref: Reference) -> Cursor | None:
         """The cursor of the address a message was sent to, None where that has paged nothing for this queue."""
@@ -306,14 +306,13 @@ class TargetArea:
             self.shares.freed = False
             self.dispatch.loader.want(self)
 
-    def purge(self, reason: Reason) -> int:
+    def purge(self, reason: Reason) -> Iterator[int]:
         """See `Area.purge`."""
-        self.version += 1
-        purged = 0
         for cursor in list(self.cursors):
-            purged += cursor.purge(reason)
+            for purged in cursor.purge(reason):
+                self.version += 1
+                yield purged
             page_mode.consider_leaving(cursor.pages.address)
-        return purged
 
     # ---- groups
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -62,7 +63,7 @@ class BrokerService(MultiService):
         self._sources = Sources(configuration.file)
         self.policies = Policies(load(configuration, self._sources))
         storage = None if persistence is None else persistence.durable
-        self.broker = Broker(configuration, reactor, self.policies, storage)
+        self.broker = Broker(configuration, reactor, self.policies, storage, time.perf_counter)
         self.connections = Connections(self.broker.clock.now)
         self.connections.threshold.limit = most_connections(
             configuration.global_max_connections, machine_memory()

@@ -405,6 +405,8 @@ class Session:
                 unsettled[ref.queue].append(ref)
         self.subscriptions.clear()
         self.by_queue.clear()
+        for transaction in self.transactions.values():
+            transaction.forget()
         self.transactions.clear()
         for subscription in subscriptions:
             # all at once, before what is pending goes to the next consumer: the order is kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from stompring.broker.paging import LOADED, TIMED, Position
@@ -248,9 +248,11 @@ class Cursor:
         if not holding.remaining:
             self._finished(holding)
 
-    def purge(self, reason: Reason) -> int:
-        """Settle all that is waiting or timed; returns how many."""
-        return sum(self._purge(holding, reason) for holding in list(self._order))
+    def purge(self, reason: Reason) -> Iterator[int]:
+        """See `broker.paging.Cursor.purge`. What is written meanwhile stays."""
+        for holding in self._order[::-1]:
+            if holding.remaining and self._holdings.get(holding.page) is holding:
+                yield self._purge(holding, reason)
 
     def _purge(self, holding: Holding, reason: Reason) -> int:
         self._count(holding, -1)

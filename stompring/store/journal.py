@@ -343,8 +343,13 @@ class Journal:
             held.repeat(self._tail)
             self.settle_down(held, repeated=True)
         else:
-            refs = [each for each in held.refs if each.state != GONE] if isinstance(held, Copies) else [held]
-            message = refs[0].message
+            found = held.refs if isinstance(held, Copies) else [held]
+            # of a queue that was deleted nothing counts, whether it has let go of all its messages already or not
+            refs = [each for each in found if each.state != GONE and not each.queue.deleted]
+            message = found[0].message
+            if not refs:
+                self.live_bytes -= held_bytes(len(message.tail))
+                return
             self._tail.copies(message, refs, again=True)
             self._keep(key, held)
             message.segment = self.segments[-1]

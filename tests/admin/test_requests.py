@@ -111,7 +111,7 @@ def test_a_fault_of_ours_is_logged_and_told_without_its_inside(
 
     for place, ask in (
         ("stompring.admin.queues.detailed", "/api/v1/queues/q"),
-        ("stompring.broker.contents.pending_snapshot", "/api/v1/queues/q/messages"),
+        ("stompring.broker.pending.Pending.snapshot", "/api/v1/queues/q/messages"),
     ):
         monkeypatch.setattr(place, fail)
         assert "secret" not in json.dumps(house.refused(500, "GET", ask))

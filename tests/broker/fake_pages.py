@@ -6,7 +6,7 @@ are made anew for each block, as a store would; what a block held is weighed by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,13 +164,13 @@ class FakeCursor:
         page, index = self._place(ref)
         self.kept[page, index] = ref.deliveries, ref.attempts
 
-    def purge(self, reason: Reason) -> int:
+    def purge(self, reason: Reason) -> Iterator[int]:
         doomed = [
             (p, i) for p, marks in self.marks.items() for i, s in enumerate(marks) if s not in (0, LOADED)
         ]
         for page, index in doomed:
             self._change(page, index, 0)
-        return len(doomed)
+        yield len(doomed)
 
 
 class FakePages:

@@ -7,6 +7,7 @@ from typing import Any, cast
 from twisted.internet.task import Clock as TwistedClock
 
 from stompring.broker.agenda import Agenda
+from stompring.broker.background import Background
 from stompring.broker.clock import Clock
 from stompring.broker.reference import GONE, PENDING, Reference
 
@@ -21,12 +22,21 @@ class Book:
         self.twisted.advance(BEGIN)
         self.clock = Clock(self.twisted)
         self.begin = self.clock.now
-        self.rang: list[tuple[int, list[int]]] = []
-        self.agenda = Agenda(self.clock, lambda ref, due: ref.state == PENDING, self.fall_due)
+        self.sweeps: list[tuple[int, list[Reference]]] = []
+        self.background = Background(self.clock, self.twisted.seconds)
+        self.agenda = Agenda(
+            self.clock, self.background, lambda ref, due: ref.state == PENDING, lambda: self.sweep().append
+        )
         self.message = World().message("a")
 
-    def fall_due(self, refs: list[Reference]) -> None:
-        self.rang.append((self.clock.now - self.begin, [ref.sequence for ref in refs]))
+    def sweep(self) -> list[Reference]:
+        refs: list[Reference] = []
+        self.sweeps.append((self.clock.now - self.begin, refs))
+        return refs
+
+    @property
+    def rang(self) -> list[tuple[int, list[int]]]:
+        return [(at, [ref.sequence for ref in refs]) for at, refs in self.sweeps if refs]
 
     def enter(self, sequence: int, due: int) -> Reference:
         ref = Reference(self.message, cast(Any, None), sequence, PENDING)
@@ -86,7 +96,7 @@ def test_an_error_of_one_batch_does_not_stop_the_clock() -> None:
     book = Book()
     book.enter(1, 250)
     book.enter(2, 500)
-    fine, book.agenda._fall_due = book.agenda._fall_due, cast(Any, lambda refs: 1 / 0)
+    fine, book.agenda._fall_due = book.agenda._fall_due, cast(Any, lambda: lambda ref: 1 / 0)
     try:
         book.twisted.advance(0.25)
     except ZeroDivisionError:

@@ -157,7 +157,7 @@ class CountingTest(CursorTest):
         self.world.page([self.q], due=self.world.now + 1000)
         ref = self.world.load(self.q, *positions[7])
         cursor = self.world.cursor(self.q)
-        self.assertEqual(cursor.purge(Reason.KILLED), 20)
+        self.assertEqual(sum(cursor.purge(Reason.KILLED)), 20)
         self.assertEqual(self.counts(), (1, 0, 0))
         self.assertEqual([page.number for page in self.world.pages.in_order()][0], positions[7][0].number)
         cursor.settle(ref, Reason.ACKNOWLEDGED)

@@ -332,7 +332,7 @@ def test_pages_and_samples_have_folders_of_their_own() -> None:
     (queue,) = one.queues("q")
     for _ in range(20):
         one.page([queue], b"x" * 200)
-    one.pages.cursor(queue).purge(Reason.KILLED)
+    list(one.pages.cursor(queue).purge(Reason.KILLED))
     one.paging.close(one.pages)
     one.address("a").pages = None
     samples = sampled(one)

@@ -198,7 +198,7 @@ class DeletingTest(TestCase):
         world.turn()
         disk.finish()
         world.turn()
-        world.cursor(q).purge(Reason.KILLED)
+        list(world.cursor(q).purge(Reason.KILLED))
         self.assertTrue(page.gone)
         world.turn()
         self.assertIn(page.path, world.memory.contents)

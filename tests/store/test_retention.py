@@ -243,7 +243,7 @@ def test_pages_are_kept_whole() -> None:
     for _ in range(20):
         one.page([queue], b"x" * 200)
     cursor = one.pages.cursor(queue)
-    cursor.purge(Reason.KILLED)
+    list(cursor.purge(Reason.KILLED))
     one.paging.close(one.pages)
     one.address("a").pages = None
     one.turn()
@@ -264,7 +264,7 @@ def test_pages_are_kept_whole() -> None:
 def test_numbers_of_pages_are_not_given_again() -> None:
     one = Paged()
     one.page(one.queues("q"), b"x")
-    one.pages.cursor(one.directory.queues["q"]).purge(Reason.KILLED)
+    list(one.pages.cursor(one.directory.queues["q"]).purge(Reason.KILLED))
     one.paging.close(one.pages)
     one.address("a").pages = None
     one.turn()
@@ -297,7 +297,7 @@ def test_facts_about_pages_are_in_the_journal_though_the_page_has_gone() -> None
     for _ in range(3):
         one.page([queue], b"x")
     one.turn()
-    one.pages.cursor(queue).purge(Reason.KILLED)
+    list(one.pages.cursor(queue).purge(Reason.KILLED))
     one.paging.close(one.pages)
     one.turn()
     facts = [

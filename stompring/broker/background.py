@@ -1,0 +1,144 @@
+"""Work on many messages at once, in slices of the reactor's time: between two of them everybody else is served.
+
+A job is an iterator: each step does a little, a message's worth, and leaves everything in order. What is small is done
+at once, as if it were no job. Jobs with one key (a queue) are done one after the other, in the order they came; those
+with different keys take turns.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .clock import Clock
+
+log = logging.getLogger(__name__)
+
+#: Seconds of work at a time, after which the reactor serves everybody else.
+SLICE = 0.005
+
+#: Steps in one turn of the reactor that are done without a look at the time.
+LEAST = 64
+
+#: Steps of one key, after which another has its turn.
+STEPS = 16
+
+#: Things that are let go of in one step of `Background.discard`.
+HANDFUL = 32
+
+Job = Iterator[object]
+
+
+class Background:
+    """The jobs of one broker. ``now`` is a clock that only goes forward, in seconds."""
+
+    def __init__(self, clock: Clock, now: Callable[[], float]) -> None:
+        self.now = now
+        self._clock = clock
+        self._lines: dict[object, deque[Job]] = {}  # by key
+        self._order: deque[object] = deque()  # of the keys
+        self._called = False
+        self._steps = 0  # in this turn of the reactor, up to `LEAST`
+        self._end = 0.0
+
+    def __len__(self) -> int:
+        """Jobs that are not done."""
+        return sum(map(len, self._lines.values()))
+
+    def run(self, job: Job, key: object = None) -> None:
+        """Do ``job``: as much of it as there is time for at once, the rest later. What it raises at once is raised."""
+        if key is None:
+            key = job
+        line = self._lines.get(key)
+        if line is not None:
+            line.append(job)
+            return
+        self._lines[key] = deque((job,))
+        self._order.append(key)
+        try:
+            while key in self._lines and self._in_time():
+                self._step(key)
+        finally:
+            if self._lines:
+                self._call()
+
+    def after(self, key: object, call: Callable[[], object]) -> None:
+        """Call once all jobs with this key that were begun so far are done."""
+        self.run(_then(call), key)
+
+    def discard(self, things: list[Any]) -> None:
+        """Let go of many objects, the last references to which are in ``things``, which is empty in the end."""
+        self.run(_let_go(things))
+
+    def finish(self) -> None:
+        """Do all that is left, however long it takes: the broker stops."""
+        while self._order:
+            self._go_on(self._order[0])
+
+    def _call(self) -> None:
+        if not self._called:
+            self._called = True
+            self._clock.soon(self._run)
+
+    def _in_time(self) -> bool:
+        if self._steps < LEAST:
+            self._steps += 1
+            if self._steps == LEAST:
+                self._end = self.now() + SLICE
+                self._call()  # the next turn begins anew
+            return True
+        return self.now() < self._end
+
+    def _step(self, key: object) -> None:
+        line = self._lines[key]
+        try:
+            next(line[0])
+        except StopIteration:
+            self._done(key)
+        except BaseException:
+            self._done(key)
+            raise
+
+    def _done(self, key: object) -> None:
+        line = self._lines[key]
+        line.popleft()
+        if not line:
+            del self._lines[key]
+            self._order.remove(key)
+
+    def _run(self) -> None:
+        self._called = False
+        self._clock.refresh()
+        self._steps, self._end = LEAST, self.now() + SLICE
+        while self._order:
+            key = self._order[0]
+            self._order.rotate(-1)
+            for _ in range(STEPS):
+                self._go_on(key)
+                if key not in self._lines or not self._in_time():
+                    break
+            if not self._in_time():
+                break
+        if self._lines:
+            self._call()
+        else:
+            self._steps = 0
+
+    def _go_on(self, key: object) -> None:
+        try:
+            self._step(key)
+        except Exception:  # the other jobs go on
+            log.exception("work on many messages failed")
+
+
+def _then(call: Callable[[], object]) -> Job:
+    call()
+    yield None
+
+
+def _let_go(things: list[Any]) -> Job:
+    while things:
+        del things[-HANDFUL:]
+        yield None
