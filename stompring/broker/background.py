@@ -36,11 +36,12 @@ class Background:
 
     def __init__(self, clock: Clock, now: Callable[[], float]) -> None:
         self.now = now
+        self.least = LEAST
         self._clock = clock
         self._lines: dict[object, deque[Job]] = {}  # by key
         self._order: deque[object] = deque()  # of the keys
         self._called = False
-        self._steps = 0  # in this turn of the reactor, up to `LEAST`
+        self._steps = 0  # in this turn of the reactor, up to ``least``
         self._end = 0.0
 
     def __len__(self) -> int:
@@ -83,9 +84,9 @@ class Background:
             self._clock.soon(self._run)
 
     def _in_time(self) -> bool:
-        if self._steps < LEAST:
+        if self._steps < self.least:
             self._steps += 1
-            if self._steps == LEAST:
+            if self._steps == self.least:
                 self._end = self.now() + SLICE
                 self._call()  # the next turn begins anew
             return True
@@ -111,7 +112,7 @@ class Background:
     def _run(self) -> None:
         self._called = False
         self._clock.refresh()
-        self._steps, self._end = LEAST, self.now() + SLICE
+        self._steps, self._end = self.least, self.now() + SLICE
         while self._order:
             key = self._order[0]
             self._order.rotate(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -29,6 +30,16 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 #: Seconds since the epoch at which every world begins. Durations in tests are multiples of 125 ms, which binary
 #: fractions hold exactly, so that nothing falls due a millisecond late.
 BEGIN = 1_700_000_000
+
+
+def turn(clock: Clock, seconds: float = 0) -> None:
+    """One turn of the reactor, after ``seconds``: what is due, but nothing that is only asked for meanwhile."""
+    clock.rightNow += seconds
+    for call in [call for call in clock.calls if call.getTime() <= clock.rightNow]:
+        if call in clock.calls:
+            clock.calls.remove(call)
+            call.called = 1
+            call.func(*call.args, **call.kw)
 
 
 class World:
@@ -86,9 +97,18 @@ class World:
         self.broker.send(message, due, recurrence)
         return message
 
+    def slice_finely(self) -> None:
+        """From now on work on many messages has one step in a turn of the reactor."""
+        self.broker.background.least = 1
+        self.broker.background.now = count().__next__
+
+    def turn(self, seconds: float = 0) -> None:
+        """See `turn`."""
+        turn(self.clock, seconds)
+
     def settle_down(self) -> None:
         """Everything that has to be done by now is done."""
-        for _ in range(1_000):
+        for _ in range(10_000):
             if not self.clock.calls or self.clock.calls[0].getTime() > self.clock.seconds():
                 return
             self.clock.advance(0)
