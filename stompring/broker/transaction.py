@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from .duplicates import is_known
@@ -19,6 +19,9 @@ Step = Callable[[], object]
 Undo = Callable[[], "list[Reference]"]
 Question = Callable[[], "Obstacle | None"]
 Claim = Callable[[], "tuple[Address, bytes | None]"]
+
+#: The key of commits in the background.
+COMMITS = "commits"
 
 
 class Transaction:
@@ -126,13 +129,22 @@ class Transaction:
         self._undo.append(undo)
 
     def commit(self) -> None:
-        """Do it all, as one fact for the store."""
-        self._broker.storage.begin()
+        """Do it all, as one fact for the store; where it is much, in slices, one transaction after the other."""
+        self._broker.background.run(self._commit(), COMMITS)
+
+    def when_done(self, call: Callable[[], object]) -> None:
+        """Call once `commit` is done, which was called already."""
+        self._broker.background.after(COMMITS, call)
+
+    def _commit(self) -> Iterator[None]:
+        storage = self._broker.storage
+        storage.begin()
         try:
             for step in self._steps:
                 step()
+                yield
         finally:
-            self._broker.storage.commit()
+            storage.commit()
             self._let_go()
         returns, self.returns = self.returns, []
         self._forget()

@@ -198,6 +198,7 @@ class BrokerService(MultiService):
             self.disk_monitor.stop()
         closing = [port.stopListening() for port in self.ports]
         self.ports = []
+        self.broker.background.finish()
         self.broker.storage.drain()  # and so every receipt goes out that is due
         for session in self.connections:
             session.refuse(Refused("The broker is shutting down"))

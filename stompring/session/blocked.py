@@ -1,9 +1,14 @@
-"""The signal that a frame must wait: for room in a full address, on the disk or in the store, or for a while."""
+"""The signals that a frame must wait: for room in a full address, on the disk or in the store, or for a while; or the
+next one, for what this one asks for."""
 
 from __future__ import annotations
 
 from stompring.broker.address import Address
 from stompring.broker.memory import Room
+
+
+class UnderWay(Exception):
+    """What a frame asks for is done in slices; the next frame is looked at when that is done."""
 
 
 class Blocked(Exception):

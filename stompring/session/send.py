@@ -173,5 +173,9 @@ class HeldSend:
             hindered = obstacle(address, plan.traits.durable)
         if hindered is not None and hindered.policy is FullPolicy.DROP:
             drop(hindered)
+        elif plan.identifier is not None and is_known(address, plan.identifier):
+            count_duplicate(
+                address, plan.identifier
+            )  # while the commit was under way another one has sent it
         else:
             put(self._session, plan, self._body)

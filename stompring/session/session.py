@@ -28,7 +28,7 @@ from stompring.stomp.frame import Head
 from stompring.stomp.parser import Parser
 
 from .acknowledge import SETTLING
-from .blocked import Blocked
+from .blocked import Blocked, UnderWay
 from .connect import Authenticator, Login, UnsupportedVersion
 from .destination import Destination, Destinations
 from .heartbeat import Heartbeat
@@ -151,6 +151,8 @@ class Session:
                         paging.write_gathered()
         except Blocked as wait:
             self._wait_for(wait)
+        except UnderWay:
+            taken += 1
         except (ProtocolError, Refused) as error:
             self.fail(error, head)
         except Exception:
@@ -184,6 +186,25 @@ class Session:
         self.blocked = self.heartbeat.suspended = True
         self.outbox.reading.pause()
         self.broker.clock.soon(self.go_on)
+
+    def wait_for_work(
+        self, when_done: Callable[[Callable[[], object]], object], then: Callable[[], object]
+    ) -> None:
+        """Call ``then`` when some work is done. Raises `UnderWay` where that is not now; nothing is read meanwhile."""
+        done = False
+
+        def is_done() -> None:
+            nonlocal done
+            done = True
+            then()
+            if self.blocked:
+                self.broker.clock.soon(self.go_on)
+
+        when_done(is_done)
+        if not done:
+            self.blocked = self.heartbeat.suspended = True
+            self.outbox.reading.pause()
+            raise UnderWay
 
     def _pause_over(self) -> None:
         self._pause = None

@@ -58,7 +58,9 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
             raise Blocked(hindered.address, hindered.room)
     del session.transactions[_name(head)]
     transaction.commit()
-    session.receipt(head, durable=True, transactional=True)
+    session.wait_for_work(
+        transaction.when_done, lambda: session.receipt(head, durable=True, transactional=True)
+    )
 
 
 def _hindrances(transaction: Transaction, addresses: Iterable[Address]) -> Iterator[Obstacle]:

@@ -8,7 +8,7 @@ in it counts any more, always the oldest first: a fact is never older than what 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 #: Queue numbers given out ahead of use, so that one of a queue that is not stored is not given to another later.
 LEASE = 1000
+
+#: Of what was told, how much is put into records in one go: some milliseconds of work.
+GATHERED = 2000
 
 
 def segment_path(directory: Path, number: int) -> Path:
@@ -65,6 +68,8 @@ class Journal:
         self._told: list[object] = []
         self._depth = 0
         self.mark = self._opened = Opened()  # the transaction that was begun last
+        self._gathering: Iterator[None] | None = None  # what was told and is put into records bit by bit
+        self._going_on = False  # with that, soon
         self._skipped = False  # something shall be gathered once the transaction that is open has ended
         self._tail = Tail(0, self.next_address)
         writer.gather = self.gather
@@ -216,21 +221,43 @@ class Journal:
 
     def when_synced(self, call: Callable[[], None]) -> None:
         """Call once everything told so far would survive a crash."""
-        if self._told:
+        if self._told or self._gathering is not None:
             self.writer.with_next(call)
         else:
             self.writer.when_synced(call)
 
     # ---- records
 
-    def gather(self) -> None:
-        """Put what was told into records, and those into the newest segment."""
-        if not self._told:
-            return
-        if self._depth:
-            self._skipped = True  # only ever whole transactions
-            return
-        told, self._told = self._told, []
+    def gather(self) -> bool:
+        """Put what was told into records, and those into the newest segment.
+
+        False where that is not all of it: what is much is put there in slices, and of a transaction that is open
+        nothing is. `Writer.attend` is called again for the rest.
+        """
+        left = GATHERED
+        while True:
+            if self._gathering is None:
+                if not self._told:
+                    return True
+                if self._depth:
+                    self._skipped = True  # only ever whole transactions
+                    return False
+                told, self._told = self._told, []
+                self._gathering = self._put_into_records(told)
+            for _ in self._gathering:
+                left -= 1
+                if left <= 0 and not self.writer.draining:
+                    if not self._going_on:
+                        self._going_on = True
+                        self.clock.soon(self._go_on)
+                    return False
+            self._gathering = None
+
+    def _go_on(self) -> None:
+        self._going_on = False
+        self.writer.attend()
+
+    def _put_into_records(self, told: list[object]) -> Iterator[None]:
         if self._tail.at >= self.file_size:
             self._roll()
         tail, newest = self._tail, self.segments[-1]
@@ -238,6 +265,7 @@ class Journal:
         facts = self.facts(tail, self.clock.now)
         stated: set[Reference] = set()
         for news in told:
+            yield
             try:
                 if type(news) is Reference:
                     message = news.message
@@ -405,7 +433,8 @@ class Journal:
 
     def compact_step(self, items: int, size: int) -> int:
         """Write some of what counts in the oldest segment once more, at the end; returns the bytes that took."""
-        self.gather()
+        if not self.gather():
+            return 0
         if self._tail.at >= self.file_size:
             self._roll()
         oldest, before = self.segments[0], self._tail.at

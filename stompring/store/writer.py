@@ -50,8 +50,10 @@ class Writer:
         self.files = files or Files()
         self.room = Room(MOST_WAITING)
         self.failing: str | None = None
-        self.gather: Callable[[], None] = _nothing  # called before each batch: the last to tell something
+        # called before each batch: the last to tell something. False where more is to come: the batch waits for it
+        self.gather: Callable[[], bool] = _nothing
         self.around: Callable[[Callable[[], None]], None] = _call  # what calls those who wait for a batch
+        self.draining = False  # who gathers must not leave anything for later
         self.batches = 0
         self.bytes_written = 0
         self.failures = 0
@@ -159,7 +161,8 @@ class Writer:
     def attend(self) -> None:
         """A turn is over in which something happened: gather it, and send it unless it shall wait for company."""
         if self._flight is not None or self._delay or self._page_delay:
-            self.gather()
+            if not self.gather():
+                return
             waits = self._delay if self._for_journal else self._page_delay
             if self._flight is not None or (waits and self._woken):
                 return
@@ -169,7 +172,9 @@ class Writer:
     def _flush(self) -> None:
         if self._flight is not None or not self._woken:
             return
-        self.gather()
+        if not self.gather():
+            self._woken = False  # whoever has more to tell comes back to `attend`
+            return
         self._woken = self._for_journal = False
         batch, self._next = self._next, Batch()
         dirty, self._dirty = self._dirty, {}
@@ -274,6 +279,13 @@ class Writer:
 
     def drain(self) -> bool:
         """Write all that was told, and wait for it. False, and a log line, where the disk does not take it."""
+        self.draining = True
+        try:
+            return self._drain()
+        finally:
+            self.draining = False
+
+    def _drain(self) -> bool:
         for _ in range(LAST_TRIES):
             self._disk.finish()  # what was told meanwhile goes out by itself, and is waited for
             self.gather()
@@ -306,8 +318,9 @@ def describe(fault: BaseException) -> str:
     return f"cannot write to the store: {type(fault).__name__}: {fault}"
 
 
-def _nothing() -> None:
-    """Nobody is interested."""
+def _nothing() -> bool:
+    """Nobody has anything to tell."""
+    return True
 
 
 def _call(call: Callable[[], None]) -> None:

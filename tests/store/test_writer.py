@@ -127,7 +127,7 @@ def test_company_is_waited_for() -> None:
 def test_the_last_to_tell_is_asked_before_each_batch() -> None:
     desk = Desk()
     asked = []
-    desk.writer.gather = lambda: asked.append(desk.journal.append(b"gathered"))
+    desk.writer.gather = lambda: asked.append(desk.journal.append(b"gathered")) is None
     desk.page.append(b"x")
     desk.turn()
     desk.hand.step()
@@ -137,7 +137,7 @@ def test_the_last_to_tell_is_asked_before_each_batch() -> None:
 def test_attend_sends_what_is_gathered_at_once() -> None:
     desk = Desk()
     news = [b"news"]
-    desk.writer.gather = lambda: [desk.journal.append(news.pop()) for _ in news[:1]] and None
+    desk.writer.gather = lambda: [desk.journal.append(news.pop()) for _ in news[:1]] is not None
     desk.writer.with_next(desk.hear("told"))
     desk.writer.attend()
     assert len(desk.hand.jobs) == 1
