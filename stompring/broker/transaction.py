@@ -130,6 +130,7 @@ class Transaction:
 
     def commit(self) -> None:
         """Do it all, as one fact for the store; where it is much, in slices, one transaction after the other."""
+        self._let_go()  # now: its connection may end before the commit does
         self._broker.background.run(self._commit(), COMMITS)
 
     def when_done(self, call: Callable[[], object]) -> None:
@@ -145,7 +146,6 @@ class Transaction:
                 yield
         finally:
             storage.commit()
-            self._let_go()
         returns, self.returns = self.returns, []
         self._forget()
         for queue in {ref.queue for ref in returns if not ref.queue.consumers}:

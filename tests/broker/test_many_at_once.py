@@ -27,13 +27,13 @@ def test_messages_that_expire_together_expire_in_slices_and_in_order() -> None:
     queue, expired = world.queue(), world.queue("EXP")
     for body in numbered(MANY):
         world.send(body=body, expires=world.now + 1000)
-    world.turn(1)
+    world.one_turn(1)
     turns, taker = 0, join(world.queue("other"))
     while queue.messages_expired < MANY:
         before = queue.messages_expired
         world.send("other", b"%d" % turns)
         assert taker.bodies[-1] == b"%d" % turns, "others are served"
-        world.turn()
+        world.one_turn()
         assert queue.messages_expired - before <= 2
         assert queue.message_count + expired.message_count == MANY
         turns += 1
@@ -49,7 +49,7 @@ def test_a_message_whose_time_is_over_is_not_delivered_while_others_expire() -> 
     for body in numbered(MANY):
         world.send(body=body, expires=world.now + 1000)
     world.send(body=b"stays")
-    world.turn(1)
+    world.one_turn(1)
     taker = join(queue)
     world.settle_down()
     assert taker.bodies == [b"stays"]
@@ -62,10 +62,10 @@ def test_messages_that_fall_due_together_come_in_order() -> None:
     world.send(body=b"waits")
     for body in numbered(MANY):
         world.send(body=body, due=world.now + 1000)
-    world.turn(1)
+    world.one_turn(1)
     while queue.scheduled_count:
         before = queue.scheduled_count
-        world.turn()
+        world.one_turn()
         assert before - queue.scheduled_count <= 2
         assert queue.message_count == MANY + 1
     assert bodies(queue) == [*numbered(MANY), b"waits"]
@@ -76,7 +76,7 @@ def test_slices_do_not_change_what_a_ring_keeps() -> None:
     queue = world.queue(ring_size=10)
     for body in numbered(MANY):
         world.send(body=body, due=world.now + 1000)
-    world.turn(1)
+    world.one_turn(1)
     world.settle_down()
     assert bodies(queue) == numbered(MANY)[-10:]
     assert queue.messages_replaced == MANY - 10
@@ -96,7 +96,7 @@ def test_what_a_consumer_had_comes_back_in_slices_and_nobody_is_given_anything_b
     while not second.got:
         before = queue.delivering
         assert queue.message_count == MANY + 1
-        world.turn()
+        world.one_turn()
         assert second.got or 0 <= before - queue.delivering <= 2
         turns += 1
     assert turns > MANY / 4
@@ -114,7 +114,7 @@ def test_a_ring_keeps_the_newest_of_what_comes_back_in_slices(ring: int) -> None
         world.send(body=body)
     taker.close()
     for _ in range(ring + 3):
-        world.turn()
+        world.one_turn()
     world.send(body=b"new")
     world.settle_down()
     assert bodies(queue) == [*numbered(MANY)[-ring + 1 if ring > 1 else MANY :], b"new"]
@@ -158,7 +158,7 @@ def test_a_deleted_queue_is_gone_at_once_and_its_messages_by_and_by() -> None:
     turns = 0
     while not done:
         before = world.broker.memory.messages
-        world.turn()
+        world.one_turn()
         assert before - world.broker.memory.messages <= 2
         turns += 1
     assert turns > MANY / 4 and done == [1]

@@ -102,7 +102,7 @@ class World:
         self.broker.background.least = 1
         self.broker.background.now = count().__next__
 
-    def turn(self, seconds: float = 0) -> None:
+    def one_turn(self, seconds: float = 0) -> None:
         """See `turn`."""
         turn(self.clock, seconds)
 

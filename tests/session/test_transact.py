@@ -191,3 +191,59 @@ def test_an_unknown_transaction_costs_the_message_nothing() -> None:
     client.say("ACK", id=message["ack"], transaction="nope")
     client.error()
     assert bodies(server.queue()) == [b"0"]
+
+
+MANY = 300
+
+
+def sliced() -> tuple[Server, Client]:
+    """A server that does one step of a commit in a turn of the reactor, and a client with a large transaction."""
+    server = keeping()
+    client = server.client()
+    client.say("BEGIN", transaction="t")
+    for number in range(MANY):
+        send(client, b"%d" % number, transaction="t")
+    server.world.slice_finely()
+    return server, client
+
+
+def test_a_large_commit_is_done_in_slices_and_its_receipt_comes_at_the_end() -> None:
+    server, client = sliced()
+    other = server.client()
+    client.say("COMMIT", transaction="t", receipt="1")
+    send(client, b"after", receipt="2")
+    turns = 0
+    while server.queue().count < MANY:
+        before = server.queue().count
+        assert not client.read()
+        other.say("SEND", b"x", destination="/queue/other", receipt="other")
+        assert other.one("RECEIPT"), "others are served"
+        server.world.one_turn()
+        assert server.queue().count - before <= 2
+        turns += 1
+    assert turns > MANY / 4
+    server.world.settle_down()
+    assert [got["receipt-id"] for got in client.read()] == ["1", "2"]
+    assert bodies(server.queue()) == [*(b"%d" % number for number in range(MANY)), b"after"]
+
+
+def test_a_commit_is_done_to_its_end_when_its_client_hangs_up_meanwhile() -> None:
+    server, client = sliced()
+    client.say("COMMIT", transaction="t", receipt="1")
+    client.session.lost()
+    server.world.settle_down()
+    assert bodies(server.queue()) == [b"%d" % number for number in range(MANY)]
+    assert server.world.broker.held.bytes == 0
+
+
+def test_commits_are_done_one_after_the_other() -> None:
+    server, client = sliced()
+    other = server.client()
+    other.say("BEGIN", transaction="u")
+    send(other, b"later", transaction="u")
+    client.say("COMMIT", transaction="t")
+    other.say("COMMIT", transaction="u", receipt="2")
+    assert not other.read()
+    server.world.settle_down()
+    assert other.one("RECEIPT")["receipt-id"] == "2"
+    assert bodies(server.queue())[-1] == b"later"

@@ -71,9 +71,11 @@ class Chronicle:
         newest = self.world.journal.segments[-1]
         return (newest.number, newest.size)
 
-    def _gather_and_note(self) -> None:
-        self._gather()
-        self.note()
+    def _gather_and_note(self) -> bool:
+        whole = self._gather()
+        if whole:
+            self.note()
+        return whole
 
     def note(self) -> None:
         now = self.world.broker.clock.now

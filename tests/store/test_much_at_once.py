@@ -1,0 +1,130 @@
+"""Much that is told to the journal at once is put into records in slices, and is safe or not as a whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.store import journal
+
+from ..broker.world import turn
+from .stored_world import StoredWorld, held
+
+MANY = 100
+
+
+@pytest.fixture(autouse=True)
+def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "GATHERED", 7)
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def records(world: StoredWorld) -> int:
+    return len(world.journal._tail.footer.starts)
+
+
+def test_records_are_made_in_slices_and_who_waits_hears_after_the_last() -> None:
+    world = StoredWorld()
+    world.queue()
+    world.turn()
+    for body in numbered(MANY):
+        world.durable(body=body)
+    heard, most = world.synced(), 0
+    while not heard:
+        before = records(world)
+        turn(world.clock)
+        most = max(most, records(world) - before)
+    assert 0 < most <= 10
+    assert held(world.again()) == numbered(MANY)
+
+
+def test_who_asks_while_records_are_made_hears_of_what_was_told_before() -> None:
+    world = StoredWorld()
+    world.queue()
+    world.turn()
+    for body in numbered(MANY):
+        world.durable(body=body)
+    for _ in range(3):
+        turn(world.clock)
+    first = world.synced()
+    world.durable(body=b"later")
+    second = world.synced()
+    assert not first
+    while not first:
+        turn(world.clock)
+    assert held(world.again())[:MANY] == numbered(MANY)
+    world.turn()
+    assert second and held(world.again()) == [*numbered(MANY), b"later"]
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5, 10])
+def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened(turns: int) -> None:
+    world = StoredWorld()
+    world.queue()
+    world.durable(body=b"before")
+    world.turn()
+    with world.broker.together():
+        for body in numbered(MANY):
+            world.durable(body=body)
+    for _ in range(turns):
+        turn(world.clock)
+    assert held(world.again()) == [b"before"]
+    world.turn()
+    assert held(world.again()) == [b"before", *numbered(MANY)]
+
+
+def test_nothing_is_written_while_a_transaction_is_open_and_who_waits_hears_after_it() -> None:
+    world = StoredWorld()
+    world.queue()
+    world.turn()
+    world.store.begin()
+    world.durable(body=b"a")
+    heard = world.synced()
+    world.turn()
+    assert not heard
+    world.durable(body=b"b")
+    world.store.commit()
+    world.turn()
+    assert heard and held(world.again()) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("delay", [0, 5_000_000])
+def test_what_is_gone_before_its_record_is_made_is_not_written(delay: int) -> None:
+    world = StoredWorld(journal_buffer_timeout=delay)
+    queue = world.queue()
+    world.pass_time(1000)
+    for body in numbered(MANY):
+        world.durable(body=body)
+    for _ in range(3):
+        turn(world.clock, 0.125)
+    for ref in list(queue.everything_pending())[50:]:
+        queue.kill(ref)
+    heard = world.synced()
+    world.pass_time(1000)
+    assert heard and world.writer.idle
+    assert held(world.again()) == numbered(50)
+
+
+def test_a_broker_that_stops_writes_all_of_it() -> None:
+    world = StoredWorld()
+    world.queue()
+    world.turn()
+    for body in numbered(MANY):
+        world.durable(body=body)
+    turn(world.clock)
+    world.broker.stop()
+    assert world.writer.idle
+    assert held(world.again()) == numbered(MANY)
+
+
+def test_compaction_waits_until_all_is_put_into_records() -> None:
+    world = StoredWorld()
+    world.queue()
+    world.turn()
+    for body in numbered(MANY):
+        world.durable(body=body)
+    assert world.journal.compact_step(10, 1000) == 0
+    world.turn()
+    assert held(world.again()) == numbered(MANY)
