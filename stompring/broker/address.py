@@ -344,6 +344,11 @@ class Address:
         return reached
 
     @property
+    def sent_messages(self) -> int:
+        """How many were sent here, whatever became of them."""
+        return self.routed_messages + self.unrouted_messages + self.dropped_messages + self.duplicate_messages
+
+    @property
     def message_count(self) -> int:
         """The sum over its queues."""
         return sum(queue.message_count for queue in self.queues.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from .address import Address
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from .broker import Broker
     from .directory import Directory
 
+#: Milliseconds without a message after which an address that never had a queue is not needed. Artemis looks at its
+#: addresses as often (address-queue-scan-period). Who goes on sending there finds the address it has planned with.
+UNREAD = 30_000
+
+#: Such addresses that are looked at in one turn of the reactor.
+AT_ONCE = 100
+
 
 class Disposal:
     """Deletes what was made automatically once it is no longer needed (auto-delete, with its delays)."""
@@ -21,6 +29,10 @@ class Disposal:
         self._broker = broker
         self._directory = directory
         self._timers: dict[Queue | Address, Timer] = {}
+        self._unread: dict[str, int] = {}  # addresses that never had a queue, with how much was sent there
+        self._looks: list[tuple[int, str]] = []  # a heap: when each of them is looked at (epoch ms)
+        self._look_timer: Timer | None = None
+        self._look_due = 0  # of the timer
 
     def consider(self, queue: Queue) -> None:
         """A queue lost its last consumer or message: delete it now, or look again after its delay."""
@@ -34,8 +46,17 @@ class Disposal:
             delay = address.settings.auto_delete_addresses_delay
             self._after(delay, address, lambda: self._delete_address(address))
 
+    def watch_unread(self, address: Address, coming: int = 0) -> None:
+        """An address was made that has no queue: look now and then whether anything is sent there.
+
+        The message that it was made for is yet ``coming``, and does not count.
+        """
+        if address.name not in self._unread and self._never_read(address):
+            self._look_later(address, coming)
+
     def stop(self) -> None:
         """No timer is left behind."""
+        self._cancel_look()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -81,6 +102,48 @@ class Disposal:
             and not address.deleted
             and address.pages is None  # of which a wildcard queue may have something yet
         )
+
+    # ---- addresses that never had a queue
+
+    @staticmethod
+    def _never_read(address: Address) -> bool:
+        return address.auto_created and address.settings.auto_delete_addresses and not address.used
+
+    def _look_later(self, address: Address, coming: int = 0) -> None:
+        self._unread[address.name] = address.sent_messages + coming
+        delay = max(UNREAD, address.settings.auto_delete_addresses_delay)
+        heappush(self._looks, (self._broker.clock.now + delay, address.name))
+        self._set_look()
+
+    def _set_look(self) -> None:
+        due = self._looks[0][0]
+        if self._look_timer is None or due < self._look_due:
+            self._cancel_look()
+            self._look_due = due
+            self._look_timer = self._broker.clock.call_at(due, self._look)
+
+    def _cancel_look(self) -> None:
+        if self._look_timer is not None and self._look_timer.active():
+            self._look_timer.cancel()
+        self._look_timer = None
+
+    def _look(self) -> None:
+        self._look_timer = None
+        now = self._broker.clock.refresh()
+        for _ in range(AT_ONCE):
+            if not self._looks or self._looks[0][0] > now:
+                break
+            _, name = heappop(self._looks)
+            sent, address = self._unread.pop(name), self._directory.addresses.get(name)
+            if address is None or not self._never_read(address):
+                continue
+            # messages that are held are in queues of wildcard addresses, and count for the limits of this one
+            if address.sent_messages != sent or address.room.messages or address.pages is not None:
+                self._look_later(address)
+            else:
+                self._directory.delete_address(name)
+        if self._looks:
+            self._set_look()
 
     def _delete_address(self, address: Address) -> None:
         if self._address_unneeded(address):

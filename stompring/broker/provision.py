@@ -60,6 +60,8 @@ class Provision:
         address = self._address(name, routing_type, user, with_queue=routing_type is ANYCAST)
         if lacks_queue:
             self._create_queue(address, name, ANYCAST, user)
+        elif not address.queues:
+            self._broker.disposal.watch_unread(address, coming=1)
         return address
 
     def address_of(self, address_name: str, queue_name: str) -> str:
@@ -92,6 +94,7 @@ class Provision:
             ask(PermissionType.CREATE_DURABLE_QUEUE, address_name, queue_name)
         address = self._address(address_name, routing_type, user)
         if not address.settings.auto_create_queues:
+            self._broker.disposal.watch_unread(address)
             raise NotFound(
                 f"Queue {queue_name} does not exist, and auto-create-queues is off for {address_name}"
             )
@@ -118,6 +121,7 @@ class Provision:
         if queue is not None:
             return queue
         if not address.settings.auto_create_queues:
+            self._broker.disposal.watch_unread(address)
             raise NotFound(f"Queue {name} does not exist, and auto-create-queues is off for it")
         return self._create_queue(address, name, ANYCAST, user)
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from stompring.broker.address import Address
+from stompring.broker.disposal import AT_ONCE, UNREAD
 from stompring.errors import NotFound, Refused
 from stompring.settings.model import QueueConfiguration, RoutingType
 
@@ -219,3 +221,109 @@ def test_what_was_configured_stays() -> None:
     queue = world.queue()
     join(queue).close()
     assert not queue.deleted
+
+
+# ---- addresses that never had a queue
+
+
+def sent(world: World, name: str = "t", messages: int = 1) -> Address:
+    """An address that was made for messages to a topic that nobody reads."""
+    address = world.broker.provision.address_for_send(name, MULTICAST)
+    for _ in range(messages):
+        world.send(name)
+    return address
+
+
+def test_an_address_that_nobody_reads_goes_when_nothing_is_sent_any_more() -> None:
+    world = World()
+    address = sent(world)
+    assert address.unrouted_messages == 1
+    world.pass_time(UNREAD - 125)
+    assert not address.deleted
+    world.pass_time(125)
+    assert address.deleted and not world.directory.addresses
+    assert not world.clock.calls
+
+
+def test_an_address_stays_while_somebody_sends_there() -> None:
+    world = World()
+    address = sent(world)
+    for _ in range(5):
+        world.pass_time(UNREAD - 125)
+        world.send("t")
+    assert world.directory.addresses["t"] is address and not address.deleted
+    world.pass_time(2 * UNREAD)
+    assert address.deleted and not world.clock.calls
+
+
+def test_an_address_that_gets_a_queue_after_all_goes_with_it() -> None:
+    world = World()
+    address = sent(world)
+    queue = world.queue("q", "t", MULTICAST, auto_created=True, auto_delete=True)
+    world.pass_time(2 * UNREAD)
+    assert not address.deleted and not world.clock.calls
+    join(queue).close()
+    assert address.deleted
+
+
+def test_the_delay_of_an_address_counts_where_it_is_longer() -> None:
+    world = World({"slow.#": {"auto_delete_addresses_delay": 4 * UNREAD}})
+    slow, quick = sent(world, "slow.t"), sent(world, "t")
+    world.pass_time(UNREAD)
+    assert quick.deleted
+    world.pass_time(3 * UNREAD - 125)
+    assert not slow.deleted
+    world.pass_time(125)
+    assert slow.deleted
+
+
+def test_an_address_that_nobody_reads_stays_where_that_is_switched_off() -> None:
+    world = World({"#": {"auto_delete_addresses": False}})
+    address = sent(world)
+    assert not world.clock.calls
+    world.pass_time(2 * UNREAD)
+    assert not address.deleted
+
+
+def test_an_address_stays_while_a_wildcard_address_holds_its_messages() -> None:
+    world = World()
+    queue = world.queue("all", "t.#", MULTICAST)
+    address = sent(world, "t.a")
+    world.pass_time(3 * UNREAD)
+    assert queue.message_count == 1 and not address.deleted
+    queue.purge()
+    world.pass_time(UNREAD)
+    assert address.deleted
+
+
+def test_an_address_that_was_made_for_a_queue_that_may_not_be_goes() -> None:
+    world = World({"#": {"auto_create_queues": False}})
+    for refused in (
+        lambda: world.broker.provision.queue_to_consume("a"),
+        lambda: world.broker.provision.queue_for("b", "q", ANYCAST),
+    ):
+        with pytest.raises(NotFound):
+            refused()
+    assert set(world.directory.addresses) == {"a", "b"}
+    world.pass_time(UNREAD)
+    assert not world.directory.addresses and not world.clock.calls
+
+
+def test_many_addresses_go_a_few_at_a_time() -> None:
+    world = World()
+    for number in range(3 * AT_ONCE):
+        sent(world, f"t{number}")
+    (look,) = world.clock.calls
+    world.clock.rightNow += UNREAD / 1000  # and nothing is called yet
+    look.func()
+    assert len(world.directory.addresses) == 2 * AT_ONCE
+    look.cancel()
+    world.settle_down()
+    assert not world.directory.addresses and not world.clock.calls
+
+
+def test_no_timer_for_unread_addresses_is_left_at_the_end() -> None:
+    world = World()
+    sent(world)
+    world.broker.stop()
+    assert not world.clock.calls

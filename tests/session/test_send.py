@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stompring.broker.disposal import UNREAD
 from stompring.broker.transfer import BROKERS_OWN, ORIGIN_HEADERS
 from stompring.session.send_plan import NOT_PASSED_ON, user_block
 
@@ -192,3 +193,33 @@ def test_cutting_lines_out_of_a_block_is_as_good_as_putting_them_together(
 ) -> None:
     block = b"SEND" + b"".join(b"\n%b:%b" % header for header in headers.items())
     assert user_block(headers, block) == user_block(headers)
+
+
+# ---- addresses that nobody reads
+
+
+def test_who_goes_on_sending_where_nobody_reads_always_finds_the_same_address() -> None:
+    server = Server()
+    client = server.client()
+    addresses = server.world.directory.addresses
+    send(client, destination="/topic/t")
+    address = addresses["t"]
+    for _ in range(4):
+        server.world.pass_time(UNREAD - 125)
+        send(client, destination="/topic/t")
+    assert addresses["t"] is address and address.unrouted_messages == 5
+    server.world.pass_time(2 * UNREAD)
+    assert not addresses
+    send(client, destination="/topic/t")
+    assert addresses["t"] is not address and addresses["t"].unrouted_messages == 1
+
+
+def test_an_address_beyond_the_limit_is_refused_by_the_name_of_the_setting() -> None:
+    server = Server(global_max_addresses=1)
+    client = server.client()
+    send(client, destination="/topic/one")
+    send(client, destination="/topic/two")
+    assert "global-max-addresses" in client.one("ERROR")["message"]
+    server.world.pass_time(UNREAD)
+    send(server.client(), destination="/topic/two")
+    assert set(server.world.directory.addresses) == {"two"}
