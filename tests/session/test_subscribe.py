@@ -133,6 +133,34 @@ def test_a_window_in_bytes_is_soft() -> None:
     assert len(client.read()) == 1
 
 
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+@pytest.mark.parametrize("transaction", [False, True])
+def test_a_cumulative_answer_frees_the_bytes_of_all_it_covers(command: str, transaction: bool) -> None:
+    server, client = filled(0)
+    sizes = [100, 2000, 10, 1500, 700, 3000]
+    for size in sizes * 4:
+        send(client, b"x" * size)
+    subscribe(client, ack="client", consumer_window_size="10000")
+    (subscription,) = client.session.subscriptions.values()
+    got = client.read()
+    assert len(got) > 6 and subscription.credit_bytes <= 0
+    headers = {"transaction": "t"} if transaction else {}
+    if transaction:
+        client.say("BEGIN", transaction="t")
+    server.queue().pause()  # so that nothing takes credit again
+    settle(client, command, got[-2], **headers)
+    (last,) = subscription.unsettled_references()
+    assert subscription.credit_bytes == 10_000 - len(last.message.tail)
+    if transaction:
+        client.say("ABORT", transaction="t")
+        assert subscription.credit_bytes <= 0 and subscription.unsettled_count == len(got)
+        settle(client, command, got[-1])
+        assert subscription.credit_bytes == 10_000
+    server.queue().resume()
+    server.world.pass_time(0)
+    assert len(client.read()) >= len(sizes)
+
+
 def test_the_window_of_the_acceptor() -> None:
     _, client = filled(10, stomp_prefetch_count=4)
     subscribe(client, ack="client")

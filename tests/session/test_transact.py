@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stompring.settings.model import FullPolicy
+
 from ..broker.world import assert_nothing_held, bodies
 from .conversation import Client, Server
 
@@ -180,6 +182,42 @@ def test_nack_in_a_transaction() -> None:
     assert client.read() == []
     client.say("COMMIT", transaction="t")
     assert client.one("MESSAGE")["redelivered"] == "true"
+
+
+BLOCKING = {"address_full_policy": FullPolicy.BLOCK, "auto_delete_queues": False}
+
+
+@pytest.mark.parametrize("limit", ["of the address", "of the broker"])
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+@pytest.mark.parametrize("acknowledged", ["q", "other", None])
+def test_a_commit_does_not_wait_for_the_room_that_it_makes(
+    limit: str, mode: str, acknowledged: str | None
+) -> None:
+    server = (
+        Server({"q": {**BLOCKING, "max_size_messages": 3}, "other": BLOCKING})
+        if limit == "of the address"
+        else Server({"#": BLOCKING}, global_max_messages=4)
+    )
+    client = server.client()
+    for body in (b"0", b"1", b"2"):
+        send(client, body)
+    client.say("SEND", b"x", destination="/queue/other")
+    client.say("BEGIN", transaction="t")
+    if acknowledged:
+        client.say("SUBSCRIBE", destination=f"/queue/{acknowledged}", id="s", ack=mode)
+        client.say("ACK", id=client.read()[-1]["ack"], transaction="t")
+    send(client, b"new", transaction="t")
+    client.say("COMMIT", transaction="t", receipt="c")
+    makes_room = acknowledged == "q" or (acknowledged == "other" and limit == "of the broker")
+    assert client.session.blocked is not makes_room
+    if not makes_room:
+        assert client.read() == []
+        server.queue().purge()
+        if acknowledged == "other":
+            assert server.queue("other").delivering == 1
+        server.world.pass_time(0)
+    assert [got.command for got in client.read()].count("RECEIPT") == 1
+    assert server.queue("other").message_count == (acknowledged != "other")
 
 
 def test_an_unknown_transaction_costs_the_message_nothing() -> None:

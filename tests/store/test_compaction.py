@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
+from stompring.broker.clock import Clock
 from stompring.broker.recurrence import Recurrence
-from stompring.store.compaction import BEHIND, ITEMS, PATIENCE, PAUSE
+from stompring.store.compaction import BEHIND, ITEMS, PATIENCE, PAUSE, Compaction
+from stompring.store.journal import Journal
 
 from ..broker.world import MULTICAST, bodies, join
 from .disk import DiskByHand
@@ -70,6 +75,18 @@ def test_it_comes_to_an_end_where_bindings_are_most_of_a_journal() -> None:
 def test_it_is_not_done_where_it_is_not_wanted(configuration: dict[str, int]) -> None:
     world = churned(**configuration)
     assert len(world.journal.segments) > 10 and world.store.compaction.segments == 0
+
+
+@pytest.mark.parametrize("percentage", [1, 30, 99, 100])
+def test_it_is_done_when_less_than_the_percentage_counts(percentage: int) -> None:
+    """Not when it is just that much."""
+    segments = [SimpleNamespace(number=number, damaged=False) for number in range(3)]
+    journal = SimpleNamespace(segments=segments, bytes=1000, live_bytes=0)
+    compaction = Compaction(cast(Journal, journal), cast(Clock, None), 3, percentage)
+    needed = []
+    for journal.live_bytes in (percentage * 10 - 1, percentage * 10, percentage * 10 + 1):
+        needed.append(compaction.needed)
+    assert needed == [True, False, False]
 
 
 def test_a_journal_in_which_most_counts_is_left_alone() -> None:
