@@ -22,6 +22,7 @@ class Diet:
     subscription: str | None = None  # the name of a durable one
     client_id: str | None = None
     refused: float = 0.08
+    aborted: float = 0.0
     receipted: float = 0.8
     leaves: float = 0.01
     slowness: float = 0.003
@@ -39,7 +40,7 @@ class Consumer:
         self.name = name
         self.held: dict[Copy, str] = {}  # by the order of delivery, with what an ACK must say
         self._arrived = asyncio.Event()
-        self._last: dict[tuple[str, int], int] = {}
+        self._last: dict[tuple[str, int, str], int] = {}
         self._wire: Wire | None = None
 
     def __str__(self) -> str:
@@ -89,7 +90,8 @@ class Consumer:
         self._arrived.set()
 
     def _judge_order(self, copy: Copy) -> None:
-        key = (copy.producer, copy.priority)
+        # what another owner of a group has left behind comes late, but in the order of its group
+        key = (copy.producer, copy.priority, copy.message_group)
         if copy.sequence < self._last.get(key, 0):
             self.ledger.fault("order", f"{self} got {copy.text} after number {self._last[key]}", copy)
         self._last[key] = copy.sequence
@@ -108,7 +110,9 @@ class Consumer:
             self.acknowledge(wire, list(self.held)[: upto + 1])
         else:
             copy = random.choice(list(self.held)[:5])
-            if random.random() < self.diet.refused:
+            if random.random() < self.diet.aborted:
+                self._abort(wire, copy)
+            elif random.random() < self.diet.refused:
                 self._refuse(wire, copy)
             else:
                 self.acknowledge(wire, [copy])
@@ -141,6 +145,14 @@ class Consumer:
                 unit.move(State.DONE)
             self.ledger.count("receipts of ACK")
 
+    def _abort(self, wire: Wire, copy: Copy) -> None:
+        """Acknowledge in a transaction that is given up: it has the message as before."""
+        wire.send("BEGIN", {"transaction": "given up"})
+        wire.send("ACK", {"id": self.held[copy], "transaction": "given up"})
+        wire.send("ABORT", {"transaction": "given up"})
+        copy.note(f"acknowledged by {self} in a transaction, and ABORT")
+        self.ledger.count("ABORTs of an ACK")
+
     def _refuse(self, wire: Wire, copy: Copy) -> None:
         promise = wire.ask("NACK", {"id": self.held.pop(copy)})
         self.ledger.give_back([copy], f"refused by {self}")
@@ -170,6 +182,7 @@ class Consumer:
     def _forget(self, wire: Wire, why: str) -> None:
         if wire is self._wire:
             self._wire = None
+            self.ledger.gone(self)
             self.ledger.give_back(self.held, why)
             self.held.clear()
 

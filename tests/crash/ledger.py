@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .plan import LASTING_GROUPS
 from .wire import Wire
 
 #: Milliseconds by which a message may be delivered after its expiry: it was on its way.
@@ -69,6 +70,7 @@ class Copy:
     durable: bool = True
     due: int = 0
     expires: int = 0
+    message_group: str = ""
     exits: list[Unit] = field(default_factory=list)
     holder: object = None  # who has it in delivery
     doubt: str = ""  # why it may be gone though nobody acknowledged it
@@ -97,6 +99,7 @@ class Copy:
 
     def __str__(self) -> str:
         kind = "" if self.durable else " not durable"
+        kind += f" of group {self.message_group}" if self.message_group else ""
         lines = [f"{self.text} in {self.queue}, priority {self.priority}{kind}, sent in life {self.life}"]
         if self.due or self.expires:
             lines.append(f"due {self.due} expires {self.expires} (now {now()})")
@@ -134,6 +137,9 @@ class Ledger:
         self.finished: dict[tuple[str, str], tuple[str, Copy]] = {}
         self.faults: list[Fault] = []
         self.counts: dict[str, int] = {}
+        self.owners: dict[
+            tuple[str, str], object
+        ] = {}  # of message groups that do not end, by queue and group
         self.highest: dict[str, int] = {}  # the last sequence sent to each queue
         self._sequences: dict[str, int] = {}
 
@@ -185,11 +191,24 @@ class Ledger:
         durable: bool = True,
         due: int = 0,
         expires: int = 0,
+        message_group: str = "",
     ) -> str:
         """A message that ``unit`` sends to these queues; returns its text."""
         text, sequence = self.next_text(producer)
         for queue in queues:
-            copy = Copy(queue, text, producer, sequence, unit, self.life, priority, durable, due, expires)
+            copy = Copy(
+                queue,
+                text,
+                producer,
+                sequence,
+                unit,
+                self.life,
+                priority,
+                durable,
+                due,
+                expires,
+                message_group,
+            )
             self.queues.setdefault(queue, {})[text] = copy
             self.highest[queue] = sequence
             unit.entering.append(copy)
@@ -212,6 +231,8 @@ class Ledger:
         copy.note(f"delivered to {holder}{', redelivered' if redelivered else ''}")
         self.count("delivered")
         self._judge_delivery(copy, holder, moved)
+        if copy.message_group in LASTING_GROUPS and not moved:
+            self._judge_owner(copy, holder)
         copy.holder = holder
         return copy
 
@@ -241,6 +262,15 @@ class Ledger:
             self.fault("too early", f"delivered to {holder} {copy.due - now()} ms before its time", copy)
         if copy.expires and copy.expires + ON_ITS_WAY < now() and not moved:
             self.fault("expired", f"delivered to {holder} {now() - copy.expires} ms after its expiry", copy)
+
+    def _judge_owner(self, copy: Copy, holder: object) -> None:
+        owner = self.owners.setdefault((copy.queue, copy.message_group), holder)
+        if owner is not holder and not self.stopping:
+            self.fault("group", f"{copy.message_group} belongs to {owner}, and {holder} got of it", copy)
+
+    def gone(self, holder: object) -> None:
+        """A consumer goes, and its message groups are anybody's."""
+        self.owners = {group: owner for group, owner in self.owners.items() if owner is not holder}
 
     def leave(self, unit: Unit, copy: Copy) -> None:
         """``unit`` acknowledges a copy."""
@@ -280,6 +310,7 @@ class Ledger:
         """What was found decides every doubt: it is as if it had been promised."""
         self.life += 1
         self.stopping = False
+        self.owners.clear()
         for copy in self.everything():
             if copy not in present:
                 self.finish(copy, f"it was not there at the start of life {self.life}")

@@ -33,9 +33,12 @@ KINDS = (
     "graded",
     "purged",
     "coloured",
+    "grouped",
 )
 RINGS = ("ring", "busyring")
 SUBSCRIBERS = ("a", "b", "c")
+#: Message groups, fewer than consumers. Each belongs to one consumer while that is there, or until a message ends it.
+LASTING_GROUPS, ENDING_GROUPS = ("g1", "g2"), ("e1",)
 CLIENT_ID = "crash"
 
 
@@ -91,6 +94,7 @@ def document(random: Random, *, persistence: bool = True, more: Mapping[str, obj
         if persistence:
             settings[f"{area}.#"] = dict(values)
         settings[address(area, "coloured")] = {"redelivery-delay": 150}
+        settings[address(area, "grouped")] = {"max-delivery-attempts": -1}
         for kind in RINGS:
             # a ring counts what waits in pages too, so that what it holds is known exactly
             settings[address(area, kind)] = {"default-ring-size": RING, "ring-counts-paged": "true"}

@@ -108,6 +108,19 @@ def coloured(world: World, area: str) -> None:
         consume(world, Diet(queue, queue), f"{area}-any")
 
 
+def grouped(world: World, area: str) -> None:
+    """Message groups, more than their consumers can have at a time; these refuse, give up and hang up."""
+    queue = address(area, "grouped")
+    produce(world, grouped_load(area), f"{area}-grouped", 2)
+    consume(world, Diet(queue, queue, refused=0.2, aborted=0.1, leaves=0.03), f"{area}-grouped", 4)
+
+
+def grouped_load(area: str) -> Load:
+    """More than is kept in memory for the owner of a group."""
+    queue = address(area, "grouped")
+    return Load(queue, (queue,), grouped=True, most=500)
+
+
 PLOTS: tuple[Plot, ...] = (
     work,
     cumulative,
@@ -120,6 +133,7 @@ PLOTS: tuple[Plot, ...] = (
     graded,
     purged,
     coloured,
+    grouped,
 )
 
 

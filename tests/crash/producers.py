@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from .ledger import State, Unit, now
+from .plan import ENDING_GROUPS, LASTING_GROUPS
 from .wire import Wire, within
 from .world import World
 
@@ -25,6 +26,7 @@ class Load:
     delay: tuple[int, int] | None = None
     lifetime: tuple[int, int] | None = None
     coloured: bool = False
+    grouped: bool = False
     identified: float = 0.0  # of the durable ones: sent with an id by which duplicates are known
     largest: int = 400
     most: int = 120  # waiting in its first queue; above that it rests
@@ -33,11 +35,11 @@ class Load:
 class Producer:
     """One producer on a connection of its own."""
 
-    def __init__(self, world: World, load: Load, name: str) -> None:
+    def __init__(self, world: World, load: Load, name: str, window: int | None = None) -> None:
         self.world = world
         self.load = load
         self.name = name
-        self._window = world.random.choice([1, 5, 40])
+        self._window = window or world.random.choice([1, 5, 40])
         self._slots = asyncio.Semaphore(self._window)
         self._in_transaction = 0
 
@@ -50,6 +52,14 @@ class Producer:
                 await self._step(wire)
             await wire.flowing()
             await asyncio.sleep(0)
+
+    async def send_some(self, count: int) -> None:
+        """Send so many, each with a receipt, and leave when the last of those has come."""
+        wire = await self.world.open()
+        for _ in range(count):
+            await within(self._slots.acquire())
+            self._receipted(wire)
+        await wire.leave()
 
     async def _step(self, wire: Wire) -> None:
         if self.world.chance(self.load.transactions):
@@ -89,8 +99,16 @@ class Producer:
         priority = random.choice(load.priorities)
         due = now() + random.randint(*load.delay) if load.delay else 0
         expires = now() + random.randint(*load.lifetime) if load.lifetime else 0
+        group = random.choice(LASTING_GROUPS * 4 + ENDING_GROUPS) if load.grouped else ""
         text = self.world.ledger.enter(
-            unit, load.queues, self.name, priority=priority, durable=durable, due=due, expires=expires
+            unit,
+            load.queues,
+            self.name,
+            priority=priority,
+            durable=durable,
+            due=due,
+            expires=expires,
+            message_group=group,
         )
         headers: dict[str, object] = {"destination": load.destination, **more}
         headers |= {"persistent": "true"} if durable else {}
@@ -98,6 +116,8 @@ class Producer:
         headers |= {"AMQ_SCHEDULED_TIME": due} if due else {}
         headers |= {"expires": expires} if expires else {}
         headers |= {"colour": random.choice(COLOURS)} if load.coloured else {}
+        headers |= {"JMSXGroupID": group} if group else {}
+        headers |= {"JMSXGroupSeq": -1} if group in ENDING_GROUPS and random.random() < 0.2 else {}
         if durable and load.identified and random.random() < load.identified:
             headers["_AMQ_DUPL_ID"] = text
             self.world.identifiers.note(load.destination, text, unit, unit.entering[-len(load.queues) :])

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
+from typing import cast
 
 import pytest
 
+from .again import Identifiers
 from .audit import Audit, Observation, Seen
+from .consumers import Consumer, Diet
 from .ledger import Copy, Ledger, State, Unit, now
-from .plan import DEAD, EXPIRED, RING, Group
+from .plan import DEAD, ENDING_GROUPS, EXPIRED, LASTING_GROUPS, RING, Group
+from .wire import Frame, Wire
+from .world import World
 
 QUEUE, OTHER, RINGED = "memory.work", "memory.results", "memory.ring"
 GROUPS = [Group(QUEUE), Group(OTHER), Group(RINGED, RING, consumers=False), Group(DEAD), Group(EXPIRED)]
@@ -27,10 +33,12 @@ class Story:
         state: State = State.DONE,
         queues: tuple[str, ...] = (QUEUE,),
         unit: Unit | None = None,
+        message_group: str = "",
         **more: int,
     ) -> Copy:
         unit = unit or self.ledger.unit("SEND")
-        text = self.ledger.enter(unit, queues, "p", durable=bool(more.pop("durable", True)), **more)
+        durable = bool(more.pop("durable", True))
+        text = self.ledger.enter(unit, queues, "p", durable=durable, message_group=message_group, **more)
         if state is not State.OPEN:
             unit.move(state)
         copy = self.ledger.find(queues[0], text)
@@ -281,6 +289,46 @@ def test_deliveries(story: Story) -> None:
         "too early",
         "expired",
     ]
+
+
+def test_a_group_belongs_to_one_consumer_until_that_goes(story: Story) -> None:
+    ledger, (lasting, another), (ending,) = story.ledger, LASTING_GROUPS, ENDING_GROUPS
+
+    def delivered(group: str, holder: str, queue: str = QUEUE, moved: bool = False) -> list[str]:
+        copy = story.send(queues=(queue,), message_group=group)
+        ledger.delivered(queue, copy.text, holder, moved=moved)
+        rules, ledger.faults = [fault.rule for fault in ledger.faults], []
+        return rules
+
+    assert delivered(lasting, "a") == delivered(another, "b") == delivered(lasting, "b", OTHER) == []
+    assert delivered(lasting, "b") == ["group"]
+    assert delivered(lasting, "reader of dead letters", moved=True) == []
+    assert delivered(ending, "a") == delivered(ending, "b") == []
+    ledger.gone("a")
+    assert delivered(lasting, "b") == []
+    assert delivered(lasting, "a") == ["group"]
+    ledger.next_life(set())
+    assert delivered(lasting, "a") == []
+
+
+def test_a_consumer_is_given_a_group_in_order(story: Story) -> None:
+    world = World(0, 0, story.ledger, Identifiers(), Random(1))
+    consumer = Consumer(world, Diet(QUEUE, QUEUE), "c")
+    consumer._wire = wire = cast(Wire, object())
+
+    def take(copy: Copy, redelivered: str = "false") -> list[str]:
+        consumer._take(
+            wire, Frame("MESSAGE", {"redelivered": redelivered, "ack": "1"}, copy.text.encode() + b"|")
+        )
+        rules, story.ledger.faults = [fault.rule for fault in story.ledger.faults], []
+        return rules
+
+    group, another = LASTING_GROUPS
+    first, of_another, second, third = (
+        story.send(message_group=name) for name in (group, another, group, group)
+    )
+    assert take(third) == take(of_another) == take(first, "true") == []
+    assert take(second) == ["order"]
 
 
 def test_a_fault_tells_the_whole_history(story: Story) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ..management import Management
+from . import campaign
 from .campaign import BrokenPromise, Campaign
+from .victim import Victim
 
 
 @pytest.mark.timeout(300)
@@ -24,7 +27,7 @@ def test_nothing_that_was_promised_is_lost(tmp_path: Path) -> None:
         "queues deleted",
         "addresses made",
     )
-    for what in (*receipts, "purges", "ids sent again"):
+    for what in (*receipts, "purges", "ids sent again", "ABORTs of an ACK"):
         assert report.counts.get(what), f"nothing was tested of {what}: {report}"
     assert any(report.counts.get(what) for what in managed), f"nothing was tested of management: {report}"
     assert report.paged and report.segments > 2, f"files did not matter: {report}"
@@ -34,6 +37,28 @@ def test_a_broker_without_a_store_is_found_out(tmp_path: Path) -> None:
     """The whole apparatus fails where it must: at the first restart after a life in which anything was receipted."""
     with pytest.raises(BrokenPromise, match=r"seed 7, kill \d+: \d+ broken promises\n  lost: "):
         Campaign(tmp_path, 7, 20, persistence=False).run()
+
+
+@pytest.mark.timeout(300)
+def test_a_queue_that_gives_nothing_more_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is paused takes the place of one that a fault has stopped."""
+
+    class Stopped(Campaign):
+        async def _drain(self, victim: Victim) -> None:
+            management = Management(victim.http_port)
+            there = {queue["name"] for queue in management.ask("GET", "/queues", size=1000)["data"]}
+            if "memory.grouped" not in there:
+                management.ask("POST", "/queues", {"name": "memory.grouped", "routingType": "ANYCAST"})
+            management.ask("PATCH", "/queues/memory.grouped", {"paused": True})
+            await super()._drain(victim)
+
+    monkeypatch.setattr(campaign, "DRAINING", 3.0)
+    with pytest.raises(
+        BrokenPromise, match=r"undrained: \d+ never came; the broker counts {'memory.grouped': \d+}"
+    ):
+        Stopped(tmp_path, 7, 1, areas=("memory",)).run()
 
 
 def test_a_broker_that_forgets_ids_is_found_out(tmp_path: Path) -> None:
