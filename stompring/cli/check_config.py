@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +15,24 @@ from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration
+from stompring.store.datadir import LOCK, VERSION
 
 
 @click.command("check-config")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--data",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="The data directory, where stompring run gets one.",
+)
 @click.pass_context
-def check_config(context: click.Context, files: tuple[str, ...]) -> None:
+def check_config(context: click.Context, files: tuple[str, ...], data: str | None) -> None:
     """Say what is wrong with each FILE, or what it configures.
 
     Everything wrong with a file is told at once, as FILE:LINE: what. The exit status is 1 where anything is wrong.
-    The plugins and the certificates that it names are loaded, as the broker would.
+    The plugins and the certificates that it names are loaded, the files of users and roles read and the data directory
+    looked at, as the broker would: run it as the user that the broker runs as.
     """
     # here and not above: no other command should wait for what these bring along
     from stompring.policy.load import load
@@ -34,6 +44,8 @@ def check_config(context: click.Context, files: tuple[str, ...]) -> None:
             configuration = read_broker_xml(file)
             load(configuration, Sources(file))
             certificates = list(read_certificates(configuration))
+            read_security_files(configuration)
+            check_data(configuration, data)
         except ConfigurationError as error:
             refused += 1
             click.echo(str(error), err=True)
@@ -42,7 +54,7 @@ def check_config(context: click.Context, files: tuple[str, ...]) -> None:
             for warning in (*configuration.warnings, *worries):
                 click.echo(f"{warning} (a warning)", err=True)
             click.echo(f"{file}: ok")
-            for line in summary(configuration):
+            for line in summary(configuration, data):
                 click.echo(f"  {line}")
             for name, shown, _ in certificates:
                 click.echo(f"  acceptor {name}: {shown}")
@@ -65,7 +77,73 @@ def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str,
             yield name, identity.describe(), None if worry is None else f"acceptor '{name}': {worry}"
 
 
-def summary(configuration: BrokerConfiguration) -> Iterator[str]:
+def read_security_files(configuration: BrokerConfiguration) -> None:
+    """Read who there is. Raises `ConfigurationError`. A file that is not there yet is told in the summary."""
+    if not configuration.security_enabled:
+        return
+    # for this alone, as users bring argon2 along
+    from stompring.security.certificate_users import CertificateUsers
+    from stompring.security.roles import Roles
+    from stompring.security.users import Users
+
+    users, roles = configuration.users_file, configuration.roles_file
+    assert users is not None and roles is not None
+    if not _is_missing(users):
+        Users(users)
+    Roles(roles)
+    if configuration.certificate_users_file is not None:
+        CertificateUsers(configuration.certificate_users_file)
+
+
+def check_data(configuration: BrokerConfiguration, data: str | None) -> None:
+    """Whether the broker could read and write what it keeps, or make it. Raises `ConfigurationError`."""
+    if not configuration.persistence_enabled:
+        return
+    found = data_directory(configuration, data)
+    for directory in dict.fromkeys((found.root, found.journal, found.paging, found.retention)):
+        if directory is not None:
+            _check_directory(directory, configuration.file)
+    for file in (found.root / LOCK, found.root / VERSION, *_listed(found.journal)):
+        if not _is_missing(file) and not os.access(file, os.R_OK | os.W_OK):
+            raise ConfigurationError(f"{file} cannot be read and written by {_whoami()}", configuration.file)
+
+
+def _check_directory(directory: Path, file: str | None) -> None:
+    there = directory
+    while _is_missing(there) and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise ConfigurationError(f"{there} is no directory, and {directory} cannot be made", file)
+    if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
+        cannot = "cannot be read and written" if there == directory else f"cannot be made in {there}"
+        raise ConfigurationError(
+            f"directory {directory} {cannot} by {_whoami()} (--data names another data directory)", file
+        )
+
+
+def _listed(directory: Path) -> list[Path]:
+    return list(directory.iterdir()) if directory.is_dir() else []
+
+
+def _is_missing(path: str | Path) -> bool:
+    """Whether it is not there; what cannot be looked at is, for what comes next to find out."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _whoami() -> str:
+    try:
+        return f"user {pwd.getpwuid(os.geteuid()).pw_name}"
+    except KeyError:
+        return f"the user with the number {os.geteuid()}"
+
+
+def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iterator[str]:
     """A few lines about what is configured, for people."""
     for stomp in configuration.stomp_acceptors:
         if stomp.websocket.only:
@@ -80,7 +158,7 @@ def summary(configuration: BrokerConfiguration) -> Iterator[str]:
     yield f"security {_security(configuration)}"
     if configuration.security_enabled:
         yield f"permissions: {_permissions(configuration)}"
-    yield _data(configuration)
+    yield _data(configuration, data)
     queues = [queue for address in configuration.addresses for queue in address.queues]
     yield ", ".join(
         (
@@ -102,24 +180,24 @@ def _security(configuration: BrokerConfiguration) -> str:
     file = configuration.users_file
     if not configuration.security_enabled or file is None:
         return "off"
-    missing = "" if Path(file).exists() else " (not there yet: make it with 'stompring user add')"
+    missing = " (not there yet: make it with 'stompring user add')" if _is_missing(file) else ""
     return f"on, users in {file}{missing}"
 
 
 def _permissions(configuration: BrokerConfiguration) -> str:
     file = configuration.roles_file
     assert file is not None
-    missing = "" if Path(file).exists() else " (not there yet: make it with 'stompring user grant')"
+    missing = " (not there yet: make it with 'stompring user grant')" if _is_missing(file) else ""
     entries = configuration.security_settings
     if not entries:
         return "no security-setting, so nobody may do anything"
     return f"{_count(len(entries), 'security-setting', 'security-settings')}, roles in {file}{missing}"
 
 
-def _data(configuration: BrokerConfiguration) -> str:
+def _data(configuration: BrokerConfiguration, data: str | None) -> str:
     if not configuration.persistence_enabled:
         return "everything in memory"
-    directory = data_directory(configuration)
+    directory = data_directory(configuration, data)
     return f"journal in {directory.journal}, pages in {directory.paging}"
 
 

@@ -43,6 +43,7 @@ from .logs import begin_logging
 from .persistence import Persistence
 from .reload import Reload, apply, restart_required
 from .security import Security
+from .service_manager import ServiceManager
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class BrokerService(MultiService):
         self.ports: list[IListeningPort] = []
         self.listening: list[tuple[str, str, int]] = []  # acceptor, host, port
         self.stopping = False
+        self.manager = ServiceManager(reactor)
         if persistence is not None:
             self.store, self.paging = persistence.durable, persistence.paging
             self.dispatch = persistence.attach(self.broker)
@@ -147,6 +149,13 @@ class BrokerService(MultiService):
 
     def reload(self) -> Reload:
         """Read the configuration file again, and tell the log too what came of it. A broken one changes nothing."""
+        self.manager.reloading()
+        try:
+            return self._reload()
+        finally:
+            self.manager.reloaded()
+
+    def _reload(self) -> Reload:
         file = self.configuration.file
         assert file is not None
         try:
@@ -247,6 +256,7 @@ def run(
 
     def started(_: object) -> None:
         service.garbage.start()
+        service.manager.ready()
         log.info("stompring %s is ready", configuration.name)
 
     def begin() -> None:
@@ -286,6 +296,7 @@ def _goodbye(service: BrokerService, reactor: Any) -> Callable[[], Deferred[Any]
         for number in (signal.SIGINT, signal.SIGTERM):  # it is stopping: asked again it must not die half-way
             signal.signal(number, signal.SIG_IGN)
         log.info("stopping: closing %d connections", len(service.connections))
+        service.manager.stopping()
         waited: Deferred[Any] = Deferred()
         stopped = service.stop_listening()
 

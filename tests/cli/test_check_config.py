@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -134,3 +138,97 @@ def test_warnings_are_told_and_no_faults(tmp_path: Path) -> None:
 
 def test_a_file_must_be_named() -> None:
     assert run().exit_code == 2
+
+
+# ---- what the start opens
+
+
+SECURE = b"""<configuration><core>
+<acceptors><acceptor name="a">tcp://127.0.0.1:61613</acceptor></acceptors>
+<security-settings><security-setting match="#"/></security-settings>
+<certificate-users-file>certificates.properties</certificate-users-file>
+</core></configuration>"""
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A configuration that root has made, in a directory that everybody may enter."""
+    directory = Path(tempfile.mkdtemp(prefix="stompring-check-"))
+    directory.chmod(0o755)
+    (directory / "broker.xml").write_bytes(SECURE)
+    for name in ("users.properties", "roles.properties", "certificates.properties"):
+        (directory / name).touch()
+    yield directory
+    shutil.rmtree(directory)
+
+
+def as_nobody(*arguments: str) -> tuple[int, str]:
+    """Exit status and output of the command, run by another user."""
+    if os.getuid() != 0:
+        pytest.skip("only root can be another user")
+    run(*arguments)  # what is imported with the first use may be readable for root alone
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            result = run(*arguments)
+            os.write(writing, f"{result.exit_code} {result.output}{result.exception or ''}".encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as told:
+        status, _, output = told.read().partition(" ")
+    os.waitpid(child, 0)
+    return int(status), output
+
+
+@pytest.mark.parametrize("name", ["users.properties", "roles.properties", "certificates.properties"])
+def test_a_file_that_the_user_cannot_read(home: Path, name: str) -> None:
+    data = home / "data"
+    data.mkdir()
+    os.chmod(data, 0o777)
+    arguments = ("--data", str(data), str(home / "broker.xml"))
+    assert as_nobody(*arguments)[0] == 0
+    (home / name).chmod(0o600)
+    status, output = as_nobody(*arguments)
+    assert status == 1 and name in output and "Permission denied" in output
+    assert "ok" not in output
+
+
+@pytest.mark.parametrize(
+    "closed", ["data", "data/journal", "data/paging", "data/journal/000000001.journal", "data/broker.lock"]
+)
+def test_data_that_the_user_cannot_write(home: Path, closed: str) -> None:
+    data = home / "data"
+    (data / "journal").mkdir(parents=True)
+    (data / "paging").mkdir()
+    for file in (data / "journal" / "000000001.journal", data / "broker.lock"):
+        file.touch()
+    for path in (data, *data.rglob("*")):
+        path.chmod(0o777)
+    assert as_nobody(str(home / "broker.xml"))[0] == 0
+    (home / closed).chmod(0o700)
+    status, output = as_nobody(str(home / "broker.xml"))
+    assert status == 1 and str(home / closed) in output, output
+
+
+def test_a_data_directory_that_cannot_be_made(home: Path) -> None:
+    status, output = as_nobody(str(home / "broker.xml"))
+    assert status == 1 and f"cannot be made in {home} by user nobody (--data names" in output
+    (home / "data").write_text("a file")
+    assert f"{home / 'data'} is no directory" in run(str(home / "broker.xml")).output
+
+
+def test_users_that_cannot_be(home: Path) -> None:
+    (home / "users.properties").write_text("ada = plain\n")
+    found = run(str(home / "broker.xml"))
+    assert found.exit_code == 1 and "users.properties:1:" in found.output
+
+
+def test_another_data_directory(home: Path) -> None:
+    found = run("--data", str(home / "elsewhere"), str(home / "broker.xml"))
+    assert found.exit_code == 0 and f"journal in {home / 'elsewhere' / 'journal'}" in found.output
+    assert not (home / "elsewhere").exists(), "nothing is made"

@@ -51,3 +51,12 @@ def test_systemd_finds_the_sandbox_tight(tmp_path: Path) -> None:
     if "nrecognized option" in found.stderr:
         pytest.skip("this systemd-analyze is too old for it")
     assert found.returncode == 0, found.stdout + found.stderr  # above 2.0 of 10 it is not
+
+
+def test_it_runs_as_who_can_read_its_files_and_is_watched() -> None:
+    lines = UNIT.read_text(encoding="utf-8").splitlines()
+    assert {"User=stompring", "Type=notify", "WatchdogSec=30", "NotifyAccess=main"} <= set(lines)
+    assert not any(line.startswith("DynamicUser") for line in lines)
+    check, run = (shlex.split(command) for command in COMMANDS)
+    assert check[check.index("--data") + 1] == run[run.index("--data") + 1]
+    assert check[-1] == run[run.index("--config") + 1]

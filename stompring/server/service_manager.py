@@ -1,0 +1,79 @@
+"""What a service manager is notified of: ready, reloading, stopping, alive (sd_notify(3) of systemd).
+
+The manager names a datagram socket in ``NOTIFY_SOCKET``; without it nothing is sent. With ``WATCHDOG_USEC`` it restarts
+a service from which nothing came for that time: the reactor sends a sign of life at half of it, so that a broker whose
+only thread hangs is restarted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.internet.task import LoopingCall
+
+log = logging.getLogger(__name__)
+
+#: Digits of a time in microseconds that may mean something: 30,000 years.
+DIGITS = 18
+
+
+class ServiceManager:
+    """Sends notifications until the process ends. A socket that cannot be reached stops nothing."""
+
+    def __init__(self, reactor: Any, environment: Mapping[str, str] | None = None) -> None:
+        found = os.environ if environment is None else environment
+        self._address = found.get("NOTIFY_SOCKET", "")
+        self._ready = False
+        self._failed = False
+        self._watchdog = LoopingCall(self._send, "WATCHDOG=1")
+        self._watchdog.clock = reactor
+        self._interval = _watchdog_seconds(found) / 2
+
+    def ready(self) -> None:
+        """Every listener is open, and what was kept is recovered. The watchdog begins."""
+        self._ready = True
+        self._send("READY=1\nSTATUS=ready")
+        if self._address and self._interval > 0 and not self._watchdog.running:
+            self._watchdog.start(self._interval)
+
+    def reloading(self) -> None:
+        """The configuration is read again; `reloaded` ends it."""
+        if self._ready:
+            self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\nSTATUS=reloading")
+
+    def reloaded(self) -> None:
+        """The configuration was read, or refused: either way the broker serves."""
+        if self._ready:
+            self._send("READY=1\nSTATUS=ready")
+
+    def stopping(self) -> None:
+        """Clients are told. Signs of life go on until the reactor ends."""
+        self._ready = False
+        self._send("STOPPING=1\nSTATUS=stopping")
+
+    def _send(self, state: str) -> None:
+        if not self._address:
+            return
+        # a name that begins with @ is in the abstract namespace of Linux
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
+                sending.setblocking(False)
+                sending.sendto(state.encode(), address)
+        except OSError as fault:
+            if not self._failed:
+                log.warning("cannot notify the service manager at %s: %s", self._address, fault)
+            self._failed = True
+
+
+def _watchdog_seconds(environment: Mapping[str, str]) -> float:
+    """The time after which this process is restarted; 0 where it is not watched."""
+    text = environment.get("WATCHDOG_USEC", "")
+    if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return 0.0
+    return int(text) / 1_000_000 if text.isascii() and text.isdigit() and len(text) <= DIGITS else 0.0

@@ -1,0 +1,149 @@
+"""What systemd would be told, over a real datagram socket."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from twisted.internet.task import Clock
+
+from stompring.server.service_manager import ServiceManager
+
+from ..broker_document import broker_xml
+from ..broker_process import PATIENCE, BrokerProcess
+
+
+class Listening:
+    """The manager's end."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
+
+    def heard(self) -> list[list[str]]:
+        """The lines of each datagram that is there."""
+        found = []
+        while True:
+            try:
+                found.append(self._socket.recv(4096, socket.MSG_DONTWAIT).decode().split("\n"))
+            except BlockingIOError:
+                return found
+
+    def wait_for(self, first: str) -> list[str]:
+        """The next datagram that begins so; others are skipped."""
+        self._socket.settimeout(PATIENCE)
+        while True:
+            lines = self._socket.recv(4096).decode().split("\n")
+            if lines[0] == first:
+                return lines
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture(params=["path", "abstract"])
+def listening(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listening]:
+    abstract = f"@stompring-{os.getpid()}-{time.monotonic_ns()}"
+    found = Listening(str(tmp_path / "notify") if request.param == "path" else abstract)
+    yield found
+    found.close()
+
+
+def test_ready_reloading_stopping(listening: Listening) -> None:
+    manager = ServiceManager(Clock(), {"NOTIFY_SOCKET": listening.address})
+    manager.reloading()
+    manager.reloaded()
+    assert listening.heard() == [], "it is not ready, whoever asks for a reload"
+    manager.ready()
+    assert listening.heard() == [["READY=1", "STATUS=ready"]]
+    before = time.monotonic_ns() // 1000
+    manager.reloading()
+    ((state, moment, _),) = listening.heard()
+    assert state == "RELOADING=1" and moment.startswith("MONOTONIC_USEC=")
+    assert before <= int(moment.partition("=")[2]) <= time.monotonic_ns() // 1000
+    manager.reloaded()
+    manager.stopping()
+    assert [lines[0] for lines in listening.heard()] == ["READY=1", "STOPPING=1"]
+    manager.reloading()
+    manager.reloaded()
+    assert listening.heard() == []
+
+
+@pytest.mark.parametrize("pid", [{}, {"WATCHDOG_PID": str(os.getpid())}])
+def test_signs_of_life_come_at_half_of_the_time(listening: Listening, pid: dict[str, str]) -> None:
+    clock = Clock()
+    manager = ServiceManager(clock, {"NOTIFY_SOCKET": listening.address, "WATCHDOG_USEC": "30000000", **pid})
+    clock.advance(60)
+    assert listening.heard() == []
+    manager.ready()
+    assert listening.heard() == [["READY=1", "STATUS=ready"], ["WATCHDOG=1"]]
+    clock.advance(14.9)
+    assert listening.heard() == []
+    clock.advance(0.1)
+    assert listening.heard() == [["WATCHDOG=1"]]
+    manager.reloading()
+    manager.reloaded()
+    manager.stopping()
+    listening.heard()
+    clock.advance(15)
+    assert listening.heard() == [["WATCHDOG=1"]], "also while it stops"
+
+
+@pytest.mark.parametrize(
+    "watch",
+    [
+        {},
+        {"WATCHDOG_USEC": "0"},
+        {"WATCHDOG_USEC": "-1"},
+        {"WATCHDOG_USEC": "soon"},
+        {"WATCHDOG_USEC": "\u0661"},
+        {"WATCHDOG_USEC": "9" * 5001},
+        {"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"},
+    ],
+)
+def test_nobody_watches(listening: Listening, watch: dict[str, str]) -> None:
+    clock = Clock()
+    ServiceManager(clock, {"NOTIFY_SOCKET": listening.address, **watch}).ready()
+    assert listening.heard() == [["READY=1", "STATUS=ready"]] and clock.calls == []
+
+
+def test_without_a_manager() -> None:
+    clock = Clock()
+    manager = ServiceManager(clock, {"WATCHDOG_USEC": "30000000"})
+    manager.ready()
+    manager.stopping()
+    assert clock.calls == []
+
+
+def test_a_socket_that_is_not_there_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager = ServiceManager(Clock(), {"NOTIFY_SOCKET": str(tmp_path / "none")})
+    with caplog.at_level(logging.WARNING):
+        manager.ready()
+        manager.stopping()
+    (record,) = caplog.records
+    assert re.match(r"cannot notify the service manager at .*/none: ", record.getMessage())
+
+
+def test_a_broker_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listening = Listening(str(tmp_path / "notify"))
+    monkeypatch.setenv("NOTIFY_SOCKET", listening.address)
+    monkeypatch.setenv("WATCHDOG_USEC", "200000")
+    config = tmp_path / "broker.xml"
+    config.write_text(broker_xml())
+    with BrokerProcess(config, forked=False) as broker:
+        listening.wait_for("READY=1")
+        socket.create_connection(("127.0.0.1", broker.port), PATIENCE).close()
+        for _ in range(3):
+            listening.wait_for("WATCHDOG=1")
+        broker.reload()
+        assert listening.wait_for("RELOADING=1")[1].startswith("MONOTONIC_USEC=")
+        listening.wait_for("READY=1")
+    listening.wait_for("STOPPING=1")
+    listening.close()
