@@ -43,7 +43,7 @@ from .logs import begin_logging
 from .persistence import Persistence
 from .reload import Reload, apply, restart_required
 from .security import Security
-from .service_manager import ServiceManager
+from .supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class BrokerService(MultiService):
         self.ports: list[IListeningPort] = []
         self.listening: list[tuple[str, str, int]] = []  # acceptor, host, port
         self.stopping = False
-        self.manager = ServiceManager(reactor)
+        self.supervisor = Supervisor(reactor)
         if persistence is not None:
             self.store, self.paging = persistence.durable, persistence.paging
             self.dispatch = persistence.attach(self.broker)
@@ -149,11 +149,11 @@ class BrokerService(MultiService):
 
     def reload(self) -> Reload:
         """Read the configuration file again, and tell the log too what came of it. A broken one changes nothing."""
-        self.manager.reloading()
+        self.supervisor.reloading()
         try:
             return self._reload()
         finally:
-            self.manager.reloaded()
+            self.supervisor.reloaded()
 
     def _reload(self) -> Reload:
         file = self.configuration.file
@@ -256,7 +256,7 @@ def run(
 
     def started(_: object) -> None:
         service.garbage.start()
-        service.manager.ready()
+        service.supervisor.ready()
         log.info("stompring %s is ready", configuration.name)
 
     def begin() -> None:
@@ -296,7 +296,7 @@ def _goodbye(service: BrokerService, reactor: Any) -> Callable[[], Deferred[Any]
         for number in (signal.SIGINT, signal.SIGTERM):  # it is stopping: asked again it must not die half-way
             signal.signal(number, signal.SIG_IGN)
         log.info("stopping: closing %d connections", len(service.connections))
-        service.manager.stopping()
+        service.supervisor.stopping()
         waited: Deferred[Any] = Deferred()
         stopped = service.stop_listening()
 

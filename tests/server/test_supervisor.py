@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from twisted.internet.task import Clock
 
-from stompring.server.service_manager import ServiceManager
+from stompring.server.supervisor import Supervisor
 
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
@@ -57,40 +57,40 @@ def listening(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listen
 
 
 def test_ready_reloading_stopping(listening: Listening) -> None:
-    manager = ServiceManager(Clock(), {"NOTIFY_SOCKET": listening.address})
-    manager.reloading()
-    manager.reloaded()
+    supervisor = Supervisor(Clock(), {"NOTIFY_SOCKET": listening.address})
+    supervisor.reloading()
+    supervisor.reloaded()
     assert listening.heard() == [], "it is not ready, whoever asks for a reload"
-    manager.ready()
+    supervisor.ready()
     assert listening.heard() == [["READY=1", "STATUS=ready"]]
     before = time.monotonic_ns() // 1000
-    manager.reloading()
+    supervisor.reloading()
     ((state, moment, _),) = listening.heard()
     assert state == "RELOADING=1" and moment.startswith("MONOTONIC_USEC=")
     assert before <= int(moment.partition("=")[2]) <= time.monotonic_ns() // 1000
-    manager.reloaded()
-    manager.stopping()
+    supervisor.reloaded()
+    supervisor.stopping()
     assert [lines[0] for lines in listening.heard()] == ["READY=1", "STOPPING=1"]
-    manager.reloading()
-    manager.reloaded()
+    supervisor.reloading()
+    supervisor.reloaded()
     assert listening.heard() == []
 
 
 @pytest.mark.parametrize("pid", [{}, {"WATCHDOG_PID": str(os.getpid())}])
 def test_signs_of_life_come_at_half_of_the_time(listening: Listening, pid: dict[str, str]) -> None:
     clock = Clock()
-    manager = ServiceManager(clock, {"NOTIFY_SOCKET": listening.address, "WATCHDOG_USEC": "30000000", **pid})
+    supervisor = Supervisor(clock, {"NOTIFY_SOCKET": listening.address, "WATCHDOG_USEC": "30000000", **pid})
     clock.advance(60)
     assert listening.heard() == []
-    manager.ready()
+    supervisor.ready()
     assert listening.heard() == [["READY=1", "STATUS=ready"], ["WATCHDOG=1"]]
     clock.advance(14.9)
     assert listening.heard() == []
     clock.advance(0.1)
     assert listening.heard() == [["WATCHDOG=1"]]
-    manager.reloading()
-    manager.reloaded()
-    manager.stopping()
+    supervisor.reloading()
+    supervisor.reloaded()
+    supervisor.stopping()
     listening.heard()
     clock.advance(15)
     assert listening.heard() == [["WATCHDOG=1"]], "also while it stops"
@@ -110,23 +110,23 @@ def test_signs_of_life_come_at_half_of_the_time(listening: Listening, pid: dict[
 )
 def test_nobody_watches(listening: Listening, watch: dict[str, str]) -> None:
     clock = Clock()
-    ServiceManager(clock, {"NOTIFY_SOCKET": listening.address, **watch}).ready()
+    Supervisor(clock, {"NOTIFY_SOCKET": listening.address, **watch}).ready()
     assert listening.heard() == [["READY=1", "STATUS=ready"]] and clock.calls == []
 
 
 def test_without_a_manager() -> None:
     clock = Clock()
-    manager = ServiceManager(clock, {"WATCHDOG_USEC": "30000000"})
-    manager.ready()
-    manager.stopping()
+    supervisor = Supervisor(clock, {"WATCHDOG_USEC": "30000000"})
+    supervisor.ready()
+    supervisor.stopping()
     assert clock.calls == []
 
 
 def test_a_socket_that_is_not_there_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    manager = ServiceManager(Clock(), {"NOTIFY_SOCKET": str(tmp_path / "none")})
+    supervisor = Supervisor(Clock(), {"NOTIFY_SOCKET": str(tmp_path / "none")})
     with caplog.at_level(logging.WARNING):
-        manager.ready()
-        manager.stopping()
+        supervisor.ready()
+        supervisor.stopping()
     (record,) = caplog.records
     assert re.match(r"cannot notify the service manager at .*/none: ", record.getMessage())
 
