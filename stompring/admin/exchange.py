@@ -183,7 +183,6 @@ class Exchange:
                 status=503,
             )
             self._log.refused(str(refused))
-            log.warning("%s is answered with 503: %s", self._log.what, refused, extra=self._log.fields)
             answer = problem_answer(refused, self._instance)
         self._write(answer)
 
