@@ -11,7 +11,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .nursery import NURSERY, Child, python_path
@@ -29,7 +29,7 @@ def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _started(words: list[str]) -> subprocess.Popen[str]:
+def _started(words: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
     """As a user starts it."""
     return subprocess.Popen(
         [sys.executable, "-m", "stompring", *words],
@@ -37,7 +37,7 @@ def _started(words: list[str]) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PYTHONPATH": python_path(ROOT), "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT), "PYTHONUNBUFFERED": "1", **env},
         preexec_fn=_heed_interrupts,
     )
 
@@ -46,11 +46,17 @@ class BrokerProcess:
     """``stompring run`` with its log. Use as a context manager: leaving it stops the broker and looks for faults.
 
     ``data`` is its data directory; without it each broker.xml has one of its own, beside it. ``forked``: from the
-    `nursery`, which saves the time of its imports. ``options`` are further ones of ``stompring run``.
+    `nursery`, which saves the time of its imports. ``options`` are further ones of ``stompring run``,
+    ``env`` is added to the environment.
     """
 
     def __init__(
-        self, config: Path, data: Path | None = None, forked: bool = True, options: Sequence[str] = ()
+        self,
+        config: Path,
+        data: Path | None = None,
+        forked: bool = True,
+        options: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.config = config
         self.ports: dict[str, int] = {}
@@ -67,7 +73,9 @@ class BrokerProcess:
             *options,
         ]
         self._process: subprocess.Popen[str] | Child
-        self._process = NURSERY.fork(words) if forked and FORKED else _started(words)
+        self._process = (
+            NURSERY.fork(words) if forked and FORKED and env is None else _started(words, env or {})
+        )
         self._reader = threading.Thread(target=self._read, name="broker log", daemon=True)
         self._reader.start()
 

@@ -21,7 +21,7 @@ BROKER: tuple[Counter[Served], ...] = (
         "stompring_uptime_seconds",
         GAUGE,
         "Time since the broker started.",
-        lambda s: s.broker.clock.now - s.broker.started_at,
+        lambda s: s.broker.clock.steady.now - s.broker.begun,
         scale=0.001,
     ),
     Counter(

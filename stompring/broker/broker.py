@@ -23,7 +23,7 @@ from .address import Address
 from .agenda import Agenda
 from .area import Areas
 from .background import Background
-from .clock import Clock, Reactor
+from .clock import NOTICED, Clock, FromNow, Reactor
 from .directory import Directory
 from .disposal import Disposal
 from .due import DueBatch
@@ -62,9 +62,10 @@ class Broker:
         self.configuration = configuration
         self.clock = Clock(reactor)
         self.started_at = self.clock.now
+        self.begun = self.clock.steady.now  # by which its age is told, whatever the wall clock is set to
         self.policies = policies
-        self.refusals = Refusals(self.clock)
-        self.log_limit = LogLimit(self.clock)
+        self.refusals = Refusals(self.clock.steady)
+        self.log_limit = LogLimit(self.clock.steady)
         self.held = HeldBytes(configuration.global_max_transaction_size)  # by all open transactions
         self.slow_consumers = SlowConsumers(self)
         self.storage: Storage = storage or NoStorage()
@@ -83,6 +84,11 @@ class Broker:
         self.disposal = Disposal(self, self.directory)
         self.background = Background(self.clock, now or reactor.seconds)
         self.schedule = Agenda(self.clock, self.background, _still_scheduled, self._fall_due)
+        steady = self.clock.steady
+        one = steady is self.clock  # then all that falls due at one moment does so in one order
+        self.delays = (
+            self.schedule if one else Agenda(steady, self.background, _still_delayed, self._fall_due)
+        )
         self.expiry = Agenda(self.clock, self.background, _may_expire, lambda: self._expire)
         self.random = random.Random().random  # nosec B311
         self._transfers: list[str] = []  # addresses that a copy is on its way to
@@ -296,6 +302,26 @@ class Broker:
 
     # ---- time
 
+    def enter_schedule(self, ref: Reference) -> None:
+        """A message is scheduled for ``ref.due``."""
+        due = ref.due
+        if isinstance(due, FromNow):
+            self.delays.enter(ref, due.steady)
+        else:
+            self.schedule.enter(ref, due)
+
+    def forget_schedule(self, ref: Reference) -> None:
+        """A message that was scheduled for ``ref.due`` is not any more."""
+        (self.delays if isinstance(ref.due, FromNow) else self.schedule).forget()
+
+    def _due(self, ref: Reference) -> int:
+        """When a message fell due, on the wall clock as it is now."""
+        due, clock = ref.due, self.clock
+        if not isinstance(due, FromNow):
+            return due
+        came = clock.now - (clock.steady.now - due.steady)
+        return came if abs(came - due) > NOTICED else due  # that the two clocks differ a little is no jump
+
     def watch_expiry(self, ref: Reference) -> None:
         """Expire a held message when its time comes."""
         if not ref.watched:
@@ -326,7 +352,7 @@ class Broker:
         if recurrence is None:
             return [ref]
         series = recurrence.series if recurrence.cron is not None else None
-        following = recurrence.advance(ref.due, now)
+        following = recurrence.advance(self._due(ref), now)
         queue.scheduled.pop(ref.message.number, None)
         if following is None and series is None:
             ref.recurrence = None
@@ -337,11 +363,13 @@ class Broker:
                 ref.avoid = None  # no consumer has taken it
                 queue.drop(ref, Reason.ACKNOWLEDGED)
             else:
-                queue.postpone(ref, following)
+                queue.postpone(
+                    ref, following if recurrence.cron is not None else self.clock.from_now(following - now)
+                )
                 if ref.message.traits.durable and queue.durable:
                     self.storage.returned(ref)
             if series is not None:
-                queue.schedule(copy, now + max(0, recurrence.delay), series)
+                queue.schedule(copy, self.clock.from_now(max(0, recurrence.delay)), series)
                 return []
             return [queue.schedule(copy, now)]
 
@@ -349,6 +377,7 @@ class Broker:
         """All that was begun is done, no timer is left, and all is safe."""
         self.background.finish()
         self.schedule.stop()
+        self.delays.stop()
         self.expiry.stop()
         self.disposal.stop()
         self.slow_consumers.stop()
@@ -362,6 +391,10 @@ class Broker:
 
 def _still_scheduled(ref: Reference, due: int) -> bool:
     return ref.state == SCHEDULED and ref.due == due
+
+
+def _still_delayed(ref: Reference, due: int) -> bool:
+    return ref.state == SCHEDULED and isinstance(ref.due, FromNow) and ref.due.steady == due
 
 
 def _may_expire(ref: Reference, due: int) -> bool:

@@ -99,7 +99,7 @@ def deliver_now(queue: Queue, number: int) -> Steps:
     if ref.recurrence is not None:
         copy = repeated(ref, broker.next_message_number(), broker.clock.now)
         ref = queue.schedule(copy, broker.clock.now)
-    broker.schedule.forget()  # of the entry that will come due later, or was made just now
+    broker.forget_schedule(ref)  # of the entry that will come due later, or was made just now
     queue.fell_due([ref], queue.due_batch())
 
 

@@ -74,7 +74,7 @@ class Disposal:
             del self._timers[thing]
             delete()
 
-        clock = self._broker.clock
+        clock = self._broker.clock.steady
         self._timers[thing] = clock.call_at(clock.now + delay, over)
 
     def _unneeded(self, queue: Queue) -> bool:
@@ -112,7 +112,7 @@ class Disposal:
     def _look_later(self, address: Address, coming: int = 0) -> None:
         self._unread[address.name] = address.sent_messages + coming
         delay = max(UNREAD, address.settings.auto_delete_addresses_delay)
-        heappush(self._looks, (self._broker.clock.now + delay, address.name))
+        heappush(self._looks, (self._broker.clock.steady.now + delay, address.name))
         self._set_look()
 
     def _set_look(self) -> None:
@@ -120,7 +120,7 @@ class Disposal:
         if self._look_timer is None or due < self._look_due:
             self._cancel_look()
             self._look_due = due
-            self._look_timer = self._broker.clock.call_at(due, self._look)
+            self._look_timer = self._broker.clock.steady.call_at(due, self._look)
 
     def _cancel_look(self) -> None:
         if self._look_timer is not None and self._look_timer.active():
@@ -129,7 +129,7 @@ class Disposal:
 
     def _look(self) -> None:
         self._look_timer = None
-        now = self._broker.clock.refresh()
+        now = self._broker.clock.steady.refresh()
         for _ in range(AT_ONCE):
             if not self._looks or self._looks[0][0] > now:
                 break

@@ -130,7 +130,7 @@ def forget_all(address: Address) -> int:
 def count_duplicate(address: Address, identifier: bytes) -> None:
     """A message is not routed because of its id. Said at times."""
     address.duplicate_messages += 1
-    known, now = address.duplicates, address.directory.broker.clock.now
+    known, now = address.duplicates, address.directory.broker.clock.steady.now
     if known is None or now < known.silent_until:
         return
     known.silent_until = now + SILENCE

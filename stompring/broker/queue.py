@@ -144,7 +144,7 @@ class Queue(Ring):
         ref.state = SCHEDULED
         ref.due = due
         self.scheduled[ref.message.number] = ref
-        self.broker.schedule.enter(ref, due)
+        self.broker.enter_schedule(ref)
 
     def places_at_head(self, count: int) -> int:
         """The first of ``count`` sequences that come before everything that is here now."""
@@ -259,7 +259,7 @@ class Queue(Ring):
             self.sweep()
         elif was == SCHEDULED:
             self.scheduled.pop(ref.message.number, None)
-            self.broker.schedule.forget()
+            self.broker.forget_schedule(ref)
         elif was == DELIVERING:
             self.delivering -= 1
 
@@ -346,7 +346,7 @@ class Queue(Ring):
             return
         delay = self.broker.redelivery_delay(ref) if delayed else 0
         if delay > 0:
-            self.postpone(ref, now + delay)
+            self.postpone(ref, self.broker.clock.from_now(delay))
         else:
             ref.state = PENDING
             self.enlist(ref, at_tail=False)

@@ -64,17 +64,17 @@ class SlowConsumers:
         if queue.address.settings.slow_consumer_threshold < 0 or not queue.consumers:
             return
         if queue not in self._watched:
-            self._watched[queue] = Watched(queue, self._broker.clock.refresh())
+            self._watched[queue] = Watched(queue, self._broker.clock.steady.refresh())
             self._set_timer()
 
     def _set_timer(self) -> None:
         if self._timer is None and self._watched:
             due = min(watched.due for watched in self._watched.values())
-            self._timer = self._broker.clock.call_at(due, self._look)
+            self._timer = self._broker.clock.steady.call_at(due, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        now = self._broker.clock.refresh()
+        now = self._broker.clock.steady.refresh()
         for queue, watched in list(self._watched.items()):
             settings = queue.address.settings
             if queue.deleted or not queue.consumers or settings.slow_consumer_threshold < 0:
@@ -119,7 +119,7 @@ class SlowConsumers:
 
     def _tell(self, text: str, fields: Mapping[str, object]) -> None:
         """One line in ten seconds, with how many were left out since the last."""
-        now = self._broker.clock.now
+        now = self._broker.clock.steady.now
         if now < self._quiet_until:
             self._untold += 1
             return

@@ -211,8 +211,9 @@ class Turns:
         if len(self.consumers) >= self.attributes.consumers_before_dispatch:
             self._start_dispatch()
         elif self._dispatch_timer is None and self.attributes.delay_before_dispatch >= 0:
-            due = self.broker.clock.now + self.attributes.delay_before_dispatch
-            self._dispatch_timer = self.broker.clock.call_at(due, self._start_dispatch)
+            clock = self.broker.clock.steady
+            due = clock.now + self.attributes.delay_before_dispatch
+            self._dispatch_timer = clock.call_at(due, self._start_dispatch)
 
     def _start_dispatch(self) -> None:
         self.waiting = False

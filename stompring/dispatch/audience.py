@@ -23,7 +23,7 @@ class Audience:
 
     def count(self) -> int:
         """As of the last look; nobody until there were two, one soon after the other."""
-        now = self._broker.clock.now
+        now = self._broker.clock.steady.now
         passed = now - self._looked
         if passed >= LOOK_AGAIN:
             self._look(fresh=passed < 3 * LOOK_AGAIN)

@@ -113,7 +113,7 @@ class Dispatch:
         budget = self.budget
         if budget.used + size <= budget.limit:
             return True
-        now = self._broker.clock.now
+        now = self._broker.clock.steady.now
         if now < self._dry_until:
             return False
         excess = budget.used + size - budget.limit + budget.limit // GENEROSITY

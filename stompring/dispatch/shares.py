@@ -84,7 +84,7 @@ class Shares:
         return True
 
     def _say(self, share: Share) -> None:
-        now = self._queue.broker.clock.now
+        now = self._queue.broker.clock.steady.now
         if now - self._said >= SAID_AGAIN:
             self._said = now
             log.warning(

@@ -43,6 +43,7 @@ from .logs import begin_logging
 from .persistence import Persistence
 from .reload import Reload, apply, restart_required
 from .security import Security
+from .steady_reactor import run_steadily
 from .supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class BrokerService(MultiService):
         self.connections.threshold.limit = most_connections(
             configuration.global_max_connections, machine_memory()
         )
-        self.outgoing = Outgoing(self.broker.clock)
+        self.outgoing = Outgoing(self.broker.clock.steady)
         self.garbage = Garbage(self.broker, self.connections)
         self.security: Security | None = None  # while it is off
         self.store: Store | None = None  # this and the next three: None where everything is in memory
@@ -232,6 +233,7 @@ def run(
     reactor: Any = installed_reactor,
 ) -> int:
     """Run a broker until it is told to stop; returns the exit code. Raises `ConfigurationError`."""
+    run_steadily(reactor)
     configuration = read_broker_xml(config_path)
     begin_logging(log_level, log_format)
     raise_descriptors()

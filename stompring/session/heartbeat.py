@@ -72,10 +72,22 @@ def _nobody() -> None:
 class Heartbeat:
     """Keeps the pace of one connection with at most two timers, neither of which is touched by traffic.
 
-    ``last_read`` (epoch ms) is kept by the session, the time of the last write by the outbox.
+    ``last_read`` is kept by the session, the time of the last write by the outbox; all in milliseconds of the steady
+    ``clock``. After a pause of the whole process (SIGSTOP, a step that took long) timers ring before sockets are read:
+    so a connection that seems silent is looked at once more, after what waits in its socket was read.
     """
 
-    __slots__ = ("_beat", "_clock", "_outbox", "_pace", "_silent", "_timers", "last_read", "suspended")
+    __slots__ = (
+        "_beat",
+        "_clock",
+        "_last_look",
+        "_outbox",
+        "_pace",
+        "_silent",
+        "_timers",
+        "last_read",
+        "suspended",
+    )
 
     def __init__(
         self, clock: Clock, outbox: Outbox, beat: Callable[[], None], silent: Callable[[int], None]
@@ -86,6 +98,7 @@ class Heartbeat:
         self._silent = silent
         self._pace = Pace(0, 0, 0)
         self._timers: dict[str, Timer] = {}
+        self._last_look = False  # it seemed silent, and what waits in the socket is read now
         self.last_read = clock.now
         self.suspended = False  # the broker itself does not read: silence is not the client's fault
 
@@ -124,8 +137,10 @@ class Heartbeat:
         now = self._clock.refresh()
         if self.suspended or self._outbox.reading.held_back:
             self.last_read = now
-        if now - self.last_read >= self._pace.ttl:
+        seems_silent = now - self.last_read >= self._pace.ttl
+        if seems_silent and self._last_look:
             self._timers.pop("ttl", None)
             self._silent(self._pace.ttl)
             return
+        self._last_look = seems_silent
         self._timers["ttl"] = self._clock.call_at(self.last_read + self._pace.ttl, self._may_end)

@@ -54,6 +54,7 @@ class Outgoing:
     __slots__ = ("_soon_asked", "clock", "dirty", "slow", "within_read")
 
     def __init__(self, clock: Clock) -> None:
+        """``clock`` is the steady one."""
         self.dirty: list[Outbox] = []
         self.within_read = False  # whoever reads flushes at the end
         self.clock = clock
@@ -133,7 +134,7 @@ class Outbox:
         self.dirty = False
         self.paused = False  # the socket takes no more for now
         self.room = size  # falls with every part; kept by the senders of parts
-        self.last_write = outgoing.clock.now  # epoch ms, for the heart-beat
+        self.last_write = outgoing.clock.now  # for the heart-beat
 
     def send(self, frame: bytes) -> None:
         """Add a whole frame."""

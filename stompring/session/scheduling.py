@@ -38,6 +38,11 @@ class Timing:
             return now + self.delay
         return now + self.delay if self.delay else 0
 
+    @property
+    def is_delay(self) -> bool:
+        """Whether what `due_at` says is so much later, and no time of the wall clock."""
+        return not self.due and (self.recurrence is None or self.recurrence.cron is None)
+
     def new_recurrence(self) -> Recurrence | None:
         """Each message counts its own repeats."""
         r = self.recurrence

@@ -115,6 +115,8 @@ def _route(session: Session, plan: SendPlan, body: bytes) -> None:
     message = Message(session.next_message_number(), address, traits, body, now, expires)
     timing = plan.timing
     due, recurrence = (0, None) if timing is None else (timing.due_at(now), timing.new_recurrence())
+    if due and timing is not None and timing.is_delay:
+        due = broker.clock.from_now(due - now)
     if plan.queue is not None:
         broker.send_to_queue(plan.queue, message, due, recurrence)
     else:

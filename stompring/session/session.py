@@ -98,13 +98,14 @@ class Session:
         self.routes: dict[tuple[bytes | None, ...], Route] = {}  # what destinations of SEND lead to
         self.next_message_number = broker.next_message_number
         self.outbox = Outbox(wire, outgoing, self._socket_full, self._socket_free, acceptor.outbox_size)
-        self.heartbeat = Heartbeat(broker.clock, self.outbox, self._beat, self._silent)
+        self._steady = broker.clock.steady
+        self.heartbeat = Heartbeat(self._steady, self.outbox, self._beat, self._silent)
 
     # ---- bytes in
 
     def receive(self, data: bytes) -> None:
         """Bytes from the client. Everything they ask for has happened, or is held back, when this returns."""
-        self.heartbeat.last_read = self.broker.clock.now
+        self.heartbeat.last_read = self._steady.now
         if self.closed or self.leaving:
             return
         frames = self._parser.feed(data)
@@ -178,7 +179,7 @@ class Session:
         if wait.room is not None:
             wait.room.waiting.append(partial(self._room_in, wait.room))
         else:
-            clock = self.broker.clock
+            clock = self._steady
             self._pause = clock.call_at(clock.refresh() + wait.milliseconds, self._pause_over)
 
     def _wait_for_turn(self) -> None:

@@ -24,7 +24,7 @@ class SlowSockets:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._since: dict[Outbox, int] = {}  # epoch ms
+        self._since: dict[Outbox, int] = {}  # ms of the steady clock
         self._known: set[Outbox] = set()  # slow, and told
         self._timer: Timer | None = None
 

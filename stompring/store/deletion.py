@@ -129,7 +129,7 @@ class Losses:
             self._tell()
         elif self._untold and self._timer is None:
             self._tell()
-            self._timer = clock.call_at(clock.now + SILENCE, lambda: self._rung(clock))
+            self._timer = clock.steady.call_at(clock.steady.now + SILENCE, lambda: self._rung(clock))
 
     def _rung(self, clock: Clock) -> None:
         self._timer = None

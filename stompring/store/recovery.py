@@ -54,7 +54,7 @@ class Recovery:
     def run(self) -> None:
         """Do it all. Raises `StoreError` where a file cannot be touched or was made by a newer version."""
         durable = self._durable
-        began = self._broker.clock.refresh()
+        began = self._broker.clock.steady.refresh()
         collecting = gc.isenabled()
         gc.disable()  # nothing that is made here is garbage, and a million objects are looked at again and again
         try:
@@ -76,7 +76,7 @@ class Recovery:
                 gc.enable()
         if self.dangling:
             log.warning("%d messages in the journal have no queue any more and are left out", self.dangling)
-        seconds = (self._broker.clock.refresh() - began) / 1000
+        seconds = (self._broker.clock.steady.refresh() - began) / 1000
         log.info(
             "the journal has %d queues and %d messages (%d segments, %.1f MB, %.1f s)",
             len(self.queues),

@@ -120,8 +120,8 @@ class Progress:
     """Log lines of a recovery that takes long."""
 
     def __init__(self, broker: Broker) -> None:
-        self._clock = broker.clock
-        self._told = broker.clock.refresh()
+        self._clock = broker.clock.steady
+        self._told = self._clock.refresh()
 
     def reading(self, done: int, total: int) -> None:
         """So many bytes of all are read."""

@@ -69,7 +69,7 @@ class Samples:
     def _rung(self) -> None:
         clock = self._broker.clock
         now = clock.refresh()
-        self._timer = clock.call_at(now + self._period, self._rung)
+        self._timer = clock.steady.call_at(clock.steady.now + self._period, self._rung)
         if self._slices is None:  # else the last one is still under way
             self._slices = self._sample(now)
             self._go_on()

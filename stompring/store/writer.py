@@ -251,7 +251,7 @@ class Writer:
         self.failures += 1
         text = describe(fault)
         if self.failing is None:
-            self._failing_since = self.clock.refresh()
+            self._failing_since = self.clock.steady.refresh()
             bug = None if isinstance(fault, OSError) else fault
             log.error("%s; what must be written waits until that is mended", text, exc_info=bug)
         self.failing = text
@@ -270,7 +270,7 @@ class Writer:
     def _recover(self) -> None:
         if self.failing is None:
             return
-        seconds = (self.clock.refresh() - self._failing_since) / 1000
+        seconds = (self.clock.steady.refresh() - self._failing_since) / 1000
         log.info("the store can be written again, after %.1f s", seconds)
         self.failing = None
         self.room.shut(None)

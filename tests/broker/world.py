@@ -49,10 +49,13 @@ class World:
         self,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         storage: Storage | None = None,
+        reactor: Clock | None = None,
         **configuration: Any,
     ) -> None:
-        self.clock = Clock()
-        self.clock.advance(BEGIN)
+        if reactor is None:
+            reactor = Clock()
+            reactor.advance(BEGIN)
+        self.clock = reactor
         configuration.setdefault("persistence_enabled", storage is not None)
         entries = tuple(AddressSettingEntry(match, values) for match, values in (settings or {}).items())
         self.broker = Broker(

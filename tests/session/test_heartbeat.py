@@ -82,6 +82,29 @@ def test_a_silent_client_is_told_and_closed() -> None:
     assert "within the 2000ms connection TTL" in client.error()["message"]
 
 
+def rings_late(server: Server, seconds: float) -> None:
+    """Time goes by while the process stands still; then timers ring, before any socket is read."""
+    clock = server.world.clock
+    clock.rightNow += seconds
+    for timer in [call for call in clock.calls if call.getTime() <= clock.seconds()]:
+        clock.calls.remove(timer)
+        timer.called = 1
+        timer.func(*timer.args, **timer.kw)
+
+
+def test_what_waits_in_the_socket_is_read_before_a_connection_is_called_silent() -> None:
+    server = Server()
+    client = server.client(heart_beat="1000,0")
+    for _ in range(3):
+        rings_late(server, 60)
+        client.write(b"\n")
+        server.world.pass_time(1875)
+        assert client.read() == [] and not client.session.closed
+    rings_late(server, 60)
+    server.world.pass_time(0)
+    assert "within the 2000ms connection TTL" in client.error()["message"]
+
+
 @pytest.mark.parametrize("data", [b"\n", b"\r\n", b"SEND\ndestination:/topic/t\n\n\0"])
 def test_any_byte_is_a_sign_of_life(data: bytes) -> None:
     server = Server()

@@ -1,0 +1,59 @@
+"""What stompring expects of Twisted's reactors: that they tell the time by their attribute ``seconds`` alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from twisted.internet.selectreactor import SelectReactor
+
+from stompring.broker.clock import Clock
+from stompring.server import steady_reactor
+from stompring.server.steady_reactor import run_steadily
+
+
+@pytest.fixture
+def reactor() -> Iterator[Any]:
+    made = SelectReactor()
+    yield made
+    made.removeAll()
+
+
+def test_timers_follow_the_monotonic_clock_alone(reactor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    with monkeypatch.context() as patch:
+        patch.setattr(steady_reactor.time, "monotonic", lambda: now)
+        run_steadily(reactor)
+        rung: list[float] = []
+        timer = reactor.callLater(5, lambda: rung.append(now))
+        later = reactor.callLater(5, lambda: rung.append(-1))
+        later.reset(7)
+        assert timer.getTime() == 1005
+        reactor.runUntilCurrent()
+        assert rung == [] and reactor.timeout() == 5
+        now = 1004.5
+        reactor.runUntilCurrent()
+        assert rung == [] and reactor.timeout() == 0.5
+        now = 1005.0
+        reactor.runUntilCurrent()
+        assert rung == [1005] and reactor.timeout() == 2
+        later.cancel()
+
+
+def test_the_broker_knows_both_clocks(reactor: Any) -> None:
+    run_steadily(reactor)
+    clock = Clock(reactor)
+    assert abs(clock.now / 1000 - time.time()) < 5
+    assert abs(clock.steady.now / 1000 - time.monotonic()) < 5
+
+
+def test_it_is_too_late_once_a_timer_is_set(reactor: Any) -> None:
+    timer = reactor.callLater(5, lambda: None)
+    with pytest.raises(RuntimeError, match="timers are set already"):
+        run_steadily(reactor)
+    timer.cancel()
+    run_steadily(reactor)
+    reactor.callLater(5, lambda: None).cancel()
+    run_steadily(reactor)  # again: nothing changes
