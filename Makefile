@@ -18,7 +18,7 @@ find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 pytho
 # The modules that belong to trial are those that import it; pytest runs the others.
 trial_files = grep -rlE '^(from|import) twisted\.trial' --include='test_*.py' tests | sort
 
-.PHONY: help run test suite lint types imports docs-check bench crash kills fuzz audit format clean check-lint check-types check-imports
+.PHONY: help run test suite lint types imports docs-check docs-reference bench crash kills fuzz audit format clean check-lint check-types check-imports
 
 help:
 	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...)'
@@ -27,6 +27,7 @@ help:
 	@echo 'make types       mypy --strict'
 	@echo 'make imports     import-linter: who may import whom'
 	@echo 'make docs-check  the tests that hold the documentation to the code'
+	@echo 'make docs-reference  write the reference in docs/plugins.md from the code'
 	@echo 'make bench       our broker beside its peers, where they are installed; needs a C compiler'
 	@echo 'make crash       kill the broker under load, 500 times, and count what it promised; see docs/testing.md'
 	@echo 'make kills       kill Spark and the broker, 20 times each, and count what is in the lake and in a replay'
@@ -51,6 +52,9 @@ suite:
 
 docs-check: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $$(find tests -path 'tests/docs/test_*.py' -o -name 'test_*docs*.py' | sort)
+
+docs-reference: $(VENV)/.installed-test
+	$(BIN)/python -m tests.docs.policy_reference
 
 lint types imports: $(VENV)/.installed-check
 	@$(MAKE) --no-print-directory check-$@

@@ -45,6 +45,9 @@ class RateLimit(AddressPolicy):
     there: nothing is lost and no client needs to know. With `refuse` it gets an ERROR that tells when, and with that
     the end of its connection; with `drop` its message is taken and forgotten.
 
+    A message that waits for room in a full address (BLOCK) takes one token, however long it waits. One that does not
+    enter in the end, of a transaction that is aborted for one, gives its token back.
+
     Costs a few additions for each SEND, and one number for each connection that has sent something lately.
     """
 
@@ -109,6 +112,13 @@ class RateLimit(AddressPolicy):
             if len(self._connections) > self._many:
                 self._forget(now)
         return None
+
+    def refused(self, offer: Offer, reason: str) -> None:
+        """See AddressPolicy. What does not enter gives its tokens back."""
+        if self._shared is not None:
+            self._full_at -= self._shared.interval
+        if self._own is not None and offer.connection in self._connections:
+            self._connections[offer.connection] -= self._own.interval
 
     def _exceeded(self, early: int, rate: _Rate, whose: str) -> Verdict:
         milliseconds = -(

@@ -30,6 +30,8 @@ NAMES = "name[]"
 
 POLICY_ERRORS = "stompring_policy_errors_total"
 POLICY_ERRORS_HELP = "Times that a hook of an address policy raised, or answered what it must not."
+SLOW_HOOKS = "stompring_policy_slow_hooks_total"
+SLOW_HOOKS_HELP = "Times that a hook of an address policy took longer than 20 ms."
 
 REFUSALS = "stompring_refusals_total"
 REFUSALS_HELP = "What was refused because a limit was reached."
@@ -61,6 +63,11 @@ class BrokerCollector(Collector):
             errors.add_metric(labels, number)
         if errors.samples:
             yield errors
+        slow = CounterMetricFamily(SLOW_HOOKS, SLOW_HOOKS_HELP, labels=("policy", "hook"))
+        for labels, number in self._served.broker.policies.slow_hooks.items():
+            slow.add_metric(labels, number)
+        if slow.samples:
+            yield slow
         yield from door_families(self._served.doors)
         refusals = CounterMetricFamily(REFUSALS, REFUSALS_HELP, labels=("limit",))
         for limit, number in self._served.broker.refusals.counts.items():

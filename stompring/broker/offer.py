@@ -31,9 +31,9 @@ class Offer:
     ) -> None:
         self.address = address  # its name
         self.traits = traits
-        self.body = b""
+        self.body = b""  # the body of the message
         self.connection = connection  # its number, as in management
-        self.client_id = client_id
+        self.client_id = client_id  # of CONNECT, None where none was sent
         self.peer = peer  # host and port of the client
         self._headers = headers
         self._text: dict[str, str] | None = None

@@ -34,6 +34,7 @@ class Transaction:
     __slots__ = (
         "_addresses",
         "_broker",
+        "_cancels",
         "_held",
         "_sizes",
         "_steps",
@@ -60,6 +61,7 @@ class Transaction:
         self.acknowledged: list[Reference] = []
         self.questions: list[Question] = []  # whether a message may enter, where that depends on each
         self.claims: list[Claim] = []  # addresses and the ids by which they know duplicates
+        self._cancels: list[Callable[[str], None]] = []  # of sends about which somebody wants to know
         self.bytes = 0
         self.durable = False  # some message in it is
 
@@ -72,11 +74,12 @@ class Transaction:
         durable: bool,
         ask: Question | None = None,
         claim: Claim | None = None,
+        cancel: Callable[[str], None] | None = None,
     ) -> None:
         """``step`` sends a message of ``size`` bytes to what ``address`` names at the time of the commit.
 
         ``ask`` is asked before the commit begins whether anything stands in its way, and ``claim`` which id no
-        message to that address may have had before.
+        message to that address may have had before. ``cancel`` is called with the reason if nothing comes of it.
 
         Raises `LimitReached` where the transactions of its connection, or all of them, hold too much.
         """
@@ -91,6 +94,8 @@ class Transaction:
             self.questions.append(ask)
         if claim is not None:
             self.claims.append(claim)
+        if cancel is not None:
+            self._cancels.append(cancel)
 
     def prepare(self) -> set[Address]:
         """The addresses that `commit` will send to. Raises `Refused` where one cannot be sent to any more."""
@@ -151,8 +156,15 @@ class Transaction:
         for queue in {ref.queue for ref in returns if not ref.queue.consumers}:
             self._broker.consider_deleting(queue)  # its consumer left before the commit
 
+    def cancel(self, reason: str) -> None:
+        """Nothing that was sent in it will happen: notify those who want to know, once."""
+        cancels, self._cancels = self._cancels, []
+        for call in cancels:
+            call(reason)
+
     def rollback(self) -> None:
         """Do nothing of it. What was acknowledged stays with its consumer; where that has left, it comes back."""
+        self.cancel("ABORT")
         undo, self._undo, self.returns = self._undo, [], []
         self._let_go()
         self._forget()
@@ -166,10 +178,11 @@ class Transaction:
 
     def _forget(self) -> None:
         discard = self._broker.background.discard
-        for things in (self._steps, self._addresses, self._undo, self.questions, self.claims):
+        for things in (self._steps, self._addresses, self._undo, self.questions, self.claims, self._cancels):
             if things:
                 discard(things)
         self._steps, self._addresses, self._undo, self.questions, self.claims = [], [], [], [], []
+        self._cancels = []
 
     def _let_go(self) -> None:
         self._held.release(self.bytes)

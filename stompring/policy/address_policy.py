@@ -73,10 +73,26 @@ class AddressPolicy:
         """Whether a message may enter. Hot: called for every SEND to the address.
 
         None accepts it, as does ACCEPT, which also keeps later policies from being asked. `ChangeHeaders`, `Redirect`,
-        `Refuse`, `Wait` and DROP are the other answers. A SEND in a transaction is asked about when it comes. Not
-        asked about is what the broker itself sends: dead letters, expired messages, copies.
+        `Refuse`, `Wait` and DROP are the other answers. A policy is asked once about a message, however long that
+        waits for room afterwards; again only after a `Wait` of its own. A SEND in a transaction is asked about when it
+        comes. Not asked about is what the broker itself sends: dead letters, expired messages, copies.
         """
         return None
+
+    def entered(self, offer: Offer) -> None:
+        """A message that this policy has let pass has entered an address: this one, or where it was redirected to.
+
+        Hot: called for every message. In a transaction at COMMIT. Of a message that `admit` has let pass either this
+        or `refused` is called, once.
+        """
+
+    def refused(self, offer: Offer, reason: str) -> None:
+        """A message that this policy has let pass does not enter: undo what `admit` has noted of it.
+
+        A later policy has refused or dropped it, the address or the disk was full (FAIL, DROP), it was a duplicate, its
+        transaction was aborted or could not be committed, or its connection ended while it waited. ``reason`` is a
+        text for people.
+        """
 
     def full(self, offer: Offer) -> FullVerdict | None:
         """What a full address does with a message. Called for every SEND while it is full.

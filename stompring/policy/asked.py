@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
+from time import perf_counter
+from typing import NamedTuple
 
 from stompring.broker.address import Address
-from stompring.broker.hooks import FAULTS, FullAnswer, Hooks, Ruling, Subscriber
+from stompring.broker.hooks import FAULTS, NOT_EVALUATED, FullAnswer, Hooks, Ruling, Subscriber
 from stompring.broker.message import MESSAGE_OVERHEAD, Message
 from stompring.broker.offer import Offer
 from stompring.broker.reference import Reference
@@ -19,78 +22,180 @@ from .built_in import Ring
 from .queue_view import QueueView
 from .verdict import ACCEPT, DROP, DROP_OLDEST, ChangeHeaders, Redirect, Refuse, Wait, Word
 
-Admit = Callable[[Offer], object]
-Judge = Callable[[object], Ruling | None]
 Full = Callable[[Offer], FullAnswer]
 
 DROPPED = Ruling(drop=True)
 
 
-def admit_of(policies: Sequence[BoundPolicy]) -> tuple[Admit | None, Judge]:
-    """`AddressPolicy.admit` of all that have it, and what their answers mean. One policy is asked without a detour."""
-    asked = [bound for bound in policies if bound.has("admit")]
-    if not asked:
-        return None, _already_judged
-    if len(asked) > 1:
-        return _admit_of_several(asked), _already_judged
-    bound = asked[0]
+class _Step(NamedTuple):
+    """A policy that is asked about a message, or notified of what became of it."""
 
-    def judge(answer: object) -> Ruling | None:
-        if isinstance(answer, FAULTS):
-            raise bound.failed("admit", answer) from answer
-        return _ruling(bound, answer)
-
-    return bound.policy.admit, judge
+    bound: BoundPolicy
+    admit: Callable[[Offer], object]
+    entered: bool  # whether it has the hook
+    refused: bool
 
 
-def _already_judged(answer: object) -> Ruling | None:
-    if isinstance(answer, FAULTS):
-        raise answer
-    assert answer is None or isinstance(answer, Ruling)
-    return answer
+class _Answered(NamedTuple):
+    """The first of several policies that has answered more than None, or raised."""
+
+    place: int
+    answer: object
 
 
-def _admit_of_several(policies: Sequence[BoundPolicy]) -> Admit:
-    calls = [(bound, bound.policy.admit) for bound in policies]
+def admit_of(policies: Sequence[BoundPolicy], hooks: Hooks) -> None:
+    """`AddressPolicy.admit`, `entered` and `refused` of all that have them. One policy is asked without a detour."""
+    steps = [
+        _Step(bound, bound.admit, bound.has("entered"), bound.has("refused"))
+        for bound in policies
+        if bound.has("admit") or bound.has("entered") or bound.has("refused")
+    ]
+    if not steps:
+        return
+    hooks.reports_entered = any(step.entered for step in steps)
+    hooks.reports_refused = any(step.refused for step in steps)
+    if len(steps) > 1:
+        hooks.admit = _admit_of_several(steps)
+    else:
+        bound = steps[0].bound
+        hooks.admit = steps[0].admit
+        hooks.slow_admit = lambda seconds: bound.slow("admit", seconds)
+    hooks.admission = partial(MessageAdmission, steps)
 
-    def admit(offer: Offer) -> Ruling | None:
-        changes: dict[bytes, bytes | None] = {}
-        for bound, call in calls:
+
+def _admit_of_several(steps: Sequence[_Step]) -> Callable[[Offer], _Answered | None]:
+    calls = [(step.admit, step.bound.timed) for step in steps]
+
+    def admit(offer: Offer) -> _Answered | None:
+        for place, (call, timed) in enumerate(calls):
+            began = perf_counter()
             try:
-                verdict = call(offer)
+                answer = call(offer)
             except FAULTS as error:
-                raise bound.failed("admit", error) from error
-            if verdict is None:
-                continue
-            ruling = _ruling(bound, verdict)
-            if ruling is None:
-                break
-            if ruling.headers is None:
-                return ruling._replace(headers=changes) if ruling.address and changes else ruling
-            changes |= ruling.headers
-            offer = offer.changed(ruling.headers)  # the next one sees what this one has made of it
-        return Ruling(headers=changes) if changes else None
+                answer = error
+            timed("admit", began)
+            if answer is not None:
+                return _Answered(place, answer)
+        return None
 
     return admit
 
 
-def _ruling(bound: BoundPolicy, verdict: object) -> Ruling | None:
+class MessageAdmission:
+    """See `stompring.broker.hooks.Admission`. ``answer`` is that of the address's ``Hooks.admit``."""
+
+    __slots__ = ("_answer", "_changes", "_passed", "_steps")
+
+    def __init__(self, steps: Sequence[_Step], answer: object) -> None:
+        self._steps = steps
+        self._passed = 0  # how many have let it pass, from the first one on
+        self._changes: dict[bytes, bytes | None] = {}
+        self._answer = answer
+        if answer is None:
+            self._passed = len(steps)
+        elif isinstance(answer, _Answered):
+            self._passed, self._answer = answer
+
+    def evaluate(self, offer: Offer) -> Ruling | None:
+        """See `Admission.evaluate`."""
+        if self._changes:  # after a wait
+            offer = offer.changed(self._changes)
+        if len(self._steps) == 1:
+            return self._evaluate_one(offer)
+        while self._passed < len(self._steps):
+            bound = self._steps[self._passed].bound
+            answer = self._asked(offer)
+            if answer is ACCEPT:
+                self._passed += 1
+                break
+            ruling = None if answer is None else _ruling(bound, answer)
+            if ruling is not None:
+                if ruling.drop or ruling.wait:
+                    return ruling
+                if ruling.headers:
+                    self._changes |= ruling.headers
+                    if ruling.address is None and self._passed + 1 < len(self._steps):
+                        offer = offer.changed(
+                            ruling.headers
+                        )  # the next one sees what this one has made of it
+            self._passed += 1
+            if ruling is not None and ruling.address is not None:
+                return Ruling(address=ruling.address, headers=self._changes or None)
+        return Ruling(headers=self._changes) if self._changes else None
+
+    def _evaluate_one(self, offer: Offer) -> Ruling | None:
+        """The usual case, as quickly as can be."""
+        answer = self._asked(offer)
+        if answer is None or answer is ACCEPT:
+            self._passed = 1
+            return None
+        ruling = _ruling(self._steps[0].bound, answer)
+        if not (ruling.drop or ruling.wait):
+            self._passed = 1
+        return ruling
+
+    def _asked(self, offer: Offer) -> object:
+        answer, self._answer = self._answer, NOT_EVALUATED
+        if answer is not NOT_EVALUATED:
+            return answer
+        step = self._steps[self._passed]
+        began = perf_counter()
+        try:
+            return step.admit(offer)
+        except FAULTS as error:
+            return error
+        finally:
+            step.bound.timed("admit", began)
+
+    def entered(self, offer: Offer) -> None:
+        """See `Admission.entered`."""
+        for step in self._steps[: self._passed]:
+            if step.entered:
+                step.bound.call("entered", offer)
+
+    def refused(self, offer: Offer, reason: str) -> None:
+        """See `Admission.refused`."""
+        for step in self._steps[: self._passed]:
+            if step.refused:
+                step.bound.call("refused", offer, reason)
+
+
+class _Broken:
+    """The admission to an address where nobody may send."""
+
+    def __init__(self, reason: Refused) -> None:
+        self._reason = reason
+
+    def evaluate(self, offer: Offer) -> Ruling | None:
+        """Never."""
+        reason = self._reason
+        raise Refused(str(reason))
+
+    def entered(self, offer: Offer) -> None:
+        """No policy of it works."""
+
+    def refused(self, offer: Offer, reason: str) -> None:
+        """No policy of it works."""
+
+
+def _ruling(bound: BoundPolicy, verdict: object) -> Ruling:
     """What the broker is to do. Raises `Refused`."""
-    if verdict is ACCEPT:
-        return None
+    if isinstance(verdict, FAULTS):
+        raise bound.failed("admit", verdict) from verdict
     if verdict is DROP:
         return DROPPED
     if isinstance(verdict, Refuse):
         raise bound.refused(verdict)
-    if isinstance(verdict, Wait):
-        return Ruling(wait=max(1, int(verdict.milliseconds)))
-    if isinstance(verdict, Redirect) and isinstance(verdict.address, str) and verdict.address:
-        return Ruling(address=verdict.address)
-    if isinstance(verdict, ChangeHeaders):
-        try:
-            return Ruling(headers=bound.changes(verdict))
-        except (TypeError, ValueError) as error:
-            raise bound.failed("admit", error) from error
+    try:
+        if isinstance(verdict, Wait):
+            return Ruling(wait=max(1, int(verdict.milliseconds)))
+        if isinstance(verdict, ChangeHeaders):
+            return Ruling(False, 0, None, bound.changes(verdict.headers))
+        if isinstance(verdict, Redirect) and isinstance(verdict.address, str) and verdict.address:
+            headers = bound.changes(verdict.headers) if verdict.headers else None
+            return Ruling(False, 0, verdict.address, headers)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise bound.failed("admit", error) from error
     raise bound.wrong("admit", verdict)
 
 
@@ -117,10 +222,13 @@ def full_of(
 
     def full(offer: Offer) -> FullAnswer:
         for bound, call in calls:
+            began = perf_counter()
             try:
                 verdict = call(offer)
             except FAULTS as error:
                 return bound.failed("full", error)
+            finally:
+                bound.timed("full", began)
             if verdict is not None:
                 return _full_answer(bound, verdict, offer, address)
         return last
@@ -171,10 +279,7 @@ def overflow_of(policies: Sequence[BoundPolicy], ring: Ring) -> Callable[[QueueV
 
     def overflow(queue: QueueView, returning: bool) -> None:
         for bound, call in calls:
-            try:
-                call(queue, returning)
-            except FAULTS as error:
-                bound.failed("overflow", error)
+            bound.run("overflow", call, queue, returning)
             if queue.has_room(returning):
                 return
         ring.overflow(queue, returning)
@@ -190,10 +295,13 @@ def subscribed_of(policies: Sequence[BoundPolicy]) -> Callable[[Subscriber], Non
 
     def subscribed(subscriber: Subscriber) -> None:
         for bound, call in calls:
+            began = perf_counter()
             try:
                 verdict = call(subscriber)
             except FAULTS as error:
                 raise bound.failed("subscribed", error) from error
+            finally:
+                bound.timed("subscribed", began)
             if isinstance(verdict, Refuse):
                 raise bound.refused(verdict)
             if verdict is not None:
@@ -208,4 +316,6 @@ def refuse_all(hooks: Hooks, reason: Refused) -> None:
     def refuse(what: object) -> None:
         raise Refused(str(reason))
 
-    hooks.admit, hooks.judge, hooks.subscribed = refuse, _already_judged, refuse
+    hooks.admit = hooks.subscribed = refuse
+    hooks.admission = lambda answer: _Broken(reason)
+    hooks.reports_entered = hooks.reports_refused = False

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stompring.broker.address import Address
-from stompring.broker.hooks import FAULTS
+from stompring.broker.hooks import FAULTS, SLOW_HOOK
 from stompring.errors import Refused
 
 from .address_policy import AddressPolicy
 from .address_view import AddressView
 from .faults import PolicyFaults
 from .load import Chosen
-from .verdict import ChangeHeaders, Refuse
+from .verdict import Refuse
+
+if TYPE_CHECKING:
+    from stompring.broker.offer import Offer
 
 #: Headers that `ChangeHeaders` must not touch, with what to do instead.
 FIXED = {
@@ -27,13 +31,16 @@ FIXED = {
 class BoundPolicy:
     """A policy's object for one address. ``broken`` says why it could not begin."""
 
+    #: What stands for the address before its policy.
+    view: ClassVar[type[AddressView]] = AddressView
+
     def __init__(self, chosen: Chosen, address: Address, faults: PolicyFaults) -> None:
         self.chosen = chosen
         self.broken: Refused | None = None
         self._faults = faults
         self._address = address.name
         self.policy = chosen.make()
-        self.policy.address = AddressView(address, self._in_timer)
+        self.policy.address = self.view(address, self._in_timer)
 
     @property
     def name(self) -> str:
@@ -59,16 +66,34 @@ class BoundPolicy:
 
     def call(self, hook: str, *arguments: object) -> None:
         """Call a hook whose fault refuses nothing."""
-        try:
-            getattr(self.policy, hook)(*arguments)
-        except FAULTS as error:
-            self.failed(hook, error)
+        self.run(hook, getattr(self.policy, hook), *arguments)
 
-    def _in_timer(self, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    def run(self, hook: str, call: Callable[..., object], *arguments: object) -> None:
+        """Call what counts as the hook of that name, and whose fault refuses nothing."""
+        began = perf_counter()
         try:
             call(*arguments)
         except FAULTS as error:
-            self.failed("timer", error)
+            self.failed(hook, error)
+        self.timed(hook, began)
+
+    def timed(self, hook: str, began: float) -> None:
+        """A hook that was called at ``began`` has returned."""
+        seconds = perf_counter() - began
+        if seconds > SLOW_HOOK:
+            self.slow(hook, seconds)
+
+    def slow(self, hook: str, seconds: float) -> None:
+        """A hook took longer than `SLOW_HOOK`."""
+        self._faults.slow_hook(self.name, self._address, hook, seconds)
+
+    def _in_timer(self, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self.run("timer", call, *arguments)
+
+    @property
+    def admit(self) -> Callable[[Offer], object]:
+        """The policy's `AddressPolicy.admit`."""
+        return self.policy.admit
 
     def has(self, hook: str) -> bool:
         """Whether the policy has a hook of its own."""
@@ -88,10 +113,10 @@ class BoundPolicy:
         """A hook has answered what is no answer to it."""
         return self.failed(hook, TypeError(f"{answer!r} is no answer of {hook}"))
 
-    def changes(self, verdict: ChangeHeaders) -> Mapping[bytes, bytes | None]:
-        """Headers as bytes. Raises `TypeError`, `ValueError` for what cannot be."""
+    def changes(self, headers: Mapping[str, str | None]) -> Mapping[bytes, bytes | None]:
+        """Changed headers as bytes. Raises `TypeError`, `ValueError` for what cannot be."""
         changes: dict[bytes, bytes | None] = {}
-        for name, value in verdict.headers.items():
+        for name, value in headers.items():
             if name in FIXED:
                 raise ValueError(f"header {name} cannot be changed: {FIXED[name]}")
             if not name or not (value is None or isinstance(value, str)):

@@ -10,6 +10,38 @@ from typing import Any
 #: When every test begins: epoch milliseconds.
 BEGIN = 1_700_000_000_000
 
+#: Seconds, and milliseconds, beyond which a time is taken for one in the wrong unit.
+DAY, YEAR = 86_400, 366 * 86_400_000
+
+
+class HarnessError(BaseException):
+    """A test, or the policy that it tests, uses what there is in a way that cannot be meant.
+
+    Not an `Exception`: what a policy raises is caught and counted, and this must reach the test.
+    """
+
+
+def check_seconds(what: str, seconds: object) -> None:
+    """Raise `HarnessError` unless that may be a time in seconds."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise HarnessError(f"{what} takes seconds, 0 or more, not {seconds!r}")
+    if seconds > DAY:
+        raise HarnessError(
+            f"{what} takes seconds: {seconds!r} would be {seconds / DAY:.1f} days, and looks like milliseconds"
+        )
+
+
+def check_milliseconds(what: str, milliseconds: object) -> None:
+    """Raise `HarnessError` unless that may be a time in milliseconds."""
+    if isinstance(milliseconds, float):
+        raise HarnessError(f"{what} takes whole milliseconds: {milliseconds!r} looks like seconds")
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int) or milliseconds < 0:
+        raise HarnessError(f"{what} takes whole milliseconds, 0 or more, not {milliseconds!r}")
+    if milliseconds > YEAR:
+        raise HarnessError(
+            f"{what} takes milliseconds: {milliseconds!r} would be more than a year, and looks like a point in time"
+        )
+
 
 class ManualTimer:
     """What `ManualClock.callLater` returns."""
@@ -45,7 +77,16 @@ class ManualClock:
         return timer
 
     def advance(self, seconds: float) -> None:
-        """Let time go by; everything that is due happens, at its own time."""
+        """Let time go by; everything that is due happens, at its own time. Raises `HarnessError`."""
+        check_seconds("clock.advance", seconds)
+        self._forward(seconds)
+
+    def forward(self, milliseconds: int) -> None:
+        """As `advance`, in milliseconds. Raises `HarnessError`."""
+        check_milliseconds("advance", milliseconds)
+        self._forward(milliseconds / 1000)
+
+    def _forward(self, seconds: float) -> None:
         until = self._now + round(seconds * 1_000_000)
         while self._timers and self._timers[0][0] <= until:
             due, _, timer = heappop(self._timers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import ClassVar, cast
 
 from stompring.broker.address import Address
 from stompring.broker.hooks import Hooks, Told
@@ -25,6 +25,9 @@ class Policies:
     """See `stompring.broker.hooks.Policies`. ``plugins`` are those that broker.xml names; none but the built-in ones
     where they are not given, whatever address-settings say."""
 
+    #: How policies are bound to their addresses.
+    binding: ClassVar[type[BoundPolicy]] = BoundPolicy
+
     def __init__(self, plugins: Plugins | None = None) -> None:
         self.faults = PolicyFaults()
         self._plugins = plugins
@@ -45,6 +48,11 @@ class Policies:
     def errors(self) -> dict[tuple[str, str], int]:
         """Faults so far, by policy and hook (``stompring_policy_errors_total``)."""
         return self.faults.counts
+
+    @property
+    def slow_hooks(self) -> dict[tuple[str, str], int]:
+        """Hooks that took too long so far, by policy and hook (``stompring_policy_slow_hooks_total``)."""
+        return self.faults.slow
 
     def names_for(self, address: Address) -> list[str]:
         """The policies of an address besides the built-in ones, in the order in which they are asked."""
@@ -85,7 +93,7 @@ class Policies:
         if former is not None and former.broken is None and former.chosen == chosen:
             del before[chosen.name]
             return former
-        bound = BoundPolicy(chosen, address, self.faults)
+        bound = self.binding(chosen, address, self.faults)
         bound.begin(None if former is None or former.broken is not None else former)
         return bound
 
@@ -93,7 +101,7 @@ class Policies:
         answer, full = full_of(bound, built_in, address)
         hooks = Hooks(answer, overflow_of(bound, self._ring))
         hooks.full = full
-        hooks.admit, hooks.judge = admit_of(bound)
+        admit_of(bound, hooks)
         hooks.subscribed = subscribed_of(bound)
         for hook in TOLD:
             setattr(hooks, hook, told_of(bound, hook))

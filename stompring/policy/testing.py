@@ -14,8 +14,8 @@ Inside is the broker's own code, without sockets, files and reactor: what a poli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 from stompring.broker.broker import Broker
 from stompring.broker.consumer import Consumer
 from stompring.broker.message import Message
+from stompring.broker.offer import Offer
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
 from stompring.session.connect import Anonymous
@@ -33,6 +34,7 @@ from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressSettingEntry,
+    AddressSettings,
     BrokerConfiguration,
     PluginConfiguration,
     PolicyUse,
@@ -40,14 +42,18 @@ from stompring.settings.model import (
     QueueConfiguration,
     RoutingType,
 )
+from stompring.settings.nearest import unknown
 from stompring.stomp.encode import encode_frame, unescape
 
 from .address_policy import AddressPolicy
+from .address_view import AddressView, PolicyTimer
+from .bound_policy import BoundPolicy
 from .load import load
-from .manual_clock import ManualClock
+from .manual_clock import HarnessError, ManualClock, check_milliseconds, check_seconds
 from .message_view import MessageView
 from .policies import Policies
 from .queue_view import QueueView, view_of
+from .verdict import Wait
 
 #: The address that the policy under test is for, and its queue.
 ADDRESS = "address"
@@ -58,7 +64,7 @@ class Sent:
     """What became of a SEND. At most one of these is set, none for a message that was accepted."""
 
     refused: str = ""  # the text of the ERROR
-    dropped: bool = False
+    dropped: bool = False  # by a policy, or because the address is full
     waits: bool = False  # the producer is not read for now
 
     @property
@@ -72,7 +78,8 @@ class PolicyHarness:
 
     ``parameters`` are those of the policy, under their names in Python, read as broker.xml has them. ``settings`` are
     address-settings for the address, as ``{"max_size_messages": 10, "default_ring_size": 3}``; ``others`` are
-    settings for other addresses by their match. With ``full`` the policy is the address-full-policy.
+    settings for other addresses by their match. With ``full`` the policy is the address-full-policy. ``after`` is a
+    second policy of the address, without parameters, which is asked after it.
     """
 
     def __init__(
@@ -82,13 +89,20 @@ class PolicyHarness:
         settings: Mapping[str, Any] = MappingProxyType({}),
         others: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
         full: bool = False,
+        after: type[AddressPolicy] | None = None,
         folder: Path | None = None,
         **parameters: Any,
     ) -> None:
+        for kind in (policy, after):
+            if not (kind is None or (isinstance(kind, type) and issubclass(kind, AddressPolicy))):
+                raise HarnessError(f"PolicyHarness takes a class of AddressPolicy, not {kind!r}")
+        for match, values in {ADDRESS: settings, **others}.items():
+            _check_fields(f"settings of {match}", AddressSettings, values)
         self._kind = policy
+        self._after = after
         self._settings, self._others, self._full = settings, others, full
         self._folder = folder
-        self._policies = Policies()
+        self._policies = _CheckedPolicies()
         self.clock = ManualClock()
         configuration = self._configured(parameters)
         self.broker = Broker(configuration, self.clock, self._policies)
@@ -99,21 +113,30 @@ class PolicyHarness:
         self.queue_of(ADDRESS)
 
     def _configured(self, parameters: Mapping[str, Any]) -> BrokerConfiguration:
-        name = "policy-under-test"
+        name, second = "policy-under-test", "policy-after-it"
         properties = tuple(
             Property(key.replace("_", "-"), _as_text(value)) for key, value in parameters.items()
         )
-        uses = {"address_full_policy": name} if self._full else {"address_policy": (PolicyUse(name),)}
+        kinds = {name: self._kind}
+        more: tuple[PolicyUse, ...] = ()
+        if self._after is not None:
+            kinds[second] = self._after
+            more = (PolicyUse(second),)
+        uses: dict[str, Any] = {"address_policy": more}
+        if self._full:
+            uses["address_full_policy"] = name
+        else:
+            uses["address_policy"] = (PolicyUse(name), *more)
         entries = [AddressSettingEntry("#", {"default_address_routing_type": RoutingType.ANYCAST})]
         entries += [AddressSettingEntry(match, values) for match, values in self._others.items()]
         entries.append(AddressSettingEntry(ADDRESS, {**self._settings, **uses}))
         configuration = BrokerConfiguration(
             file=None if self._folder is None else str(self._folder / "broker.xml"),
             persistence_enabled=False,
-            plugins=(PluginConfiguration(name, name, properties),),
+            plugins=tuple(PluginConfiguration(one, one, properties if one == name else ()) for one in kinds),
             address_settings=tuple(entries),
         )
-        self._policies.use(load(configuration, _OnlyThis(self._kind)))
+        self._policies.use(load(configuration, _OnlyThese(kinds)))
         return configuration
 
     def reload(self, policy: type[AddressPolicy] | None = None, **parameters: Any) -> None:
@@ -140,7 +163,11 @@ class PolicyHarness:
         return view_of(self._queue(ADDRESS))
 
     def queue_of(self, address: str, **attributes: Any) -> QueueView:
-        """The queue of an address, made where there is none; ``ring_size`` and the like are for a new one."""
+        """The queue of an address, made where there is none; ``ring_size`` and the like are for a new one.
+
+        Raises `HarnessError` for an attribute that does not exist.
+        """
+        _check_fields("queue_of", QueueConfiguration, attributes)
         if address not in self.broker.directory.queues:
             self.broker.directory.create_queue(
                 QueueConfiguration(address, address, RoutingType.ANYCAST, **attributes)
@@ -166,8 +193,8 @@ class PolicyHarness:
     # ---- what happens
 
     def advance(self, milliseconds: int) -> None:
-        """Let time go by."""
-        self.clock.advance(milliseconds / 1000)
+        """Let so many milliseconds go by. Raises `HarnessError` for what looks like seconds or a point in time."""
+        self.clock.forward(milliseconds)
         self.broker.clock.refresh()
 
     def send(
@@ -179,7 +206,15 @@ class PolicyHarness:
         producer: str = "producer",
         user: str | None = None,
     ) -> Sent:
-        """Send a message over the connection called ``producer``, which is opened where it is not open."""
+        """Send a message over the connection called ``producer``, which is opened where it is not open.
+
+        Raises `HarnessError` for a body that is not bytes, and for headers that are not texts.
+        """
+        if not isinstance(body, bytes):
+            raise HarnessError(f"send takes a body of bytes, not {body!r}")
+        for name, value in headers.items():
+            if not (isinstance(name, str) and isinstance(value, str)):
+                raise HarnessError(f"send takes headers that are texts, not {name!r}: {value!r}")
         client = self._client(producer, user)
         dropped = self._dropped()
         text = [("destination", to), *headers.items(), ("receipt", "1"), ("content-length", str(len(body)))]
@@ -193,7 +228,12 @@ class PolicyHarness:
         return Sent(dropped=self._dropped() > dropped)
 
     def sends_on(self, producer: str = "producer") -> bool:
-        """Whether a producer that had to wait has gone on, its message been taken."""
+        """Whether a producer that had to wait has gone on, its message been taken.
+
+        Raises `HarnessError` where there is no connection of that name.
+        """
+        if producer not in self._clients:
+            raise HarnessError(f"sends_on: there is no connection called {producer!r}")
         return self._clients[producer].answer() is not None
 
     def subscribe(
@@ -216,7 +256,9 @@ class PolicyHarness:
         return ""
 
     def disconnect(self, client: str = "producer") -> None:
-        """A connection is lost."""
+        """A connection is lost. Raises `HarnessError` where there is none of that name."""
+        if client not in self._clients:
+            raise HarnessError(f"disconnect: there is no connection called {client!r}")
         self._clients.pop(client).session.lost()
         self.advance(0)
 
@@ -256,14 +298,57 @@ class PolicyHarness:
         return sum(address.dropped_messages for address in self.broker.directory.addresses.values())
 
 
-class _OnlyThis:
-    """Where there is but one policy."""
+def _check_fields(what: str, kind: type[Any], values: Mapping[str, object]) -> None:
+    """Raise `HarnessError` for a name that the dataclass does not have, and for a number of the wrong type."""
+    known = {each.name: str(each.type) for each in fields(kind)}
+    for name, value in values.items():
+        if name not in known:
+            near = name.replace("-", "_")
+            hint = f"; did you mean '{near}'?" if near in known else ""
+            text = f"{what}: unknown '{name}'"
+            raise HarnessError(f"{text}{hint}" if hint else unknown(text, name, known))
+        if known[name] == "int" and (isinstance(value, bool) or not isinstance(value, int)):
+            raise HarnessError(f"{what}: {name} must be a whole number, not {value!r}")
 
-    def __init__(self, kind: type[AddressPolicy]) -> None:
-        self._kind = kind
+
+class _CheckedView(AddressView):
+    """Timers that are obviously in the wrong unit are refused."""
+
+    def call_later(self, seconds: float, call: Callable[..., object], *args: Any) -> PolicyTimer:
+        check_seconds("call_later", seconds)
+        return super().call_later(seconds, call, *args)
+
+
+class _CheckedBinding(BoundPolicy):
+    """As in a broker; answers with a time that is obviously in the wrong unit are refused."""
+
+    view = _CheckedView
+
+    @property
+    def admit(self) -> Callable[[Offer], object]:
+        ask = self.policy.admit
+
+        def admit(offer: Offer) -> object:
+            answer = ask(offer)
+            if isinstance(answer, Wait):
+                check_milliseconds("Wait", answer.milliseconds)
+            return answer
+
+        return admit
+
+
+class _CheckedPolicies(Policies):
+    binding = _CheckedBinding
+
+
+class _OnlyThese:
+    """Where policies of a harness are found."""
+
+    def __init__(self, kinds: Mapping[str, type[AddressPolicy]]) -> None:
+        self._kinds = kinds
 
     def load(self, name: str) -> type[AddressPolicy]:
-        return self._kind
+        return self._kinds[name]
 
 
 class _Client:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stompring.broker.hooks import FAULTS, Told
+from stompring.broker.hooks import Told
 from stompring.broker.reference import Reference
 
 from .bound_policy import BoundPolicy
@@ -34,12 +34,9 @@ def told_by_all(calls: Sequence[Told]) -> Told | None:
 
 
 def _told(bound: BoundPolicy, hook: str) -> Told:
-    call, failed = getattr(bound.policy, hook), bound.failed
+    call, run = getattr(bound.policy, hook), bound.run
 
     def tell(ref: Reference) -> None:
-        try:
-            call(MessageView(ref))
-        except FAULTS as error:
-            failed(hook, error)
+        run(hook, call, MessageView(ref))
 
     return tell

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -16,16 +16,17 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The connection is not read for a while; then the message is offered again. Nothing of it is lost."""
+    """The connection is not read for so many milliseconds; then this policy is asked again. Nothing is lost."""
 
     milliseconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """The message goes to another address, whose policies are asked as well."""
+    """The message goes to another address, whose policies are asked as well; with other headers, as `ChangeHeaders`."""
 
     address: str
+    headers: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

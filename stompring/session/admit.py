@@ -1,60 +1,128 @@
-"""What the policies of an address make of a SEND before it may enter: see `Hooks.admit`."""
+"""What the policies of an address make of a SEND before it may enter, and what they hear of it afterwards."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompring.broker.hooks import FAULTS
+from stompring.broker.hooks import NOT_EVALUATED
 from stompring.errors import Refused
 from stompring.stomp.frame import Head
 
 from .blocked import Blocked
-from .send_plan import SendPlan, derive
+from .send_plan import SendPlan, derive, plan_anew
 
 if TYPE_CHECKING:
-    from stompring.broker.hooks import Ruling
+    from stompring.broker.hooks import Admission, Hooks, Ruling
 
     from .session import Session
 
 
-def judged(session: Session, plan: SendPlan, head: Head, body: bytes, answer: object) -> SendPlan | None:
-    """How a message goes on after an answer (or a fault) of its address's policies; None where it was dropped.
+class OfferedSend:
+    """A SEND from the first policy that is asked about it until it has entered an address or was refused.
 
-    The policies of an address that it is redirected to are asked as well. Raises `Refused`, or `Blocked` for a message
-    that comes too early.
+    It may wait in between, for a while or for room: what was decided stays decided. ``answer`` is that of the hooks of
+    its address (`Hooks.admit`): None where they all have let it pass, `NOT_EVALUATED` where they were not asked yet.
     """
-    passed = [plan.address.name]
-    while True:
-        ruling = plan.address.hooks.judge(answer)
-        if ruling is None:
-            return plan
-        if ruling.drop:
-            plan.address.dropped_messages += 1
-            return None
-        if ruling.wait:
-            session.messages_in -= 1
-            raise Blocked(plan.address, None, ruling.wait)
-        plan = _derived(session, plan, head, ruling)
-        if ruling.address is None:
-            return plan
-        if ruling.address in passed:
-            raise Refused(f"Policies redirect in a circle: {' to '.join([*passed, ruling.address])}")
-        passed.append(ruling.address)
-        answer = _ask(plan, body)
-        if answer is None:
-            return plan
 
+    __slots__ = ("_admissions", "_decided", "_hooks", "_offer", "_passed", "_session", "body", "head", "plan")
 
-def _ask(plan: SendPlan, body: bytes) -> object:
-    if plan.admit is None:
-        return None
-    plan.offer.body = body
-    try:
-        return plan.admit(plan.offer)
-    except FAULTS as fault:
-        return fault
-    finally:
-        plan.offer.body = b""
+    def __init__(
+        self, session: Session, head: Head, body: bytes, plan: SendPlan, answer: object = NOT_EVALUATED
+    ) -> None:
+        self._session = session
+        self.head = head
+        self.body = body
+        self._begin(plan, answer)
+
+    def _begin(self, plan: SendPlan, answer: object) -> None:
+        self.plan = plan
+        self._offer = plan.offer
+        self._hooks: Hooks = plan.address.hooks
+        self._admissions: list[Admission] = []  # one for each address that it came to
+        if plan.admit is not None:
+            self._admissions.append(self._hooks.admission(answer))
+        self._passed: list[str] | None = None  # addresses that it was redirected from
+        self._decided = answer is None or plan.admit is None
+
+    def decide(self) -> bool:
+        """Whether it may enter, where ``plan`` says; False where a policy has dropped it.
+
+        The policies of an address that it is redirected to are asked as well. Raises `Refused`, or `Blocked` for a
+        message that must wait for a while.
+        """
+        if self.plan.stamp != self.plan.address.stamp:
+            self._renew()
+        while not self._decided:
+            ruling = self._evaluate()
+            if ruling is None:
+                break
+            if ruling.drop:
+                self.plan.address.dropped_messages += 1
+                self.refused("dropped by a policy")
+                return False
+            if ruling.wait:
+                raise Blocked(self.plan.address, None, ruling.wait, self)
+            came_from = self.plan.address.name
+            self.plan = plan = _derived(self._session, self.plan, self.head, ruling)
+            self._offer = plan.offer
+            if ruling.address is None:
+                break
+            if self._passed is None:
+                self._passed = [came_from]
+            if ruling.address in self._passed:
+                raise Refused(
+                    f"Policies redirect in a circle: {' to '.join([*self._passed, ruling.address])}"
+                )
+            self._passed.append(ruling.address)
+            self._hooks = plan.address.hooks
+            if plan.admit is None:
+                break
+            self._admissions.append(self._hooks.admission(NOT_EVALUATED))
+        self._decided = True
+        return True
+
+    def _evaluate(self) -> Ruling | None:
+        offer = self._offer
+        offer.body = self.body
+        try:
+            return self._admissions[-1].evaluate(offer)
+        finally:
+            offer.body = b""  # it may be large, and the plan lasts as long as the connection
+
+    def _renew(self) -> None:
+        """Time has gone by: plan anew where the address has changed. Raises `Refused` where it cannot be sent now.
+
+        Where a reload has given the address other policies before these had all decided, those are asked instead.
+        """
+        plan, session = self.plan, self._session
+        anew = plan_anew(session, self.head)  # it must still be allowed to send where it was sent
+        if not self._decided:
+            address = session.broker.directory.addresses.get(plan.address.name)
+            if address is None or address.hooks is not self._hooks:
+                self.refused("the policies of the address have changed")
+                self._begin(anew, NOT_EVALUATED)
+                return
+        self.plan = anew if plan.head is None else derive(session, plan.head, plan.target)
+
+    # ---- what became of it
+
+    def entered(self) -> None:
+        """Notify the policies that have let it pass."""
+        admissions, self._admissions = self._admissions, []
+        offer = self._offer
+        offer.body = self.body
+        for admission in admissions:
+            admission.entered(offer)
+        offer.body = b""
+
+    def refused(self, reason: str) -> None:
+        """Notify the policies that have let it pass that it was in vain. Only the first call counts."""
+        admissions, self._admissions = self._admissions, []
+        offer = self._offer
+        offer.body = self.body
+        for admission in admissions:
+            admission.refused(offer, reason)
+        offer.body = b""
 
 
 def _derived(session: Session, plan: SendPlan, head: Head, ruling: Ruling) -> SendPlan:

@@ -3,8 +3,13 @@ next one, for what this one asks for."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from stompring.broker.address import Address
 from stompring.broker.memory import Room
+
+if TYPE_CHECKING:
+    from .admit import OfferedSend
 
 
 class UnderWay(Exception):
@@ -12,11 +17,21 @@ class UnderWay(Exception):
 
 
 class Blocked(Exception):
-    """A frame cannot be dealt with yet; it is taken up again once ``room`` has some, or after some milliseconds."""
+    """A frame cannot be dealt with yet; it is taken up again once ``room`` has some, or after some milliseconds.
 
-    def __init__(self, address: Address, room: Room | None, milliseconds: int = 0) -> None:
+    ``offered`` is a SEND about which policies were asked: it goes on from there.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        room: Room | None,
+        milliseconds: int = 0,
+        offered: OfferedSend | None = None,
+    ) -> None:
         super().__init__()
         assert room is not None or milliseconds > 0, "there must be an end to it"
         self.address = address
         self.room = room
         self.milliseconds = milliseconds
+        self.offered = offered

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from stompring.broker import page_mode
 from stompring.broker.address import Address
 from stompring.broker.admission import Obstacle, drop, obstacle
 from stompring.broker.duplicates import count_duplicate, is_known, lasts, remember
-from stompring.broker.hooks import FAULTS
+from stompring.broker.hooks import FAULTS, SLOW_HOOK
 from stompring.broker.message import Message
 from stompring.broker.redelivery import lifetime
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy
 from stompring.stomp.frame import Head
 
-from .admit import judged
+from .admit import OfferedSend
 from .blocked import Blocked
-from .send_plan import DUPLICATE_ID, SendPlan, derive, plan_send
+from .send_plan import DUPLICATE_ID, ENTERED, SendPlan, derive, plan_anew
 from .transact import transaction_of
 
 if TYPE_CHECKING:
@@ -29,20 +30,35 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
     kin = head.kin
     plan: SendPlan | None = head.plan if kin is None else kin.plan
     if plan is None or plan.stamp != plan.address.stamp:
-        plan = _plan_anew(session, head)
+        plan = plan_anew(session, head)
     session.messages_in += 1
+    offered: OfferedSend | None = None
     if plan.admit is not None:
+        reports = plan.reports
+        if reports == ENTERED:
+            _offer(OfferedSend(session, head, body, plan), session)
+            return
         offer = plan.offer
         offer.body = body
+        began = perf_counter()
         try:
             answer = plan.admit(offer)
         except FAULTS as fault:
             answer = fault
+        seconds = perf_counter() - began
         offer.body = b""  # it may be large, and the plan lasts as long as the connection
-        if answer is not None:
-            plan = judged(session, plan, head, body, answer)
-            if plan is None:
-                session.receipt(head)
+        if seconds > SLOW_HOOK:
+            plan.address.hooks.slow_admit(seconds)
+        if answer is not None or (reports and (plan.gate is None or kin is not None)):
+            offered = OfferedSend(session, head, body, plan, answer)
+            if reports:
+                _offer(offered, session)
+                return
+            if not _decide(offered, session):
+                return
+            plan = offered.plan
+            if plan.reports:  # where it was redirected to
+                _offer(offered, session)
                 return
     address = plan.address
     gate = plan.gate
@@ -50,7 +66,7 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         traits = plan.traits
         detour = address.room.detour or gate.full
         if detour and (hindered := obstacle(address, traits.durable, plan.offer, body)) is not None:
-            _keep_out(session, hindered)
+            _keep_out(session, hindered, head, body, plan, offered)
             return
         now = session.broker.clock.now
         expires = 0
@@ -59,8 +75,48 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         message = Message(session.next_message_number(), address, traits, body, now, expires)
         if not (page_mode.route(address, message) if detour else address.route(message)):
             session.broker.unrouted(message)
-    elif b"transaction" in head.headers:
-        held = HeldSend(session, head, body, plan)
+    else:
+        _enter(session, head, body, plan, offered)
+
+
+def resume_SEND(session: Session, offered: OfferedSend) -> None:
+    """Go on with a message that had to wait: no policy that has decided is asked again. Raises as `on_SEND`."""
+    session.messages_in += 1
+    _offer(offered, session)
+
+
+def _decide(offered: OfferedSend, session: Session) -> bool:
+    """Let the policies decide that have not yet; False where they have dropped the message."""
+    try:
+        if offered.decide():
+            return True
+    except Blocked:
+        session.messages_in -= 1
+        raise
+    except Exception as error:
+        offered.refused(str(error))
+        raise
+    session.receipt(offered.head)
+    return False
+
+
+def _offer(offered: OfferedSend, session: Session) -> None:
+    """Let the policies decide that have not yet, and notify them of what becomes of the message."""
+    if not _decide(offered, session):
+        return
+    try:
+        _enter(session, offered.head, offered.body, offered.plan, offered)
+    except Blocked:
+        raise
+    except Exception as error:
+        offered.refused(str(error))
+        raise
+
+
+def _enter(session: Session, head: Head, body: bytes, plan: SendPlan, offered: OfferedSend | None) -> None:
+    """What `on_SEND` does with a message that is in a transaction, wants a receipt, or is more than routed."""
+    if b"transaction" in head.headers:
+        held = HeldSend(session, head, body, plan, offered)
         transaction_of(session, head).send(
             len(body) + len(plan.traits.block),
             held.address,
@@ -68,23 +124,35 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
             durable=plan.traits.durable,
             ask=held.ask,
             claim=held.claim if DUPLICATE_ID in (plan.head or head).headers else None,
+            cancel=None if offered is None else offered.refused,
         )
         session.receipt(head)
+        return
+    address = plan.address
+    if plan.identifier is not None and is_known(address, plan.identifier):
+        count_duplicate(address, plan.identifier)
+        if offered is not None:
+            offered.refused("its _AMQ_DUPL_ID was sent before")
+    elif (hindered := obstacle(address, plan.traits.durable, plan.offer, body)) is not None:
+        _keep_out(session, hindered, head, body, plan, offered)
     else:
-        if plan.identifier is not None and is_known(address, plan.identifier):
-            count_duplicate(address, plan.identifier)
-        elif (hindered := obstacle(address, plan.traits.durable, plan.offer, body)) is not None:
-            _keep_out(session, hindered)
-        else:
-            put(session, plan, body)
-        session.receipt(head, plan.traits.durable)
+        put(session, plan, body)
+        if offered is not None:
+            offered.entered()
+    session.receipt(head, plan.traits.durable)
 
 
-def _keep_out(session: Session, hindered: Obstacle) -> None:
+def _keep_out(
+    session: Session, hindered: Obstacle, head: Head, body: bytes, plan: SendPlan, offered: OfferedSend | None
+) -> None:
     """A message may not enter: its producer waits or fails (which is raised), or it is dropped."""
+    if offered is None and plan.admit is not None:
+        offered = OfferedSend(session, head, body, plan, None)  # its policies have let it pass
     if hindered.policy is FullPolicy.BLOCK:
         session.messages_in -= 1
-        raise Blocked(hindered.address, hindered.room)
+        raise Blocked(hindered.address, hindered.room, offered=offered)
+    if offered is not None:
+        offered.refused(hindered.describe())
     if hindered.policy is FullPolicy.FAIL:
         raise Refused(hindered.describe())
     drop(hindered)
@@ -123,20 +191,19 @@ def _route(session: Session, plan: SendPlan, body: bytes) -> None:
         broker.send(message, due, recurrence)
 
 
-def _plan_anew(session: Session, head: Head) -> SendPlan:
-    """Plan for a header block, and for all that are the same but for their receipt."""
-    kept = head if head.kin is None else head.kin
-    plan = kept.plan = plan_send(session, kept)
-    return plan
-
-
 class HeldSend:
-    """A SEND that waits for the COMMIT of its transaction. The policies of its address have admitted it already."""
+    """A SEND that waits for the COMMIT of its transaction. The policies of its address have admitted it already.
 
-    __slots__ = ("_body", "_head", "_hindered", "_plan", "_session")
+    ``offered`` is given where there are such policies.
+    """
 
-    def __init__(self, session: Session, head: Head, body: bytes, plan: SendPlan) -> None:
+    __slots__ = ("_body", "_head", "_hindered", "_offered", "_plan", "_session")
+
+    def __init__(
+        self, session: Session, head: Head, body: bytes, plan: SendPlan, offered: OfferedSend | None = None
+    ) -> None:
         self._session = session
+        self._offered = offered
         self._head = head
         self._body = body
         self._plan = plan
@@ -148,9 +215,9 @@ class HeldSend:
         if plan.stamp != plan.address.stamp:
             session = self._session
             if plan.head is None:
-                plan = _plan_anew(session, self._head)
+                plan = plan_anew(session, self._head)
             else:
-                _plan_anew(session, self._head)  # it must still be allowed to send where it was sent
+                plan_anew(session, self._head)  # it must still be allowed to send where it was sent
                 plan = derive(session, plan.head, plan.target)
             self._plan = plan
         return plan.address
@@ -174,6 +241,8 @@ class HeldSend:
         if address.hooks.full is None:
             hindered = obstacle(address, plan.traits.durable)
         if hindered is not None and hindered.policy is FullPolicy.DROP:
+            if self._offered is not None:
+                self._offered.refused(hindered.describe())
             drop(hindered)
         elif plan.identifier is not None and is_known(address, plan.identifier):
             count_duplicate(
@@ -181,3 +250,5 @@ class HeldSend:
             )  # while the commit was under way another one has sent it
         else:
             put(self._session, plan, self._body)
+            if self._offered is not None:
+                self._offered.entered()

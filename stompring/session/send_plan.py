@@ -93,6 +93,9 @@ class Route:
         self.stamp = address.stamp
 
 
+#: What policies of its address want to know of a message: that it was refused, or whatever became of it.
+REFUSED, ENTERED = 1, 2
+
 #: What plans have whose address has no policy that asks for it.
 NO_OFFER = Offer("", Traits(b""), {})
 
@@ -118,6 +121,7 @@ class SendPlan:
         "identifier",
         "offer",
         "queue",
+        "reports",
         "stamp",
         "target",
         "timing",
@@ -133,7 +137,9 @@ class SendPlan:
         self.traits = traits
         self.timing = timing
         self.gate = gate if timing is None and route.queue is None else None
-        self.admit = route.address.hooks.admit
+        hooks = route.address.hooks
+        self.admit = hooks.admit
+        self.reports = ENTERED if hooks.reports_entered else REFUSED if hooks.reports_refused else 0
         self.identifier: bytes | None = None
         self.offer = NO_OFFER
         self.head: Head | None = None
@@ -156,6 +162,13 @@ def plan_send(session: Session, head: Head) -> SendPlan:
     return _plan(session, head, route, destination)
 
 
+def plan_anew(session: Session, head: Head) -> SendPlan:
+    """Plan for a header block, and for all that are the same but for their receipt."""
+    kept = head if head.kin is None else head.kin
+    plan = kept.plan = plan_send(session, kept)
+    return plan
+
+
 def derive(session: Session, head: Head, target: str | None) -> SendPlan:
     """The plan of a SEND as policies want it: with the headers of ``head``, and to the address ``target`` if given.
 
@@ -167,6 +180,8 @@ def derive(session: Session, head: Head, target: str | None) -> SendPlan:
         address = session.broker.provision.address_for_send(target, None, user=session.login.user)
         plan = _plan(session, head, Route(address, None, None), target.encode())
     plan.head, plan.target = head, target
+    if plan.offer is NO_OFFER:  # for the policies that have let it pass
+        plan.offer = _offer(session, plan, head.headers)
     return plan
 
 
@@ -175,10 +190,12 @@ def _plan(session: Session, head: Head, route: Route, destination: bytes) -> Sen
     plan = _plan_for(session, head, route, destination)
     hooks = route.address.hooks
     if hooks.admit is not None or hooks.full is not None:
-        plan.offer = Offer(
-            route.address.name, plan.traits, headers, session.number, session.client_id, session.peer
-        )
+        plan.offer = _offer(session, plan, headers)
     return plan
+
+
+def _offer(session: Session, plan: SendPlan, headers: Mapping[bytes, bytes]) -> Offer:
+    return Offer(plan.address.name, plan.traits, headers, session.number, session.client_id, session.peer)
 
 
 def _plan_for(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:

@@ -28,12 +28,13 @@ from stompring.stomp.frame import Head
 from stompring.stomp.parser import Parser
 
 from .acknowledge import SETTLING
+from .admit import OfferedSend
 from .blocked import Blocked, UnderWay
 from .connect import Authenticator, Login, UnsupportedVersion
 from .destination import Destination, Destinations
 from .heartbeat import Heartbeat
 from .outbox import Outbox, Outgoing, Wire
-from .send import on_SEND
+from .send import on_SEND, resume_SEND
 from .send_plan import Route
 from .subscription import AcknowledgedSubscription, Subscription
 from .text import printable, text_of
@@ -92,6 +93,7 @@ class Session:
         self._held: list[Frame] = []  # came in while something must be waited for
         self.awaiting_login = False
         self._blocked_by: Address | None = None
+        self._offered: OfferedSend | None = None  # the SEND that waits, where policies were asked about it
         self._room: Room | None = None  # where it is our turn to send again
         self._pause: Timer | None = None  # until a policy lets its producer go on
         self.temporary_queues: list[str] = []
@@ -122,7 +124,8 @@ class Session:
         if error is not None and not (self._held or self.closed or self.leaving):
             self.fail(error, None)
 
-    def _take(self, frames: list[Frame]) -> None:
+    def _take(self, frames: list[Frame], offered: OfferedSend | None = None) -> None:
+        """Do what frames say. ``offered`` is the first one, where that is a SEND which had to wait."""
         head = None
         verbs = VERBS
         taken = 0
@@ -133,7 +136,11 @@ class Session:
             try:
                 if paging is not None:
                     paging.gathering = True  # what SENDs that came together have for the same queue
-                for head, body in frames:
+                if offered is not None:
+                    head = offered.head
+                    resume_SEND(self, offered)
+                    taken = 1
+                for head, body in frames[taken:] if taken else frames:
                     verb = verbs.get(head.command)
                     if verb is None or not self.connected:
                         verb = first_verb(head, self.connected)
@@ -173,6 +180,7 @@ class Session:
     def _wait_for(self, wait: Blocked) -> None:
         """BLOCK: read no more until there is room, or a policy's time is over."""
         self.blocked = self.heartbeat.suspended = True
+        self._offered = wait.offered
         self._blocked_by = wait.address
         wait.address.block(wait.room)
         self.outbox.reading.pause()
@@ -239,7 +247,8 @@ class Session:
                 self._unblock()
                 held, self._held = self._held, []
                 self.broker.clock.refresh()
-                self._take(held)
+                offered, self._offered = self._offered, None
+                self._take(held, offered)
                 if not self.blocked and not self.closed:
                     self.receive(b"")
                 if not self.blocked and not self.closed:
@@ -347,6 +356,11 @@ class Session:
         self._parser.discard()
         self._held.clear()
         self._unblock()
+        if self._offered is not None:
+            self._offered.refused("the connection was closed")
+            self._offered = None
+        for transaction in self.transactions.values():
+            transaction.cancel("the connection was closed before COMMIT")
         self.heartbeat.stop()
         self._give_all_back()
         self.held.release(self.held.bytes)

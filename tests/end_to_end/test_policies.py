@@ -19,6 +19,8 @@ from .lasting import DURABLE, LastingBroker
 DOOR = '''
 """A policy that does what the header ``do`` says."""
 
+import time
+
 from stompring.policy import ACCEPT, DROP, AddressPolicy, ChangeHeaders, Offer, Redirect, Refuse, Wait, parameter
 
 
@@ -45,6 +47,8 @@ class Door(AddressPolicy):
             case "wait" if not self.waited:
                 self.waited = True
                 return Wait(300)
+            case "sleep":
+                time.sleep(0.03)
             case "fault":
                 return 1 / 0
         return None
@@ -135,6 +139,17 @@ def test_a_connection_that_waits_serves_its_consumers(start_broker: StartBroker,
     client.expect("RECEIPT", receipt_id="late")
     client.close()
     other.close()
+
+
+def test_a_slow_hook_is_counted_and_logged(start_broker: StartBroker, plugins: Path) -> None:
+    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
+    client = connected(broker)
+    client.put("q", "a", "b", do="sleep")
+    metrics = Management(broker.http_port).text("/metrics")
+    assert 'stompring_policy_slow_hooks_total{hook="admit",policy="door"} 2.0' in metrics
+    told = [line for line in broker.log if "policy door of address q: admit took" in line]
+    assert len(told) == 1 and "WARNING" in told[0]
+    client.close()
 
 
 def test_a_fault_refuses_one_operation_and_is_counted(start_broker: StartBroker, plugins: Path) -> None:

@@ -191,6 +191,68 @@ def test_a_transaction_is_asked_about_when_its_messages_come() -> None:
     assert (client.answer() or b"").startswith(b"ERROR")
 
 
+BOTH = {
+    "messages_per_second": 0.01,
+    "burst": 4,
+    "messages_per_second_per_connection": 0.01,
+    "burst_per_connection": 4,
+}
+
+
+@pytest.mark.parametrize("exceeded", ["delay", "refuse", "drop"])
+@pytest.mark.parametrize("receipt", [b"", b"receipt:r\n"])
+def test_a_message_that_waits_for_room_takes_one_token(exceeded: str, receipt: bytes) -> None:
+    harness = PolicyHarness(
+        KIND,
+        settings={"max_size_messages": 1, "address_full_policy": "BLOCK"},
+        when_exceeded=exceeded,
+        **BOTH,
+    )
+    client = harness._client("producer", None)
+    for body in (b"1", b"2", b"3", b"4"):
+        client.session.receive(b"SEND\ndestination:address\n" + receipt + b"\n" + body + b"\0")
+    came = []
+    for _ in range(4):
+        (message,) = harness.deliver(1)
+        came.append(message.body)
+        for _ in range(3):
+            harness.queue_of("other")  # the address is looked at again for another reason
+            harness.advance(1)
+        harness.settle(message)
+        harness.advance(1)
+    assert came == [b"1", b"2", b"3", b"4"]
+    assert not harness._dropped() and not harness.errors and b"ERROR" not in client._written
+
+
+def test_what_an_abort_undoes_takes_no_token() -> None:
+    harness = PolicyHarness(KIND, when_exceeded="refuse", **BOTH)
+    client = harness._client("producer", None)
+    for _ in range(3):
+        client.say(b"BEGIN", [("transaction", "t")])
+        for _ in range(4):
+            client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t")])
+        client.say(b"ABORT", [("transaction", "t")])
+    assert b"ERROR" not in client._written
+    assert accepted(harness, 9) == 4
+
+
+def test_what_a_full_address_refuses_takes_no_token() -> None:
+    harness = PolicyHarness(
+        KIND,
+        settings={"max_size_messages": 1, "address_full_policy": "FAIL"},
+        when_exceeded="refuse",
+        messages_per_second=0.01,
+        burst=2,
+    )
+    assert harness.send(b"1").accepted
+    for _ in range(5):
+        assert "max-size-messages" in harness.send(b"x").refused
+    harness.settle(*harness.deliver(1))
+    assert harness.send(b"2").accepted
+    harness.settle(*harness.deliver(1))
+    assert "a second" in harness.send(b"3").refused
+
+
 def test_parameters() -> None:
     assert "needs messages-per-second, messages-per-second-per-connection, or both" in fault(KIND)
     assert "burst means nothing without messages-per-second" in fault(

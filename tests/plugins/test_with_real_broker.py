@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 from ..dialogue import Dialogue
 from ..management import Management
@@ -235,3 +236,60 @@ def test_keys_are_known_again_after_a_restart_and_a_reload(tmp_path: Path, opene
         client.put("prices.x", body, symbol=body[0], **DURABLE)
     assert bodies(lasting.management, "prices.x") == ["b 1", "a 3", "a 4", "b 2"]
     lasting.stop()
+
+
+# ---- rate-limit at an address that is full
+
+
+LIMITED = """
+<address-policy name="rate-limit">
+<property key="messages-per-second" value="0.01"/><property key="burst" value="20"/>
+<property key="when-exceeded" value="{}"/>
+</address-policy>"""
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """An address for each way of ``when-exceeded``, which BLOCKs at three messages. A token takes 100 seconds."""
+    folder = tmp_path_factory.mktemp("limited")
+    (folder / "plugins").symlink_to(ROOT / "plugins")
+    settings = {
+        f"limited.{way}": {
+            "max-size-messages": 3,
+            "address-full-policy": "BLOCK",
+            "address-policy": LIMITED.format(way),
+        }
+        for way in ("delay", "refuse", "drop")
+    }
+    config = folder / "broker.xml"
+    config.write_text(
+        broker_xml(
+            settings=settings, core='<broker-plugins><broker-plugin name="rate-limit"/></broker-plugins>'
+        )
+    )
+    with BrokerProcess(config) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("way", ["delay", "refuse", "drop"])
+def test_a_burst_that_waits_for_room_loses_nothing_and_is_not_delayed(
+    limited: BrokerProcess, way: str
+) -> None:
+    """Each of the 20 messages of a burst waits again and again while a consumer acknowledges one by one."""
+    bodies = [str(number) for number in range(20)]
+    producer, consumer = Dialogue(limited.port), Dialogue(limited.port)
+    producer.connect()
+    consumer.connect()
+    for place, body in enumerate(bodies):
+        producer.send("SEND", {"destination": f"/queue/limited.{way}", "receipt": place}, body.encode())
+    consumer.subscribe(f"/queue/limited.{way}")
+    for body in bodies:
+        message = consumer.message(body)
+        consumer.answer("ACK", message)
+    for place in range(20):
+        producer.expect("RECEIPT", receipt_id=str(place))
+    management = Management(limited.http_port)
+    assert management.address(f"limited.{way}")["droppedMessageCount"] == 0
+    assert management.ask("GET", "/broker")["policyErrors"] == []
+    producer.close()
+    consumer.close()

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import stompring.policy
+from stompring.admin.metrics import SLOW_HOOKS_HELP
+from stompring.broker.hooks import SLOW_HOOK
 from stompring.broker.offer import Offer
 from stompring.policy import AddressPolicy, AddressView, MessageView, QueueView, Subscriber
 from stompring.policy.address_policy import AddressPolicy as Base
@@ -116,3 +118,31 @@ def test_the_example_and_its_test_work(tmp_path: Path) -> None:
     (xml,) = code("xml")
     (plugin,) = parse_broker_xml(xml.encode(), "broker.xml").plugins
     assert plugin.name == "largest"
+
+
+def test_the_reference_is_that_of_the_code() -> None:
+    """``python -m tests.docs.policy_reference`` writes it anew."""
+    from ..docs import policy_reference
+
+    assert policy_reference.page() == TEXT
+
+
+def test_every_number_of_time_in_the_reference_has_its_unit() -> None:
+    found = {row[0]: row[2] for row in rows_of_the_reference()}
+    assert found["`Wait(milliseconds: int)`"] == "ms"
+    assert found["`now`"] == found["`timestamp`"] == found["`expires`"] == "epoch ms"
+    assert found["`age`"] == found["`advance(milliseconds: int)`"] == "ms"
+    assert found["`call_later(seconds: float, call: Callable[..., object], *args: Any)`"] == "s"
+
+
+def test_the_limit_of_slow_hooks_is_documented() -> None:
+    assert f"longer than {SLOW_HOOK * 1000:.0f} ms" in " ".join(TEXT.split())
+    metrics = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert f"longer than {SLOW_HOOK * 1000:.0f} ms" in metrics
+    assert f"longer than {SLOW_HOOK * 1000:.0f} ms" in SLOW_HOOKS_HELP
+
+
+def rows_of_the_reference() -> list[list[str]]:
+    section = TEXT.split("\n## Reference\n", 1)[1]
+    lines = [line for line in section.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in lines]

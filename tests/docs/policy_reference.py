@@ -1,0 +1,182 @@
+"""The reference of docs/plugins.md, made from the code: ``python -m tests.docs.policy_reference`` writes it.
+
+Signatures and types are those of the code, texts the first paragraphs of its docstrings, units what these say.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from types import FunctionType
+
+from stompring.broker.hooks import Subscriber
+from stompring.broker.offer import Offer
+from stompring.policy import (
+    AddressPolicy,
+    AddressView,
+    ChangeHeaders,
+    MessageView,
+    QueueView,
+    Redirect,
+    Refuse,
+    Wait,
+    parameter,
+    verdict,
+)
+from stompring.policy.testing import PolicyHarness, Sent
+
+from .source import ROOT
+
+PAGE = ROOT / "docs" / "plugins.md"
+MARK = "<!-- Made from the code by `make docs-reference`; a test compares. -->\n"
+
+#: What a text says of a number: the unit, and how it is found.
+UNITS = (
+    ("percent", r"_percent\b"),
+    ("epoch ms", r"epoch milliseconds"),
+    ("ms", r"\b[Mm]illiseconds\b"),
+    ("s", r"\bseconds\b"),
+    ("bytes", r"^\w+ Bytes\b"),
+)
+NUMBER = re.compile(r"\b(?:int|float)\b")
+
+CONSTRUCTORS = (Refuse, Wait, Redirect, ChangeHeaders)
+VIEWS = (AddressView, QueueView, MessageView, Offer, Subscriber, Sent)
+
+#: Not for policies.
+HIDDEN = {
+    AddressView: {"stop"},
+    Offer: {"traits", "changed"},
+    Subscriber: {"count", "index"},
+}
+
+
+def sections() -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
+    """Titles of tables, and their rows: name and signature, what comes back, unit, text."""
+    yield (
+        "Hooks",
+        [
+            _function(name, value)
+            for name, value in vars(AddressPolicy).items()
+            if isinstance(value, FunctionType) and name[0] != "_"
+        ],
+    )
+    words = [(f"`{word.name}`", "", "", _word(word.name)) for word in verdict.Word]
+    yield "Answers", [_constructor(kind) for kind in CONSTRUCTORS] + words
+    signature, returned, _, text = _function("parameter", parameter)
+    yield "Parameters of a policy", [(signature, returned, "that of its type", text)]
+    for view in VIEWS:
+        yield view.__name__, list(_members(view))
+    yield "PolicyHarness", [_constructor(PolicyHarness), *_members(PolicyHarness)]
+
+
+def _function(name: str, function: FunctionType) -> tuple[str, str, str, str]:
+    signature = inspect.signature(function)
+    shown = f"({', '.join(_parameters(signature))})"
+    returned = str(signature.return_annotation).strip("'")
+    text = _first(function)
+    return (
+        f"`{name}{shown}`",
+        f"`{returned}`",
+        _unit(f"{shown} {returned}", f"{shown} {_whole(function)}"),
+        text,
+    )
+
+
+def _parameters(signature: inspect.Signature) -> Iterator[str]:
+    """As they are written."""
+    starred = False
+    for one in signature.parameters.values():
+        if one.name == "self":
+            continue
+        if one.kind is one.KEYWORD_ONLY and not starred:
+            starred = True
+            yield "*"
+        star = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        starred = starred or star == "*"
+        text = f"{star}{one.name}: {one.annotation}"
+        if one.default is not one.empty:
+            default = "REQUIRED" if type(one.default) is object else repr(one.default)
+            text += f" = {default}"
+        yield re.sub(r"<factory>|mappingproxy\(\{\}\)", "{}", text)
+
+
+def _constructor(kind: type) -> tuple[str, str, str, str]:
+    signature, _, unit, _ = _function(kind.__name__, kind.__init__)  # type: ignore[misc]
+    text = _whole(kind)
+    return signature, f"`{kind.__name__}`", unit or _unit(signature, f"{signature} {text}"), _first(kind)
+
+
+def _word(name: str) -> str:
+    """The comment above a word of `verdict`."""
+    source = inspect.getsource(verdict)
+    (found,) = re.findall(rf"((?:^#: .*\n)+){name} = ", source, re.MULTILINE)
+    return " ".join(line.removeprefix("#: ") for line in str(found).splitlines())
+
+
+def _members(view: type) -> Iterator[tuple[str, str, str, str]]:
+    for name in dir(view):
+        if name[0] == "_" or name in HIDDEN.get(view, ()):
+            continue
+        value = inspect.getattr_static(view, name)
+        if isinstance(value, property):
+            assert value.fget is not None
+            kind = str(inspect.signature(value.fget).return_annotation).strip("'")
+            yield f"`{name}`", f"`{kind}`", _unit(kind, f"{name} {_whole(value)}"), _first(value)
+        elif isinstance(value, FunctionType):
+            yield _function(name, value)
+        else:
+            kind, text = _attribute(view, name)
+            yield f"`{name}`", f"`{kind}`", "", text
+
+
+def _attribute(view: type, name: str) -> tuple[str, str]:
+    """Type and comment of an attribute that is a field, or that ``__init__`` sets."""
+    annotations = inspect.get_annotations(view)
+    source = inspect.getsource(view)
+    comment = re.search(rf"^ +(?:self\.)?{name}\b[^#\n]*#:? (.*)$", source, re.MULTILINE)
+    above = re.search(rf"^ +#: (.*)\n +self\.{name} =", source, re.MULTILINE)
+    found = above or comment
+    kind = annotations.get(name)
+    if kind is None:
+        kind = inspect.get_annotations(view.__init__).get(name, "Callable[[], bool]" if above else "bytes")  # type: ignore[misc]
+    text = found[1] if found else ""
+    return getattr(kind, "__forward_arg__", str(kind)), text[:1].upper() + text[1:]
+
+
+def _unit(types: str, text: str) -> str:
+    """Of the numbers in it."""
+    if not NUMBER.search(types):
+        return ""
+    return next((unit for unit, pattern in UNITS if re.search(pattern, text)), "")
+
+
+def _whole(thing: object) -> str:
+    return " ".join((inspect.getdoc(thing) or "").split())
+
+
+def _first(thing: object) -> str:
+    paragraph = (inspect.getdoc(thing) or "").split("\n\n")[0]
+    return re.sub(r"``(.+?)``", r"`\1`", " ".join(paragraph.split()))
+
+
+def reference() -> str:
+    """What stands below the mark, up to the end of the page."""
+    parts = []
+    for title, rows in sections():
+        parts.append(f"### {title}\n\n| name | returns or type | unit | |\n|---|---|---|---|")
+        for row in rows:
+            parts[-1] += "\n| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+    return "\n" + "\n\n".join(parts) + "\n"
+
+
+def page() -> str:
+    """docs/plugins.md as it should be."""
+    before, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
+    assert mark, "docs/plugins.md has no mark"
+    return before + MARK + reference()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

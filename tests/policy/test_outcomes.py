@@ -1,0 +1,328 @@
+"""What policies hear of a message that they have let pass: once that it has entered, or that it was refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stompring.policy import (
+    ACCEPT,
+    DROP,
+    AddressPolicy,
+    ChangeHeaders,
+    Offer,
+    Redirect,
+    Refuse,
+    Wait,
+)
+from stompring.policy.testing import ADDRESS, PolicyHarness
+
+from ..session.conversation import frame
+
+ANSWERS = {
+    "accept": ACCEPT,
+    "drop": DROP,
+    "refuse": Refuse("no"),
+    "change": ChangeHeaders({"changed": "yes"}),
+    "redirect": Redirect("other"),
+    "both": Redirect("other", {"changed": "yes", "do": None, "priority": "9"}),
+}
+
+
+class Counts(AddressPolicy):
+    """Notes all that it is asked and hears; answers what the header ``do`` says, or waits once."""
+
+    def created(self) -> None:
+        """See AddressPolicy."""
+        self.asked: list[bytes] = []
+        self.came: list[tuple[str, bytes, str | None]] = []
+        self.gone: list[tuple[bytes, str]] = []
+        self.waits = 1
+
+    def admit(self, offer: Offer) -> Any:
+        """See AddressPolicy."""
+        self.asked.append(offer.body)
+        if offer.header("do") == "wait" and self.waits:
+            self.waits -= 1
+            return Wait(1000)
+        return ANSWERS.get(offer.header("do") or "")
+
+    def entered(self, offer: Offer) -> None:
+        """See AddressPolicy."""
+        self.came.append((offer.address, offer.body, offer.header("changed")))
+
+    def refused(self, offer: Offer, reason: str) -> None:
+        """See AddressPolicy."""
+        self.gone.append((offer.body, reason))
+
+
+class OnlyRefused(Counts):
+    """Does not want to know what enters."""
+
+    entered = AddressPolicy.entered
+
+
+class Later(AddressPolicy):
+    """Asked after the one under test."""
+
+    def admit(self, offer: Offer) -> Any:
+        """See AddressPolicy."""
+        if offer.header("later") == "wait" and self.address.now % 2000 < 1000:
+            return Wait(1000)
+        return ANSWERS.get(offer.header("later") or "")
+
+
+KINDS = pytest.mark.parametrize("kind", [Counts, OnlyRefused])
+RECEIPTS = pytest.mark.parametrize("receipt", [{}, {"receipt": "r"}])
+BLOCKING = {"max_size_messages": 1, "address_full_policy": "BLOCK"}
+
+
+def say(harness: PolicyHarness, body: bytes, to: str = ADDRESS, **headers: str) -> bytes:
+    """One SEND in a read of its own; what was written since."""
+    client = harness._client("producer", None)
+    harness.broker.clock.refresh()
+    client.session.receive(frame("SEND", body, destination=to, **headers))
+    harness._outgoing.flush()
+    written, client._written = client._written, b""
+    if b"ERROR" in written:
+        del harness._clients["producer"]
+    return written
+
+
+@RECEIPTS
+def test_what_enters_is_reported_once(receipt: dict[str, str]) -> None:
+    harness = PolicyHarness(Counts)
+    for do in ("accept", "plain", "change", "redirect", "both"):
+        say(harness, do.encode(), do=do, **receipt)
+    seen = harness.policy
+    assert seen.came == [
+        (ADDRESS, b"accept", None),
+        (ADDRESS, b"plain", None),
+        (ADDRESS, b"change", "yes"),
+        ("other", b"redirect", None),
+        ("other", b"both", "yes"),
+    ]
+    assert seen.asked == [b"accept", b"plain", b"change", b"redirect", b"both"]
+    assert not seen.gone and not harness.errors
+
+
+def test_an_answer_may_redirect_and_change_headers() -> None:
+    harness = PolicyHarness(Counts)
+    say(harness, b"m", do="both")
+    (message,) = harness.messages("other")
+    assert (message.header("changed"), message.header("do"), message.priority) == ("yes", None, 9)
+    assert harness.waiting() == []
+
+
+@pytest.mark.parametrize("do", ["drop", "refuse"])
+def test_a_policy_does_not_hear_of_its_own_refusal(do: str) -> None:
+    harness = PolicyHarness(Counts)
+    say(harness, b"m", do=do)
+    assert harness.policy.asked == [b"m"] and not harness.policy.gone and not harness.policy.came
+
+
+@KINDS
+@RECEIPTS
+def test_blocked_messages_are_asked_about_once(kind: type[Counts], receipt: dict[str, str]) -> None:
+    harness = PolicyHarness(kind, settings=BLOCKING)
+    bodies = [b"%d" % number for number in range(5)]
+    client = harness._client("producer", None)
+    client.session.receive(b"".join(frame("SEND", body, destination=ADDRESS, **receipt) for body in bodies))
+    for place, body in enumerate(bodies):
+        assert harness.policy.asked == bodies[: place + 2]
+        for _ in range(3):
+            harness.broker.directory.addresses[ADDRESS].room.retry()  # as a reload does; nothing is free
+            harness.advance(1)
+        (message,) = harness.deliver(1)
+        assert message.body == body
+        harness.settle(message)
+        harness.advance(1)
+    assert harness.policy.asked == bodies and not harness.policy.gone
+    assert client.session.messages_in == 5
+
+
+@KINDS
+def test_a_changed_message_that_is_blocked_keeps_its_changes(kind: type[Counts]) -> None:
+    harness = PolicyHarness(kind, settings=BLOCKING)
+    say(harness, b"1")
+    say(harness, b"2", do="change")
+    harness.queue_of("another")
+    harness.broker.directory.addresses[ADDRESS].changed()  # its plan is stale
+    harness.settle(*harness.deliver(1))
+    harness.advance(1)
+    (message,) = harness.messages()
+    assert (message.body, message.header("changed")) == (b"2", "yes")
+    assert harness.policy.asked == [b"1", b"2"]
+
+
+@KINDS
+def test_a_redirected_message_waits_for_room_where_it_goes(kind: type[Counts]) -> None:
+    harness = PolicyHarness(kind, others={"other": BLOCKING})
+    say(harness, b"1", do="redirect")
+    say(harness, b"2", do="redirect")
+    assert harness.waiting("other") == [b"1"]
+    harness.broker.directory.queues["other"].purge()
+    harness.advance(1)
+    assert harness.waiting("other") == [b"2"] and harness.policy.asked == [b"1", b"2"]
+
+
+@KINDS
+@RECEIPTS
+def test_a_full_address_that_fails_or_drops(kind: type[Counts], receipt: dict[str, str]) -> None:
+    for policy in ("FAIL", "DROP"):
+        harness = PolicyHarness(kind, settings={"max_size_messages": 1, "address_full_policy": policy})
+        say(harness, b"1", **receipt)
+        say(harness, b"2", **receipt)
+        ((body, reason),) = harness.policy.gone
+        assert body == b"2" and "max-size-messages" in reason
+
+
+@KINDS
+def test_a_transaction(kind: type[Counts]) -> None:
+    harness = PolicyHarness(kind)
+    client = harness._client("producer", None)
+
+    def begin(name: str, *bodies: bytes) -> None:
+        client.say(b"BEGIN", [("transaction", name)])
+        for body in bodies:
+            client.say(b"SEND", [("destination", ADDRESS), ("transaction", name)], body)
+
+    begin("committed", b"1", b"2")
+    assert harness.policy.asked == [b"1", b"2"] and not harness.policy.came
+    client.say(b"COMMIT", [("transaction", "committed")])
+    begin("aborted", b"3")
+    assert not harness.policy.gone
+    client.say(b"ABORT", [("transaction", "aborted")])
+    assert harness.policy.gone == [(b"3", "ABORT")]
+    begin("lost", b"4", b"5")
+    harness.disconnect("producer")
+    reason = "the connection was closed before COMMIT"
+    assert harness.policy.gone[1:] == [(b"4", reason), (b"5", reason)]
+    expected = [] if kind is OnlyRefused else [(ADDRESS, b"1", None), (ADDRESS, b"2", None)]
+    assert harness.policy.came == expected
+    assert harness.policy.asked == [b"1", b"2", b"3", b"4", b"5"]
+
+
+@KINDS
+def test_a_transaction_that_is_not_committed(kind: type[Counts]) -> None:
+    harness = PolicyHarness(kind, settings={"max_size_messages": 1, "address_full_policy": "FAIL"})
+    say(harness, b"1")
+    client = harness._client("producer", None)
+    client.say(b"BEGIN", [("transaction", "t")])
+    client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t")], b"2")
+    client.say(b"COMMIT", [("transaction", "t")])
+    assert [body for body, _ in harness.policy.gone] == [b"2"]
+
+
+@KINDS
+def test_a_transaction_that_is_dropped(kind: type[Counts]) -> None:
+    harness = PolicyHarness(kind, settings={"max_size_messages": 1, "address_full_policy": "DROP"})
+    say(harness, b"1")
+    client = harness._client("producer", None)
+    client.say(b"BEGIN", [("transaction", "t")])
+    client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t")], b"2")
+    client.say(b"COMMIT", [("transaction", "t")])
+    assert [body for body, _ in harness.policy.gone] == [b"2"] and harness.waiting() == [b"1"]
+
+
+@KINDS
+def test_a_connection_that_ends_while_its_message_waits(kind: type[Counts]) -> None:
+    harness = PolicyHarness(kind, settings=BLOCKING)
+    say(harness, b"1")
+    say(harness, b"2")
+    harness.disconnect("producer")
+    assert harness.policy.gone == [(b"2", "the connection was closed")]
+
+
+@KINDS
+def test_a_duplicate(kind: type[Counts]) -> None:
+    harness = PolicyHarness(kind)
+    for body in (b"1", b"2"):
+        say(harness, body, _AMQ_DUPL_ID="x")
+    assert [body for body, _ in harness.policy.gone] == [b"2"]
+
+
+@KINDS
+def test_no_queue_of_that_name(kind: type[Counts]) -> None:
+    harness = PolicyHarness(kind, settings={"auto_create_queues": False})
+    assert b"ERROR" in say(harness, b"m", to=f"{ADDRESS}::none")
+    assert len(harness.policy.gone) == len(harness.policy.asked)
+
+
+@KINDS
+def test_a_wait_asks_again_and_a_loss_in_between_is_not_reported(kind: type[Counts]) -> None:
+    harness = PolicyHarness(kind)
+    say(harness, b"1", do="wait")
+    assert harness.policy.asked == [b"1"]
+    harness.advance(1000)
+    assert harness.policy.asked == [b"1", b"1"] and harness.waiting() == [b"1"]
+    harness.policy.waits = 1
+    say(harness, b"2", do="wait")
+    harness.disconnect("producer")
+    assert not harness.policy.gone, "it had not let it pass"
+
+
+def with_later(kind: type[AddressPolicy]) -> PolicyHarness:
+    return PolicyHarness(kind, after=Later)
+
+
+@KINDS
+def test_policies_before_one_that_refuses_drops_or_waits(kind: type[Counts]) -> None:
+    harness = with_later(kind)
+    say(harness, b"1", later="drop")
+    say(harness, b"2", later="refuse")
+    assert [body for body, _ in harness.policy.gone] == [b"1", b"2"]
+    say(harness, b"3", later="wait", do="change")
+    assert not harness.waiting()
+    harness.advance(1000)
+    (message,) = harness.messages()
+    assert message.body == b"3" and message.header("changed") == "yes"
+    assert harness.policy.asked == [b"1", b"2", b"3"], "it has decided, and is not asked again"
+
+
+def test_a_policy_after_an_accept_is_not_asked_and_hears_nothing() -> None:
+    class First(AddressPolicy):
+        """Accepts all."""
+
+        def admit(self, offer: Offer) -> Any:
+            """See AddressPolicy."""
+            return ACCEPT
+
+    harness = PolicyHarness(First, after=Counts)
+    say(harness, b"m")
+    counts = harness._policies.policies_for(harness.broker.directory.addresses[ADDRESS])[1]
+    assert isinstance(counts, Counts) and not counts.asked and not counts.came
+    assert harness.waiting() == [b"m"]
+
+
+def test_faults_of_what_is_reported_harm_nothing() -> None:
+    class Faulty(Counts):
+        """Fails whatever it hears."""
+
+        def entered(self, offer: Offer) -> None:
+            """See AddressPolicy."""
+            raise OSError
+
+        def refused(self, offer: Offer, reason: str) -> None:
+            """See AddressPolicy."""
+            raise OSError
+
+    harness = PolicyHarness(Faulty, settings={"max_size_messages": 1, "address_full_policy": "DROP"})
+    say(harness, b"1")
+    say(harness, b"2")
+    assert harness.waiting() == [b"1"] and harness.errors == {"entered": 1, "refused": 1}
+
+
+def test_a_reload_that_replaces_the_policy_while_a_message_waits() -> None:
+    class Newer(Counts):
+        """Another version."""
+
+    harness = PolicyHarness(Counts)
+    before = harness.policy
+    say(harness, b"1", do="wait")
+    harness.reload(Newer)
+    harness.policy.waits = 0
+    harness.advance(1000)
+    assert before.asked == [b"1"] and not before.came
+    assert harness.policy.asked == [b"1"] and harness.policy.came == [(ADDRESS, b"1", None)]

@@ -1,0 +1,205 @@
+"""The test kit: what cannot be meant is refused with a clear error; and hooks that are slow."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from stompring.policy import AddressPolicy, MessageView, Offer, Refuse, Wait, parameter
+from stompring.policy import faults as faults_module
+from stompring.policy.manual_clock import HarnessError
+from stompring.policy.testing import PolicyHarness
+
+
+class Waits(AddressPolicy):
+    """Answers what it has, and sets timers."""
+
+    answer: Any = None
+
+    def admit(self, offer: Offer) -> Any:
+        """See AddressPolicy."""
+        return type(self).answer
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "words"),
+    [
+        (0.5, "whole milliseconds: 0.5 looks like seconds"),
+        (30.0, "looks like seconds"),
+        (1_700_000_000_000, "looks like a point in time"),
+        (-1, "0 or more"),
+        ("5", "0 or more"),
+    ],
+)
+def test_times_that_are_no_milliseconds(
+    milliseconds: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = PolicyHarness(Waits)
+    with pytest.raises(HarnessError, match=f"advance .*{words}"):
+        harness.advance(milliseconds)
+    monkeypatch.setattr(Waits, "answer", Wait(milliseconds))
+    with pytest.raises(HarnessError, match=f"Wait .*{words}"):
+        harness.send(b"m")
+
+
+def test_times_that_are_no_seconds() -> None:
+    harness = PolicyHarness(Waits)
+    words = "takes seconds: 600000 would be 6.9 days, and looks like milliseconds"
+    with pytest.raises(HarnessError, match=f"clock.advance {words}"):
+        harness.clock.advance(600_000)
+    with pytest.raises(HarnessError, match=f"call_later {words}"):
+        harness.policy.address.call_later(600_000, print)
+    with pytest.raises(HarnessError, match="call_later takes seconds, 0 or more"):
+        harness.policy.address.call_later(-1, print)
+
+
+def test_a_wrong_unit_in_a_hook_is_not_taken_for_a_fault_of_the_policy() -> None:
+    class Late(AddressPolicy):
+        """Sets a timer in milliseconds."""
+
+        def admit(self, offer: Offer) -> None:
+            """See AddressPolicy."""
+            self.address.call_later(90_000, print)
+
+    harness = PolicyHarness(Late)
+    with pytest.raises(HarnessError, match="call_later"):
+        harness.send(b"m")
+
+
+def test_usual_times_are_taken() -> None:
+    harness = PolicyHarness(Waits)
+    rang: list[int] = []
+    harness.policy.address.call_later(86_400, rang.append, 1)
+    harness.policy.address.call_later(0.25, rang.append, 2)
+    harness.advance(250)
+    assert rang == [2]
+    harness.advance(86_400_000)
+    assert rang == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            {"settings": {"max_size_mesages": 1}},
+            "unknown 'max_size_mesages'; did you mean 'max_size_messages'",
+        ),
+        (
+            {"settings": {"max-size-messages": 1}},
+            "unknown 'max-size-messages'; did you mean 'max_size_messages'",
+        ),
+        ({"settings": {"max_size_messages": "1"}}, "max_size_messages must be a whole number, not '1'"),
+        ({"others": {"b": {"expiry_delay": 0.5}}}, "settings of b: expiry_delay must be a whole number"),
+        ({"after": Refuse}, "takes a class of AddressPolicy, not <class .*Refuse"),
+    ],
+)
+def test_settings_that_do_not_exist(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(HarnessError, match=words):
+        PolicyHarness(Waits, **arguments)
+
+
+def test_attributes_bodies_and_headers_that_cannot_be() -> None:
+    harness = PolicyHarness(Waits)
+    with pytest.raises(HarnessError, match="queue_of: unknown 'ring_sise'; did you mean 'ring_size'"):
+        harness.queue_of("q", ring_sise=3)
+    with pytest.raises(HarnessError, match="body of bytes, not 'text'"):
+        harness.send("text")  # type: ignore[arg-type]
+    with pytest.raises(HarnessError, match="headers that are texts, not 'n': 1"):
+        harness.send(b"", {"n": 1})  # type: ignore[dict-item]
+    with pytest.raises(HarnessError, match="no connection called 'nobody'"):
+        harness.disconnect("nobody")
+
+
+# ---- slow hooks
+
+
+class Slow(AddressPolicy):
+    """Takes its time in one hook."""
+
+    where: str = parameter("The hook.")
+
+    def _sleep(self, hook: str) -> None:
+        if self.where == hook:
+            time.sleep(0.03)
+
+    def created(self) -> None:
+        """See AddressPolicy."""
+        self._sleep("created")
+
+    def admit(self, offer: Offer) -> None:
+        """See AddressPolicy."""
+        self._sleep("admit")
+
+    def full(self, offer: Offer) -> None:
+        """See AddressPolicy."""
+        self._sleep("full")
+
+    def enqueued(self, message: MessageView) -> None:
+        """See AddressPolicy."""
+        self._sleep("enqueued")
+
+    def subscribed(self, subscriber: object) -> None:
+        """See AddressPolicy."""
+        self._sleep("subscribed")
+
+
+class SlowInTheEnd(Slow):
+    """With the hooks about outcomes."""
+
+    def entered(self, offer: Offer) -> None:
+        """See AddressPolicy."""
+        self._sleep("entered")
+
+
+@pytest.mark.parametrize(
+    ("kind", "hook"),
+    [
+        *[(Slow, hook) for hook in ("admit", "full", "enqueued", "subscribed")],
+        *[(SlowInTheEnd, hook) for hook in ("admit", "entered")],
+    ],
+)
+@pytest.mark.parametrize("after", [None, Waits])
+def test_a_slow_hook_is_counted_and_logged_once_in_a_while(
+    kind: type[Slow],
+    hook: str,
+    after: type[AddressPolicy] | None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Waits, "answer", None)
+    full = {"max_size_messages": 1, "address_full_policy": "DROP"} if hook == "full" else {}
+    harness = PolicyHarness(kind, settings=full, after=after, where=hook)
+    for number in range(3):
+        assert not harness.subscribe(client=f"consumer-{number}")
+        harness.send(b"goes to the consumer")
+        harness.disconnect(f"consumer-{number}")
+        harness.send(b"waits, and is dropped where the address is full")
+        harness.send(b"the same")
+    name = ("policy-under-test", hook)
+    assert harness._policies.slow_hooks[name] >= 3
+    told = [record for record in caplog.records if f"address: {hook} took" in record.getMessage()]
+    assert len(told) == 1 and "more than 20 ms" in told[0].getMessage()
+    assert {"address": "address", "policy": name[0], "hook": hook}.items() <= told[0].__dict__.items()
+    assert not harness.errors
+
+
+def test_further_slow_calls_are_summed_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(faults_module, "monotonic", lambda: now[0])
+    found = faults_module.PolicyFaults()
+    for _ in range(5):
+        found.slow_hook("p", "a", "admit", 0.03)
+    now[0] = faults_module.QUIET
+    found.slow_hook("p", "a", "admit", 0.04)
+    first, second = caplog.messages
+    assert first == "policy p of address a: admit took 30 ms, more than 20 ms: no client was served meanwhile"
+    assert second.endswith("; 4 more since the last line") and found.slow == {("p", "admit"): 6}
+
+
+def test_creation_may_take_longer(caplog: pytest.LogCaptureFixture) -> None:
+    harness = PolicyHarness(Slow, where="created")
+    assert ("policy-under-test", "created") not in harness._policies.slow_hooks
