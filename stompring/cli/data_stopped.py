@@ -57,7 +57,8 @@ class StoppedBroker:
         try:
             self._reactor = StillReactor()
             disk = NearDisk(self._reactor)
-            self._storage = Durable(configuration, directory.journal, disk, self._reactor)
+            identity = self._lock.identity(directory.journal)
+            self._storage = Durable(configuration, directory.journal, disk, self._reactor, identity=identity)
             self._broker = Broker(configuration, self._reactor, Policies(), self._storage)
             self._paging = self._page_to(directory, disk)
             self._storage.recover(self._broker)

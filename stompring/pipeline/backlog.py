@@ -11,7 +11,7 @@ from zlib import crc32
 from stompring.pipeline.files import DataFiles, Listed
 from stompring.pipeline.positions import START, Position, Positions, Range
 from stompring.pipeline.records import whole_until
-from stompring.store.segment import HEADER
+from stompring.store.segment import HEADER, Header
 
 #: Folders whose files are numbered without gaps: those of pages share their numbers.
 DENSE = ("journal", "samples")
@@ -184,13 +184,13 @@ def _end(files: DataFiles, one: Listed, start: int, *, complete: bool) -> Positi
     if complete or (one.size > start and files.footer(one.name) is not None):
         files.sync(one.name)
         return Position(one.number + 1, 0)
-    begin = max(start, HEADER.size)
-    data = files.read(one.name, begin) if one.size > begin else None
+    data = files.read(one.name, start) if one.size > start else None
     if not data:
         return None
     files.sync(one.name)
-    size = whole_until(data)
-    return Position(one.number, begin + size) if size else None
+    before = 0 if start else Header.read(data).size
+    size = whole_until(data[before:])
+    return Position(one.number, start + before + size) if size else None
 
 
 def _check(position: Position, last: Listed) -> None:

@@ -24,7 +24,7 @@ from stompring.store.record import (
     TRANSACTION,
     Kind,
 )
-from stompring.store.segment import BLOCK, FORMAT, HEADER, Fault, Footer, Header, Walk, find_footer
+from stompring.store.segment import BLOCK, FORMAT, Fault, Footer, Header, Walk, find_footer
 
 #: In a page's footer: how many kinds of messages follow. A kind of 0 is a message that could not be read.
 _KINDS = Struct("<28xI")
@@ -56,7 +56,7 @@ class Records:
         self.names = {what: self._names(what) for what in (ADDRESS, QUEUE, CONSUMER)}
         self._open_transactions()
         self.homes = self._homes()
-        if start > HEADER.size:
+        if start > self._first:
             inside = self.begins >= start + PREFIX.size
             self.begins, self.ends, self.kinds = self.begins[inside], self.ends[inside], self.kinds[inside]
 
@@ -84,17 +84,20 @@ class Records:
     # ---- positions
 
     def _places(self) -> Any:
-        header, nothing = Header.read(self.data[: HEADER.size]), np.zeros((0, 2), np.int64)
+        header, nothing = Header.read(self.data), np.zeros((0, 2), np.int64)
+        self._first = header.size
         self.created = header.created  # epoch ms, 0 where the header cannot be read
-        if len(self.data) < HEADER.size:
+        if len(self.data) < header.size:
             self.torn = Fault(0, header.fault or "")
             return nothing
         if header.fault is not None:
             self.faults.append(Fault(0, header.fault))
             if self.data[: len(b"STOMPRNG")] != b"STOMPRNG" and find_footer(self.data) is None:
                 return nothing  # no file of a broker
-        elif header.format != FORMAT:
-            self.faults.append(Fault(0, f"this is format {header.format}, and only {FORMAT} can be read"))
+        elif header.format > FORMAT:
+            self.faults.append(
+                Fault(0, f"this is format {header.format}, and only formats 1 to {FORMAT} can be read")
+            )
             return nothing
         places = self._sealed()
         return self._walked() if places is None else places
@@ -105,12 +108,12 @@ class Records:
         if footer is None or _has_unreadable(footer) or not self._agrees(footer):
             return None
         starts: Any = np.frombuffer(footer.starts, np.uint32).astype(np.int64)
-        if len(starts) and (starts[0] < HEADER.size or starts.max() + PREFIX.size >= footer.size):
+        if len(starts) and (starts[0] < self._first or starts.max() + PREFIX.size >= footer.size):
             return None
         lengths = self.fields(starts, np.dtype([("length", "<u4"), ("crc", "<u4")]))["length"]
         begins = starts + PREFIX.size
         ends = begins + lengths
-        before, behind = np.append(HEADER.size, ends), np.append(starts, footer.size)
+        before, behind = np.append(self._first, ends), np.append(starts, footer.size)
         if (before > behind).any() or not lengths.all():
             return None
         self.sealed = True

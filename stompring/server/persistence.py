@@ -35,7 +35,10 @@ class Persistence:
         self._lock = DataLock(self.directory.root)
         log.info("data is kept in %s", self.directory.root)
         self.pool = DiskPool(reactor)
-        self.durable = Durable(configuration, self.directory.journal, self.pool.writing, reactor)
+        identity = self._lock.identity(self.directory.journal)
+        self.durable = Durable(
+            configuration, self.directory.journal, self.pool.writing, reactor, identity=identity
+        )
         self.paging = self.durable.pages = Paging(
             self.durable.journal,
             self.durable.writer,
@@ -50,7 +53,7 @@ class Persistence:
             settings = configuration.journal_retention_directory
             assert settings is not None
             self.retention = Retention(
-                settings, self.directory.retention, self.durable.writer, Clock(reactor)
+                settings, self.directory.retention, self.durable.writer, Clock(reactor), identity
             )
             self.durable.retain(self.retention)
             self.paging.retention = self.retention

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any
 
 from twisted.application.service import MultiService
@@ -18,6 +19,7 @@ from twisted.internet.interfaces import IListeningPort
 from stompring.admin.served import Dispatch, Paging, Store
 from stompring.admin.site import admin_site
 from stompring.broker.broker import Broker
+from stompring.broker.message_numbers import clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.load import load
 from stompring.policy.policies import Policies
@@ -66,6 +68,8 @@ class BrokerService(MultiService):
         self.policies = Policies(load(configuration, self._sources))
         storage = None if persistence is None else persistence.durable
         self.broker = Broker(configuration, reactor, self.policies, storage, time.perf_counter)
+        if persistence is None:  # nothing remembers which numbers an earlier run gave
+            self.broker.next_message_number = count(clock_number(self.broker.clock.now)).__next__
         self.connections = Connections(self.broker.clock.now)
         self.connections.threshold.limit = most_connections(
             configuration.global_max_connections, machine_memory()

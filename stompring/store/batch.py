@@ -96,11 +96,14 @@ class _Trip:
         for write in pages:
             self._append(write)
         for write in pages:
-            self._settle(write)
-        for write in living:
-            if write.stream.journal:
-                self._append(write)
-                self._settle(write)
+            self._sync(write)
+            self._close(write)
+        journal = [write for write in living if write.stream.journal]
+        for write in journal:
+            self._append(write)
+            self._sync(write)
+        for write in journal:  # a segment is sealed when the file of the next one is there
+            self._close(write)
 
     def _append(self, write: Write) -> None:
         if not write.parts:
@@ -115,15 +118,19 @@ class _Trip:
         except OSError as fault:
             raise _named(fault, write.stream) from None
 
-    def _settle(self, write: Write) -> None:
-        stream = write.stream
+    def _sync(self, write: Write) -> None:
         try:
             if write.sync:
-                self._files.sync(self._descriptor(stream))
-            if write.last:  # not stream.closed: it may be closed while this is under way, with more to come
-                self._end(stream, write.at + write.size)
+                self._files.sync(self._descriptor(write.stream))
         except OSError as fault:
-            raise _named(fault, stream) from None
+            raise _named(fault, write.stream) from None
+
+    def _close(self, write: Write) -> None:
+        try:
+            if write.last:  # not stream.closed: it may be closed while this is under way, with more to come
+                self._end(write.stream, write.at + write.size)
+        except OSError as fault:
+            raise _named(fault, write.stream) from None
 
     def _end(self, stream: Stream, size: int) -> None:
         if stream.seal is not None:

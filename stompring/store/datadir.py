@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
+import secrets
 from errno import EBADF, EINVAL, ENOLCK, EOPNOTSUPP
 from pathlib import Path
 
 from stompring.errors import StoreError
 
 from .files import Files
+from .segment import HEADER, NO_IDENTITY, Header
+
+log = logging.getLogger(__name__)
 
 #: What the files in a data directory look like. It goes up when an older version cannot read them any more.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 LOCK, VERSION = "broker.lock", "schema-version"
+
+#: The random identity of a data directory, in hexadecimal: it is in the header of each of its files.
+IDENTITY = "identity"
 
 
 #: What a file system answers that cannot lock a directory, as some network file systems cannot.
@@ -83,6 +91,36 @@ class DataLock:
                 str(path),
                 0,
             )
+        if int(text) < SCHEMA_VERSION:
+            log.info(
+                "%s: the store is brought from version %s to version %d", self.root, text, SCHEMA_VERSION
+            )
+            self._files.replace(path, f"{SCHEMA_VERSION}\n".encode())
+
+    def identity(self, journal: Path) -> bytes:
+        """The directory's identity, made where it has none. ``journal`` is where its segments are.
+
+        Where the file is lost the newest segment that has an identity tells it. Raises `StoreError`.
+        """
+        path = self.root / IDENTITY
+        try:
+            found = read_identity(self._files, path) or self._identity_of_journal(journal)
+            if found is None:
+                found = secrets.token_bytes(16)
+            elif path.name in self._files.names(self.root):
+                return found
+            self._files.replace(path, identity_text(found))
+        except OSError as fault:
+            raise StoreError(fault.strerror or str(fault), str(fault.filename or path), 0) from None
+        return found
+
+    def _identity_of_journal(self, journal: Path) -> bytes | None:
+        for name in reversed(self._files.names(journal)):
+            if name.endswith(".journal"):
+                header = Header.read(self._files.read(journal / name, 0, HEADER.size))
+                if header.fault is None and header.directory != NO_IDENTITY:
+                    return header.directory
+        return None
 
     def release(self) -> None:
         """Let others have it."""
@@ -99,6 +137,22 @@ def _flock(descriptor: int, operation: int) -> None:
     except OSError as fault:
         if fault.errno not in _NO_DIRECTORY_LOCKS:
             raise
+
+
+def identity_text(identity: bytes) -> bytes:
+    """What the file says."""
+    return f"{identity.hex()}\n".encode()
+
+
+def read_identity(files: Files, path: Path) -> bytes | None:
+    """What the file says; None where there is none. Raises `StoreError` for what is no identity, `OSError`."""
+    try:
+        text = files.read(path).decode(errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    if not re.fullmatch(r"[0-9a-f]{32}", text):
+        raise StoreError(f"{text[:40]!r} is no identity of a data directory", str(path), 0)
+    return bytes.fromhex(text)
 
 
 def is_locked(root: Path) -> bool:

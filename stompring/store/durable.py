@@ -24,6 +24,7 @@ from .kept import Kept, Segment
 from .recovery import Recovery
 from .replay import Replay
 from .retention import Retention
+from .segment import NO_IDENTITY
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Durable:
         disk: Disk,
         reactor: Reactor,
         files: Files | None = None,
+        identity: bytes = NO_IDENTITY,
     ) -> None:
         clock = Clock(reactor)
         both = configuration.journal_sync_transactional or configuration.journal_sync_non_transactional
@@ -63,6 +65,7 @@ class Durable:
             None if page_sync is None else page_sync / 1e9,
         )
         self.journal = Journal(directory, self.writer, clock, configuration.journal_file_size, sync=both)
+        self.journal.identity = identity
         self.compaction = Compaction(
             self.journal,
             clock,
@@ -213,11 +216,14 @@ class Durable:
         if self.retention is not None:
             self.retention.clock = broker.clock
             self.retention.begin()
-        self.recovery = Recovery(self, Replay(self.files, self.journal.directory), broker)
+        self.recovery = Recovery(
+            self, Replay(self.files, self.journal.directory, self.journal.identity), broker
+        )
         try:
             self.recovery.run()
         finally:
             self._recovering = False
+        self.writer.write_now()  # the lease of message numbers, before the first of them is used
         for address in list(broker.directory.addresses.values()):
             if address.auto_created and not address.queues and address.pages is None:
                 broker.consider_deleting_address(address)

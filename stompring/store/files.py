@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from errno import EXDEV
+from itertools import count
 from pathlib import Path
 
 
@@ -170,3 +171,10 @@ class Files:
         finally:
             os.close(descriptor)
         self.rename(draft, path)
+
+
+def free_name(files: Files, path: Path, ending: str) -> Path:
+    """A path beside a file that nobody has: its name and ``ending``, and a number where there is one already."""
+    name, names = path.name + ending, set(files.names(path.parent))
+    candidates = (name if place == 1 else f"{name}.{place}" for place in count(1))
+    return path.with_name(next(each for each in candidates if each not in names))

@@ -80,7 +80,7 @@ class Inspection(Replay):
     """Reads the journal of a snapshot; ``findings`` is told of facts that cannot be."""
 
     def __init__(self, snapshot: Snapshot, findings: Findings, progress: Progress) -> None:
-        super().__init__(SnapshotFiles(snapshot), snapshot.directory.journal)
+        super().__init__(SnapshotFiles(snapshot), snapshot.directory.journal, snapshot.identity)
         self.snapshot = snapshot
         self._findings = findings
         self._past: set[int] = set()  # messages that were there
@@ -97,6 +97,8 @@ class Inspection(Replay):
         return done - before
 
     def _report_faults(self) -> None:
+        for read, why in self.misplaced:
+            self._findings(read.path, 0, f"this is not segment {read.number}: {why}")
         for segment in self.segments:
             if self.snapshot.running and segment is self.segments[-1] and not segment.sealed:
                 continue  # it is being written

@@ -22,7 +22,8 @@ class Contents:
         self.snapshot = snapshot
         self._progress = progress
         self.journal = journal = Inspection(snapshot, findings, progress)
-        self.folders = [FolderContents(folder, journal, findings) for folder in snapshot.folders]
+        seen: set[int] = set()
+        self.folders = [FolderContents(folder, journal, findings, seen) for folder in snapshot.folders]
 
     def paged(self) -> Iterator[tuple[FolderContents, Iterator[Held]]]:
         """What is left in the pages, folder by folder."""

@@ -17,14 +17,15 @@ from pathlib import Path
 from stompring.errors import StoreError
 from stompring.settings.data_directory import DataDirectory
 
-from .datadir import LOCK, VERSION, is_locked
+from .datadir import IDENTITY, LOCK, VERSION, is_locked, read_identity
 from .files import Files
 from .page_names import ADDRESS_FILE, DIRECTORY
 from .replay import SEGMENT_NAME
+from .segment import NO_IDENTITY
 
 PAGE = re.compile(r"(\d{9,})\.page")
 SET_ASIDE = re.compile(r".*\.(damaged|invalidPage|orphaned)(\.\d+)?")
-KNOWN = frozenset({LOCK, VERSION, "journal", "paging", "retention"})
+KNOWN = frozenset({LOCK, VERSION, IDENTITY, "journal", "paging", "retention"})
 
 #: How often a listing is begun anew because files went while they were being opened.
 TRIES = 50
@@ -82,6 +83,7 @@ class Snapshot:
     def __init__(self, directory: DataDirectory) -> None:
         self.directory = directory
         self.running = is_locked(directory.root)
+        self.identity = _identity_of(directory.root)
         self.journal: list[DataFile] = []
         self.folders: list[Folder] = []
         self.set_aside: list[Path] = []
@@ -177,7 +179,7 @@ class Snapshot:
         for path in _listing(directory):
             if belongs(path) or path == self.directory.root:
                 continue
-            if path.name.removesuffix(".new") in (VERSION, ADDRESS_FILE):
+            if path.name.removesuffix(".new") in (VERSION, IDENTITY, ADDRESS_FILE):
                 self.drafts.append(path)
                 continue
             (self.set_aside if SET_ASIDE.fullmatch(path.name) else self.strangers).append(path)
@@ -206,6 +208,14 @@ def _opened(directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:
             file.close()
         raise
     return opened
+
+
+def _identity_of(root: Path) -> bytes:
+    """The identity of a data directory, `NO_IDENTITY` where its file does not tell."""
+    try:
+        return read_identity(Files(), root / IDENTITY) or NO_IDENTITY
+    except (OSError, StoreError):
+        return NO_IDENTITY
 
 
 def raise_file_limit() -> None:

@@ -9,6 +9,7 @@ from struct import error as StructError
 
 from .inspection import Findings, Held, Inspection
 from .inspection_files import DataFile, Folder
+from .page_names import directory_number
 from .record import ADDRESS, DURABLE, MESSAGE, NAME, PREFIX, Kind, StoredMessage, unpack_binding
 from .replay import State
 from .segment import FORMAT, PAGE, Header, Walk
@@ -17,8 +18,21 @@ from .segment import FORMAT, PAGE, Header, Walk
 class PageContents:
     """One page. What it says of itself is known once its messages have been gone through."""
 
-    def __init__(self, file: DataFile, journal: Inspection, findings: Findings, *, newest: bool) -> None:
+    def __init__(
+        self,
+        file: DataFile,
+        journal: Inspection,
+        findings: Findings,
+        *,
+        newest: bool,
+        folder: str = "",
+        twice: bool = False,
+    ) -> None:
+        """``folder`` is the name that the directory's address has, ``twice``: another file has the same number."""
         self.file = file
+        self.misplaced = False  # it is not the page that its name says
+        self._folder = folder
+        self._twice = twice
         self.address = 0  # its number; 0 until it is known
         self.count = 0  # messages written to it
         self.live = 0  # of those, the ones that some durable queue has not given up
@@ -33,8 +47,11 @@ class PageContents:
     def messages(self) -> Iterator[Held]:
         """What is left in it, in order: only durable messages, with the durable queues that hold them."""
         data = self.file.read()
-        if not self._is_page(Header.read(data)):
+        header = Header.read(data)
+        if not self._is_page(header) or self._is_misplaced(header):
             return
+        if self.file.number in self._journal.removed_pages:
+            return  # the broker died before its file was
         walk = Walk(data)
         self.sealed = walk.footer is not None
         starts = walk.footer.starts if walk.footer is not None else None
@@ -81,11 +98,27 @@ class PageContents:
 
     def _is_page(self, header: Header) -> bool:
         fault = header.fault
-        if fault is None and (header.kind, header.format) != (PAGE, FORMAT):
+        if fault is None and (header.kind != PAGE or header.format > FORMAT):
             fault = f"a segment of kind {header.kind} and format {header.format} is not known here"
         if fault is not None and not self._newest:
             self._complain(0, fault)
         return fault is None
+
+    def _is_misplaced(self, header: Header) -> bool:
+        journal, file = self._journal, self.file
+        why = header.misplaced(file.number, journal.identity)
+        if not why and self._twice:
+            why = "there is another file with this number"
+        if not why and header.address and header.address != directory_number(file.path.parent):
+            name = journal.names.get((ADDRESS, header.address), self._folder)
+            why = f"it is of address {name}" if name != self._folder else ""
+        running = journal.snapshot.running
+        if not why and not running and not journal.missing and not journal.may_have_page(file.number, header):
+            why = "the journal does not know of it"
+        self.misplaced = bool(why)
+        if why:
+            self._complain(0, f"this is not page {file.number}: {why}")
+        return self.misplaced
 
     def _held(self, index: int, at: int, payload: bytes) -> Held | None:
         stored = StoredMessage(payload)
@@ -148,13 +181,23 @@ class PageContents:
 class FolderContents:
     """All pages of one address."""
 
-    def __init__(self, folder: Folder, journal: Inspection, findings: Findings) -> None:
+    def __init__(self, folder: Folder, journal: Inspection, findings: Findings, seen: set[int]) -> None:
+        """``seen`` are numbers of pages in other folders."""
         self.folder = folder
         # a page may get its footer when the next one is begun already
         running, last = journal.snapshot.running, folder.pages[-2:]
         self.pages = [
-            PageContents(page, journal, findings, newest=running and page in last) for page in folder.pages
+            PageContents(
+                page,
+                journal,
+                findings,
+                newest=running and page in last,
+                folder=folder.address,
+                twice=page.number in seen,
+            )
+            for page in folder.pages
         ]
+        seen.update(page.number for page in folder.pages)
         self._journal = journal
 
     @property

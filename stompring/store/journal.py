@@ -24,7 +24,7 @@ from .facts import ALL_COMPLETE, NUMBERS_ANEW, STATED, WENT_OUT, Closed, Facts, 
 from .kept import Copies, Kept, Segment, held_bytes
 from .record import NUMBERS, Kind
 from .retention import Retention
-from .segment import HEADER, JOURNAL, pack_header
+from .segment import HEADER, JOURNAL, NO_IDENTITY, pack_header
 from .tail import Tail
 from .writer import Writer
 
@@ -35,6 +35,9 @@ LEASE = 1000
 
 #: Of what was told, how much is put into records in one go: some milliseconds of work.
 GATHERED = 2000
+
+#: The same of message numbers: more than a broker gives in a few minutes.
+MESSAGE_LEASE = 10_000_000
 
 
 def segment_path(directory: Path, number: int) -> Path:
@@ -53,7 +56,12 @@ class Journal:
         self.segments: list[Segment] = []  # ascending; the last is being written
         self.bytes = 0  # of all segments
         self.live_bytes = 0  # of what in them counts, more or less
+        self.identity = NO_IDENTITY  # of the data directory
         self.next_message = 1  # greater than the number of any message in it
+        self.leased_message = 1  # greater than any message's number that may be in use after a crash now
+        self.on_lease: Callable[[int], None] = _ignore  # hears up to which number that is on disk
+        self.next_page = 0  # greater than any page's number; 0 until all pages that there are were told of
+        self.last_segment = 0  # the greatest number of a file that was found at the start
         self.next_transaction = 1
         self.complete_transaction = 1  # those with smaller numbers are in the journal, or never will be
         self.next_queue = 1  # greater than any queue's number that may be in use after a crash now
@@ -70,15 +78,22 @@ class Journal:
         self.mark = self._opened = Opened()  # the transaction that was begun last
         self._gathering: Iterator[None] | None = None  # what was told and is put into records bit by bit
         self._going_on = False  # with that, soon
+        self._lease_written = 0
+        self._sync_next = False  # what is put next must be safe, whatever the settings
         self._skipped = False  # something shall be gathered once the transaction that is open has ended
+        self._next_page = 0
         self._tail = Tail(0, self.next_address)
         writer.gather = self.gather
 
     # ---- the start
 
-    def begin(self, segments: list[Segment], tail: Tail | None = None) -> None:
-        """Go on after ``segments`` that recovery found: in the last where its ``tail`` is given, else in a new one."""
+    def begin(self, segments: list[Segment], tail: Tail | None = None, *, roll: bool = False) -> None:
+        """Go on after ``segments`` that recovery found: in the last where its ``tail`` is given, else in a new one.
+
+        ``roll``: seal the last, and go on in a new one.
+        """
         self.segments = segments
+        self.leased_message = self.next_message + MESSAGE_LEASE
         self.bytes = sum(segment.size for segment in segments)
         if tail is None or not segments:
             self._open_segment()
@@ -86,6 +101,9 @@ class Journal:
             last = segments[-1]
             last.stream = self.writer.open(last.path, last.size, journal=True)
             self._tail = tail
+            if roll:
+                self._next_segment()
+                return
             self._tell_numbers()
             self._put()
 
@@ -199,8 +217,12 @@ class Journal:
         """Whether one is open."""
         return self._depth > 0
 
-    def pages_recovered(self, transaction: int, message: int, queue: int) -> None:
-        """The greatest numbers in pages. What is not complete of transactions there has been told to be settled."""
+    def pages_recovered(self, transaction: int, message: int, queue: int, page: int) -> None:
+        """The greatest numbers in pages. What is not complete of transactions there has been told to be settled.
+
+        All pages that there are have been told of too: only after those may a record say so.
+        """
+        self._next_page = page + 1
         self.next_transaction = max(self.next_transaction, transaction + 1)
         self.next_message = max(self.next_message, message + 1)
         self.next_queue = max(self.next_queue, queue + 1)
@@ -212,6 +234,11 @@ class Journal:
             self.next_queue = number + LEASE
             if self.segments:
                 self.note(NUMBERS_ANEW)
+
+    def lease_messages(self, end: int) -> None:
+        """Numbers of messages before ``end`` will be in use; ``on_lease`` hears when they may be."""
+        self.leased_message = max(self.leased_message, end)
+        self.note(NUMBERS_ANEW)
 
     def note(self, news: object) -> None:
         """Anything that `gather` understands."""
@@ -350,6 +377,7 @@ class Journal:
         else:
             if news is ALL_COMPLETE:
                 self.complete_transaction = self.next_transaction
+                self.next_page = max(self.next_page, self._next_page)
             self._tell_numbers()
 
     def _written(self, subject: Queue | Address) -> None:
@@ -384,6 +412,7 @@ class Journal:
 
     def _put(self, *, sync: bool = False) -> None:
         segment = self.segments[-1]
+        sync, self._sync_next = sync or self._sync_next, False
         data = self._tail.take()
         if data or sync:
             assert segment.stream is not None
@@ -393,13 +422,18 @@ class Journal:
 
     # ---- segments
 
-    def _open_segment(self) -> None:
-        number = self.segments[-1].number + 1 if self.segments else 1
+    def _open_segment(self, previous: int = 0) -> None:
+        """``previous`` is how many bytes of records the one before has; 0 where that is not known."""
+        number = self.last_segment = (
+            max(self.last_segment, *(each.number for each in self.segments[-1:]), 0) + 1
+        )
         path = segment_path(self.directory, number)
         segment = Segment(number, path, self.writer.open(path, journal=True))
         self.segments.append(segment)
         self._tail = Tail(HEADER.size, self.next_address)
-        header = pack_header(JOURNAL, self.next_message, self.clock.now)
+        header = pack_header(
+            JOURNAL, self.next_message, self.clock.now, number, self.identity, previous=previous
+        )
         assert segment.stream is not None
         segment.stream.append(header, self._sync)
         segment.size += len(header)
@@ -408,16 +442,32 @@ class Journal:
         self._put()
 
     def _tell_numbers(self) -> None:
+        leased = max(self.leased_message, self.next_message)
         self._tail.add(
-            NUMBERS.pack(Kind.NUMBERS, 0, 0, self.next_queue, self.complete_transaction, self.next_message)
+            NUMBERS.pack(
+                Kind.NUMBERS,
+                0,
+                0,
+                self.next_queue,
+                self.complete_transaction,
+                leased,
+                self.next_page,
+                self.segments[0].number,
+            )
         )
+        if leased > self._lease_written:
+            self._lease_written, self._sync_next = leased, True
+            self.writer.with_next(lambda: self.on_lease(leased))
 
     def _roll(self) -> None:
+        self._next_segment()
+        self.on_roll()
+
+    def _next_segment(self) -> None:
         last = self.segments[-1]
         assert last.stream is not None
         last.stream.close(self._tail.ending)
-        self._open_segment()
-        self.on_roll()
+        self._open_segment(self._tail.at)
 
     def drop_dead(self) -> None:
         """Delete the oldest segments in which nothing counts, once what made it so is safe."""
@@ -426,6 +476,7 @@ class Journal:
             dead.append(self.segments.pop(0))
         if not dead:
             return
+        self._tell_numbers()  # which segment is the oldest now
         self._put(sync=True)
         for segment in dead:
             self.bytes -= segment.size
@@ -450,4 +501,8 @@ class Journal:
 
 
 def _nothing() -> None:
+    """Nobody is interested."""
+
+
+def _ignore(number: int) -> None:
     """Nobody is interested."""

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from .writer import Writer
 
 
+#: What a damaged segment is renamed to, so that somebody can look what is in it.
+DAMAGED = ".damaged"
+
+
 class Kept:
     """Something besides messages: a binding, or what a queue has settled in a page.
 
@@ -74,7 +78,7 @@ class Segment:
         """The file goes, or is set aside where it is damaged: everything that counts in it is safe elsewhere."""
         path = self.path
         if self.damaged:
-            writer.chore(lambda files: files.rename(path, path.with_name(path.name + ".damaged")))
+            writer.chore(lambda files: files.rename(path, path.with_name(path.name + DAMAGED)))
         elif retention is not None:
             retention.keep_segment(path, self.size)
         elif self.stream is not None:

@@ -6,9 +6,10 @@ import logging
 
 from stompring.errors import StoreError
 
-from .files import Files
+from .files import Files, free_name
+from .kept import DAMAGED
 from .replay import ReadSegment
-from .segment import HEADER, Fault, Walk
+from .segment import Fault, Walk
 
 log = logging.getLogger(__name__)
 
@@ -29,24 +30,42 @@ class Mending:
 
         Raises `StoreError` for what a newer version has written, `OSError`.
         """
-        return [each for each in segments if self._mend(each, newest=each is segments[-1])]
+        segments = self._without_begun(segments)
+        followers = [*segments[1:], None] if segments else []
+        return [each for each, after in zip(segments, followers, strict=True) if self._mend(each, after)]
 
-    def _mend(self, read: ReadSegment, newest: bool) -> bool:
-        if not read.faults and not newest and not read.sealed:
-            # it was sealed before the next one began
+    def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
+        """All but a last one of which nothing can be read, where it was being begun when the broker died.
+
+        The one before it is sealed after that: while it is not, nothing in the last one was ever confirmed.
+        """
+        if not segments or segments[-1].records or not segments[-1].faults or segments[-1].sealed:
+            return segments
+        *others, last = segments
+        short = last.size <= last.header.size
+        if last.faults[0].reason.endswith("is not known here") or not (
+            short or (others and not others[-1].sealed)
+        ):
+            return segments
+        log.warning("%s was only begun, and is not used", last.path)
+        if not short:
+            self._files.rename(last.path, free_name(self._files, last.path, DAMAGED))
+        elif not others or not others[-1].sealed:  # else the next segment is written over it
+            self._files.remove(last.path)
+        return others
+
+    def _mend(self, read: ReadSegment, after: ReadSegment | None) -> bool:
+        newest = after is None
+        if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
             read.faults.append(Fault(read.size, "its seal is missing, and what stood before that perhaps"))
         if not read.faults:
             return True
         fault = read.faults[0]
         if fault.reason.endswith("is not known here"):
             raise StoreError(f"{fault.reason}: a newer version has written it", str(read.path), fault.at)
-        if newest and not read.sealed and fault.at >= HEADER.size:
+        if newest and not read.sealed and fault.at >= read.header.size:
             self._cut(read, fault)
             return True
-        if newest and not read.records and read.size <= HEADER.size:
-            log.warning("%s was only begun, and is removed", read.path)
-            self._files.remove(read.path)
-            return False
         self.reports.append(
             f"{read.path} is damaged at {fault.at} ({fault.reason}): {_extent(read)}; "
             "it will be set aside once what can be read is written anew"

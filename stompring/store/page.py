@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .block import Block
     from .ended import Ended
     from .holding import Holding
+    from .page_file import PageFile
     from .plan import Plan
     from .stream import Stream
 
@@ -44,6 +45,7 @@ class Page:
         "damage",
         "end",
         "ended",
+        "file",
         "first_number",
         "forget_message",
         "gone",
@@ -81,6 +83,7 @@ class Page:
         self.damage: str | None = None  # it is set aside, and not deleted, when its time comes
         self.holdings: list[Holding] = []
         self.ended: list[Ended] = []  # queues that had something here, and were deleted
+        self.file: PageFile | None = None  # as the journal keeps it
         self.left = 0
         self.plan: Plan | None = None  # of the message written last
         self.names: set[int] = set()  # queues whose names were told in it

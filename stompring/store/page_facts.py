@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from struct import error
 
 from .record import PAGE_CURSOR, PAGE_SETTLED, PAGE_STATE, Kind, unpack_runs
@@ -56,7 +56,23 @@ class PageFacts:
         known += unpack_runs(runs)
         return sum(known[-1]) if runs else 0  # they ascend within a record
 
+    def lost_with(self, page: int, shares: Mapping[int, int]) -> dict[int, int]:
+        """What is left for each queue of a page that is lost, of which ``shares`` has how many it had there."""
+        left = {
+            queue: count - run_length(self.settled.get((queue, page), ())) for queue, count in shares.items()
+        }
+        return {queue: count for queue, count in left.items() if count > 0}
+
     @property
     def last_page(self) -> int:
         """The greatest number of a page that anything is said of."""
         return max((page for _, page in self.segments), default=0)
+
+
+def run_length(runs: Iterable[tuple[int, int]]) -> int:
+    """How many positions there are in runs that may overlap."""
+    total = end = 0
+    for first, count in sorted(runs):
+        total += max(0, first + count - max(end, first))
+        end = max(end, first + count)
+    return total

@@ -17,6 +17,7 @@ from .record import DURABLE, MESSAGE, PREFIX, StoredMessage
 
 if TYPE_CHECKING:
     from .paging import Paging
+    from .replay import PageFile
 
 log = logging.getLogger(__name__)
 
@@ -29,18 +30,26 @@ class FrontReading:
         self._queues = queues
         self._facts = facts
 
-    def take(self, page: Page, scan: Scan, address: int, last: bool) -> None:
-        """Go on with what could be read of a page. ``last`` says that it was being written."""
+    def take(self, page: Page, scan: Scan, address: int, last: bool, known: PageFile | None = None) -> None:
+        """Go on with what could be read of a page. ``last`` says that it was being written.
+
+        ``known`` is what the journal knows of its file.
+        """
         contents = scan.contents
         if last:
             self._cut(page, scan)
         page.starts, page.end = contents.starts, scan.end
-        faults = self._faults(page, scan, last)
+        shares = None if known is None else known.shares
+        count = 0 if known is None else known.messages
+        faults = self._faults(page, scan, last, count)
         if faults:
             page.damage = faults[0]
             lost = self._lost(page, scan)
             self._forget_uncertain(page, scan, lost)
-            report_loss(page.path, "; ".join(faults), lost)
+            more = not all(gap.sure for gap in scan.gaps) or len(faults) > len(scan.gaps)
+            if more and shares is not None:
+                lost, more = self._lost_shares(page, scan, shares), False
+            report_loss(page.path, "; ".join(faults), lost, more=more)
             self._paging.count_loss(sum(lost.values()))
         if scan.tail and faults:
             return  # what is behind the last good record is kept as it is
@@ -69,9 +78,9 @@ class FrontReading:
                 scan.cut(gap)
                 return
 
-    def _faults(self, page: Page, scan: Scan, last: bool) -> list[str]:
+    def _faults(self, page: Page, scan: Scan, last: bool, known: int) -> list[str]:
         """What is wrong, beyond what a crash leaves behind: one record at the end that is not complete."""
-        count, known = len(scan.contents.kinds), self._facts.ends.get(page.number, 0)
+        count, known = len(scan.contents.kinds), max(known, self._facts.ends.get(page.number, 0))
         faults = [f"at byte {gap.at} {gap.reason}" for gap in scan.gaps]
         if known > count:
             faults.append(f"the journal tells of {known} messages, and {count} are there")
@@ -86,6 +95,26 @@ class FrontReading:
             if gap.keeps_place:
                 for number in _queues_in(scan, gap):
                     self._count(page, gap.before, number, lost)
+        return lost
+
+    def _lost_shares(self, page: Page, scan: Scan, shares: Mapping[int, int]) -> dict[str, int]:
+        """The same of a page that was complete: what each queue had in it, less what it has given up or can read."""
+        summary, lost = scan.contents.summary(), {}
+        for number, total in shares.items():
+            queue = self._queues.get(number)
+            if queue is None:
+                continue
+            runs = self._facts.settled.get((number, page.number), ())
+            states = summary.states(number) if number in summary.members else bytearray()
+            there = len(states) - states.count(0)
+            gone = sum(
+                1
+                for first, count in runs
+                for at in range(first, first + count)
+                if not any(states[at : at + 1])
+            )
+            if total > there + gone:
+                lost[queue.name] = total - there - gone
         return lost
 
     def _count(self, page: Page, index: int, number: int, lost: dict[str, int]) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from itertools import count
 from pathlib import Path
 
-from .files import Files
+from .files import Files, free_name
 from .writer import Writer
 
 #: Holds the name of the address a directory is of.
@@ -36,9 +35,7 @@ def set_aside(writer: Writer, path: Path) -> None:
     """Keep a damaged file under a name that no broker reads."""
 
     def rename(files: Files) -> None:
-        name, names = path.name + SET_ASIDE, set(files.names(path.parent))
-        free = (name if place == 1 else f"{name}.{place}" for place in count(1))
-        if path.name in names:
-            files.rename(path, path.with_name(next(each for each in free if each not in names)))
+        if path.name in files.names(path.parent):
+            files.rename(path, free_name(files, path, SET_ASIDE))
 
     writer.chore(rename)

@@ -19,9 +19,10 @@ from .ended import Ended
 from .holding import Holding
 from .page import Page
 from .page_facts import PageFacts, QueueInPage
+from .page_file import PageFile, shares_of
 from .page_footer import Summary
 from .page_front import FrontReading
-from .page_names import ADDRESS_FILE, DIRECTORY, PAGE_FILE, directory_number, set_aside
+from .page_names import ADDRESS_FILE, DIRECTORY, PAGE_FILE, directory_number, page_path, set_aside
 from .page_reads import read_footer
 from .page_scan import Scan, transactions_at
 from .pages import Pages, report_loss
@@ -75,13 +76,15 @@ class PageRecovery:
         self._transactions = replay.transactions
         # transactions with smaller numbers are complete; without a journal nobody knows of any that is not
         self._sure_before = replay.complete_transaction if replay.segments else 1 << 64
-        self.last_page = facts.last_page
+        self._replay = replay
+        self._seen_files: set[int] = set()  # pages that were found, be it damaged
+        self.last_page = max(facts.last_page, replay.next_page - 1)
         self._found: dict[Address, tuple[list[Path], list[tuple[int, Path]]]] = {}
         self._undescribed: set[Address] = set()  # of which there is no more than a directory
 
     def run(self) -> Seen:
         """Bring back what is there. Raises `StoreError` where the paging directory cannot be used."""
-        directory = self._paging.directory
+        directory, replay_pages = self._paging.directory, self._replay.page_files
         try:
             self._files.make_directory(directory)
             names = self._files.names(directory)
@@ -92,6 +95,8 @@ class PageRecovery:
                 self._directory(directory / name)
         for address, (directories, files) in self._found.items():
             self._bring_back(address, directories, sorted(files))
+        for number in sorted(replay_pages.keys() - self._seen_files):
+            self._missing(number)
         return self.seen
 
     def _directory(self, directory: Path) -> None:
@@ -124,8 +129,8 @@ class PageRecovery:
             try:
                 self._page(pages, number, path, last=path is files[-1][1])
             except OSError as fault:
-                report_loss(path, fault.strerror or str(fault), None)
-                self._paging.count_loss(0)
+                self._seen_files.add(number)
+                self._report_all(number, path, fault.strerror or str(fault))
         if pages.empty:
             for directory in directories:
                 self._paging.release(directory)
@@ -193,18 +198,33 @@ class PageRecovery:
         page = Page(number, path, 0)
         size = page.bytes = files.size(path)
         header = Header.read(files.read(path, 0, HEADER.size))
+        misplaced = self._misplaced(pages, page, header)
+        if misplaced:
+            log.error(
+                "%s is not page %d of address %s: %s; it is set aside",
+                path,
+                number,
+                pages.address.name,
+                misplaced,
+            )
+            self._paging.count_loss(0)
+            set_aside(self._paging.writer, path)
+            return
+        self._seen_files.add(number)
+        self._keep_file(page)
         if header.fault is None and (header.kind != PAGE or header.format > FORMAT):
             self._unreadable(page, f"kind {header.kind}, format {header.format} is not known here")
             return
         footer = read_footer(files, path, size)
         summary = None if footer is None else Summary.of(footer)
         if summary is None or footer is None:
+            complete = self._replay.page_files.get(number)
             scan = Scan(files.read(path))
             if header.fault is not None and not scan.contents.numbers:
                 self._not_a_page(page, header.fault, last)
                 return
             FrontReading(self._paging, self._recovery.queues, self._facts).take(
-                page, scan, pages.address.number, last
+                page, scan, pages.address.number, last, complete
             )
             summary, transactions = scan.contents.summary(), scan.transactions
         else:
@@ -221,6 +241,9 @@ class PageRecovery:
         page.first_number = summary.least_number or header.next_number
         page.count = summary.count
         page.soonest_expiry, page.soonest_due = summary.soonest_expiry, summary.soonest_due
+        if page.sealed and page.file is not None and page.file.shares is None:
+            page.file.messages, page.file.shares = summary.count, shares_of(summary)
+            self._recovery.journal.tell(page.file)
         self._note(summary)
         self._holdings(pages, page, summary, self._unsure(transactions))
 
@@ -230,13 +253,71 @@ class PageRecovery:
         if last and begun and page.number not in self._facts.ends:
             log.warning("%s is removed: it was only begun", path)
             self._paging.writer.chore(lambda files: files.remove(path))
+            self._forget_file(page.number)
         else:
             self._unreadable(page, fault)
 
     def _unreadable(self, page: Page, fault: str) -> None:
-        report_loss(page.path, fault, None)
-        self._paging.count_loss(0)
+        self._report_all(page.number, page.path, fault)
+        self._forget_file(page.number)
         set_aside(self._paging.writer, page.path)
+
+    # ---- files as the journal knows them
+
+    def _misplaced(self, pages: Pages, page: Page, header: Header) -> str:
+        """Why a file cannot be the page that it is named after; empty where it can."""
+        replay, number, path = self._replay, page.number, page.path
+        why = header.misplaced(number, self._recovery.journal.identity)
+        if why:
+            return why
+        if number in self._seen_files:
+            return "there is another file with this number"
+        if header.address and header.address != directory_number(path.parent):
+            name = Scan(self._files.read(path, 0, FRONT)).name
+            if name is not None and name != pages.address.name:
+                return f"it is of address {name}"
+        if not self._recovery.damaged and not replay.may_have_page(number, header):
+            return "the journal does not know of it"
+        return ""
+
+    def _keep_file(self, page: Page) -> None:
+        known, journal = self._replay.page_files.get(page.number), self._recovery.journal
+        if known is None:
+            page.file = PageFile(journal, directory_number(page.path.parent), page.number)
+            if page.number not in self._replay.removed_pages:
+                journal.tell(page.file)
+            return
+        page.file = PageFile(journal, known.address, page.number)
+        page.file.messages, page.file.shares = known.messages, known.shares
+        self._recovery.adopt(page.file, known.segment)
+
+    def _forget_file(self, number: int) -> None:
+        """The journal need not tell of a page file any more."""
+        known, journal = self._replay.page_files.get(number), self._recovery.journal
+        if known is not None:
+            file = PageFile(journal, known.address, number)
+            file.gone = True
+            journal.tell(file)
+
+    def _missing(self, number: int) -> None:
+        address = self._replay.page_files[number].address
+        directory = self._paging.directory / f"{address:09d}"
+        self._report_all(number, page_path(directory, number), "the file is missing")
+        self._forget_file(number)
+
+    def _report_all(self, number: int, path: Path, reason: str) -> None:
+        """All that was left in a page is lost."""
+        known = self._replay.page_files.get(number)
+        lost: dict[str, int] | None = None
+        if known is not None and known.shares is not None:
+            queues = self._recovery.queues
+            lost = {
+                queues[queue].name: count
+                for queue, count in self._facts.lost_with(number, known.shares).items()
+                if queue in queues
+            }
+        report_loss(path, reason, lost)
+        self._paging.count_loss(sum((lost or {}).values()))
 
     def _note(self, summary: Summary) -> None:
         self.seen = self.seen.also(
@@ -256,7 +337,8 @@ class PageRecovery:
     def _holdings(self, pages: Pages, page: Page, summary: Summary, unsure: list[int]) -> None:
         pages.add(page)
         pages.recount(page)
-        for number in summary.members:
+        removed = page.number in self._replay.removed_pages  # and the broker died before its file was
+        for number in () if removed else summary.members:
             states = summary.states(number)
             self._settle(states, (number, page.number))
             queue = self._recovery.queues.get(number)

@@ -15,7 +15,7 @@ from zlib import crc32
 from .message_shape import GREATEST_ID, fits
 from .page_footer import DELAYED, LASTING, Contents
 from .record import ADDRESS, DURABLE, MESSAGE, NAME, PREFIX, QUEUE, Kind, unpack_binding
-from .segment import HEADER
+from .segment import Header
 
 #: How payloads of pages may begin: a message with any flags and a priority, a binding, a name, a footer.
 _BEGINNING = re.compile(
@@ -73,7 +73,7 @@ class Scan:
         self.gaps: list[Gap] = []
         self.tail = ""
         self.footer_begun = False
-        self.end = min(HEADER.size, len(data))
+        self.end = min(Header.read(data).size, len(data))
         self._walk()
 
     def _walk(self) -> None:

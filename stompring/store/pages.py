@@ -15,6 +15,7 @@ from .bindings import AddressBinding
 from .cursor import Cursor, NotingCursor
 from .ended import Ended
 from .page import Page
+from .page_file import PageFile, describe_loss, shares_of
 from .page_footer import DELAYED, LASTING, Contents
 from .page_names import page_path
 from .plan import Plan
@@ -289,7 +290,10 @@ class Pages:
         page.stream = paging.writer.open(page.path)
         page.contents = Contents()
         page.starts = page.contents.starts
-        self._write(page, pack_header(PAGE, message.number, self.clock.now))
+        header = pack_header(PAGE, message.number, self.clock.now, number, self.log.identity, address.number)
+        self._write(page, header)
+        page.file = PageFile(self.log, address.number, number)
+        self.log.tell(page.file)
         name = address.name.encode("utf-8", "surrogateescape")
         self._write(page, framed(NAME.pack(Kind.NAME, ADDRESS, 0, address.number) + name))
         self._repeat_binding(page, address)
@@ -382,22 +386,28 @@ class Pages:
             self.paging.count_loss(sum(lost.values()), first_time)
 
 
-def report_loss(path: Path, reason: str, lost: dict[str, int] | None) -> None:
-    """Say what damage to a page file costs; None where nobody can tell."""
-    each = ", ".join(f"{count} of queue {name}" for name, count in sorted((lost or {}).items()))
-    if lost is None:
-        each = "all that were in it"
-    level = logging.WARNING if lost == {} else logging.ERROR
-    log.log(level, "%s is damaged: %s; messages lost: %s", path, reason, each or "none")
+def report_loss(path: Path, reason: str, lost: dict[str, int] | None, *, more: bool = False) -> None:
+    """Say what damage to a page file costs; None where nobody can tell, ``more`` where that may not be all."""
+    level = logging.WARNING if lost == {} and not more else logging.ERROR
+    log.log(level, "%s is damaged: %s; messages lost: %s", path, reason, describe_loss(lost, more=more))
 
 
 def seal_page(page: Page, contents: Contents, address: int, paging: Paging) -> None:
     """A page is complete: its footer is written with the next batch, and then it is known where to read of it again."""
-    stream = page.stream
+    stream, file = page.stream, page.file
     assert stream is not None
-    stream.close(lambda data: contents.footer(address).ending(data))
+    shares: dict[int, int] = {}
+
+    def ending(data: bytes) -> bytes:
+        shares.update(shares_of(contents))  # in the disk thread: a page may have many queues
+        return contents.footer(address).ending(data)
+
+    stream.close(ending)
 
     def sealed() -> None:
+        if file is not None and not file.gone:
+            file.messages, file.shares = len(contents.kinds), shares
+            paging.log.tell(file)
         stream.seal = None  # it holds all of the contents
         if not page.gone and page.damage is None:
             page.sealed = True

@@ -92,9 +92,9 @@ class Paging:
         self.clock = self.reads.clock = broker.clock
         pages = PageRecovery(self, recovery, broker)
         seen = pages.run()
-        kept = 0 if self.retention is None else self.retention.last_page
-        self.next_page = count(max(pages.last_page, kept) + 1).__next__
-        self.log.pages_recovered(seen.transaction, seen.message, seen.queue)
+        last = max(pages.last_page, 0 if self.retention is None else self.retention.last_page)
+        self.next_page = count(last + 1).__next__
+        self.log.pages_recovered(seen.transaction, seen.message, seen.queue, last)
         while seen.address and next(self.log.next_address) <= seen.address:
             pass
 
@@ -160,6 +160,9 @@ class Paging:
             page.holdings, page.ended = [], []  # which refer to it
 
         self.reads.forget(page)
+        if page.file is not None:
+            page.file.gone = True
+            self.log.tell(page.file)
         self.log.when_synced(remove)
 
     def write_gathered(self) -> None:

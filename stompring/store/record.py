@@ -38,6 +38,7 @@ class Kind(IntEnum):
     DUPLICATE_IDS = 13
     SAMPLE = 14
     QUEUE_ADDRESS = 15
+    PAGE_FILE = 16
 
 
 #: kind, flags, priority, deliveries, address, number, timestamp, expires, due, transaction, head, body, queues, traits
@@ -57,8 +58,11 @@ PAGE_STATE = Struct("<BBHIIQIIIQ")
 #: kind, zero, zero, address, queue, page; then settled positions as runs of u32 first, u32 count
 PAGE_CURSOR = Struct("<BBHIIQ")
 #: kind, zero, zero, next queue, next transaction, next message: nothing before this record has such a number or a
-#: greater one, and transactions with smaller numbers are complete
-NUMBERS = Struct("<BBHIQQ")
+#: greater one, and transactions with smaller numbers are complete; next page (0: not all pages were told of yet), the
+#: oldest segment
+NUMBERS = Struct("<BBHIQQQQ")
+#: NUMBERS as format 1 had it.
+FIRST_NUMBERS = Struct("<BBHIQQ")
 #: kind, zero, zero, queue; then the numbers of messages that went out once more, u64 each
 DELIVERED = Struct("<BBHI")
 #: kind, zero, zero, address, position of the first id, of the oldest that counts, count; then each id as u32 length
@@ -69,6 +73,10 @@ SAMPLE = Struct("<BBHIQ")
 #: queue, address, ring size (0: none), messages, in delivery, scheduled, paged, consumers; since the broker's start:
 #: added, acknowledged, expired, killed, replaced; last the bytes that its messages take in memory
 SAMPLE_ROW = Struct("<IIQQQQQQQQQQQQ")
+#: kind, operation, zero, address, page, messages, queues; then for each queue a `PAGE_SHARE`
+PAGE_FILE = Struct("<BBHIQII")
+#: queue, how many durable messages of the page entered it
+PAGE_SHARE = Struct("<II")
 #: kind, what, operation, zero, id; then JSON
 BINDING = Struct("<BBBBI")
 #: kind, what, 1 in a page for a queue that is not durable, id; then the name in UTF-8
@@ -79,6 +87,7 @@ QUEUE_ADDRESS = Struct("<BBHII")
 ADDRESS, QUEUE, NOTE = 1, 2, 3  # ``what`` of BINDING; the first two of NAME too
 CONSUMER = 4  # ``what`` of NAME alone: its numbers are those of one segment
 BOUND, UNBOUND = 0, 1  # ``operation`` of BINDING
+BEGUN, COMPLETE, REMOVED = 0, 1, 2  # ``operation`` of PAGE_FILE
 
 #: Flags of a message.
 DURABLE, GROUP_END = 1, 8

@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from stompring.broker.address import Address
 from stompring.broker.attributes import QueueAttributes
+from stompring.broker.message_numbers import MessageNumbers
 from stompring.broker.queue import Queue
 from stompring.errors import StoreError
 from stompring.settings.model import QueueConfiguration, RoutingType
 
 from .bindings import UNUSABLE, StoredAddress, StoredQueue
-from .files import Files
-from .kept import Kept, Segment
+from .datadir import IDENTITY
+from .files import Files, free_name
+from .journal import MESSAGE_LEASE
+from .kept import DAMAGED, Kept, Segment
 from .mending import Mending
 from .record import ADDRESS, NOTE, QUEUE
 from .replay import ReadSegment, Replay
 from .revival import Progress, Revival
+from .segment import FORMAT
 from .survey import survey
 from .tail import Tail
 
@@ -48,6 +52,7 @@ class Recovery:
         self._progress = Progress(broker)
         self.messages = 0
         self.dangling = 0  # messages whose queues are all gone
+        self._numbers: MessageNumbers | None = None
         self.lost_bytes = 0
         self.damaged: list[str] = []  # what was set aside or left out, for people
 
@@ -89,6 +94,7 @@ class Recovery:
     # ---- files
 
     def _begin_journal(self) -> None:
+        self._set_misplaced_aside()
         replay = self.replay
         mending = Mending(self._files)
         kept = mending.mend(replay.segments)
@@ -97,7 +103,10 @@ class Recovery:
         self.lost_bytes = mending.lost_bytes
         segments = [self._segment_of(each) for each in kept]
         for number in replay.missing:
-            self._report(f"segment {number} of the journal in {replay.directory} is missing")
+            self._report(
+                f"segment {number} of the journal in {replay.directory} is missing; how many messages are lost "
+                "with it is not known"
+            )
         for text in replay.strange:
             self._report(f"a record in {text} is not understood and left out")
         journal = self.journal
@@ -106,7 +115,30 @@ class Recovery:
         journal.next_transaction = replay.next_transaction
         journal.complete_transaction = replay.complete_transaction
         journal.next_address = count(replay.next_address)
-        journal.begin(segments, self._tail_of(kept[-1], segments[-1]) if kept else None)
+        journal.next_page = replay.next_page if replay.lists_pages else 0
+        numbers = (each.number for each in (*kept, *(read for read, _ in replay.misplaced)))
+        journal.last_segment = max(*numbers, *replay.missing, 0, 0)
+        journal.begin(
+            segments,
+            self._tail_of(kept[-1], segments[-1]) if kept else None,
+            roll=bool(kept) and kept[-1].header.format < FORMAT,
+        )
+
+    def _set_misplaced_aside(self) -> None:
+        """Segments that are not what their names say. Raises `StoreError` where all are another directory's."""
+        replay = self.replay
+        foreign = [read for read, _ in replay.misplaced if read.header.directory != replay.identity]
+        if foreign and not any(read.header.directory == replay.identity for read in replay.segments):
+            raise StoreError(
+                f"the journal belongs to the data directory {foreign[-1].header.directory.hex()}, and this one is "
+                f"{replay.identity.hex()}: put back the journal or the file '{IDENTITY}'",
+                str(replay.directory),
+                0,
+            )
+        for read, why in replay.misplaced:
+            aside = free_name(self._files, read.path, DAMAGED)
+            self._files.rename(read.path, aside)
+            self._report(f"{read.path} is not segment {read.number}: {why}; it is set aside as {aside.name}")
 
     def _segment_of(self, read: ReadSegment) -> Segment:
         segment = self.segments[read.number] = Segment(read.number, read.path, size=read.size)
@@ -241,7 +273,15 @@ class Recovery:
 
     def _restore_numbers(self) -> None:
         journal, broker = self.journal, self._broker
-        broker.next_message_number = count(journal.next_message).__next__
+        if self._numbers is None:
+            self._numbers = MessageNumbers(
+                journal.next_message, MESSAGE_LEASE, lambda: broker.clock.now, journal.lease_messages
+            )
+            journal.on_lease = self._numbers.granted
+            broker.next_message_number = self._numbers.next
+        else:
+            self._numbers.skip_to(journal.next_message)
+            journal.lease_messages(journal.next_message + MESSAGE_LEASE)
         broker.next_queue_number = count(journal.next_queue).__next__
 
     def adopt(self, kept: Kept, read: ReadSegment) -> None:

@@ -17,13 +17,18 @@ from .files import Files
 from .message_shape import GREATEST_ID, GREATEST_NUMBER, fits
 from .record import (
     ADDRESS,
+    BEGUN,
     CONSUMER,
     DELIVERED,
+    FIRST_NUMBERS,
     MESSAGE,
     NAME,
     NUMBERS,
+    PAGE_FILE,
+    PAGE_SHARE,
     QUEUE,
     QUEUE_ADDRESS,
+    REMOVED,
     SETTLED,
     STATE,
     TRANSACTION,
@@ -32,7 +37,7 @@ from .record import (
     unpack_binding,
     unpack_numbers,
 )
-from .segment import FORMAT, HEADER, JOURNAL, Fault, Header, Walk
+from .segment import FORMAT, JOURNAL, NO_IDENTITY, Fault, Header, Walk
 from .tail import unpack_recurrence
 
 SEGMENT_NAME = re.compile(r"(\d{9,})\.journal")
@@ -65,11 +70,21 @@ class ReadSegment:
     faults: list[Fault] = field(default_factory=list)
     records: int = 0
     consumers: int = 0  # the greatest number of one that it names
+    end: int = 0  # of its records, where nothing is wrong with them
 
     @property
     def lost(self) -> int:
         """Bytes that could not be read."""
         return self.size - self.good if self.faults else 0
+
+
+class PageFile(NamedTuple):
+    """A page file that there must be, as the journal has it. ``shares`` is None until the page is complete."""
+
+    segment: ReadSegment
+    address: int
+    messages: int
+    shares: dict[int, int] | None  # durable messages, by queue
 
 
 #: Where a message record is: its segment, the bytes that hold it, and where in them it begins.
@@ -79,9 +94,17 @@ Place = tuple[ReadSegment, bytes, int]
 class Replay:
     """The journal of one directory, after `read`."""
 
-    def __init__(self, files: Files, directory: Path) -> None:
+    def __init__(self, files: Files, directory: Path, identity: bytes = NO_IDENTITY) -> None:
+        """``identity`` is that of the data directory: segments of another one are not read."""
         self._files = files
         self.directory = directory
+        self.identity = identity
+        self.misplaced: list[tuple[ReadSegment, str]] = []  # files that are not what their name says, and why
+        self.page_files: dict[int, PageFile] = {}
+        self.removed_pages: set[int] = set()
+        self.next_page = 0  # greater than the number of any page there was
+        self.lists_pages = False  # `page_files` has all that there were when the journal was written last
+        self.oldest_segment = 0  # 0: not known
         self.segments: list[ReadSegment] = []
         self.messages: dict[int, Place] = {}
         self.gone: dict[int, set[int]] = {}  # queues that have settled a message which others still hold
@@ -98,6 +121,7 @@ class Replay:
         self.next_message = 1
         self.next_queue = 1
         self.missing: list[int] = []  # segments
+        self.last_segment = 0  # the greatest number of a file
         self.strange: list[str] = []  # records that could not be understood
         self._segment = ReadSegment(0, directory, 0, Header())
         self._kinds: dict[int, Callable[[bytes, int, int], None]] = {
@@ -108,6 +132,7 @@ class Replay:
             Kind.PAGE_SETTLED: self._page_record,
             Kind.PAGE_STATE: self._page_record,
             Kind.PAGE_CURSOR: self._page_record,
+            Kind.PAGE_FILE: self._page_file,
             Kind.DUPLICATE_IDS: self._duplicate_ids,
             Kind.NUMBERS: self._numbers,
             Kind.BINDING: self._binding,
@@ -125,16 +150,32 @@ class Replay:
         total = sum(self._files.size(path) for _, path in found)
         done = 0
         for number, path in found:
-            if self.segments and number > self.segments[-1].number + 1:
-                self.missing += range(self.segments[-1].number + 1, number)
             done += self._read_segment(number, path)
             if progress is not None:
                 progress(done, total)
+        self.last_segment = found[-1][0] if found else 0
+        self.missing = self._find_missing()
+
+    def _find_missing(self) -> list[int]:
+        """Segments that were there. The last of all is sealed only after the next one was begun."""
+        numbers = [segment.number for segment in self.segments]
+        if not numbers:
+            return []
+        missing = set(range(min(self.oldest_segment or numbers[0], numbers[0]), numbers[-1])) - {*numbers}
+        last = self.segments[-1]
+        if last.sealed and last.header.format > 1 and not last.header.fault:
+            missing.add(last.number + 1)
+        return sorted(missing)
 
     def _read_segment(self, number: int, path: Path) -> int:
         data = self._files.read(path)
         header = Header.read(data)
-        segment = self._segment = ReadSegment(number, path, len(data), header)
+        segment = ReadSegment(number, path, len(data), header)
+        why = header.misplaced(number, self.identity)
+        if why:
+            self.misplaced.append((segment, why))
+            return len(data)
+        self._segment = segment
         self.segments.append(segment)
         walk = Walk(data)
         if header.fault is not None:
@@ -161,7 +202,8 @@ class Replay:
             else:
                 self._record(data, begin, end)
         self.next_message = max(self.next_message, greatest + 1)
-        segment.good = max(walk.end, HEADER.size) if header.fault is None else 0
+        segment.good = walk.end if header.fault is None else 0
+        segment.end = walk.end
         segment.faults += walk.faults
         segment.records = records
         segment.sealed = walk.footer is not None
@@ -259,13 +301,34 @@ class Replay:
         self.duplicate_ids.setdefault(address, ReadIds()).note(self._segment, first, oldest, ids)
 
     def _numbers(self, data: bytes, begin: int, end: int) -> None:
-        _, _, _, queue, transaction, message = NUMBERS.unpack_from(data, begin)
+        if end - begin < NUMBERS.size:
+            _, _, _, queue, transaction, message = FIRST_NUMBERS.unpack_from(data, begin)
+            page = oldest = 0
+        else:
+            _, _, _, queue, transaction, message, page, oldest = NUMBERS.unpack_from(data, begin)
         if queue > GREATEST_ID or max(transaction, message) > GREATEST_NUMBER:
             raise ValueError
         self.next_queue = max(self.next_queue, queue)
         self.complete_transaction = max(self.complete_transaction, transaction)
         self.next_transaction = max(self.next_transaction, transaction)
         self.next_message = max(self.next_message, message)
+        self.next_page = max(self.next_page, page)
+        self.lists_pages = self.lists_pages or page > 0
+        self.oldest_segment = max(self.oldest_segment, oldest)
+
+    def _page_file(self, data: bytes, begin: int, end: int) -> None:
+        _, operation, _, address, page, messages, queues = PAGE_FILE.unpack_from(data, begin)
+        at = begin + PAGE_FILE.size
+        if at + queues * PAGE_SHARE.size != end or operation > REMOVED or page > GREATEST_NUMBER:
+            raise ValueError
+        self.next_page = max(self.next_page, page + 1)
+        if operation == REMOVED:
+            self.page_files.pop(page, None)
+            self.removed_pages.add(page)
+            return
+        shares = None if operation == BEGUN else dict(PAGE_SHARE.iter_unpack(data[at:end]))
+        self.page_files[page] = PageFile(self._segment, address, messages, shares)
+        self.removed_pages.discard(page)
 
     def _binding(self, data: bytes, begin: int, end: int) -> None:
         what, number, value = unpack_binding(data, begin, end)
@@ -310,6 +373,12 @@ class Replay:
             state = State(message.deliveries, 0, message.due, b"")
         went_out = self.went_out.get(number, {}).get(queue, 0)
         return state._replace(deliveries=state.deliveries + went_out) if went_out else state
+
+    def may_have_page(self, number: int, header: Header) -> bool:
+        """Whether there may be a page with that number: all but those begun at the very end are told of."""
+        if not self.lists_pages or number in self.page_files or number in self.removed_pages:
+            return True
+        return number >= self.next_page and header.format > 1
 
     @property
     def next_address(self) -> int:

@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stompring.broker.clock import Clock
+from stompring.errors import StoreError
 from stompring.settings.model import Retention as Settings
 
+from .datadir import IDENTITY, identity_text, read_identity
 from .deletion import Deletion, Doomed, Losses
 from .files import Files
 from .ingested import INGESTED, parse_ingested
+from .segment import NO_IDENTITY
 from .stream import Stream
 from .writer import Writer
 
@@ -45,8 +48,16 @@ class Retained(NamedTuple):
 class Retention:
     """See the module. ``files``, ``bytes`` count what is there, ``deleted`` what has gone since the start."""
 
-    def __init__(self, settings: Settings, directory: Path, writer: Writer, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        directory: Path,
+        writer: Writer,
+        clock: Clock,
+        identity: bytes = NO_IDENTITY,
+    ) -> None:
         self.directory = directory
+        self.identity = identity  # of the data directory whose files come here
         self.bytes = 0
         self.deleted = 0
         self.last_page = 0  # the greatest number of a page that was here at the start
@@ -64,8 +75,9 @@ class Retention:
         return len(self._retained)
 
     def begin(self) -> None:
-        """Find what an earlier run has kept. Reads directories: before the broker is up."""
+        """Find what an earlier run has kept. Reads directories: before the broker is up. Raises `StoreError`."""
         files, found = self._writer.files, []
+        self._identify(files)
         for folder in self._folders(files):
             for name in files.names(folder):
                 match = RETAINED.fullmatch(name)
@@ -81,6 +93,23 @@ class Retention:
         self._retained = deque(sorted(found))
         self.bytes = sum(one.size for one in found)
         self.enforce()
+
+    def _identify(self, files: Files) -> None:
+        """A copy of the identity, for those who have this directory alone."""
+        path = self.directory / IDENTITY
+        try:
+            known = read_identity(files, path)
+            if known is None and self.identity != NO_IDENTITY:
+                files.replace(path, identity_text(self.identity))
+        except OSError as fault:
+            raise StoreError(fault.strerror or str(fault), str(fault.filename or path), 0) from None
+        if known is not None and known != self.identity != NO_IDENTITY:
+            raise StoreError(
+                f"files of the data directory {known.hex()} are retained here, and this one is "
+                f"{self.identity.hex()}: each data directory needs a journal-retention-directory of its own",
+                str(path),
+                0,
+            )
 
     def _go_on_behind(self, files: Files) -> None:
         """Numbers that were ingested are not given again, be the files gone: who reads on would pass over them."""

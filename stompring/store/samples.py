@@ -127,11 +127,12 @@ class Samples:
         )
 
     def _open(self, now: int) -> None:
-        path = samples_path(self._retention.directory, self._next_number())
+        number = self._next_number()
+        path = samples_path(self._retention.directory, number)
         self._stream = self._retention.open(path)
         self._tail = Tail(HEADER.size, self._next_address)
         self._begun, self._last = now, {}
-        self._stream.append(pack_header(SAMPLES, 0, now), False)
+        self._stream.append(pack_header(SAMPLES, 0, now, number, self._retention.identity), False)
 
     def _close(self) -> None:
         stream, tail = self._stream, self._tail

@@ -15,11 +15,17 @@ from zlib import crc32
 from .record import PREFIX, Kind, framed
 
 MAGIC = b"STOMPRNG"
-FORMAT = 1
+FORMAT = 2
 JOURNAL, PAGE, SAMPLES = 1, 2, 3  # kinds of segments
 
-#: magic, format, kind, CRC-32 of this header with zero here, next message number, created (epoch ms)
-HEADER = Struct("<8sHHIQQ")
+#: magic, format, kind, CRC-32 of this header with zero here, next message number, created (epoch ms), the file's
+#: number, the data directory's identity, the address (in a page), zero, size of the records of the segment before
+#: (in the journal)
+HEADER = Struct("<8sHHIQQQ16sIIQ")
+#: The header of format 1, which ended after ``created``.
+FIRST_HEADER = Struct("<8sHHIQQ")
+#: The identity of a data directory that is not known: of files of format 1, and of a directory without one.
+NO_IDENTITY = bytes(16)
 #: kind, zero, zero, records, least and greatest message number, least and greatest timestamp (epoch ms), bytes
 #: before the footer, addresses, blocks; then u32 each: record starts, address ids, CRC-32 of the blocks; the rest is
 #: for those who make it
@@ -32,33 +38,78 @@ SEAL = b"SEAL"
 BLOCK = 64 * 1024
 
 
-def pack_header(kind: int, next_number: int, created: int) -> bytes:
-    """The first bytes of a segment, in which no message has ``next_number`` or a greater one as it begins."""
-    bare = HEADER.pack(MAGIC, FORMAT, kind, 0, next_number, created)
-    return HEADER.pack(MAGIC, FORMAT, kind, crc32(bare), next_number, created)
+def pack_header(
+    kind: int,
+    next_number: int,
+    created: int,
+    number: int = 0,
+    directory: bytes = NO_IDENTITY,
+    address: int = 0,
+    previous: int = 0,
+) -> bytes:
+    """The first bytes of segment ``number``, in which no message has ``next_number`` or a greater one as it begins."""
+    fields = (next_number, created, number, directory, address, 0, previous)
+    bare = HEADER.pack(MAGIC, FORMAT, kind, 0, *fields)
+    return HEADER.pack(MAGIC, FORMAT, kind, crc32(bare), *fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the first bytes say. ``fault`` tells why they cannot be believed."""
+    """The first bytes of a segment. ``fault`` tells why they cannot be believed, ``size`` where the records begin.
+
+    What format 1 did not have is 0: nothing is known of it.
+    """
 
     format: int = FORMAT
     kind: int = 0
     next_number: int = 0
     created: int = 0
+    number: int = 0  # of the file
+    directory: bytes = NO_IDENTITY
+    address: int = 0
+    previous: int = 0  # bytes before the footer of the segment before
+    size: int = HEADER.size
     fault: str | None = None
 
     @classmethod
     def read(cls, data: bytes) -> Header:
-        """From the beginning of a file."""
-        if len(data) < HEADER.size:
+        """From the beginning of a file; where it is damaged the first record tells how long it was."""
+        if len(data) < FIRST_HEADER.size:
             return cls(fault=f"the file ends after {len(data)} bytes, within its header")
-        magic, format_, kind, crc, next_number, created = HEADER.unpack_from(data)
-        if crc != crc32(HEADER.pack(magic, format_, kind, 0, next_number, created)):
-            return cls(fault="the header is damaged")
+        magic, format_, kind, crc, next_number, created = FIRST_HEADER.unpack_from(data)
+        if format_ == 1:
+            layout, more = FIRST_HEADER, (0, NO_IDENTITY, 0, 0)
+        elif len(data) < HEADER.size:
+            return cls(fault=f"the file ends after {len(data)} bytes, within its header")
+        else:
+            layout = HEADER
+            *_, number, directory, address, _, previous = HEADER.unpack_from(data)
+            more = (number, directory, address, previous)
+        if crc != crc32(data[:12] + bytes(4) + data[16 : layout.size]):
+            return cls(size=_find_first_record(data), fault="the header is damaged")
         if magic != MAGIC:
             return cls(fault="this is no segment")
-        return cls(format_, kind, next_number, created)
+        return cls(format_, kind, next_number, created, *more, size=layout.size)
+
+    def misplaced(self, number: int, directory: bytes) -> str:
+        """Why this cannot be file ``number`` of a data directory; empty where it can."""
+        if self.fault is not None or self.format < 2:
+            return ""
+        if NO_IDENTITY not in (directory, self.directory) and directory != self.directory:
+            return f"it belongs to the data directory {self.directory.hex()}"
+        if self.number not in (0, number):
+            return f"it is a copy of number {self.number}"
+        return ""
+
+
+def _find_first_record(data: bytes) -> int:
+    for layout in (HEADER, FIRST_HEADER):
+        at = layout.size + PREFIX.size
+        if at < len(data):
+            length, crc = PREFIX.unpack_from(data, layout.size)
+            if 0 < length <= len(data) - at and crc32(memoryview(data)[at : at + length]) == crc:
+                return layout.size
+    return HEADER.size
 
 
 @dataclass(slots=True)
@@ -85,7 +136,7 @@ class Footer:
     def agrees_with(self, data: bytes) -> bool:
         """Whether ``data``, a whole segment, is what this footer was made for, to the last byte."""
         starts = self.starts
-        if not starts or starts[0] != HEADER.size:
+        if not starts or starts[0] != Header.read(data).size:
             return False
         view = memoryview(data)[: self.size]
         crcs = (crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK))
@@ -169,7 +220,7 @@ def footer_place(trailer: bytes) -> int:
 def find_footer(data: bytes | memoryview) -> Footer | None:
     """The footer of a whole segment, None where it has none that can be believed."""
     at = footer_place(bytes(data[-TRAILER.size :]))
-    if not HEADER.size <= at <= len(data) - TRAILER.size - PREFIX.size:
+    if not FIRST_HEADER.size <= at <= len(data) - TRAILER.size - PREFIX.size:
         return None
     length, crc = PREFIX.unpack_from(data, at)
     start = at + PREFIX.size
@@ -195,13 +246,15 @@ class Walk:
     where the last good record before the first fault ended.
     """
 
-    __slots__ = ("data", "end", "faults", "footer", "start")
+    __slots__ = ("_all", "data", "end", "faults", "footer", "start")
 
-    def __init__(self, data: bytes, start: int = HEADER.size) -> None:
+    def __init__(self, data: bytes, start: int = -1) -> None:
+        """``start`` is where the first record begins; -1: behind the header."""
         self.data = data
-        self.start = start
+        self._all = start < 0
+        self.start = Header.read(data).size if start < 0 else start
         self.footer = find_footer(data)
-        self.end = start
+        self.end = self.start
         self.faults: list[Fault] = []
 
     @property
@@ -211,7 +264,7 @@ class Walk:
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         footer = self.footer
-        if footer is None or self.start != HEADER.size or not footer.agrees_with(self.data):
+        if footer is None or not self._all or not footer.agrees_with(self.data):
             return self._one_by_one()
         # every block is as it was written, and so every record is: ten times as quick as looking at each
         self.end = footer.size

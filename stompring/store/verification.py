@@ -8,15 +8,27 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from .datadir import SCHEMA_VERSION, VERSION
+from .datadir import IDENTITY, SCHEMA_VERSION, VERSION
 from .inspection import Held, Progress
 from .inspection_bindings import faults
 from .inspection_contents import Contents
 from .inspection_files import DataFile, Snapshot
-from .page_names import ADDRESS_FILE
+from .page_file import describe_loss
+from .page_names import ADDRESS_FILE, page_path
 from .page_scan import Scan
 from .record import PREFIX, Kind
-from .segment import BLOCK, HEADER, PAGE, TRAILER, Footer, Header, Walk, find_footer, footer_place
+from .segment import (
+    BLOCK,
+    HEADER,
+    NO_IDENTITY,
+    PAGE,
+    TRAILER,
+    Footer,
+    Header,
+    Walk,
+    find_footer,
+    footer_place,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,8 @@ class Verification:
         self.segments = len(snapshot.journal)
         self.pages = sum(len(folder.pages) for folder in snapshot.folders)
         self._snapshot = snapshot
+        self._version = ""
+        self._set_aside: set[int] = set()
         self._look_at_files()
         contents = Contents(snapshot, self._found, progress)
         self.queues = len(contents.journal.durable_queues)
@@ -55,6 +69,7 @@ class Verification:
                 self._say(file, "it is missing or empty")
             elif said and known != said:
                 self._say(file, f"it says {said!r}, but the pages are of {known!r}")
+        self._look_for_missing_files(contents)
         for fault in faults(contents.journal):
             self._say(snapshot.directory.journal, fault)
         for data_file in snapshot.files():
@@ -102,11 +117,33 @@ class Verification:
             self.notes.append(f"{path} was left behind by a broker that was killed")
         self._look_at_schema(snapshot.directory.root / VERSION)
         known = {int(path.name.partition(".")[0]) for path in snapshot.set_aside if path.name[:9].isdigit()}
-        for missing in _gaps([file.number for file in snapshot.journal]):
-            if not known.issuperset(missing):
-                first, last = missing.start, missing.stop - 1
-                which = f"segment {first} is" if first == last else f"segments {first} to {last} are"
-                self._say(snapshot.directory.journal, f"{which} missing")
+        self._set_aside = known
+        self._look_at_identity(snapshot.directory.root / IDENTITY)
+
+    def _look_for_missing_files(self, contents: Contents) -> None:
+        """Files that the journal tells of. A broker that runs begins and deletes some meanwhile."""
+        journal, directory = contents.journal, self._snapshot.directory
+        last = self._snapshot.journal[-1].number if self.running and self._snapshot.journal else 1 << 64
+        for number in journal.missing:
+            if number not in self._set_aside and number <= last:
+                text = f"segment {number} is missing; how many messages are lost with it is not known"
+                self._say(directory.journal, text)
+        if self.running:
+            return
+        there = {
+            page.file.number for folder in contents.folders for page in folder.pages if not page.misplaced
+        }
+        for number in sorted(journal.page_files.keys() - there):
+            file, lost = journal.page_files[number], None
+            if file.shares is not None:
+                left = journal.pages.lost_with(number, file.shares)
+                lost = {journal.queue(queue): left[queue] for queue in left.keys() & journal.durable_queues}
+            path = page_path(directory.paging / f"{file.address:09d}", number)
+            self._say(path, f"the file is missing; messages lost: {describe_loss(lost)}")
+
+    def _look_at_identity(self, path: Path) -> None:
+        if self._snapshot.identity == NO_IDENTITY and self._version == str(SCHEMA_VERSION):
+            self._say(path, "it is missing or cannot be read")
 
     def _look_at_schema(self, path: Path) -> None:
         try:
@@ -114,7 +151,12 @@ class Verification:
         except OSError as fault:
             self._say(path, f"it cannot be read: {fault.strerror}")
             return
-        if found != str(SCHEMA_VERSION):
+        self._version = found
+        if found.isdecimal() and 0 < int(found) < SCHEMA_VERSION:
+            self.notes.append(
+                f"{path} says {found}: the next start brings the store to version {SCHEMA_VERSION}"
+            )
+        elif found != str(SCHEMA_VERSION):
             self._say(path, f"it says {found[:20]!r}, and only {SCHEMA_VERSION} is known")
 
     # ---- contents
@@ -165,9 +207,3 @@ def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
 def _is_wrong(told: Footer, footer: Footer) -> bool:
     columns = ("least_number", "greatest_number", "least_timestamp", "greatest_timestamp", "more")
     return any(getattr(told, column) != getattr(footer, column) for column in columns)
-
-
-def _gaps(numbers: list[int]) -> Iterator[range]:
-    for before, after in zip(numbers, numbers[1:], strict=False):
-        if after > before + 1:
-            yield range(before + 1, after)

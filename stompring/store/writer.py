@@ -275,6 +275,15 @@ class Writer:
         self.failing = None
         self.room.shut(None)
 
+    def write_now(self) -> None:
+        """Write what was told, and wait until the disk has it or has failed. For the start: nobody else waits."""
+        self._woken = self.draining = True
+        try:
+            self._flush()
+            self._disk.finish()
+        finally:
+            self.draining = False
+
     # ---- the end
 
     def drain(self) -> bool:
@@ -297,6 +306,7 @@ class Writer:
                 self.stop()
                 self._retry()
                 self._disk.finish()
+                self.gather()  # who was waiting for it may have more to tell
             if self.idle and not self._unsynced:
                 return True
         fault = self.failing or self._chore_fault

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
@@ -150,10 +151,61 @@ def test_what_a_recovery_set_aside_is_only_noted(filled: Filled) -> None:
 def test_a_segment_that_is_missing(filled: Filled) -> None:
     segments = sorted((filled.data / "journal").glob("*.journal"))
     segments[1].unlink()
-    assert f"segment {int(segments[1].stem)} is missing" in [each["text"] for each in findings(filled.data)]
+    text = f"segment {int(segments[1].stem)} is missing; how many messages are lost with it is not known"
+    assert text in [each["text"] for each in findings(filled.data)]
 
 
-@pytest.mark.parametrize("text", ["", "2\n", "one\n"])
+@pytest.mark.parametrize("which", [newest, oldest])
+def test_a_segment_at_an_end_is_missing(filled: Filled, which: Callable[[Path], Path]) -> None:
+    path = which(filled.data)
+    path.unlink()
+    assert any(
+        str(each["text"]).startswith(f"segment {int(path.stem)} is missing") for each in findings(filled.data)
+    )
+
+
+def test_a_page_that_is_missing(filled: Filled) -> None:
+    pages = sorted((filled.data / "paging").rglob("*.page"))
+    pages[1].unlink()
+    (found,) = findings(filled.data)
+    assert found["file"] == str(pages[1])
+    assert re.fullmatch(r"the file is missing; messages lost: \d+ of queue pages\.a", str(found["text"]))
+
+
+@pytest.mark.parametrize("kind", ["journal", "paging"])
+@pytest.mark.parametrize("onto", ["over another", "to a new number"])
+def test_a_file_that_is_not_what_its_name_says(filled: Filled, kind: str, onto: str) -> None:
+    files = sorted((filled.data / kind).rglob("*.journal" if kind == "journal" else "*.page"))
+    target = files[1]
+    if onto == "to a new number":
+        target = files[0].with_name(f"{int(files[-1].stem) + 1:09d}{files[0].suffix}")
+    target.write_bytes(files[0].read_bytes())
+    found = [str(each["text"]) for each in findings(filled.data) if each["file"] == str(target)]
+    what, number = ("segment" if kind == "journal" else "page"), int(target.stem)
+    assert found[0] == f"this is not {what} {number}: it is a copy of number {int(files[0].stem)}"
+    assert len(found) == (2 if target == files[1] and kind == "paging" else 1)
+
+
+def test_files_of_another_directory(filled: Filled) -> None:
+    identity = filled.data / "identity"
+    other = "0123456789abcdef" * 2
+    was = identity.read_text().strip()
+    identity.write_text(f"{other}\n")
+    texts = {str(each["text"]).partition(": ")[2] for each in findings(filled.data)}
+    assert f"it belongs to the data directory {was}" in texts
+
+
+@pytest.mark.parametrize("text", [None, "rubbish\n"])
+def test_an_identity_that_cannot_be_read(filled: Filled, text: str | None) -> None:
+    identity = filled.data / "identity"
+    identity.unlink()
+    if text is not None:
+        identity.write_text(text)
+    (found,) = findings(filled.data)
+    assert found["file"] == str(identity)
+
+
+@pytest.mark.parametrize("text", ["", "3\n", "one\n"])
 def test_another_schema(filled: Filled, text: str) -> None:
     (filled.data / "schema-version").write_text(text)
     (found,) = findings(filled.data)
@@ -230,7 +282,7 @@ def another_segment(data: Path, records: bytes) -> tuple[Path, int]:
     last = newest(data)
     path = last.with_name(f"{int(last.stem) + 1:09d}.journal")
     header = pack_header(JOURNAL, 1, 1)
-    numbers = framed(NUMBERS.pack(Kind.NUMBERS, 0, 0, 1, 1, 1))
+    numbers = framed(NUMBERS.pack(Kind.NUMBERS, 0, 0, 1, 1, 1, 0, 0))
     path.write_bytes(header + numbers + records)
     return path, len(header + numbers)
 

@@ -80,6 +80,8 @@ def test_pd_5_all_pages_are_deleted(lasting: LastingBroker) -> None:
     lasting.stop()
     shutil.rmtree(lasting.data / "paging")
     lasting.start()
+    reports = [line for line in lasting.process.log if "the file is missing" in line]
+    assert sum(int(line.split("messages lost: ")[1].split()[0]) for line in reports) == 40
     lasting.management.expect("q", messageCount=0)
     lasting.connect().put("q", *padded(1, 30, 300), **DURABLE)
     assert lasting.again().drain("q") == numbers(1, 30)
@@ -88,9 +90,122 @@ def test_pd_5_all_pages_are_deleted(lasting: LastingBroker) -> None:
 def test_pd_5_the_first_page_is_missing(lasting: LastingBroker) -> None:
     pages = filled(lasting)
     lasting.kill()
+    assert take(lasting.start().connect(), "q", 2) == numbers(1, 2)
+    lasting.kill()
     pages[0].unlink()
     got = lasting.start().drain("q")
     assert got == numbers(41 - len(got), 40) and len(got) >= 30
+    lost = lasting.process.wait_for_log("the file is missing")
+    assert pages[0].name in lost and lost.endswith(f"messages lost: {38 - len(got)} of queue q")
+    assert lasting.management.ask("GET", "/broker")["damagedPages"] == 1
+    lasting.again()
+    assert not [line for line in lasting.process.log if "missing" in line]
+
+
+def test_a_page_over_another(lasting: LastingBroker) -> None:
+    pages = filled(lasting)
+    lasting.kill()
+    pages[3].write_bytes(pages[1].read_bytes())
+    got = lasting.start().drain("q")
+    assert len(set(got)) == len(got) and got == sorted(got, key=int)
+    assert lasting.process.wait_for_log(
+        rf"{pages[3].name} is not page .* copy of number {int(pages[1].stem)}"
+    )
+    lost = lasting.process.wait_for_log("the file is missing")
+    assert pages[3].name in lost and lost.endswith(f"messages lost: {40 - len(got)} of queue q")
+    assert lasting.again().drain("q") == []
+
+
+def test_a_page_copied_to_a_new_number(lasting: LastingBroker, how: str) -> None:
+    pages = filled(lasting)
+    (lasting.kill if how == "kill" else lasting.stop)()
+    copy = pages[-1].with_name(f"{int(pages[-1].stem) + 1:09d}.page")
+    copy.write_bytes(pages[1].read_bytes())
+    assert lasting.start().drain("q") == numbers(1, 40)
+    assert lasting.process.wait_for_log(f"{copy.name} is not page .* set aside")
+    assert not [line for line in lasting.process.log if "messages lost" in line]
+
+
+def test_a_page_that_was_removed_long_ago_comes_back(lasting: LastingBroker) -> None:
+    pages = filled(lasting)
+    old = pages[0].read_bytes()
+    assert take(lasting.connect(), "q", 20) == numbers(1, 20)
+    lasting.stop()
+    assert not pages[0].exists()
+    pages[0].write_bytes(old)
+    assert lasting.start().drain("q") == numbers(21, 40)
+    pages[0].parent.mkdir(exist_ok=True)
+    pages[0].write_bytes(old)
+    lasting.again()
+    lasting.management.expect("q", messageCount=0)
+
+
+def test_a_page_of_another_address(lasting: LastingBroker) -> None:
+    lasting.start(settings={"#": SETTINGS["q"]})
+    client = lasting.connect()
+    for queue in ("a", "b"):
+        client.put(queue, *padded(1, 20, 300), **DURABLE)
+    lasting.kill()
+    a, b = ([path for path in lasting.pages() if path.parent == folder] for folder in lasting.directories())
+    a[1].rename(b[0].parent / a[1].name)
+    lasting.start()
+    lost = 20 - len(lasting.drain("a"))
+    assert lost > 0 and lasting.drain("b") == numbers(1, 20)
+    assert lasting.process.wait_for_log(f"{a[1].name} is not page .* it is of address")
+    assert lasting.process.wait_for_log(f"the file is missing; messages lost: {lost} of queue a")
+
+
+def journal(lasting: LastingBroker) -> list[Path]:
+    """Several segments with messages, one at a time in each record."""
+    client = lasting.start(core="<journal-file-size>10K</journal-file-size>").connect()
+    for body in padded(1, 60, 500):
+        client.put("q", body, **DURABLE)
+    lasting.kill()
+    segments = sorted((lasting.data / "journal").glob("*.journal"))
+    assert len(segments) > 3
+    return segments
+
+
+@pytest.mark.parametrize("onto", ["the middle", "the last", "a new number"])
+def test_a_segment_over_another(lasting: LastingBroker, onto: str) -> None:
+    segments = journal(lasting)
+    number = int(segments[-1].stem)
+    target = {
+        "the middle": segments[2],
+        "the last": segments[-1],
+        "a new number": segments[0].with_name(f"{number + 1:09d}.journal"),
+    }[onto]
+    target.write_bytes(segments[1].read_bytes())
+    lasting.start()
+    assert lasting.process.wait_for_log(f"{target.name} is not segment .* it is a copy of number")
+    if onto != "a new number":
+        assert lasting.process.wait_for_log(
+            f"segment {int(target.stem)} of .* missing; how many messages are lost"
+        )
+    got = lasting.drain("q")
+    assert len(set(got)) == len(got) and (len(got) == 60) is (onto == "a new number")
+    assert list(target.parent.glob("*.damaged"))
+    lasting.connect().put("q", "new", **DURABLE)
+    assert lasting.again().drain("q") == ["new"]
+
+
+def test_the_last_segment_is_missing(lasting: LastingBroker) -> None:
+    segments = journal(lasting)
+    segments[-1].unlink()
+    lasting.start()
+    assert lasting.process.wait_for_log(f"segment {int(segments[-1].stem)} of .* is missing")
+
+
+def test_the_journal_of_another_directory(lasting: LastingBroker) -> None:
+    journal(lasting)
+    identity = lasting.data / "identity"
+    was = identity.read_text()
+    identity.write_text("0123456789abcdef" * 2)
+    with pytest.raises(AssertionError, match="belongs to the data directory"):
+        lasting.start()
+    identity.unlink()  # then the journal tells
+    assert len(lasting.start().drain("q")) == 60
+    assert identity.read_text() == was
 
 
 def test_pd_6_the_paging_directory_cannot_be_made(lasting: LastingBroker) -> None:

@@ -100,7 +100,7 @@ def samples(data: bytes) -> list[Row]:
 
 def events(data: bytes) -> list[Row]:
     """The rows of ``events``, of which those of pages have no number of a message."""
-    header, _ = FORMAT.read("Header", data) if len(data) >= 32 else ({"created": 0}, 0)
+    header, _ = FORMAT.read("Header", data) if len(data) >= 72 else ({"created": 0}, 0)
     every = list(payloads(data))
     names = {(each["what"], each["id"]): each["name"] for title, each in every if title == "NAME"}
     homes = {each["queue"]: each["address"] for title, each in every if title == "QUEUE_ADDRESS"}

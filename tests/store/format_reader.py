@@ -5,6 +5,7 @@ What it knows beyond the tables is said in that document in words: what a later 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,12 +75,19 @@ class Directory:
     queue_addresses: dict[int, int] = field(default_factory=dict)
     transactions: set[int] = field(default_factory=set)
     sure: int = 0
+    identity: bytes = b""
+    page_files: dict[int, dict[str, Any]] = field(default_factory=dict)  # that there must be, by number
+    next_page: int = 0
+    oldest_segment: int = 0
 
     @classmethod
     def read(cls, root: Path) -> Directory:
         """Everything below ``root``."""
         self = cls(Format.of_document(), root)
-        assert (root / "schema-version").read_text() == "1\n"
+        assert (root / "schema-version").read_text() == "2\n"
+        identity = (root / "identity").read_text()
+        assert re.fullmatch(r"[0-9a-f]{32}\n", identity)
+        self.identity = bytes.fromhex(identity)
         self.journal = [self._file(path, 1) for path in sorted((root / "journal").glob("*.journal"))]
         for folder in sorted((root / "paging").glob("*")):
             name = (folder / "address.txt").read_text()
@@ -89,14 +97,37 @@ class Directory:
         for file in self.journal:
             for _, title, fields in file.records:
                 self._apply(title, fields)
+        self._check_files()
         return self
 
     # ---- files
 
+    def _check_files(self) -> None:
+        """The files that there must be are there, and no others."""
+        numbers = [file.header["number"] for file in self.journal]
+        assert numbers == list(range(self.oldest_segment, numbers[-1] + 1))
+        for before, after in zip(self.journal, self.journal[1:], strict=False):
+            assert before.footer is not None and after.header["previous"] == before.footer["size"]
+        pages = {file.header["number"]: file for files in self.pages.values() for file in files}
+        assert pages.keys() == self.page_files.keys() and max(pages) < self.next_page
+        for number, file in pages.items():
+            told = self.page_files[number]
+            assert file.header["address"] == told["address"]
+            assert (told["operation"] == 1) is (file.footer is not None)
+            if file.page_footer is not None:
+                messages = [fields for _, title, fields in file.records if title == "MESSAGE"]
+                durable = [message for message in messages if message["flags"] & 1]
+                assert told["messages"] == len(messages)
+                assert {each["queue"]: each["count"] for each in told["shares"]} == {
+                    queue: sum(queue in message["queues"] for message in durable)
+                    for queue in {queue for message in durable for queue in message["queues"]}
+                }
+
     def _file(self, path: Path, kind: int) -> File:
         data = path.read_bytes()
         header, at = self.format.read("Header", data)
-        assert header["magic"] == b"STOMPRNG" and header["format"] == 1 and header["kind"] == kind
+        assert header["magic"] == b"STOMPRNG" and header["format"] == 2 and header["kind"] == kind
+        assert header["number"] == int(path.stem) and header["directory"] == self.identity
         assert header["crc"] == crc32(data[:12] + bytes(4) + data[16:at])
         assert path.stem == f"{int(path.stem):09d}"
         stop, footer_at = len(data), None
@@ -187,6 +218,11 @@ class Directory:
                 self.bindings.pop(key, None)
         elif title == "NUMBERS":
             self.sure = fields["next_transaction"]
+            self.next_page, self.oldest_segment = fields["next_page"], fields["oldest_segment"]
+        elif title == "PAGE_FILE":
+            self.page_files[fields["page"]] = fields
+            if fields["operation"] == 2:
+                del self.page_files[fields["page"]]
         elif title == "DUPLICATE_IDS":
             found = self.duplicate_ids.setdefault(fields["address"], {})
             found.update(enumerate([each["id"] for each in fields["ids"]], fields["first"]))

@@ -72,7 +72,7 @@ def test_a_message_that_is_none(wrong: str) -> None:
 
 OTHERS = {
     "the greatest id": NAME.pack(Kind.NAME, 2, 0, 2**32 - 1) + b"last",
-    "the greatest numbers": NUMBERS.pack(Kind.NUMBERS, 0, 0, 2**32 - 1, 2**64 - 1, 2**64 - 1),
+    "the greatest numbers": NUMBERS.pack(Kind.NUMBERS, 0, 0, 2**32 - 1, 2**64 - 1, 2**64 - 1, 0, 0),
     "the greatest transaction": TRANSACTION.pack(Kind.TRANSACTION, 0, 0, 0, 2**64 - 1),
     "a transaction cut off": TRANSACTION.pack(Kind.TRANSACTION, 0, 0, 2, 0) + b"\5",
     "a transaction of nothing": bytes([Kind.TRANSACTION, 0]),

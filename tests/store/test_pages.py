@@ -105,6 +105,7 @@ class WritingTest(TestCase):
         self.assertNotEqual(other.directory, self.world.pages.directory)
 
     def test_what_is_durable_is_safe_when_the_receipt_goes(self) -> None:
+        self.world.page([self.q], durable=False)  # the journal is told that the page is there
         for durable, expected in ((False, 0), (True, 1)):
             self.world.turn()
             self.world.memory.operations.clear()
@@ -195,8 +196,9 @@ class DeletingTest(TestCase):
         (q,) = world.queues("q")
         page, _ = world.fill(q, 3)[0]
         world.pages.roll()
-        world.turn()
-        disk.finish()
+        for _ in range(2):  # it is complete, and the journal is told so
+            world.turn()
+            disk.finish()
         world.turn()
         list(world.cursor(q).purge(Reason.KILLED))
         self.assertTrue(page.gone)

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from stompring.store.record import Kind, framed
 from stompring.store.segment import (
     BLOCK,
+    FIRST_HEADER,
     HEADER,
     JOURNAL,
+    NO_IDENTITY,
     PAGE,
     Footer,
     Header,
@@ -51,28 +53,64 @@ def walked(data: bytes) -> tuple[list[bytes], Walk]:
 # ---- headers
 
 
+IDENTITY = bytes(range(16))
+
+
 def test_header() -> None:
-    data = pack_header(PAGE, 2**40, 1_700_000_000_000)
-    assert len(data) == HEADER.size == 32 and data[:8] == b"STOMPRNG"
-    assert Header.read(data) == Header(1, PAGE, 2**40, 1_700_000_000_000)
+    data = pack_header(PAGE, 2**40, 1_700_000_000_000, 17, IDENTITY, 5, 2**33)
+    assert len(data) == HEADER.size == 72 and data[:8] == b"STOMPRNG"
+    assert Header.read(data) == Header(2, PAGE, 2**40, 1_700_000_000_000, 17, IDENTITY, 5, 2**33)
 
 
-@pytest.mark.parametrize("at", range(32))
+def first_header() -> bytes:
+    """As format 1 had it."""
+    bare = FIRST_HEADER.pack(b"STOMPRNG", 1, JOURNAL, 0, 7, 1234)
+    return FIRST_HEADER.pack(b"STOMPRNG", 1, JOURNAL, crc32(bare), 7, 1234)
+
+
+def test_a_header_of_format_1() -> None:
+    data = first_header()
+    assert Header.read(data) == Header(1, JOURNAL, 7, 1234, size=32)
+    records = b"".join(map(framed, PAYLOADS))
+    assert walked(data + records)[0] == PAYLOADS
+    starts = array("I", [32, 32 + 8 + len(PAYLOADS[0]), 32 + 16 + len(PAYLOADS[0]) + len(PAYLOADS[1])])
+    payloads, walk = walked(data + records + Footer(starts).ending(data + records))
+    assert payloads == PAYLOADS and walk.whole and walk.footer is not None
+
+
+@pytest.mark.parametrize("header", [first_header(), pack_header(JOURNAL, 7, 1234)])
+def test_records_behind_a_damaged_header_are_found(header: bytes) -> None:
+    for at in range(len(header)):
+        data = bytearray(header + b"".join(map(framed, PAYLOADS)))
+        data[at] ^= 0x03
+        assert Header.read(bytes(data)).fault == "the header is damaged"
+        assert walked(bytes(data))[0] == PAYLOADS
+
+
+def test_a_file_in_another_ones_place() -> None:
+    header = Header.read(pack_header(JOURNAL, 1, 1, 17, IDENTITY))
+    assert header.misplaced(17, IDENTITY) == header.misplaced(17, NO_IDENTITY) == ""
+    assert "number 17" in header.misplaced(18, IDENTITY)
+    assert IDENTITY.hex() in header.misplaced(17, IDENTITY[::-1])
+    assert Header.read(first_header()).misplaced(17, IDENTITY) == ""
+
+
+@pytest.mark.parametrize("at", range(72))
 def test_a_header_with_a_flipped_byte_is_not_believed(at: int) -> None:
     data = bytearray(pack_header(JOURNAL, 7, 1234))
     data[at] ^= 0x10
     assert Header.read(bytes(data)).fault is not None
 
 
-@pytest.mark.parametrize("size", [0, 1, 31])
+@pytest.mark.parametrize("size", [0, 1, 31, 71])
 def test_a_header_that_is_cut_off(size: int) -> None:
     fault = Header.read(pack_header(JOURNAL, 7, 1234)[:size]).fault
     assert fault is not None and str(size) in fault
 
 
 def test_something_else_altogether() -> None:
-    bare = HEADER.pack(b"NOTATALL", 1, 1, 0, 0, 0)
-    data = HEADER.pack(b"NOTATALL", 1, 1, crc32(bare), 0, 0)
+    bare = FIRST_HEADER.pack(b"NOTATALL", 1, 1, 0, 0, 0)
+    data = FIRST_HEADER.pack(b"NOTATALL", 1, 1, crc32(bare), 0, 0)
     assert Header.read(data).fault == "this is no segment"
 
 
@@ -143,23 +181,23 @@ def test_a_whole_segment() -> None:
 
 def test_an_empty_segment() -> None:
     payloads, walk = walked(pack_header(JOURNAL, 1, 1))
-    assert payloads == [] and walk.whole and walk.end == 32
+    assert payloads == [] and walk.whole and walk.end == HEADER.size
 
 
 def test_cut_off_anywhere_all_before_is_there() -> None:
     data, starts = unsealed()
     ends = [*starts[1:], len(data)]
-    for size in range(32, len(data)):
+    for size in range(HEADER.size, len(data)):
         payloads, walk = walked(data[:size])
         whole = sum(end <= size for end in ends)
         assert payloads == PAYLOADS[:whole]
-        assert walk.end == max([end for end in ends if end <= size], default=32)
-        assert walk.whole is (size in ends or size == 32)
+        assert walk.end == max([end for end in ends if end <= size], default=HEADER.size)
+        assert walk.whole is (size in ends or size == HEADER.size)
 
 
 def test_a_flipped_byte_anywhere_all_before_is_there() -> None:
     data, starts = unsealed()
-    for at in range(32, len(data)):
+    for at in range(HEADER.size, len(data)):
         damaged = bytearray(data)
         damaged[at] ^= 0x40
         payloads, walk = walked(bytes(damaged))
@@ -171,7 +209,7 @@ def test_a_flipped_byte_anywhere_all_before_is_there() -> None:
 def test_the_footer_leads_over_damage() -> None:
     data, starts = unsealed()
     whole = sealed()
-    for at in range(32, len(data)):
+    for at in range(HEADER.size, len(data)):
         damaged = bytearray(whole)
         damaged[at] ^= 0x40
         payloads, walk = walked(bytes(damaged))
@@ -205,11 +243,11 @@ def test_a_footer_of_another_segment_is_not_believed() -> None:
     ending = Footer(array("I", starts)).ending(other)
     payloads, walk = walked(data + ending)
     assert payloads == PAYLOADS and walk.whole
-    payloads, walk = walked(data[:60] + b"X" + data[61:] + ending)
+    payloads, walk = walked(data[:100] + b"X" + data[101:] + ending)
     assert len(payloads) == 2 and not walk.whole
 
 
-@pytest.mark.parametrize("starts", [[], [40], [33, 60]])
+@pytest.mark.parametrize("starts", [[], [80], [73, 100]])
 def test_a_footer_that_does_not_begin_at_the_beginning(starts: list[int]) -> None:
     data, _ = unsealed()
     payloads, _ = walked(data + Footer(array("I", starts)).ending(data))

@@ -1,0 +1,45 @@
+"""A message-id is given once, however often the broker starts."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from .lasting import DURABLE, LastingBroker
+
+
+def ids(lasting: LastingBroker, count: int = 25) -> list[str]:
+    """The ids of messages that are consumed at once, every other one durable."""
+    client = lasting.connect()
+    client.subscribe("q", ack="auto")
+    found = []
+    for number in range(count):
+        client.put("q", str(number), **(DURABLE if number % 2 else {}))
+        found.append(client.message(str(number))["message-id"])
+    return found
+
+
+@pytest.mark.parametrize("settings", [{}, {"q": {"max-size-messages": 0}}], ids=["memory", "paging"])
+def test_ids_do_not_repeat_after_a_restart(
+    lasting: LastingBroker, how: str, settings: dict[str, dict[str, object]]
+) -> None:
+    lasting.start(settings=settings)
+    found = ids(lasting)
+    for _ in range(3):
+        lasting.again(how)
+        found += ids(lasting)
+    assert len(set(found)) == len(found) == 100
+    numbers = [int(each.rpartition("-")[2]) for each in found]
+    assert numbers == sorted(numbers) and numbers[-1] < 1_000_000_000
+    assert len({each.rpartition("-")[0] for each in found}) == 1
+
+
+def test_ids_of_a_broker_without_persistence(lasting: LastingBroker, how: str) -> None:
+    lasting.start(core="<persistence-enabled>false</persistence-enabled>")
+    found = ids(lasting)
+    lasting.again(how)
+    found += ids(lasting)
+    numbers = [int(each.rpartition("-")[2]) for each in found]
+    assert len(set(numbers)) == 50 and numbers == sorted(numbers)
+    assert 0 <= time.time() * 1_000_000 - numbers[-1] < 3_600_000_000
