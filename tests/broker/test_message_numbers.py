@@ -16,6 +16,8 @@ from stompring.broker.message_numbers import (
     clock_number,
 )
 
+from ..property.profile import examples
+
 NOW = 1_700_000_000_000
 LEASE = 4 * STEP
 
@@ -79,6 +81,7 @@ def test_without_a_lease_they_go_on_from_the_clock(caplog: pytest.LogCaptureFixt
     assert again.next() > after[-1]
 
 
+@examples(200)
 @given(
     st.lists(
         st.tuples(st.integers(0, 3 * LEASE // STEP), st.booleans(), st.integers(0, 5)),
