@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 SLICE = 0.005
 
 #: Steps in one turn of the reactor that are done without a look at the time.
-LEAST = 64
+LEAST = 4
 
 #: Steps of one key, after which another has its turn.
 STEPS = 16

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 STEP = 256
 
 #: References that are sorted in one go: some milliseconds.
-MOST_SORTED = 20_000
+MOST_SORTED = 10_000
 
 
 class Queue(Ring):
@@ -286,7 +286,7 @@ class Queue(Ring):
         *,
         failed: bool = False,
     ) -> None:
-        """Take back unsettled messages, each to its old place.
+        """Take back unsettled messages, each to its old place. The list is the queue's from now on.
 
         ``failed`` counts an attempt against max-delivery-attempts and applies the redelivery-delay; ``consumer``
         refused them and is asked last. The latest come first, so that a ring keeps the newest; nobody is given
@@ -295,13 +295,14 @@ class Queue(Ring):
         self._run(self._return_all(refs, consumer, failed))
 
     def _return_all(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> Iterator[None]:
-        runs = []
-        for first in range(0, len(refs), MOST_SORTED):
-            run = refs[first : first + MOST_SORTED]  # what comes back from one consumer is as good as sorted
-            run.sort(key=attrgetter("sequence"), reverse=True)
-            run.sort(key=attrgetter("message.traits.priority"))
-            runs.append(run)
-            if first:
+        runs: list[Iterator[Reference]] = []
+        while refs:
+            run = refs[-MOST_SORTED:]  # what comes back from one consumer is as good as sorted
+            del refs[-MOST_SORTED:]
+            run.sort(key=attrgetter("sequence"))
+            run.sort(key=attrgetter("message.traits.priority"), reverse=True)
+            runs.append(used_up(run))
+            if refs:
                 yield
         newest_first = merge(*runs, key=attrgetter("order"), reverse=True) if len(runs) > 1 else chain(*runs)
         for place, ref in enumerate(newest_first, 1):
@@ -447,3 +448,9 @@ class Queue(Ring):
             target.pending.clear()
         self.targets.clear()
         yield
+
+
+def used_up(refs: list[Reference]) -> Iterator[Reference]:
+    """From the end; each is let go of as it is given, so that those which are killed are not freed all at once."""
+    while refs:
+        yield refs.pop()

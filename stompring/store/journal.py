@@ -291,7 +291,9 @@ class Journal:
         live = newest.live
         facts = self.facts(tail, self.clock.now)
         stated: set[Reference] = set()
-        for news in told:
+        told.reverse()
+        while told:  # each is let go of when it is written, and not all at once at the end
+            news = told.pop()
             yield
             try:
                 if type(news) is Reference:
