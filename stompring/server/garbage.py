@@ -4,7 +4,7 @@ What the broker closes leaves no cycles, so there is little to collect: a traceb
 library that refers to itself. A pause takes 0.2 µs for each object that is looked at. So
 
 - messages, their traits and references, which form no cycles, are out of the collector's sight before it first looks;
-- everything else is looked at three times, after 1,000, 5,000 and 15,000 allocations that stayed (`THRESHOLDS`);
+- everything else is looked at three times, after 700, 2,800 and 8,400 allocations that stayed (`THRESHOLDS`);
 - what is left then in a broker that holds much is set aside for good (`gc.freeze`), the lists of its messages too;
 - what was set aside is looked at once more when it has grown by more than connections, addresses and queues account
   for: then something leaks after all.
@@ -35,7 +35,7 @@ INTERVAL = 1.0
 
 #: Allocations that stay before young objects are looked at, young collections before what survived them is, and how
 #: often that happens before all is that was not set aside. Each begins when its number is exceeded.
-THRESHOLDS = (1_000, 3, 1)
+THRESHOLDS = (700, 2, 1)
 
 #: Objects and messages from which on what is old is set aside: a list is looked at entry by entry.
 MANY = 20_000
