@@ -62,6 +62,7 @@ def test_every_metric_that_is_served_is_documented_and_the_other_way_round(
     house.pretend_store()
     house.pretend_doors()
     house.broker.policies.errors["rate-limit", "admit"] = 1  # type: ignore[index]
+    house.broker.policies.slow_hooks["rate-limit", "admit"] = 1  # type: ignore[index]
     text = house.ask("GET", "/metrics", headers={"Accept": accept, **basic()}).text
     served = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
     served = {
