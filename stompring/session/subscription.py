@@ -269,12 +269,13 @@ class CumulativeSubscription(AcknowledgedSubscription):
     they have not, and needs a place only among itself, to come back in the order of delivery.
     """
 
-    __slots__ = ("_last_place", "_places")
+    __slots__ = ("_disordered", "_last_place", "_places")
 
     def attach(self, queue: Queue) -> None:
         """See `Subscription.attach`."""
         self._places: dict[bytes, int] = {}  # of what is unsettled after the end of a transaction that had it
         self._last_place = 0
+        self._disordered = False  # some came back, and are not in the order of delivery yet
         super().attach(queue)
 
     def settle(self, key: bytes) -> None:
@@ -296,6 +297,8 @@ class CumulativeSubscription(AcknowledgedSubscription):
         return released
 
     def _up_to(self, key: bytes) -> list[bytes]:
+        if self._disordered:
+            self._put_in_order()
         keys = []
         for earlier in self.unsettled:
             keys.append(earlier)
@@ -314,11 +317,21 @@ class CumulativeSubscription(AcknowledgedSubscription):
         return self._last_place
 
     def _restore(self, refs: dict[bytes, Reference], places: Sequence[int]) -> None:
-        known, unsettled = self._places, self.unsettled
-        known.update(zip(refs, places, strict=True))
-        unsettled.update(refs)
-        self.unsettled = {key: unsettled.pop(key) for key in sorted(known, key=known.__getitem__)}
+        self._places.update(zip(refs, places, strict=True))
+        self.unsettled.update(refs)
+        self._disordered = True  # put in order once, however many ACKs the transaction had
+
+    def _put_in_order(self) -> None:
+        places, unsettled = self._places, self.unsettled
+        self.unsettled = {key: unsettled.pop(key) for key in sorted(places, key=places.__getitem__)}
         self.unsettled.update(unsettled)
+        self._disordered = False
+
+    def unsettled_references(self) -> Iterable[Reference]:
+        """See `Consumer.unsettled_references`."""
+        if self._disordered:
+            self._put_in_order()
+        return super().unsettled_references()
 
     def take_unsettled(self) -> list[Reference]:
         """See `Subscription.take_unsettled`."""

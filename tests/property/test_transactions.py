@@ -131,7 +131,9 @@ class TransactionMachine(RuleBasedStateMachine):
         (subscription,) = self.client.session.subscriptions.values()
         assert isinstance(subscription, AcknowledgedSubscription)
         waiting = [message.id.encode() for message in self.model.answerable()]
-        there = list(subscription.unsettled)
+        there = [
+            b"%b%d" % (ref.queue.id_prefix, ref.message.number) for ref in subscription.unsettled_references()
+        ]
         assert there == waiting if self.model.cumulative else sorted(there) == sorted(waiting)
         assert subscription.credit_messages == self.window - len(waiting)
         size = sum(len(ref.message.tail) for ref in subscription.unsettled.values())

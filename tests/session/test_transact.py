@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 
+from stompring.session.subscription import CumulativeSubscription
 from stompring.settings.model import FullPolicy
 
 from ..broker.world import assert_nothing_held, bodies
-from .conversation import Client, Server
+from .conversation import Client, Server, frame
 
 
 def send(client: Client, body: bytes, **headers: object) -> None:
@@ -155,6 +158,29 @@ def test_a_later_cumulative_ack_covers_what_was_aborted_in_the_order_of_delivery
     client.say("ACK", id=ids[4])
     client.lose()
     assert bodies(server.queue()) == [b"5"]
+
+
+def test_an_abort_of_many_cumulative_acks_takes_time_in_proportion() -> None:
+    """What they had is put in order once, and not once for each of them."""
+    server = keeping()
+    client, ids = outstanding(server, 3000, "client")
+    client.write(frame("BEGIN", transaction="t"))
+    client.write(b"".join(frame("ACK", id=each, transaction="t") for each in ids))
+    (subscription,) = client.session.subscriptions.values()
+    assert isinstance(subscription, CumulativeSubscription)
+    orders = 0
+    put_in_order = CumulativeSubscription._put_in_order
+
+    def counted(self: CumulativeSubscription) -> None:
+        nonlocal orders
+        orders += 1
+        put_in_order(self)
+
+    with patch.object(CumulativeSubscription, "_put_in_order", counted):
+        client.say("ABORT", transaction="t")
+        client.say("ACK", id=ids[-2])
+    assert orders == 1
+    assert (server.queue().messages_acknowledged, server.queue().delivering) == (2999, 1)
 
 
 def test_a_lost_connection_with_an_open_transaction_is_one_attempt_for_all_it_had() -> None:
