@@ -285,8 +285,8 @@ class CumulativeSubscription(AcknowledgedSubscription):
 
     def release(self, key: bytes) -> list[Reference]:
         """See `AcknowledgedSubscription.release`."""
+        keys = self._up_to(key)  # which may put them in order
         unsettled, places = self.unsettled, self._places
-        keys = self._up_to(key)
         released = [unsettled.pop(earlier) for earlier in keys]
         if places:
             for earlier in keys:
