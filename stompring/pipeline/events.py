@@ -104,7 +104,7 @@ _RUN = np.dtype([("first", "<u4"), ("count", "<u4")])
 _ORIGIN = b"\n_AMQ_ORIG_MESSAGE_ID:"
 _ORIGIN_QUEUE, _EXPIRY = b"\n_AMQ_ORIG_QUEUE:", b"\n_AMQ_ACTUAL_EXPIRY:"
 _ORIGIN_ADDRESS = b"\n_AMQ_ORIG_ADDRESS:"
-_NUMBER = re.compile(r"[0-9]{1,18}")
+_DIGITS = re.compile(r"[0-9]{1,18}")
 
 
 def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = None) -> Iterator[Any]:
@@ -278,7 +278,7 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
             continue  # the body of a message may say anything
         lines = data[head.start : head.stop]
         queue, origin = _line(lines, _ORIGIN_QUEUE), _line(lines, _ORIGIN)
-        if queue is None or origin is None or not _NUMBER.fullmatch(origin):
+        if queue is None or origin is None or not _DIGITS.fullmatch(origin):
             continue
         address = _line(lines, _ORIGIN_ADDRESS)
         event = DEAD_LETTERED if _EXPIRY not in lines else MOVED
