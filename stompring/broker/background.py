@@ -48,6 +48,10 @@ class Background:
         """Jobs that are not done."""
         return sum(map(len, self._lines.values()))
 
+    def __contains__(self, key: object) -> bool:
+        """Whether jobs with this key are not done."""
+        return key in self._lines
+
     def run(self, job: Job, key: object = None) -> None:
         """Do ``job``: as much of it as there is time for at once, the rest later. What it raises at once is raised."""
         if key is None:
@@ -76,7 +80,9 @@ class Background:
     def finish(self) -> None:
         """Do all that is left, however long it takes: the broker stops."""
         while self._order:
-            self._go_on(self._order[0])
+            key = self._order[0]
+            self._order.rotate(-1)  # one may wait for another
+            self._go_on(key)
 
     def _call(self) -> None:
         if not self._called:

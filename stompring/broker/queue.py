@@ -233,6 +233,17 @@ class Queue(Ring):
             self.hooks.settled(ref)
         self.drop(ref, Reason.ACKNOWLEDGED)
 
+    def settle_all(self, refs: list[Reference]) -> None:
+        """A consumer has acknowledged many messages: in slices. The list is the queue's from now on."""
+        self.broker.background.run(self._settle_all(refs), self)
+
+    def _settle_all(self, refs: list[Reference]) -> Iterator[None]:
+        for ref in used_up(refs):
+            self.settle(ref)
+            yield
+        if not self.consumers:
+            self.broker.consider_deleting(self)
+
     def drop(self, ref: Reference, reason: Reason) -> None:
         """Let go of a reference for good; the counts of the state it was in are the caller's."""
         ref.state = GONE

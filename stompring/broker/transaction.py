@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .duplicates import is_known
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from .broker import Broker
     from .consumer import Consumer
 
+#: Does something now; or gives an iterator that does it in steps, where it is about many messages.
 Step = Callable[[], object]
 Undo = Callable[[], "list[Reference]"]
 Question = Callable[[], "Obstacle | None"]
@@ -124,13 +126,13 @@ class Transaction:
         """These were taken care of. ``undo`` makes them unacknowledged again; it returns those that nobody has now."""
         self.returns += refs
         self.acknowledged += refs
-        self._steps.append(lambda: settle(refs))
+        self._steps.append(lambda: settling(refs))
         self._undo.append(undo)
 
     def refuse(self, refs: list[Reference], consumer: Consumer, undo: Undo) -> None:
         """These could not be dealt with. For ``undo`` see `acknowledge`."""
         self.returns += refs
-        self._steps.append(lambda: give_back(refs, consumer, failed=True))
+        self._steps.append(lambda: self._returning(refs, consumer))
         self._undo.append(undo)
 
     def commit(self) -> None:
@@ -139,7 +141,7 @@ class Transaction:
         self._broker.background.run(self._commit(), COMMITS)
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Call once `commit` is done, which was called already."""
+        """Call once `commit` or `rollback` is done, one of which was called already."""
         self._broker.background.after(COMMITS, call)
 
     def _commit(self) -> Iterator[None]:
@@ -147,7 +149,9 @@ class Transaction:
         storage.begin()
         try:
             for step in self._steps:
-                step()
+                steps = step()
+                if isinstance(steps, Iterator):
+                    yield from steps
                 yield
         finally:
             storage.commit()
@@ -158,18 +162,41 @@ class Transaction:
 
     def cancel(self, reason: str) -> None:
         """Nothing that was sent in it will happen: notify those who want to know, once."""
+        for _ in self._cancelling(reason):
+            pass
+
+    def _cancelling(self, reason: str) -> Iterator[None]:
         cancels, self._cancels = self._cancels, []
         for call in cancels:
             call(reason)
+            yield
 
     def rollback(self) -> None:
-        """Do nothing of it. What was acknowledged stays with its consumer; where that has left, it comes back."""
-        self.cancel("ABORT")
-        undo, self._undo, self.returns = self._undo, [], []
+        """Do nothing of it. What was acknowledged stays with its consumer; where that has left, it comes back.
+
+        In slices, as `commit`.
+        """
         self._let_go()
+        self._broker.background.run(self._rollback(), COMMITS)
+
+    def _rollback(self) -> Iterator[None]:
+        undo, self._undo, self.returns = self._undo, [], []
+        yield from self._cancelling("ABORT")
         self._forget()
-        left = [ref for restore in undo for ref in restore()]
+        left: list[Reference] = []
+        for restore in undo:
+            left += restore()
+            yield
         give_back(left, None, failed=False)
+
+    def _returning(self, refs: list[Reference], consumer: Consumer) -> Iterator[None]:
+        """Hand what was refused back to its queues; done when it is there, as the commit is one fact for the store."""
+        waiting = {ref.queue.number: ref.queue for ref in refs}
+        give_back(refs, consumer, failed=True)
+        for number, queue in list(waiting.items()):
+            self._broker.background.after(queue, partial(waiting.pop, number))
+        while waiting:
+            yield
 
     def forget(self) -> None:
         """Its connection is gone, and what it had acknowledged is back: nothing of it will happen."""
@@ -189,10 +216,11 @@ class Transaction:
         self.bytes = 0
 
 
-def settle(refs: list[Reference]) -> None:
-    """Acknowledge references of any queues."""
+def settling(refs: list[Reference]) -> Iterator[None]:
+    """Acknowledge references of any queues, one with each step."""
     for ref in refs:
         ref.queue.settle(ref)
+        yield
 
 
 def give_back(refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:

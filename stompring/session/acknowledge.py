@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stompring.broker.transaction import give_back
@@ -29,10 +30,10 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
         transaction.acknowledge(*subscription.release_revocably(key))
     else:
         subscription.settle(key)
-    if b"receipt" in headers:
-        session.receipt(head, durable=True)
     if not subscription.ready:
         subscription.go_on()
+    if b"receipt" in headers:
+        _receipt(session, head, subscription)
 
 
 def on_NACK(session: Session, head: Head, body: bytes) -> None:
@@ -46,9 +47,18 @@ def on_NACK(session: Session, head: Head, body: bytes) -> None:
         transaction.refuse(refs, subscription, undo)
     else:
         give_back(subscription.release(key), subscription, failed=True)
-    if b"receipt" in headers:
-        session.receipt(head, durable=True)
     subscription.go_on()
+    if b"receipt" in headers:
+        _receipt(session, head, subscription)
+
+
+def _receipt(session: Session, head: Head, subscription: AcknowledgedSubscription) -> None:
+    """Once what was asked for has happened; where that is about many messages the next frame waits for it as well."""
+    background, queue = session.broker.background, subscription.queue
+    if queue in background:
+        session.wait_for_work(partial(background.after, queue), lambda: session.receipt(head, durable=True))
+    else:
+        session.receipt(head, durable=True)
 
 
 def _missing(session: Session, head: Head) -> bytes:

@@ -24,6 +24,9 @@ from .outbox import Outbox
 
 UNLIMITED = 1 << 62
 
+#: Messages that one ACK settles at once: some milliseconds. More are settled in slices.
+MOST_AT_ONCE = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -280,7 +283,11 @@ class CumulativeSubscription(AcknowledgedSubscription):
 
     def settle(self, key: bytes) -> None:
         """See `AcknowledgedSubscription.settle`."""
-        for ref in self.release(key):
+        refs = self.release(key)
+        if len(refs) > MOST_AT_ONCE:
+            self.queue.settle_all(refs)
+            return
+        for ref in refs:
             ref.queue.settle(ref)
 
     def release(self, key: bytes) -> list[Reference]:

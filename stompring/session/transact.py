@@ -90,7 +90,7 @@ def on_ABORT(session: Session, head: Head, body: bytes) -> None:
     transaction = transaction_of(session, head)
     del session.transactions[_name(head)]
     transaction.rollback()
-    session.receipt(head)
+    session.wait_for_work(transaction.when_done, lambda: session.receipt(head))
 
 
 def transaction_of(session: Session, head: Head) -> Transaction:

@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
+from stompring.session import subscription
 from stompring.session.subscription import CumulativeSubscription
 from stompring.settings.model import FullPolicy
 
@@ -311,3 +312,98 @@ def test_commits_are_done_one_after_the_other() -> None:
     server.world.settle_down()
     assert other.one("RECEIPT")["receipt-id"] == "2"
     assert bodies(server.queue())[-1] == b"later"
+
+
+def with_deliveries(ack: str) -> tuple[Server, Client, list[str]]:
+    """A server that works in fine slices, and a client that has `MANY` messages; with their ids."""
+    server = keeping()
+    client = server.client()
+    for number in range(MANY):
+        send(client, b"%d" % number)
+    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack=ack)
+    ids = [got["ack"] for got in client.read()]
+    assert len(ids) == MANY
+    server.world.slice_finely()
+    return server, client, ids
+
+
+def test_a_cumulative_ack_of_many_is_done_in_slices_and_its_receipt_comes_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subscription, "MOST_AT_ONCE", 10)
+    server, client, ids = with_deliveries("client")
+    client.say("ACK", id=ids[-2], receipt="1")
+    turns = 0
+    while server.queue().messages_acknowledged < MANY - 1:
+        before = server.queue().messages_acknowledged
+        assert not client.read()
+        server.world.one_turn()
+        assert server.queue().messages_acknowledged - before <= 2
+        turns += 1
+    assert turns > MANY / 4
+    server.world.settle_down()
+    assert client.one("RECEIPT")["receipt-id"] == "1"
+    client.session.lost()
+    assert bodies(server.queue()) == [b"%d" % (MANY - 1)]
+
+
+def test_a_cumulative_ack_is_done_to_its_end_when_its_client_hangs_up_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subscription, "MOST_AT_ONCE", 10)
+    server, client, ids = with_deliveries("client")
+    client.say("ACK", id=ids[-2], receipt="1")
+    client.session.lost()
+    server.world.settle_down()
+    assert server.queue().messages_acknowledged == MANY - 1
+    assert bodies(server.queue()) == [b"%d" % (MANY - 1)]
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_an_abort_of_many_acks_is_done_in_slices(hangs_up: bool) -> None:
+    server, client, ids = with_deliveries("client-individual")
+    client.say("BEGIN", transaction="t")
+    for one in ids:
+        client.say("ACK", id=one, transaction="t")
+    client.say("ABORT", transaction="t", receipt="1")
+    assert not client.read()
+    if hangs_up:
+        client.session.lost()
+        server.world.settle_down()
+        assert bodies(server.queue()) == [b"%d" % number for number in range(MANY)]
+    else:
+        server.world.settle_down()
+        assert client.one("RECEIPT")["receipt-id"] == "1"
+        for one in ids:
+            client.say("ACK", id=one)
+        assert server.queue().messages_acknowledged == MANY
+
+
+def test_a_commit_with_nacks_of_many_ends_when_all_of_them_are_back() -> None:
+    server, client, ids = with_deliveries("client")
+    client.say("BEGIN", transaction="t")
+    client.say("NACK", id=ids[-1], transaction="t")
+    client.say("COMMIT", transaction="t", receipt="1")
+    other = server.client()
+    other.say("SUBSCRIBE", destination="/queue/q", id="o", ack="client")
+    turns, back = 0, []
+    while not (got := client.read()):
+        server.world.one_turn()
+        back += other.read()
+        assert len(back) in (0, MANY), "nobody is given anything before all of them are back"
+        turns += 1
+    assert turns > MANY / 4
+    assert [each["receipt-id"] for each in got] == ["1"]
+    assert [each.body for each in back] == [b"%d" % number for number in range(MANY)]
+
+
+def test_a_stop_finishes_a_commit_that_waits_for_what_comes_back() -> None:
+    server, client, ids = with_deliveries("client")
+    client.say("BEGIN", transaction="t")
+    client.say("NACK", id=ids[-1], transaction="t")
+    client.say("COMMIT", transaction="t", receipt="1")
+    server.world.broker.background.finish()
+    assert len(server.world.broker.background) == 0
+    client.session.lost()
+    server.world.broker.background.finish()
+    assert bodies(server.queue()) == [b"%d" % number for number in range(MANY)]
