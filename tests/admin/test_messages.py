@@ -51,25 +51,28 @@ def test_everything_about_a_message(house: House, client: Stomp) -> None:
     (message,) = house.get(WHOLE)["data"]
     headers = message.pop("headers")
     assert message.pop("size") == house.broker.memory.bytes
-    assert message == {
-        "messageID": f"{house.directory.queue('q').number}-1",
-        "state": "pending",
-        "address": "q",
-        "priority": 7,
-        "durable": True,
-        "timestamp": BEGIN * 1000,
-        "expires": BEGIN * 1000 + 60_000,
-        "user": None,
-        "group": None,
-        "deliveryCount": 0,
-        "failedAttempts": 0,
-        "dueTime": None,
-        "recurrence": None,
-        "body": "hello",
-        "encoding": "text",
-        "bodySize": 5,
-        "bodyTruncated": False,
-    }
+    assert (
+        message
+        == {
+            "messageID": f"{house.directory.queue('q').number}-{BEGIN * 1_000_000}",  # numbers begin from the clock
+            "state": "pending",
+            "address": "q",
+            "priority": 7,
+            "durable": True,
+            "timestamp": BEGIN * 1000,
+            "expires": BEGIN * 1000 + 60_000,
+            "user": None,
+            "group": None,
+            "deliveryCount": 0,
+            "failedAttempts": 0,
+            "dueTime": None,
+            "recurrence": None,
+            "body": "hello",
+            "encoding": "text",
+            "bodySize": 5,
+            "bodyTruncated": False,
+        }
+    )
     assert headers["colour"] == "r:ed"
     assert headers["content-length"] == "5"
 
