@@ -129,6 +129,7 @@ class Session:
         head = None
         verbs = VERBS
         taken = 0
+        may_pass = True  # ACKs may pass a SEND that waits, but not what is done about the same messages
         paging = self.broker.paging
         wildcards = self.broker.directory.wildcards
         visited_enough = wildcards.visited + VISITS
@@ -161,6 +162,7 @@ class Session:
             self._wait_for(wait)
         except UnderWay:
             taken += 1
+            may_pass = False
         except (ProtocolError, Refused) as error:
             self.fail(error, head)
         except Exception:
@@ -171,7 +173,8 @@ class Session:
         if taken < len(frames) and not (self.closed or self.leaving):
             self._held = frames[taken:] + self._held
             if self.blocked:
-                self._let_settlements_pass()
+                if may_pass:
+                    self._let_settlements_pass()
             elif not self.awaiting_login:
                 self._wait_for_turn()
 

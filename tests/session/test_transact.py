@@ -379,6 +379,18 @@ def test_an_abort_of_many_acks_is_done_in_slices(hangs_up: bool) -> None:
         assert server.queue().messages_acknowledged == MANY
 
 
+def test_an_ack_that_comes_in_one_read_with_an_abort_waits_for_it() -> None:
+    server, client, ids = with_deliveries("client-individual")
+    client.say("BEGIN", transaction="t")
+    for one in ids:
+        client.say("ACK", id=one, transaction="t")
+    acks = [frame("ACK", id=one, receipt=one) for one in ids]
+    client.session.receive(frame("ABORT", transaction="t", receipt="abort") + b"".join(acks))
+    server.world.settle_down()
+    assert [got["receipt-id"] for got in client.read()] == ["abort", *ids]
+    assert server.queue().messages_acknowledged == MANY
+
+
 def test_a_commit_with_nacks_of_many_ends_when_all_of_them_are_back() -> None:
     server, client, ids = with_deliveries("client")
     client.say("BEGIN", transaction="t")
