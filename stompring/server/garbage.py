@@ -6,8 +6,8 @@ library that refers to itself. A pause takes 0.2 µs for each object that is loo
 - messages, their traits and references, which form no cycles, are out of the collector's sight before it first looks;
 - everything else is looked at three times, after 700, 2,800 and 8,400 allocations that stayed (`THRESHOLDS`);
 - what is left then in a broker that holds much is set aside for good (`gc.freeze`), the lists of its messages too;
-- what was set aside is looked at once more when it has grown by more than connections, addresses and queues account
-  for: then something leaks after all.
+- what was set aside is looked at once more when it has grown for some seconds by more than connections, addresses,
+  queues and transactions account for: then something leaks after all.
 
 ``STOMPRING_GC=default`` in the environment leaves Python's own settings, for measuring.
 """
@@ -25,6 +25,7 @@ from collections.abc import Callable, Sized
 from twisted.internet.task import LoopingCall
 
 from stompring.broker.broker import Broker
+from stompring.broker.held_bytes import STEP_OVERHEAD
 from stompring.broker.message import Message, Traits
 from stompring.broker.reference import Reference
 
@@ -45,6 +46,12 @@ UNEXPLAINED = 100_000
 
 #: Objects that a connection, an address or a queue may have, with all that it refers to.
 EXPLAINED = 200
+
+#: The same of a step of an open transaction.
+EXPLAINED_OF_STEP = 10
+
+#: Looks in a row that must find more than is explained: a COMMIT or a burst is over by then, a leak is not.
+PATIENCE = 10
 
 
 def _untrack() -> Callable[[int], None] | None:
@@ -67,6 +74,7 @@ class Garbage:
         self._before: tuple[int, int, int] | None = None  # thresholds, once it has begun
         self._messages = 0  # held when old objects were set aside last
         self._uncounted = 0  # objects that were set aside since they were counted
+        self._suspected = 0  # looks in a row that found more than can be explained
         self._aside = 0  # objects when all were looked at, as the next
         self._things = 0
         self._looking = LoopingCall(self.look)
@@ -103,9 +111,13 @@ class Garbage:
         if messages - self._messages > MANY // 2:
             gc.collect()  # and set aside what is left
         if self._uncounted > UNEXPLAINED:
-            self._uncounted = 0
             explained = EXPLAINED * max(0, self._count_things() - self._things)
-            if gc.get_freeze_count() - self._aside > UNEXPLAINED + explained:
+            explained += EXPLAINED_OF_STEP * (self._broker.held.bytes // STEP_OVERHEAD)
+            if gc.get_freeze_count() - self._aside <= UNEXPLAINED + explained:
+                self._uncounted = self._suspected = 0
+                return
+            self._suspected += 1
+            if self._suspected >= PATIENCE:
                 begun = time.perf_counter()
                 gc.unfreeze()
                 found = self._look_at_all()
@@ -122,7 +134,7 @@ class Garbage:
         found = gc.collect()
         gc.freeze()
         gc.collect()  # of nothing: CPython looks at old objects when they have grown by a quarter of what it saw last
-        self._uncounted, self._messages = 0, self._broker.memory.messages
+        self._uncounted, self._suspected, self._messages = 0, 0, self._broker.memory.messages
         self._aside, self._things = gc.get_freeze_count(), self._count_things()
         return found
 
