@@ -160,6 +160,12 @@ class Pending:
         levels = [level.copy() for level in reversed(self.levels) if level]
         return (ref for level in levels for ref in _used_up(level) if ref.state == PENDING)
 
+    def detach(self) -> Iterator[Reference]:
+        """What is pending, in the order of delivery, out of lists that are taken away from here: nothing is copied."""
+        levels = [level for level in reversed(self.levels) if level]
+        self.levels, self.mask, self.size = [None] * LEVELS, 0, 0
+        return (ref for level in levels for ref in _used_up(level) if ref.state == PENDING)
+
     def __iter__(self) -> Iterator[Reference]:
         """Everything pending, in the order of delivery."""
         for level in reversed(self.levels):

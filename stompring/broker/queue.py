@@ -443,7 +443,8 @@ class Queue(Ring):
         self.on_hold += 1  # for ever: nobody is given anything while the others are told
         if self.area is not None:
             self.messages_killed += sum(self.area.purge(Reason.KILLED))
-        self.purge()
+        held = [consumer.held.detach() for consumer in self.consumers if consumer.held is not None]
+        self._run(self._kill_all(chain(self.pending.detach(), *held), list(self.scheduled.values())))
         for consumer in list(self.consumers):
             if consumer in self.consumers:  # one who is told may take others along
                 consumer.cancelled(reason)
