@@ -106,8 +106,12 @@ class Transaction:
     def loads(self) -> dict[Address, list[int]]:
         """What `commit` will send to each address: the bytes of each message, in order. Raises as `prepare` does."""
         loads: dict[Address, list[int]] = {}
-        for address, size in zip(self._addresses, self._sizes, strict=True):
-            loads.setdefault(address(), []).append(size)
+        last: Address | None = None
+        for named, size in zip(self._addresses, self._sizes, strict=True):
+            address = named()
+            if address is not last:  # most go where the one before goes
+                last, add = address, loads.setdefault(address, []).append
+            add(size)
         return loads
 
     def duplicate(self) -> tuple[Address, bytes] | None:

@@ -65,14 +65,18 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
 
 def _hindrances(transaction: Transaction, addresses: Iterable[Address]) -> Iterator[Obstacle]:
     """What stands in the way, of each address, or of each message where policies say so of each."""
+    of_each = False
     for address in addresses:
-        hindered = None if address.hooks.full is not None else obstacle(address, transaction.durable)
+        if address.hooks.full is not None:
+            of_each = True
+            continue
+        hindered = obstacle(address, transaction.durable)
         if hindered is None:
             continue
         if hindered.policy is FullPolicy.FAIL and (hindered.room is None or hindered.of_memory):
             continue  # `breach` has found that what is acknowledged makes the room
         yield hindered
-    for ask in transaction.questions:
+    for ask in transaction.questions if of_each else ():
         hindered = ask()
         if hindered is not None:
             yield hindered
