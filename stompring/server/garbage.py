@@ -1,33 +1,32 @@
 """How Python's cyclic garbage collector runs beside many messages, without a pause that anybody notices.
 
-What the broker closes leaves no cycles, so there is little to collect: a traceback now and then, a function of a
-library that refers to itself. A pause takes 0.2 µs for each object that is looked at. So
+What the broker closes leaves no cycles, and messages and references form none, so there is little to collect: a
+traceback now and then, a function of a library that refers to itself. A pause takes 0.2 µs for each object that is
+looked at. So
 
-- messages, their traits and references, which form no cycles, are out of the collector's sight before it first looks;
-- everything else is looked at three times, after 700, 2,800 and 8,400 allocations that stayed (`THRESHOLDS`);
-- what is left then in a broker that holds much is set aside for good (`gc.freeze`), the lists of its messages too;
-- what was set aside is looked at once more when it has grown for some seconds by more than connections, addresses,
-  queues and transactions account for: then something leaks after all.
+- every object is looked at three times, after 700, 2,800 and 8,400 allocations that stayed (`THRESHOLDS`);
+- what is left then in a broker that holds much is set aside for good (`gc.freeze`), messages and their lists too;
+- what was set aside is looked at once more when it has grown for some seconds by more than messages, connections,
+  addresses, queues and transactions account for: then something leaks after all.
+
+Nothing here lists the objects that there are (`gc.get_objects`): a tuple that another thread is just making must not be
+referred to by anybody else, or making it fails with a SystemError.
 
 ``STOMPRING_GC=default`` in the environment leaves Python's own settings, for measuring.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import os
-import sys
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 
 from twisted.internet.task import LoopingCall
 
 from stompring.broker.broker import Broker
 from stompring.broker.held_bytes import STEP_OVERHEAD
-from stompring.broker.message import Message, Traits
-from stompring.broker.reference import Reference
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +36,9 @@ INTERVAL = 1.0
 #: Allocations that stay before young objects are looked at, young collections before what survived them is, and how
 #: often that happens before all is that was not set aside. Each begins when its number is exceeded.
 THRESHOLDS = (700, 2, 1)
+
+#: The most objects that may be new since what is old was set aside or looked at last.
+WINDOW = (THRESHOLDS[0] + 1) * (THRESHOLDS[1] + 2) * (THRESHOLDS[2] + 2)
 
 #: Objects and messages from which on what is old is set aside: a list is looked at entry by entry.
 MANY = 20_000
@@ -50,18 +52,11 @@ EXPLAINED = 200
 #: The same of a step of an open transaction.
 EXPLAINED_OF_STEP = 10
 
+#: The same of a message in a queue, at least and at most: reference, message, and what its headers mean.
+EXPLAINED_OF_REFERENCE = (1, 3)
+
 #: Looks in a row that must find more than is explained: a COMMIT or a burst is over by then, a leak is not.
 PATIENCE = 10
-
-
-def _untrack() -> Callable[[int], None] | None:
-    """Takes the object of an address out of the collector's sight; None where there is no such thing."""
-    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
-        return None
-    # one of its own, whose types nobody else changes; part of the stable ABI, and does no harm the second time
-    function = ctypes.pythonapi["PyObject_GC_UnTrack"]
-    function.argtypes, function.restype = (ctypes.c_void_p,), None
-    return function
 
 
 class Garbage:
@@ -70,13 +65,14 @@ class Garbage:
     def __init__(self, broker: Broker, connections: Sized) -> None:
         self._broker = broker
         self._connections = connections
-        self._untrack = _untrack()
         self._before: tuple[int, int, int] | None = None  # thresholds, once it has begun
         self._messages = 0  # held when old objects were set aside last
-        self._uncounted = 0  # objects that were set aside since they were counted
+        self._old = 0  # at most so many objects were left by collections since
+        self._uncounted = 0  # at most so many were set aside since they were counted
         self._suspected = 0  # looks in a row that found more than can be explained
-        self._aside = 0  # objects when all were looked at, as the next
+        self._aside = 0  # objects when all were looked at, as the next two
         self._things = 0
+        self._references = 0
         self._looking = LoopingCall(self.look)
 
     def set_aside(self) -> None:
@@ -110,10 +106,8 @@ class Garbage:
         self._messages = min(self._messages, messages)
         if messages - self._messages > MANY // 2:
             gc.collect()  # and set aside what is left
-        if self._uncounted > UNEXPLAINED:
-            explained = EXPLAINED * max(0, self._count_things() - self._things)
-            explained += EXPLAINED_OF_STEP * (self._broker.held.bytes // STEP_OVERHEAD)
-            if gc.get_freeze_count() - self._aside <= UNEXPLAINED + explained:
+        if self._uncounted > max(UNEXPLAINED, self._aside // 4):  # counting takes some ns for each
+            if gc.get_freeze_count() - self._aside <= UNEXPLAINED + self._explained():
                 self._uncounted = self._suspected = 0
                 return
             self._suspected += 1
@@ -129,6 +123,13 @@ class Garbage:
                     spent,
                 )
 
+    def _explained(self) -> int:
+        """By how many objects what was set aside may have grown since all were looked at."""
+        explained = EXPLAINED * max(0, self._count_things() - self._things)
+        explained += EXPLAINED_OF_STEP * (self._broker.held.bytes // STEP_OVERHEAD)
+        references = self._count_references() - self._references
+        return explained + EXPLAINED_OF_REFERENCE[references > 0] * references
+
     def _look_at_all(self) -> int:
         """Collect, set aside what is left, and count it; returns how many objects were garbage."""
         found = gc.collect()
@@ -136,30 +137,23 @@ class Garbage:
         gc.collect()  # of nothing: CPython looks at old objects when they have grown by a quarter of what it saw last
         self._uncounted, self._suspected, self._messages = 0, 0, self._broker.memory.messages
         self._aside, self._things = gc.get_freeze_count(), self._count_things()
+        self._references = self._count_references()
         return found
 
     def _count_things(self) -> int:
         directory = self._broker.directory
         return len(self._connections) + len(directory.addresses) + len(directory.queues)
 
+    def _count_references(self) -> int:
+        queues = self._broker.directory.queues.values()
+        return sum(queue.count + queue.delivering + len(queue.scheduled) for queue in queues)
+
     def _note(self, phase: str, info: dict[str, int]) -> None:
         """A collection begins or has ended; in whatever thread it came over."""
-        if phase == "start":
-            self._hide_messages()
-        elif info["generation"] == 2:
-            self._set_old_aside()
-
-    def _hide_messages(self) -> None:
-        untrack = self._untrack
-        if untrack is not None:
-            for each in gc.get_objects(generation=0):
-                kind = type(each)
-                if kind is Reference or kind is Message or kind is Traits:
-                    untrack(id(each))
-
-    def _set_old_aside(self) -> None:
-        old, messages = len(gc.get_objects(generation=2)), self._broker.memory.messages
-        if old + messages > MANY:
-            gc.freeze()
-            self._uncounted += old
-            self._messages = messages
+        if phase == "stop" and info["generation"] == 2:
+            self._old += WINDOW
+            messages = self._broker.memory.messages
+            if self._old + messages > MANY:
+                gc.freeze()
+                self._uncounted += self._old
+                self._old, self._messages = 0, messages
