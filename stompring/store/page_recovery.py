@@ -7,6 +7,7 @@ completed; new messages go to a new one. Only durable messages of durable queues
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -126,10 +127,13 @@ class PageRecovery:
         pages = Pages(self._paging, address, directories[0])
         pages.directories = directories
         for number, path in files:
+            page, twice = Page(number, path, 0), number in self._seen_files
             try:
-                self._page(pages, number, path, last=path is files[-1][1])
+                self._page(pages, page, last=path is files[-1][1])
             except OSError as fault:
                 self._seen_files.add(number)
+                if page.file is None and not twice:
+                    self._keep_file(page)  # it stays where it is: the next start may be able to read it
                 self._report_all(number, path, fault.strerror or str(fault))
         if pages.empty:
             for directory in directories:
@@ -193,9 +197,8 @@ class PageRecovery:
 
     # ---- one page
 
-    def _page(self, pages: Pages, number: int, path: Path, *, last: bool) -> None:
-        files = self._files
-        page = Page(number, path, 0)
+    def _page(self, pages: Pages, page: Page, *, last: bool) -> None:
+        files, number, path = self._files, page.number, page.path
         size = page.bytes = files.size(path)
         header = Header.read(files.read(path, 0, HEADER.size))
         misplaced = self._misplaced(pages, page, header)
@@ -211,7 +214,6 @@ class PageRecovery:
             set_aside(self._paging.writer, path)
             return
         self._seen_files.add(number)
-        self._keep_file(page)
         if header.fault is None and (header.kind != PAGE or header.format > FORMAT):
             self._unreadable(page, f"kind {header.kind}, format {header.format} is not known here")
             return
@@ -223,11 +225,13 @@ class PageRecovery:
             if header.fault is not None and not scan.contents.numbers:
                 self._not_a_page(page, header.fault, last)
                 return
+            self._keep_file(page)
             FrontReading(self._paging, self._recovery.queues, self._facts).take(
                 page, scan, pages.address.number, last, complete
             )
             summary, transactions = scan.contents.summary(), scan.transactions
         else:
+            self._keep_file(page)
             page.end = footer.size
             page.sealed = True
             transactions = []
@@ -248,19 +252,30 @@ class PageRecovery:
         self._holdings(pages, page, summary, self._unsure(transactions))
 
     def _not_a_page(self, page: Page, fault: str, last: bool) -> None:
-        path, begun = page.path, page.bytes < HEADER.size
+        path, writer, begun = page.path, self._paging.writer, page.bytes < HEADER.size
         begun = begun and MAGIC.startswith(self._files.read(path)[: len(MAGIC)])
-        if last and begun and page.number not in self._facts.ends:
+        nobodys = page.number in self._replay.removed_pages  # and the broker died before its file was
+        if begun and (nobodys or (last and page.number not in self._facts.ends)):
             log.warning("%s is removed: it was only begun", path)
-            self._paging.writer.chore(lambda files: files.remove(path))
-            self._forget_file(page.number)
+            self._give_up(page.number, lambda: writer.chore(lambda files: files.remove(path)))
         else:
             self._unreadable(page, fault)
 
     def _unreadable(self, page: Page, fault: str) -> None:
         self._report_all(page.number, page.path, fault)
-        self._forget_file(page.number)
-        set_aside(self._paging.writer, page.path)
+        self._give_up(page.number, lambda: set_aside(self._paging.writer, page.path))
+
+    def _give_up(self, number: int, call: Callable[[], None]) -> None:
+        """``call`` has a page file removed or renamed, which is not kept: when the journal does not tell of it.
+
+        So it waits for the record that the file is gone. A file that the journal never told of goes before anything
+        is written: at the next start it would not be known that it was begun at the very end.
+        """
+        if number in self._replay.page_files:
+            self._forget_file(number)
+            self._recovery.journal.when_synced(call)
+        else:
+            call()
 
     # ---- files as the journal knows them
 
@@ -281,6 +296,7 @@ class PageRecovery:
         return ""
 
     def _keep_file(self, page: Page) -> None:
+        """The journal tells of a page file from now on. It may not where the file goes without becoming a page."""
         known, journal = self._replay.page_files.get(page.number), self._recovery.journal
         if known is None:
             page.file = PageFile(journal, directory_number(page.path.parent), page.number)
@@ -316,6 +332,8 @@ class PageRecovery:
                 for queue, count in self._facts.lost_with(number, known.shares).items()
                 if queue in queues
             }
+        elif number in self._replay.removed_pages:
+            lost = {}  # nothing was left in it
         report_loss(path, reason, lost)
         self._paging.count_loss(sum((lost or {}).values()))
 

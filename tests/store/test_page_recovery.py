@@ -18,10 +18,12 @@ from stompring.settings.model import RoutingType
 from stompring.store.bindings import describe_address, describe_queue
 from stompring.store.ended import Ended
 from stompring.store.record import ADDRESS, QUEUE, Kind
+from stompring.store.replay import Replay
 from stompring.store.segment import Walk, find_footer
 
 from .memory_files import MemoryFiles, broken
 from .paged_store import PAGING, SETTINGS, PagedStore
+from .stored_world import JOURNAL
 
 WIDE = {"#": {"page_size_bytes": 1 << 20, "auto_delete_queues": False, "auto_delete_addresses": False}}
 
@@ -689,3 +691,119 @@ def test_changed_anywhere(sealed: bool) -> None:
         lost = next((place for place in range(3) if starts[place] <= at < starts[place + 1]), None)
         left = [b"%d" % each for each in range(3) if each != lost]
         assert drained_and_gone(world, files) == left, at
+
+
+# ---- page files as the journal knows them
+
+
+def listed(files: MemoryFiles) -> set[int]:
+    """The pages that the journal tells of."""
+    replay = Replay(files.kill(), JOURNAL)
+    replay.read()
+    return set(replay.page_files)
+
+
+def found(files: MemoryFiles) -> set[int]:
+    """The pages that there are."""
+    return {int(path.stem) for path in page_paths(files)}
+
+
+def kills(world: PagedStore, act: Callable[[], None]) -> list[MemoryFiles]:
+    """What a kill leaves before each change that is made to the files meanwhile, and at the end."""
+    files, left = world.memory, []
+
+    def watch(operation: str, path: Path) -> None:
+        if operation in ("open", "write", "remove", "rename", "truncate"):
+            left.append(files.kill())
+
+    files.fault = watch
+    act()
+    left.append(files.kill())
+    return left
+
+
+def test_a_page_that_was_only_begun_is_not_told_of() -> None:
+    world, (q,) = filled(5)
+
+    def act() -> None:
+        world.fill(q, 20)
+        world.turn()
+
+    left = [files for files in kills(world, act) if any(not files.data[path] for path in page_paths(files))]
+    assert left
+    for files in left:
+        (empty,) = [int(path.stem) for path in page_paths(files) if not files.data[path]]
+        again = world.again(files)
+        assert empty not in found(again.memory)
+        assert listed(again.memory) == found(again.memory)
+        assert again.paging.lost_messages == again.paging.damaged_pages == 0
+        third = again.again()
+        assert third.paging.damaged_pages == 0
+
+
+def test_the_journal_tells_of_no_page_that_is_not_there_whenever_the_broker_is_killed() -> None:
+    """Nor when the start after it is killed too, and the one after that."""
+    world = PagedStore()
+
+    def act() -> None:
+        (q,) = world.new_queues("q")
+        world.fill(q, 12)
+        world.turn()
+        world.drain(q)
+        world.fill(q, 5, durable=False)
+        world.turn()
+        world.fill(q, 12)
+        world.turn()
+
+    first = kills(world, act)
+    assert len(first) > 20
+    for files in first:
+        assert listed(files) <= found(files)
+        again = PagedStore(files.kill(), recover=False)
+        for killed in kills(again, again.recover):
+            assert listed(killed) <= found(killed)
+            third = world.again(killed)
+            assert listed(third.memory) == found(third.memory)
+            assert third.paging.damaged_pages == 0
+
+
+@pytest.mark.parametrize("size", [0, 10])
+def test_a_page_goes_after_the_journal_has_told_that_it_is_gone(size: int) -> None:
+    """Be it removed, since it was only begun as far as one can tell, or set aside."""
+    for place in (0, -1):
+        world, _ = filled()
+        files = world.memory.kill()
+        path = page_paths(files)[place]
+        del files.contents[path].data[size:]
+        if size:
+            files.contents[path].data[:4] = b"what"
+        again = PagedStore(files, recover=False)
+        left = kills(again, again.recover)
+        assert path not in again.memory.contents
+        for killed in left:
+            assert listed(killed) <= found(killed)
+
+
+def test_a_page_that_cannot_be_read_now_may_be_read_later() -> None:
+    """Its record is repeated when the segment goes that has it: otherwise nobody would know of the file."""
+    world, _ = filled()
+    files = world.memory.kill()
+    path = page_paths(files)[1]
+    again = PagedStore(files, recover=False)
+
+    def fault(operation: str, other: Path) -> None:
+        if operation == "read" and other == path:
+            raise broken(path)
+
+    files.fault = fault
+    again.recover()
+    files.fault = lambda operation, path: None
+    again.journal.file_size = 0  # each batch begins a new segment
+    for _ in range(5):
+        again.durable("other")
+        again.turn()
+        again.journal.compact_step(1000, 1 << 20)
+        again.turn()
+    assert min(segment.number for segment in again.journal.segments) > 1
+    third = again.again()
+    assert third.drain(third.queues("q")[0]) == numbered(20)
