@@ -17,7 +17,8 @@ def filled(lasting: LastingBroker, last: int = 40) -> list[Path]:
     """A queue that is paged, and its files."""
     client = lasting.start(settings=SETTINGS).connect()
     client.put("q", *padded(1, last, 300), **DURABLE)
-    client.put("elsewhere", "x", **DURABLE)  # in the journal, and so is by then what it keeps of complete pages
+    # in the journal: so is by then what it keeps of complete pages
+    client.put("elsewhere", "x", **DURABLE)
     pages = lasting.pages()
     assert len(pages) > 6
     return pages
