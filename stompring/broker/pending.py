@@ -157,14 +157,13 @@ class Pending:
 
     def snapshot(self) -> Iterator[Reference]:
         """What is pending now, in the order of delivery, from lists copied at once (in C: 8 bytes a message)."""
-        levels = [level.copy() for level in reversed(self.levels) if level]
-        return (ref for level in levels for ref in _used_up(level) if ref.state == PENDING)
+        return _drained([level.copy() for level in self.levels if level])
 
     def detach(self) -> Iterator[Reference]:
         """What is pending, in the order of delivery, out of lists that are taken away from here: nothing is copied."""
-        levels = [level for level in reversed(self.levels) if level]
-        self.levels, self.mask, self.size = [None] * LEVELS, 0, 0
-        return (ref for level in levels for ref in _used_up(level) if ref.state == PENDING)
+        levels = [level for level in self.levels if level]
+        self.clear()
+        return _drained(levels)
 
     def __iter__(self) -> Iterator[Reference]:
         """Everything pending, in the order of delivery."""
@@ -175,7 +174,11 @@ class Pending:
                         yield ref
 
 
-def _used_up(level: deque[Reference]) -> Iterator[Reference]:
-    """Lets go of each as it is given: what is purged is freed by and by, and not in one long stop at the end."""
-    while level:
-        yield level.popleft()
+def _drained(levels: list[deque[Reference]]) -> Iterator[Reference]:
+    """What is pending in them, the highest first. Each is let go of as it is given: what is purged is freed by and by,
+    and not in one long stop at the end."""
+    for level in reversed(levels):
+        while level:
+            ref = level.popleft()
+            if ref.state == PENDING:
+                yield ref

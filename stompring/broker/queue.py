@@ -238,6 +238,7 @@ class Queue(Ring):
         self.broker.background.run(self._settle_all(refs), self)
 
     def _settle_all(self, refs: list[Reference]) -> Iterator[None]:
+        refs.reverse()  # the first delivered is the first to be settled
         for ref in used_up(refs):
             self.settle(ref)
             yield

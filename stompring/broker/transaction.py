@@ -54,9 +54,8 @@ class Transaction:
         self._broker = broker
         self._held = held or broker.held
         self._steps: list[Step] = []
-        self.returns: list[
-            Reference
-        ] = []  # in delivery until the commit; what comes back if the connection is lost
+        #: in delivery until the commit; what comes back if the connection is lost
+        self.returns: list[Reference] = []
         self._undo: list[Undo] = []
         self._addresses: list[Callable[[], Address]] = []
         self._sizes: list[int] = []  # what each of them is sent
@@ -209,11 +208,20 @@ class Transaction:
 
     def _forget(self) -> None:
         discard = self._broker.background.discard
-        for things in (self._steps, self._addresses, self._undo, self.questions, self.claims, self._cancels):
+        for things in (
+            self._steps,
+            self._addresses,
+            self._sizes,
+            self._undo,
+            self._cancels,
+            self.acknowledged,
+            self.questions,
+            self.claims,
+        ):
             if things:
                 discard(things)
-        self._steps, self._addresses, self._undo, self.questions, self.claims = [], [], [], [], []
-        self._cancels = []
+        self._steps, self._addresses, self._sizes, self._undo, self._cancels = [], [], [], [], []
+        self.acknowledged, self.questions, self.claims = [], [], []
 
     def _let_go(self) -> None:
         self._held.release(self.bytes)

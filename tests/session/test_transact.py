@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
+from stompring.broker.queue import Queue
 from stompring.session import subscription
 from stompring.session.subscription import CumulativeSubscription
 from stompring.settings.model import FullPolicy
@@ -332,6 +333,11 @@ def test_a_cumulative_ack_of_many_is_done_in_slices_and_its_receipt_comes_at_the
 ) -> None:
     monkeypatch.setattr(subscription, "MOST_AT_ONCE", 10)
     server, client, ids = with_deliveries("client")
+    settled: list[bytes] = []
+    settle = Queue.settle
+    monkeypatch.setattr(
+        Queue, "settle", lambda queue, ref: (settled.append(ref.message.body), settle(queue, ref))
+    )
     client.say("ACK", id=ids[-2], receipt="1")
     turns = 0
     while server.queue().messages_acknowledged < MANY - 1:
@@ -343,6 +349,7 @@ def test_a_cumulative_ack_of_many_is_done_in_slices_and_its_receipt_comes_at_the
     assert turns > MANY / 4
     server.world.settle_down()
     assert client.one("RECEIPT")["receipt-id"] == "1"
+    assert settled == [b"%d" % number for number in range(MANY - 1)]
     client.session.lost()
     assert bodies(server.queue()) == [b"%d" % (MANY - 1)]
 
