@@ -98,12 +98,11 @@ class Transaction:
         if cancel is not None:
             self._cancels.append(cancel)
 
-    def prepare(self) -> set[Address]:
-        """The addresses that `commit` will send to. Raises `Refused` where one cannot be sent to any more."""
-        return {address() for address in self._addresses}
-
     def loads(self) -> dict[Address, list[int]]:
-        """What `commit` will send to each address: the bytes of each message, in order. Raises as `prepare` does."""
+        """What `commit` will send to each address: the bytes of each message, in order.
+
+        Raises `Refused` where one cannot be sent to any more.
+        """
         loads: dict[Address, list[int]] = {}
         last: Address | None = None
         for named, size in zip(self._addresses, self._sizes, strict=True):
@@ -114,7 +113,7 @@ class Transaction:
         return loads
 
     def duplicate(self) -> tuple[Address, bytes] | None:
-        """The first message of it that was sent before, or twice in it. Raises `Refused` as `prepare` does."""
+        """The first message of it that was sent before, or twice in it. Raises as `loads` does."""
         claimed: set[tuple[Address, bytes]] = set()
         for claim in self.claims:
             address, identifier = claim()

@@ -19,7 +19,7 @@ def test_nothing_is_seen_before_the_commit() -> None:
     for number in range(3):
         sending(world, transaction, b"%d" % number)
     assert queue.message_count == 0 and transaction.bytes > 0
-    assert transaction.prepare() == {queue.address}
+    assert set(transaction.loads()) == {queue.address}
     transaction.commit()
     assert bodies(queue) == [b"0", b"1", b"2"]
 
