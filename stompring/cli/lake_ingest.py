@@ -50,6 +50,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="For a new lake: into how many parts addresses are spread in each day.",
 )
+@click.option(
+    "--as",
+    "name",
+    default="main",
+    show_default=True,
+    metavar="NAME",
+    help="The name of the broker in the lake: column 'broker' of each row.",
+)
 @click.option("--no-mark", is_flag=True, help="Do not tell the broker what was ingested.")
 @lake_option.with_spark
 def ingest(
@@ -60,6 +68,7 @@ def ingest(
     interval: float,
     max_bytes: int,
     buckets: int,
+    name: str,
     no_mark: bool,
     master: str | None,
     conf: tuple[str, ...],
@@ -71,16 +80,21 @@ def ingest(
     """
     from stompring.pipeline.backlog import Limit
     from stompring.pipeline.files import DataFiles
+    from stompring.pipeline.lake.brokers import check_name
     from stompring.pipeline.lake.ingest import Ingest
 
     places = [_place("--data", data), None if retention is None else _place("--retention", retention)]
     files = DataFiles(str(places[0]), places[1])
     if not files.root.is_directory():
         raise click.BadParameter(f"{files.root} is not a directory", param_hint="--data")
+    try:
+        check_name(name)
+    except ValueError as reason:
+        raise click.BadParameter(str(reason), param_hint="--as") from None
     target = lake_option.named(lake)
     target.create(buckets)
     with target.locked(), lake_option.session(master, conf) as spark:
-        work = Ingest(spark, files, target, Limit(bytes=max_bytes), mark=not no_mark)
+        work = Ingest(spark, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)
         _Run(work, interval if follow else None).run()
 
 

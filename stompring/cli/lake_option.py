@@ -85,6 +85,25 @@ def period(command: Command) -> Command:
     return since(until(address(command)))
 
 
+def broker(command: Command) -> Command:
+    """``--broker``."""
+    return click.option(
+        "--broker",
+        metavar="NAME",
+        help="Of a lake with several brokers: which of them, by the name that 'lake ingest --as' gave it.",
+    )(command)
+
+
+def broker_of(lake: Lake, name: str | None) -> str | None:
+    """The broker that ``--broker`` means, None where the lake has none yet. Raises `click.BadParameter`."""
+    from stompring.pipeline.lake.brokers import UnknownBroker
+
+    try:
+        return lake.broker(name)
+    except UnknownBroker as reason:
+        raise click.BadParameter(str(reason), param_hint="--broker") from None
+
+
 def times(since: str | None, until: str | None) -> tuple[int | None, int | None]:
     """What the options mean, epoch ms. Raises `click.BadParameter`."""
     from stompring.pipeline.options import OptionError, read_time

@@ -29,6 +29,7 @@ PAUSE = 5.0
     "headers['colour'] = 'red'\", or a selector as for a subscription, as \"colour = 'red'\".",
 )
 @lake_option.period
+@lake_option.broker
 @click.option(
     "--to",
     metavar="[ssl://]HOST:PORT",
@@ -74,6 +75,7 @@ def replay(
     since: str | None,
     until: str | None,
     address: tuple[str, ...],
+    broker: str | None,
     to: str | None,
     destination: str | None,
     rate: float | None,
@@ -106,8 +108,9 @@ def replay(
         raise click.BadParameter(str(reason), param_hint="--to") from None
     if ca_file is not None and not tls:
         raise click.UsageError("--ca-file is for a broker over TLS: --to ssl://HOST:PORT")
+    name_of_broker = lake_option.broker_of(found, broker)
     choice = Choice(where, begin, end, lake_option.patterns(address))
-    plan = Plan(choice, f"{host}:{port}", destination, name, parts=parts)
+    plan = Plan(choice, f"{host}:{port}", destination, name, parts=parts, broker=name_of_broker)
     with lake_option.session(master, conf) as spark:
         work = Replay(spark, found, plan)
         if dry_run:

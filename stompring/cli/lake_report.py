@@ -20,6 +20,7 @@ from stompring.cli import lake_option
     help="The page, a file that needs no other.",
 )
 @lake_option.period
+@lake_option.broker
 @click.option(
     "--keep",
     metavar="PERCENT",
@@ -43,6 +44,7 @@ def report(
     since: str | None,
     until: str | None,
     address: tuple[str, ...],
+    broker: str | None,
     keep: float,
     unpaged: float,
     master: str | None,
@@ -51,12 +53,13 @@ def report(
     """Write a page with plots: depths, times to acknowledge, rates, what rings threw away, and advice on sizes."""
     found = lake_option.existing(lake)
     begin, end = lake_option.times(since, until)
+    name = lake_option.broker_of(found, broker)
     if not out.absolute().parent.is_dir():
         raise click.BadParameter(f"{out.absolute().parent} is not a directory", param_hint="--out")
     with lake_option.session(master, conf) as spark:
         from stompring.pipeline.report import Lake, Period, write_report
 
-        frames = found.frames(spark)
+        frames = found.frames(spark, broker=name)
         tables = Lake(frames["messages"], frames["events"], frames["samples"])
         period = Period(_moment(begin), _moment(end))
         something = write_report(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import time
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -14,10 +14,14 @@ from deltalake.transaction import AddAction, Transaction
 
 from stompring.pipeline.arrays import TYPES
 from stompring.pipeline.folder import Folder, sync_directory, sync_file
+from stompring.pipeline.lake.brokers import MAIN
 from stompring.pipeline.schema import TABLES
 
 #: Partition columns, behind the others.
 DATE, BUCKET = "date", "bucket"
+
+#: Which broker a row is of: behind the columns of the data directory, before the partition columns.
+BROKER = "broker"
 
 #: Into how many parts addresses are spread unless the lake was made with another number.
 BUCKETS = 8
@@ -43,7 +47,8 @@ class NewFile(NamedTuple):
 def arrow_schema(table: str) -> Any:
     """The columns of a lake's table."""
     fields = [pa.field(name, TYPES[type_]) for name, type_ in TABLES[table].items()]
-    return pa.schema([*fields, pa.field(DATE, pa.date32()), pa.field(BUCKET, pa.int32())])
+    fields += [pa.field(BROKER, pa.string()), pa.field(DATE, pa.date32()), pa.field(BUCKET, pa.int32())]
+    return pa.schema(fields)
 
 
 class LakeTable:
@@ -70,7 +75,7 @@ class LakeTable:
             configuration={BUCKETS_SETTING: str(buckets)},
             raise_if_key_not_exists=False,
         )
-        self._sync_log()
+        self.sync_log()
 
     def open(self, version: int | None = None) -> Any:
         """The table as it is now, or was at a version."""
@@ -86,10 +91,24 @@ class LakeTable:
         version = self.open().transaction_version(writer)
         return -1 if version is None else int(version)
 
-    def commit(self, files: Iterable[NewFile], writer: str, batch: int) -> bool:
+    def commit(self, files: Iterable[NewFile], writer: str, batch: int, broker: str) -> bool:
         """Make files part of the table, as one batch of a writer; False, and nothing is done, where it was before."""
         if self.committed(writer) >= batch:
             return False
+        written = {"stompring.batch": str(batch), "stompring.broker": broker}
+        self.put(files, "append", written, transactions=[Transaction(writer, batch)])
+        return True
+
+    def put(
+        self,
+        files: Iterable[NewFile],
+        mode: Literal["append", "overwrite"],
+        about: Mapping[str, str],
+        *,
+        schema: Any = None,
+        transactions: Sequence[Transaction] = (),
+    ) -> None:
+        """One commit: files beside those that are there, or in place of them (with another schema then)."""
         now = int(time() * 1000)
         actions = [
             AddAction(
@@ -102,18 +121,20 @@ class LakeTable:
             )
             for file in files
         ]
-        properties = CommitProperties(
-            custom_metadata={"stompring.batch": str(batch)},
-            app_transactions=[Transaction(writer, batch)],
-        )
         table = self.open()
         table.create_write_transaction(
-            actions, "append", table.schema(), partition_by=[DATE, BUCKET], commit_properties=properties
+            actions,
+            mode,
+            schema or table.schema(),
+            partition_by=[DATE, BUCKET],
+            commit_properties=CommitProperties(
+                custom_metadata=dict(about), app_transactions=list(transactions)
+            ),
         )
-        self._sync_log()
-        return True
+        self.sync_log()
 
-    def _sync_log(self) -> None:
+    def sync_log(self) -> None:
+        """Let the last commits be safe from a power cut."""
         if self.folder.local is not None:
             log = self.folder.local / "_delta_log"
             for path in sorted(log.glob("*.json"))[-2:]:
@@ -126,6 +147,7 @@ class LakeTable:
 
     def frame(self, spark: Any, columns: Sequence[str] = (), version: int | None = None) -> Any:
         """It as a DataFrame, as it is at this moment."""
+        from pyspark.sql.functions import lit
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = from_arrow_schema(arrow_schema(self.name))
@@ -135,7 +157,13 @@ class LakeTable:
         else:
             reader = spark.read.schema(schema).option("basePath", for_spark(self.folder.where))
             frame = reader.parquet(*files)
+            if not self._has_brokers(version):
+                frame = frame.withColumn(BROKER, lit(MAIN))
         return frame.select(*columns) if columns else frame
+
+    def _has_brokers(self, version: int | None) -> bool:
+        """Whether the table had the column at a version: before, all rows were of one broker."""
+        return any(field.name == BROKER for field in self.open(version).schema().fields)
 
     # ---- upkeep
 
@@ -149,7 +177,7 @@ class LakeTable:
             "bytes": sum(actions.column("size_bytes").to_pylist()),
             "version": int(table.version()),
             "buckets": self.buckets,
-            "columns": {**TABLES[self.name], DATE: "DATE", BUCKET: "INT"},
+            "columns": {**TABLES[self.name], BROKER: "STRING", DATE: "DATE", BUCKET: "INT"},
         }
 
     def compact(self, target_size: int) -> tuple[int, int]:
@@ -157,7 +185,7 @@ class LakeTable:
         table = self.open()
         told = table.optimize.compact(target_size=target_size)
         self._sync_files(table.file_uris())
-        self._sync_log()
+        self.sync_log()
         return int(told["numFilesAdded"]), int(told["numFilesRemoved"])
 
     def vacuum(self, hours: int, *, dry_run: bool) -> list[str]:

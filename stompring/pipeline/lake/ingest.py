@@ -18,6 +18,7 @@ import pyarrow as pa
 from stompring.pipeline.arrays import texts
 from stompring.pipeline.backlog import Limit, Lost, newest, ranges_between
 from stompring.pipeline.files import DataFiles, packed
+from stompring.pipeline.lake.brokers import MAIN, Broker
 from stompring.pipeline.lake.delta import for_spark
 from stompring.pipeline.lake.intent import Intent, Intents
 from stompring.pipeline.lake.lake import Lake
@@ -30,9 +31,6 @@ log = logging.getLogger(__name__)
 
 #: What is read: all of them at once, so that each file is read once.
 FILES = frozenset().union(*ENDINGS.values())
-
-#: The name under which tables remember batches.
-WRITER = "stompring-ingest"
 
 #: Bytes of files in one batch, and at least in one task of it.
 BATCH, TASK = 1 << 30, 64 << 20
@@ -57,10 +55,13 @@ class Ingest:
     limit: Limit = Limit(bytes=BATCH)  # noqa: RUF009 - it is a tuple
     task_bytes: int = TASK
     mark: bool = True  # tell the broker what was ingested
+    name: str = MAIN  # of the broker
+    _broker: Broker = field(init=False)
     _intents: Intents = field(init=False)
 
     def __post_init__(self) -> None:
-        self._intents = Intents(self.lake.state)
+        self._broker = self.lake.admit(self.name, self.files)
+        self._intents = Intents(self.lake.state_of(self._broker))
 
     def batches(self, *, until: Callable[[], bool] = lambda: False) -> Iterator[Batch]:
         """All that is there, in batches, beginning with one that an earlier run left half done.
@@ -86,7 +87,9 @@ class Ingest:
         return sum(size for _, size in ranges)
 
     def _unfinished(self, intent: Intent) -> bool:
-        return any(table.committed(WRITER) < intent.number for table in self.lake.tables.values())
+        return any(
+            table.committed(self._broker.writer) < intent.number for table in self.lake.tables.values()
+        )
 
     def _next(self, last: Intent | None) -> Intent | None:
         start: Positions = {} if last is None else last.end
@@ -111,7 +114,9 @@ class Ingest:
             done.add(self._originals(job, intent, done))
         self._tell(intent, lost, done)
         for name in job.tables:
-            self.lake.tables[name].commit(done.files.get(name, []), WRITER, intent.number)
+            self.lake.tables[name].commit(
+                done.files.get(name, []), self._broker.writer, intent.number, self._broker.name
+            )
         self.lake.folder.remove_all(_below(job.copies, self.lake))
         self._mark(intent)
         return Batch(intent.number, done.read, done.rows, done.faults)
@@ -124,8 +129,9 @@ class Ingest:
             self.lake.folder.where,
             tables["messages"].buckets,
             intent.number,
-            tuple(name for name in TABLES if tables[name].committed(WRITER) < intent.number),
-            f"{self.lake.state.where}/copies/{intent.number:09d}",
+            tuple(name for name in TABLES if tables[name].committed(self._broker.writer) < intent.number),
+            f"{self.lake.state_of(self._broker)}/copies/{intent.number:09d}",
+            self._broker.name,
         )
 
     def _run(self, job: Job, parts: list[Any]) -> list[Done]:
@@ -145,11 +151,11 @@ class Ingest:
         copies = spark.read.parquet(for_spark(job.copies)).dropDuplicates(key)
         first, last = copies.agg(least("message_id"), most("message_id")).first()
         table = self.lake.tables["messages"]
-        known = table.frame(spark, key, intent.versions["messages"])
-        known = known.where(known.message_id.between(first, last))
+        known = table.frame(spark, version=intent.versions["messages"])
+        known = known.where((known.broker == job.broker) & known.message_id.between(first, last)).select(*key)
         new = done.files.get("messages") or []
         if not new and "messages" not in job.tables:  # they were committed before the run was killed
-            known = known.unionByName(self._of_batch(table, job.batch, key))
+            known = known.unionByName(self._of_batch(table, job).select(*key))
         elif new:
             paths = [for_spark(f"{table.folder.where}/{file.path}") for file in new]
             known = known.unionByName(spark.read.parquet(*paths).select(*key))
@@ -160,12 +166,13 @@ class Ingest:
             result.add(Done.loaded(row.done))
         return result
 
-    def _of_batch(self, table: Any, batch: int, key: list[str]) -> Any:
+    def _of_batch(self, table: Any, job: Job) -> Any:
         """What the batch itself has committed, without its copies: by the names of files."""
-        names = [uri for uri in table.files() if f"/part-{batch:06d}-" in uri and "-copies-" not in uri]
+        names = [uri for uri in table.files() if f"/part-{job.batch:06d}-" in uri and "-copies-" not in uri]
         if not names:
-            return table.frame(self.spark, key).limit(0)
-        return self.spark.read.parquet(*names).select(*key)
+            return table.frame(self.spark).limit(0)
+        found = self.spark.read.parquet(*names)
+        return found.where(found.broker == job.broker)  # another broker has a batch of the same number
 
     # ---- what it tells
 
@@ -175,7 +182,9 @@ class Ingest:
         for line in told:
             log.warning("%s", line)
         if told:
-            self.lake.state.write(f"losses/{intent.number:09d}.json", json.dumps(told, indent=1).encode())
+            self.lake.state_of(self._broker).write(
+                f"losses/{intent.number:09d}.json", json.dumps(told, indent=1).encode()
+            )
 
     def _mark(self, intent: Intent) -> None:
         directory = self.files.retention.local

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
+from stompring.pipeline.files import DataFiles
 from stompring.pipeline.folder import Folder
+from stompring.pipeline.lake.brokers import FIRST, Broker, UnknownBroker
 from stompring.pipeline.lake.delta import BUCKETS, LakeTable
+from stompring.pipeline.lake.migration import migrate
 from stompring.pipeline.schema import TABLES
 from stompring.store.ingested import ingesting
 
@@ -19,9 +23,14 @@ STATE = "_stompring"
 
 _ABOUT = "lake.json"
 
+#: Of ``lake.json``. Version 1 had no brokers, and its tables no column ``broker``.
+VERSION = 2
+
+log = logging.getLogger(__name__)
+
 
 class NoLake(ValueError):
-    """There is none where one was looked for."""
+    """There is none where one was looked for, or none that this version of stompring can use."""
 
 
 class Lake:
@@ -37,22 +46,94 @@ class Lake:
         return self.folder.where
 
     def create(self, buckets: int = BUCKETS) -> None:
-        """Make what is not there of it."""
+        """Make what is not there of it. Raises `NoLake` for one that this version of stompring cannot use."""
+        if self.state.exists(_ABOUT):
+            self.require()
         for table in self.tables.values():
             if not table.exists():
                 table.create(buckets)
         if not self.state.exists(_ABOUT):
-            self.state.write(_ABOUT, json.dumps({"version": 1, "id": uuid4().hex}).encode())
+            self._write(uuid4().hex, {})
 
     def require(self) -> None:
-        """Raises `NoLake` where there is none."""
+        """Raises `NoLake` where there is none, and where it is of a newer version."""
+        self._about()
+
+    def _about(self) -> dict[str, Any]:
+        """What ``lake.json`` says. Raises `NoLake`."""
+        place = f"{self.state}/{_ABOUT}"
         if not self.state.exists(_ABOUT):
-            raise NoLake(f"{self} is no lake: stompring lake ingest makes one")
+            raise NoLake(f"{self} is no lake: stompring lake ingest makes one ({place} is missing)")
+        try:
+            about = json.loads(self.state.read(_ABOUT))
+            version, _ = int(about["version"]), str(about["id"])
+        except (ValueError, KeyError, TypeError) as fault:
+            raise NoLake(f"{place} is damaged: {fault!r}") from None
+        if not 1 <= version <= VERSION:
+            raise NoLake(
+                f"the lake {self} has version {version}, and this stompring knows {VERSION} at most: "
+                f"a newer version of stompring has written {place}"
+            )
+        return dict(about)
+
+    def _write(self, identifier: str, brokers: Mapping[str, Broker]) -> None:
+        entries = {name: brokers[name].dumped() for name in sorted(brokers)}
+        about = {"version": VERSION, "id": identifier, "brokers": entries}
+        self.state.write(_ABOUT, json.dumps(about, indent=1).encode())
 
     @cached_property
     def id(self) -> str:
         """What names it to the broker."""
-        return str(json.loads(self.state.read(_ABOUT))["id"])
+        return str(self._about()["id"])
+
+    def brokers(self) -> dict[str, Broker]:
+        """The brokers that were ingested into it, by their names. Raises `NoLake`."""
+        about = self._about()
+        if int(about["version"]) == 1:
+            return {FIRST.name: FIRST}
+        try:
+            return {name: Broker.loaded(name, entry) for name, entry in sorted(about["brokers"].items())}
+        except (KeyError, TypeError, AttributeError) as fault:
+            raise NoLake(f"{self.state}/{_ABOUT} is damaged: {fault!r}") from None
+
+    def broker(self, name: str | None) -> str | None:
+        """The name of the broker that is meant: without one the only broker, None where there is none yet.
+
+        Raises `UnknownBroker` for a name that the lake does not know, and where none is given and there are several.
+        """
+        names = list(self.brokers())
+        if name is None and len(names) > 1:
+            raise UnknownBroker(f"is needed: the lake {self} has the brokers {', '.join(names)}")
+        if name is not None and name not in names:
+            known = f"it has {', '.join(names)}" if names else "it has none"
+            raise UnknownBroker(f"the lake {self} has no broker {name!r}; {known}")
+        return name or next(iter(names), None)
+
+    def state_of(self, broker: Broker) -> Folder:
+        """What an ingest of a broker must remember."""
+        return self.state.folder(broker.state) if broker.state else self.state
+
+    def migrate(self) -> None:
+        """Bring a lake of version 1 to this one: for who has `locked` it.
+
+        The tables come first, each in one commit, and ``lake.json`` last. After a crash the next call goes on with the
+        tables that are left; readers see each table as it was or as it will be.
+        """
+        for table in self.tables.values():
+            if migrate(table):
+                log.info("%s: added the columns that it lacked", table.folder)
+        if int(self._about()["version"]) < VERSION:
+            self._write(self.id, self.brokers())
+            log.info("%s: the lake is of version %d now", self, VERSION)
+
+    def admit(self, name: str, files: DataFiles) -> Broker:
+        """The broker of this name, whose data directory is ``files``: for who has `locked` the lake."""
+        self.migrate()
+        brokers = self.brokers()
+        broker = brokers.get(name) or Broker.new(name, None, files.root.where)
+        if brokers.get(name) != broker:
+            self._write(self.id, {**brokers, name: broker})
+        return broker
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -69,13 +150,22 @@ class Lake:
 
     def losses(self) -> list[str]:
         """What could not be ingested, told once for each batch."""
-        names = sorted(one.name for one in self.state.entries("losses"))
-        return [line for name in names for line in json.loads(self.state.read(name))]
+        found: list[str] = []
+        brokers = self.brokers()
+        for broker in brokers.values():
+            state = self.state_of(broker)
+            names = sorted(one.name for one in state.entries("losses"))
+            lines = [line for name in names for line in json.loads(state.read(name))]
+            found += lines if len(brokers) == 1 else [f"{broker.name}: {line}" for line in lines]
+        return found
 
-    def frames(self, spark: Any) -> dict[str, Any]:
-        """A DataFrame for each table, as it is at this moment. Raises `NoLake`."""
+    def frames(self, spark: Any, *, broker: str | None = None) -> dict[str, Any]:
+        """A DataFrame for each table, as it is at this moment; of all brokers, or of one. Raises `NoLake`."""
         self.require()
-        return {name: table.frame(spark) for name, table in self.tables.items()}
+        frames = {name: table.frame(spark) for name, table in self.tables.items()}
+        if broker is None:
+            return frames
+        return {name: frame.where(frame.broker == broker) for name, frame in frames.items()}
 
     def register(self, spark: Any) -> None:
         """Let SQL know the tables by their names."""

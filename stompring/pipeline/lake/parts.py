@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from stompring.pipeline.arrays import TYPES, indices
 from stompring.pipeline.folder import Folder, sync_directory, sync_file
-from stompring.pipeline.lake.delta import BUCKET, DATE, TIME, NewFile, stats_of
+from stompring.pipeline.lake.delta import BROKER, BUCKET, DATE, TIME, NewFile, stats_of
 from stompring.pipeline.schema import LONG, TABLES, TIMESTAMP
 
 #: Bytes of rows that wait to be written as one row group, of one file and of all together.
@@ -27,13 +27,14 @@ _Key = tuple[int, int]  # days since the epoch, bucket
 class Parts:
     """The files of one task for one table. Nobody sees them until a commit names them."""
 
-    def __init__(self, folder: Folder, table: str, buckets: int, batch: str) -> None:
+    def __init__(self, folder: Folder, table: str, buckets: int, batch: str, broker: str) -> None:
         self._folder = folder
+        self._broker = broker
         self._table = table
         self._buckets = buckets
         self._batch = batch
         self._schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES[table].items()])
-        self._open: dict[_Key, _Part] = {}
+        self._open: dict[_Key, Part] = {}
         self._crcs: dict[str | None, int] = {}
 
     def add(self, batch: Any) -> None:
@@ -46,7 +47,7 @@ class Parts:
             rows = batch if len(which) == len(codes) else batch.take(indices(which))
             key = (code // self._buckets, code % self._buckets)
             if key not in self._open:
-                self._open[key] = _Part(self._folder, self._schema, key, self._batch)
+                self._open[key] = Part(self._folder, self._schema, key, self._batch, self._broker)
             self._open[key].add(rows)
         if sum(part.waiting for part in self._open.values()) > WAITING:
             max(self._open.values(), key=lambda part: part.waiting).write()
@@ -69,11 +70,12 @@ class Parts:
         return files
 
 
-class _Part:
-    """One file."""
+class Part:
+    """One file. ``schema`` is that of the rows that are added; the column ``broker`` is put behind them."""
 
-    def __init__(self, folder: Folder, schema: Any, key: _Key, batch: str) -> None:
+    def __init__(self, folder: Folder, schema: Any, key: _Key, batch: str, broker: str) -> None:
         self._folder, self._schema = folder, schema
+        self._broker = broker
         date = np.datetime64(key[0], "D").astype(str)
         self._date, self._bucket = str(date), key[1]
         name = f"part-{batch}-{uuid4().hex}.parquet"
@@ -85,6 +87,7 @@ class _Part:
         self.waiting = 0
 
     def add(self, batch: Any) -> None:
+        """Rows of that date and bucket."""
         self._batches.append(batch)
         self._rows += batch.num_rows
         self.waiting += batch.nbytes
@@ -104,25 +107,29 @@ class _Part:
         self._ranges[name] = (least, most, nulls + column.null_count)
 
     def write(self) -> None:
+        """Write the rows that wait as one row group."""
         if self._writer is None:
             target = self._folder.path(self._path)
             self._folder.system.create_dir(target.rpartition("/")[0])
             # the compression that costs the least beside reading and decoding
             self._writer = pq.ParquetWriter(
                 target,
-                self._schema,
+                self._schema.append(pa.field(BROKER, pa.string())),
                 filesystem=self._folder.system,
                 compression="zstd",
                 compression_level=1,
-                use_dictionary=[n for n, t in TABLES_DICTIONARY if n in self._schema.names and t],
-                write_statistics=[n for n, _ in TABLES_DICTIONARY if n in self._schema.names],
+                use_dictionary=[BROKER, *(n for n, t in TABLES_DICTIONARY if n in self._schema.names and t)],
+                write_statistics=[BROKER, *(n for n, _ in TABLES_DICTIONARY if n in self._schema.names)],
                 coerce_timestamps="us",
             )
         if self._batches:
-            self._writer.write_table(pa.Table.from_batches(self._batches, self._schema))
+            rows = pa.Table.from_batches(self._batches, self._schema)
+            broker = pa.repeat(pa.scalar(self._broker, pa.string()), rows.num_rows)
+            self._writer.write_table(rows.append_column(BROKER, broker))
         self._batches, self.waiting = [], 0
 
     def close(self) -> NewFile:
+        """Complete the file, safe from a power cut."""
         self.write()
         self._writer.close()
         local = self._folder.local
@@ -130,6 +137,7 @@ class _Part:
             _sync(local, self._path)
         size = self._folder.size(self._path) or 0
         shown = {name: _shown(self._schema, name, told) for name, told in self._ranges.items()}
+        shown[BROKER] = (self._broker, self._broker, 0)
         return NewFile(self._path, size, self._rows, self._date, self._bucket, stats_of(self._rows, shown))
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from stompring.pipeline.arrays import TYPES, indices, numbers, texts
 from stompring.pipeline.folder import Folder
+from stompring.pipeline.lake.brokers import MAIN
 from stompring.pipeline.lake.chosen import Choice
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.schema import HEADERS, INT, LONG
@@ -53,11 +54,16 @@ class Plan:
     name: str  # for another replay of the same
     version: int = 0  # of the table
     parts: int = 1
+    broker: str | None = (
+        None  # whose messages: numbers of messages are of one broker. None: the lake has no more
+    )
 
     @property
     def id(self) -> str:
         """The same for the same request."""
         asked = [asdict(self.choice), self.to, self.destination, self.name]
+        if self.broker not in (None, MAIN):  # replays that began before there were names go on
+            asked.append(self.broker)
         return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -79,9 +85,10 @@ class Replay:
 
     def chosen(self) -> Any:
         """The rows, one for each message and queue. Raises `BadCondition`."""
-        return self.plan.choice.of(
-            self._lake.tables["messages"].frame(self._spark, version=self.plan.version)
-        )
+        messages = self._lake.tables["messages"].frame(self._spark, version=self.plan.version)
+        if self.plan.broker is not None:
+            messages = messages.where(messages.broker == self.plan.broker)
+        return self.plan.choice.of(messages)
 
     def summary(self) -> list[Any]:
         """By address: how many messages, their bytes, the first and the last time."""

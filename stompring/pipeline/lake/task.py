@@ -39,6 +39,7 @@ class Job:
     batch: int
     tables: tuple[str, ...]  # those that this batch was not committed to yet
     copies: str  # the folder for messages that the broker has written once more
+    broker: str  # the name of the broker, in each row
 
 
 @dataclass(slots=True)
@@ -91,7 +92,8 @@ class _Task:
         self.files = DataFiles(job.root, job.retention)
         lake = Folder(job.lake)
         self.parts = {
-            name: Parts(lake.folder(name), name, job.buckets, f"{job.batch:06d}") for name in job.tables
+            name: Parts(lake.folder(name), name, job.buckets, f"{job.batch:06d}", job.broker)
+            for name in job.tables
         }
         self.copies: list[Any] = []
 
@@ -137,7 +139,7 @@ def write_copies(job: Job, batches: Iterable[Any]) -> Iterator[Done]:
     done = Done()
     lake = Folder(job.lake)
     parts = {
-        name: Parts(lake.folder(name), name, job.buckets, f"{job.batch:06d}-copies")
+        name: Parts(lake.folder(name), name, job.buckets, f"{job.batch:06d}-copies", job.broker)
         for name in job.tables
         if name != "samples"
     }

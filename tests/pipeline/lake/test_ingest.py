@@ -37,7 +37,7 @@ def messages(spark: Any, lake: Lake) -> list[dict[str, Any]]:
     found = []
     for row in lake.frames(spark)["messages"].collect():
         told = row.asDict()
-        told.pop("date"), told.pop("bucket")
+        told.pop("date"), told.pop("bucket"), told.pop("broker")
         told |= {name: told[name] and told[name].astimezone(UTC) for name in ("timestamp", "expires", "due")}
         found.append({**told, "headers": dict(row.headers), "body": bytes(row.body)})
     return sorted(found, key=lambda row: (row["message_id"], row["queue"]))
@@ -175,7 +175,7 @@ def test_a_batch_that_was_cut_short_is_completed(
             monkeypatch.setattr(table, "commit", _die)
     with pytest.raises(KeyboardInterrupt):
         list(work.batches())
-    begun = Intents(lake.state).last()
+    begun = Intents(lake.state_of(lake.brokers()["main"])).last()
     assert begun is not None and begun.number == 0
     lake = Lake(str(tmp_path / "lake"))
     (batch,) = Ingest(spark, DataFiles(str(data)), lake).batches()

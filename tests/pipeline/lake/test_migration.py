@@ -1,0 +1,178 @@
+"""Lakes of version 1 are brought to this one: exact for every reader, at each point where that may be cut short."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+from stompring.cli.lake import lake as command
+from stompring.pipeline.files import DataFiles
+from stompring.pipeline.folder import Folder
+from stompring.pipeline.lake.brokers import FIRST
+from stompring.pipeline.lake.delta import LakeTable
+from stompring.pipeline.lake.ingest import Ingest
+from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.schema import TABLES
+
+from ..made import made, written
+from .earlier import first_version, rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
+    """A lake of version 1, and its rows."""
+    root = tmp_path_factory.mktemp("earlier")
+    lake = first_version(written(root / "data", made(count=3)), root / "lake")
+    found = {table: rows(lake, table) for table in TABLES}
+    assert all(found.values()) and not any("broker" in row for row in found["messages"])
+    return lake, found
+
+
+def with_main(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(({**row, "broker": "main"} for row in found), key=lambda row: repr(sorted(row.items())))
+
+
+def same(lake: Path, found: dict[str, list[dict[str, Any]]]) -> None:
+    for table in TABLES:
+        now = sorted(rows(lake, table), key=lambda row: repr(sorted(row.items())))
+        assert now == with_main(found[table])
+
+
+def test_every_reader_finds_the_name_in_old_rows(spark: Any, before: Any, tmp_path: Path) -> None:
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    lake, found = Path(shutil.copytree(before[0], tmp_path / "lake")), before[1]
+    old = Lake(str(lake))
+    assert old.brokers() == {"main": FIRST}
+    counts = {table: frame.where("broker = 'main'").count() for table, frame in old.frames(spark).items()}
+    assert counts == {table: len(each) for table, each in found.items()}  # before it was migrated too
+    old.migrate()
+    same(lake, found)
+    for table, each in found.items():
+        frame = Lake(str(lake)).frames(spark, broker="main")[table]
+        assert frame.count() == len(each)
+        files = DeltaTable(str(lake / table)).file_uris()
+        query = f"select count(*) from read_parquet({files!r}) where broker = 'main'"
+        (named,) = duckdb.sql(query).fetchall()
+        assert named == (len(each),)
+        scanned = polars.scan_delta(str(lake / table)).filter(polars.col("broker") == "main").collect()
+        assert len(scanned) == len(each)
+    about = json.loads((lake / "_stompring" / "lake.json").read_text())
+    assert about["version"] == 2 and about["id"] == "0123456789abcdef0123456789abcdef"
+    versions = {table: DeltaTable(str(lake / table)).version() for table in TABLES}
+    Lake(str(lake)).migrate()
+    assert {table: DeltaTable(str(lake / table)).version() for table in TABLES} == versions
+    # as it was before, by its version
+    assert Lake(str(lake)).tables["messages"].frame(spark, version=1).where("broker = 'main'").count() == len(
+        found["messages"]
+    )
+
+
+class Cut(BaseException):
+    """As a kill: nothing catches it."""
+
+
+def test_cut_short_at_any_point(before: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers find the one or the other; the next one completes it."""
+    expected = before[1]
+    for after in (False, True):
+        for step in range(20):
+            lake = Path(shutil.copytree(before[0], tmp_path / f"{after}{step}"))
+            if not cut_short(lake, step, after, monkeypatch):
+                assert step >= 7  # three tables with their files, and lake.json
+                break
+            for table in TABLES:
+                now = rows(lake, table)
+                bare = sorted(({**row} for row in now), key=repr)
+                for row in bare:
+                    assert row.pop("broker", "main") == "main"
+                assert sorted(bare, key=repr) == expected[table]
+            Lake(str(lake)).migrate()
+            same(lake, expected)
+            assert Lake(str(lake)).brokers() == {"main": FIRST}
+        else:
+            raise AssertionError("it never came to its end")
+
+
+def cut_short(lake: Path, step: int, after: bool, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Migrate, and die at one step: before or after something is written."""
+    left = [step]
+
+    def dying(function: Any) -> Any:
+        def called(*arguments: Any, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == -1 and not after:
+                raise Cut
+            result = function(*arguments, **named)
+            if left[0] == -1:
+                raise Cut
+            return result
+
+        return called
+
+    from stompring.pipeline.lake.parts import Part
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LakeTable, "put", dying(LakeTable.put))
+        patch.setattr(Part, "close", dying(Part.close))
+        patch.setattr(Folder, "write", dying(Folder.write))
+        try:
+            Lake(str(lake)).migrate()
+        except Cut:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("committed", [("messages",), ("samples",), tuple(TABLES)])
+def test_ingest_goes_on_where_version_1_was(spark: Any, tmp_path: Path, committed: tuple[str, ...]) -> None:
+    """A batch that was half done then is completed; what came since is there once."""
+    every = made()
+    last = sorted(name for name in every if name.endswith(".journal"))[-1]
+    data = written(tmp_path / "data", {name: data for name, data in every.items() if name != last})
+    lake = first_version(data, tmp_path / "lake", committed)
+    written(data, {last: every[last]})
+    list(Ingest(spark, DataFiles(str(data)), Lake(str(lake))).batches())
+    other = Lake(str(tmp_path / "other"))
+    other.create(4)
+    list(Ingest(spark, DataFiles(str(data)), other).batches())
+    for table in TABLES:
+        key = lambda row: repr(sorted(row.items()))  # noqa: E731
+        assert sorted(rows(lake, table), key=key) == sorted(rows(Path(str(other)), table), key=key)
+
+
+@pytest.mark.parametrize(
+    ("about", "text"),
+    [
+        ({"version": 3, "id": "x"}, "has version 3, and this stompring knows 2 at most"),
+        ({"version": 2}, "lake.json is damaged"),
+        ([], "lake.json is damaged"),
+    ],
+)
+def test_a_lake_of_a_newer_version_is_refused_by_every_command(tmp_path: Path, about: Any, text: str) -> None:
+    data = written(tmp_path / "data", made(count=1))
+    lake = tmp_path / "lake"
+    Lake(str(lake)).create()
+    (lake / "_stompring" / "lake.json").write_text(json.dumps(about))
+    before = sorted(str(path) for path in lake.rglob("*"))
+    more = {
+        "ingest": ["--data", str(data)],
+        "sql": ["select 1"],
+        "report": ["--out", str(tmp_path / "o.html")],
+    }
+    more["replay"] = ["--dry-run"]
+    for name in command.commands:
+        if name not in ("view", "views", "restore"):
+            result = CliRunner().invoke(command, [name, "--lake", str(lake), *more.get(name, [])])
+            assert result.exit_code == 1 and text in result.output, (name, result.output)
+            assert "Traceback" not in result.output
+    assert sorted(str(path) for path in lake.rglob("*")) == before
