@@ -41,7 +41,7 @@ from .reference import DELIVERING, SCHEDULED, Reference
 from .refusals import Refusals
 from .slow_consumers import SlowConsumers
 from .storage import NoStorage, Reason, Storage
-from .transfer import copy_for, repeated
+from .transfer import Transfer, copy_for, repeated
 from .wildcards import WildcardAddresses
 
 log = logging.getLogger(__name__)
@@ -215,7 +215,7 @@ class Broker:
             )
             return False
         asked = ref.message.expires if keep_expiry else 0
-        return self._send_copy(ref.message, ref.queue.name, target, asked, expired=False)
+        return self._send_copy(ref.message, ref.queue.name, target, asked, Transfer.POLICY)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -249,15 +249,16 @@ class Broker:
                 origin,
                 f"{settings.dead_letter_queue_prefix}{origin}{settings.dead_letter_queue_suffix}",
             )
-        return self._send_copy(message, queue, target, 0, expired=expired)
+        transfer = Transfer.EXPIRED if expired else Transfer.DEAD_LETTER
+        return self._send_copy(message, queue, target, 0, transfer)
 
-    def _send_copy(self, message: Message, queue: str, target: str, asked: int, *, expired: bool) -> bool:
+    def _send_copy(self, message: Message, queue: str, target: str, asked: int, transfer: Transfer) -> bool:
         address = self.directory.addresses.get(target)
         if address is None or target in self._transfers:
             return False  # rings that give up their messages to each other would do so for ever
         now = self.clock.now
         expires = lifetime(address.settings, now, asked)
-        copy = copy_for(message, queue, address, self.next_message_number(), now, expires, expired=expired)
+        copy = copy_for(message, queue, address, self.next_message_number(), now, expires, transfer)
         self._transfers.append(target)
         try:
             return page_mode.route(address, copy) > 0
@@ -367,7 +368,7 @@ class Broker:
                     ref, following if recurrence.cron is not None else self.clock.from_now(following - now)
                 )
                 if ref.message.traits.durable and queue.durable:
-                    self.storage.returned(ref)
+                    self.storage.postponed(ref)
             if series is not None:
                 queue.schedule(copy, self.clock.from_now(max(0, recurrence.delay)), series)
                 return []

@@ -52,7 +52,6 @@ class NonDestructiveQueue(Queue):
     def hand_over(self, ref: Reference, consumer: Consumer) -> None:
         """Deliver a message, which stays where it is."""
         self.delivering += 1
-        ref.deliveries = 1  # per consumer it is the first time
         if self.hooks.delivered is not None:
             self.hooks.delivered(ref)
         consumer.take_reference(ref)

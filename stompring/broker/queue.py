@@ -181,8 +181,11 @@ class Queue(Ring):
         self.persistent_size += message.size
         ref = Reference(message, self, message.number, state)
         if message.traits.durable and self.durable:
-            ref.due = due
-            self.broker.storage.append(ref)
+            if due:
+                ref.due = due
+                self.broker.storage.append_scheduled(ref)
+            else:
+                self.broker.storage.append(ref)
         return ref
 
     def load(self, message: Message, place: Position, counts: tuple[int, int]) -> Reference:

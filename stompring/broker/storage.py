@@ -36,16 +36,22 @@ class Storage(Protocol):
     room: Room  # full while what must be written has to wait, because there is much of it or the disk fails
 
     def append(self, ref: Reference) -> None:
-        """A durable message entered a durable queue; a scheduled one carries its due time.
+        """A durable message entered a durable queue.
 
         A message that enters several queues comes once for each, one after the other.
         """
+
+    def append_scheduled(self, ref: Reference) -> None:
+        """The same of a scheduled one, which carries its due time."""
 
     def settle(self, ref: Reference, reason: Reason) -> None:
         """A queue gave up its reference; the message goes when the last one does."""
 
     def returned(self, ref: Reference) -> None:
-        """A delivery came back, or a schedule goes on: its counts, and its due time when it has one, are new."""
+        """A delivery came back: its counts, and its due time when it has one, are new."""
+
+    def postponed(self, ref: Reference) -> None:
+        """The schedule of a recurring message goes on: its due time is new."""
 
     def delivered(self, ref: Reference) -> None:
         """A message that had waited went out to a consumer. It need not be safe before anything else is."""
@@ -100,11 +106,17 @@ class NoStorage:
     def append(self, ref: Reference) -> None:
         """Memory is all there is."""
 
+    def append_scheduled(self, ref: Reference) -> None:
+        """The same."""
+
     def settle(self, ref: Reference, reason: Reason) -> None:
         """Nothing was kept."""
 
     def returned(self, ref: Reference) -> None:
         """Counts live in the reference."""
+
+    def postponed(self, ref: Reference) -> None:
+        """The due time too."""
 
     def delivered(self, ref: Reference) -> None:
         """The same."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from stompring.stomp.encode import escape, header_line
@@ -45,6 +46,22 @@ IMPORTED = b"stompring-imported"
 ANYCAST_ORIGIN, MULTICAST_ORIGIN = b"1", b"0"
 
 
+class Transfer(IntEnum):
+    """Why the broker has made a copy of a message."""
+
+    DEAD_LETTER = 1
+    EXPIRED = 2
+    POLICY = 3
+
+
+class CopiedTraits(Traits):
+    """Traits of such a copy."""
+
+    __slots__ = ("transfer",)
+
+    transfer: Transfer
+
+
 def without_headers(block: bytes, names: tuple[bytes, ...]) -> bytes:
     """A header block without the lines of some headers."""
     if not any(name in block for name in names):
@@ -62,8 +79,7 @@ def copy_for(
     number: int,
     now: int,
     expires: int,
-    *,
-    expired: bool = False,
+    transfer: Transfer,
 ) -> Message:
     """The copy of a message of ``queue`` for another address. It has no routing type, and the expiry given here."""
     traits = message.traits
@@ -75,10 +91,10 @@ def copy_for(
     if traits.routing_type is not None:
         anycast = traits.routing_type == "ANYCAST"
         origin.append((b"_AMQ_ORIG_ROUTING_TYPE", ANYCAST_ORIGIN if anycast else MULTICAST_ORIGIN))
-    if expired:
+    if transfer is Transfer.EXPIRED:
         origin.append((b"_AMQ_ACTUAL_EXPIRY", b"%d" % message.expires))
     block = without_headers(traits.block, (*ORIGIN_HEADERS, b"destination-type"))
-    copied = Traits(
+    copied = CopiedTraits(
         block + b"".join(header_line(name, value) for name, value in origin),
         destination=target.name.encode(),
         priority=traits.priority,
@@ -87,6 +103,7 @@ def copy_for(
         group_sequence=traits.group_sequence,
         user=traits.user,
     )
+    copied.transfer = transfer
     return Message(number, target, copied, message.body, now, expires)
 
 

@@ -24,13 +24,21 @@ from stompring.store.record import (
     ADDRESS,
     CONSUMER,
     COPY,
+    DEAD_LETTER,
     DELIVERED,
     DURABLE,
+    EXPIRED,
     PAGE_SETTLED,
     PAGE_STATE,
     QUEUE,
+    SECOND_DELIVERED,
+    SECOND_PAGE_STATE,
+    SECOND_STATE,
     SETTLED,
     STATE,
+    TRANSFERRED,
+    WENT_OUT,
+    Cause,
     Kind,
 )
 
@@ -64,14 +72,18 @@ _FIELDS = (
 _SETTLED = np.dtype(
     [("kind", "u1"), ("reason", "u1"), ("consumer", "<u2"), ("queue", "<u4"), ("time", "<u8")]
 )
+_DELIVERED = np.dtype([("head", "V4"), ("queue", "<u4"), ("time", "<u8")])
 _STATE = np.dtype(
     [
-        ("head", "V4"),
+        ("kind", "u1"),
+        ("cause", "u1"),
+        ("delivered", "<u2"),
         ("queue", "<u4"),
         ("number", "<u8"),
         ("deliveries", "<u4"),
         ("attempts", "<u4"),
         ("due", "<u8"),
+        ("time", "<u8"),
     ]
 )
 _PAGE_SETTLED = np.dtype(
@@ -87,7 +99,9 @@ _PAGE_SETTLED = np.dtype(
 )
 _PAGE_STATE = np.dtype(
     [
-        ("head", "V4"),
+        ("kind", "u1"),
+        ("cause", "u1"),
+        ("delivered", "<u2"),
         ("address", "<u4"),
         ("queue", "<u4"),
         ("page", "<u8"),
@@ -95,6 +109,7 @@ _PAGE_STATE = np.dtype(
         ("deliveries", "<u4"),
         ("attempts", "<u4"),
         ("due", "<u8"),
+        ("time", "<u8"),
     ]
 )
 _NUMBER = np.dtype([("number", "<u8")])
@@ -114,13 +129,14 @@ def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = No
     """
     names = {what: dict(records.names[what]) for what in (ADDRESS, QUEUE, CONSUMER)}
     messages = Messages(records)
-    parts = [
-        *_settled(records),
-        *_states(records),
-        *_page_settled(records),
-        *_page_states(records),
+    parts = [  # of one record in this order
         *_added(messages),
         *_origins(messages, names),
+        *_delivered(records),
+        *_states(records),
+        *_page_states(records),
+        *_settled(records),
+        *_page_settled(records),
     ]
     if not parts:
         return
@@ -166,32 +182,69 @@ def _settled(records: Records) -> Iterator[dict[str, Any]]:
             message_id=_signed(found["number"]),
             consumer=fixed["consumer"][which],
         )
-    begins, ends = records.of(Kind.DELIVERED, DELIVERED.size)
-    queues = records.fields(begins, np.dtype([("head", "V4"), ("queue", "<u4")]))["queue"]
-    which, found = _listed(records, begins, ends, DELIVERED.size, _NUMBER)
+
+
+def _delivered(records: Records) -> Iterator[dict[str, Any]]:
+    timed = records.format > 2
+    size = DELIVERED.size if timed else SECOND_DELIVERED.size
+    begins, ends = records.of(Kind.DELIVERED, size)
+    fixed = records.fields(begins, _until(_DELIVERED, size))
+    which, found = _listed(records, begins, ends, size, _NUMBER)
     if len(which):
         yield _part(
             len(which),
             at=begins[which],
             event=DELIVERED_AGAIN,
-            queue=queues[which],
+            queue=fixed["queue"][which],
+            time=_times_of(fixed)[which] if timed else -1,
             message_id=_signed(found["number"]),
         )
 
 
 def _states(records: Records) -> Iterator[dict[str, Any]]:
-    begins, _ = records.of(Kind.STATE, STATE.size)
-    fixed = records.fields(begins, _STATE)
-    if len(begins):
-        yield _part(
-            len(begins),
-            at=begins,
-            event=np.where(fixed["due"] > 0, SCHEDULED, REDELIVERED),
-            queue=fixed["queue"],
-            message_id=_signed(fixed["number"]),
-            deliveries=fixed["deliveries"],
-            due=_due(fixed["due"]),
-        )
+    size = STATE.size if records.format > 2 else SECOND_STATE.size
+    begins, _ = records.of(Kind.STATE, size)
+    fixed = records.fields(begins, _until(_STATE, size))
+    yield from _happened(records, begins, fixed, {"message_id": _signed(fixed["number"])})
+
+
+def _page_states(records: Records) -> Iterator[dict[str, Any]]:
+    size = PAGE_STATE.size if records.format > 2 else SECOND_PAGE_STATE.size
+    begins, _ = records.of(Kind.PAGE_STATE, size)
+    fixed = records.fields(begins, _until(_PAGE_STATE, size))
+    place = {"address": fixed["address"], "page": _signed(fixed["page"]), "index": fixed["index"]}
+    yield from _happened(records, begins, fixed, place)
+
+
+def _happened(records: Records, begins: Any, fixed: Any, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The events of STATE and PAGE_STATE, in the order in which one record has them."""
+    if not len(begins):
+        return
+    common = {"at": begins, "queue": fixed["queue"], **message}
+    counts = {"deliveries": fixed["deliveries"]}
+    due = _due(fixed["due"])
+    if records.format > 2:
+        common["time"] = _times_of(fixed)
+        cause = fixed["cause"]
+        yield _some(cause == Cause.ADDED, event=ADDED, **common)
+        yield _some(np.repeat(np.arange(len(begins)), fixed["delivered"]), event=DELIVERED_AGAIN, **common)
+        waits = (cause == Cause.SCHEDULED) | ((cause == Cause.RETURNED) & (due >= 0))
+        yield _some(cause == Cause.RETURNED, event=REDELIVERED, **common, **counts)
+    else:  # it tells how things stand: this is what may have led there
+        waits = due >= 0
+        yield _some(~waits & (fixed["deliveries"] > 0), event=REDELIVERED, **common, **counts)
+    yield _some(waits, event=SCHEDULED, due=due, **common, **counts)
+
+
+def _some(chosen: Any, *, event: int, **given: Any) -> dict[str, Any]:
+    """The rows that are chosen, of which everything is given."""
+    rows = {name: values[chosen] for name, values in given.items()}
+    return _part(len(rows["at"]), event=event, **rows)
+
+
+def _until(layout: Any, size: int) -> Any:
+    """The fields of a layout that lie before ``size``."""
+    return np.dtype([(name, layout[name]) for name in layout.names if layout.fields[name][1] < size])
 
 
 def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
@@ -205,34 +258,20 @@ def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     which = np.repeat(which, counts)
     if len(which):
-        yield _part(
-            len(which),
-            at=begins[which],
-            event=np.minimum(fixed["reason"], len(NAMES))[which],
-            queue=fixed["queue"][which],
-            time=_times_of(fixed)[which],
-            address=fixed["address"][which],
-            page=_signed(fixed["page"])[which],
-            index=np.repeat(runs["first"].astype(np.int64), counts) + within,
-            consumer=fixed["consumer"][which],
-        )
-
-
-def _page_states(records: Records) -> Iterator[dict[str, Any]]:
-    begins, _ = records.of(Kind.PAGE_STATE, PAGE_STATE.size)
-    fixed = records.fields(begins, _PAGE_STATE)
-    if len(begins):
-        yield _part(
-            len(begins),
-            at=begins,
-            event=np.where(fixed["due"] > 0, SCHEDULED, REDELIVERED),
-            queue=fixed["queue"],
-            address=fixed["address"],
-            page=_signed(fixed["page"]),
-            index=fixed["index"],
-            deliveries=fixed["deliveries"],
-            due=_due(fixed["due"]),
-        )
+        reason = fixed["reason"][which]
+        rows = {
+            "at": begins[which],
+            "queue": fixed["queue"][which],
+            "time": _times_of(fixed)[which],
+            "address": fixed["address"][which],
+            "page": _signed(fixed["page"])[which],
+            "index": np.repeat(runs["first"].astype(np.int64), counts) + within,
+        }
+        if records.format > 2:
+            yield _some(reason & WENT_OUT > 0, event=DELIVERED_AGAIN, **rows)
+            reason = reason & ~np.uint8(WENT_OUT)
+        reason = np.minimum(reason, len(NAMES))
+        yield _part(len(which), event=reason, consumer=fixed["consumer"][which], **rows)
 
 
 def _added(messages: Messages) -> Iterator[dict[str, Any]]:
@@ -241,10 +280,13 @@ def _added(messages: Messages) -> Iterator[dict[str, Any]]:
     new = (flags & DURABLE > 0) & (flags & COPY == 0)
     fixed, begins = messages.fixed[new], messages.begins[new]
     which = np.repeat(np.arange(len(begins)), fixed["queues"])
+    queues = messages.only(new).queue_ids(which)
+    if messages.records.passing:
+        lasting = ~np.isin(queues, np.array(messages.records.passing, np.uint32))
+        which, queues = which[lasting], queues[lasting]
     if not len(which):
         return
-    queues = messages.only(new).queue_ids(which)
-    due = _due(fixed["due"])[which]
+    due = np.where(fixed["due"] > fixed["timestamp"], _due(fixed["due"]), -1)[which]
     common = {
         "at": begins[which],
         "queue": queues,
@@ -253,10 +295,11 @@ def _added(messages: Messages) -> Iterator[dict[str, Any]]:
         "message_id": _signed(fixed["number"])[which],
     }
     yield _part(len(which), event=ADDED, **common)
-    later = due >= 0
-    if later.any():
-        timed = {name: values[later] for name, values in common.items()}
-        yield _part(int(later.sum()), event=SCHEDULED, due=due[later], **timed)
+    if (due >= 0).any():
+        yield _some(due >= 0, event=SCHEDULED, due=due, **common)
+    if messages.records.format > 2:
+        out = np.repeat(np.arange(len(which)), fixed["deliveries"][which])
+        yield _some(out, event=DELIVERED_AGAIN, **common)
 
 
 def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[dict[str, Any]]:
@@ -271,8 +314,12 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
         if place < 0 or found >= messages.ends[place]:
             continue
         fixed = messages.fixed[place]
-        if not fixed["flags"] & DURABLE or fixed["flags"] & COPY:
+        flags = int(fixed["flags"])
+        if not flags & DURABLE or flags & COPY:
             continue
+        transfer = flags & TRANSFERRED
+        if messages.records.format > 2 and transfer not in (DEAD_LETTER, EXPIRED):
+            continue  # a sender or a policy says so
         head = messages.head(place)
         if not head.start <= found < head.stop:
             continue  # the body of a message may say anything
@@ -281,7 +328,8 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
         if queue is None or origin is None or not _DIGITS.fullmatch(origin):
             continue
         address = _line(lines, _ORIGIN_ADDRESS)
-        event = DEAD_LETTERED if _EXPIRY not in lines else MOVED
+        moved = transfer == EXPIRED or (not transfer and _EXPIRY in lines)
+        event = MOVED if moved else DEAD_LETTERED
         number = known.setdefault(queue, -2 - len(known))  # a name that the file has no number for
         home = -1 if address is None else addresses.setdefault(address, -2 - len(addresses))
         names[QUEUE][number] = queue

@@ -56,6 +56,7 @@ class Records:
         self.names = {what: self._names(what) for what in (ADDRESS, QUEUE, CONSUMER)}
         self._open_transactions()
         self.homes = self._homes()
+        self.passing = self._passing()
         if start > self._first:
             inside = self.begins >= start + PREFIX.size
             self.begins, self.ends, self.kinds = self.begins[inside], self.ends[inside], self.kinds[inside]
@@ -86,6 +87,7 @@ class Records:
     def _places(self) -> Any:
         header, nothing = Header.read(self.data), np.zeros((0, 2), np.int64)
         self._first = header.size
+        self.format = header.format
         self.created = header.created  # epoch ms, 0 where the header cannot be read
         if len(self.data) < header.size:
             self.torn = Fault(0, header.fault or "")
@@ -182,6 +184,12 @@ class Records:
             if kind == what:
                 names[number] = self.data[begin + NAME.size : end].decode("utf-8", "replace")
         return names
+
+    def _passing(self) -> list[int]:
+        """In a page: the queues that are not durable."""
+        begins, _ = self.of(Kind.NAME, NAME.size)
+        found = (NAME.unpack_from(self.data, at) for at in begins.tolist())
+        return [number for _, what, passing, number in found if what == QUEUE and passing]
 
     def _homes(self) -> dict[int, int]:
         """The address of each queue that the file tells it of."""

@@ -195,10 +195,12 @@ class Cursor:
         holding = self._holdings.get(page)
         if holding is None or holding.states[index] != LOADED:
             return
+        told = (holding.counts or {}).get(index, NEVER_OUT)[0]
         self._keep_counts(holding, index, ref)
         if self.durable and ref.message.traits.durable:
             due = ref.due if ref.state == SCHEDULED else 0
-            holding.tell_of().states[index] = (ref.deliveries, ref.attempts, due)
+            counts = (ref.deliveries, ref.deliveries - told, ref.attempts, due)
+            holding.tell_of().returned.append((index, *counts, self.pages.clock.now))
 
     @staticmethod
     def _keep_counts(holding: Holding, index: int, ref: Reference) -> None:
@@ -221,10 +223,10 @@ class Cursor:
             return
         states[index] = 0
         holding.loaded -= 1
-        if holding.counts:
-            holding.counts.pop(index, None)
+        told = holding.counts.pop(index, NEVER_OUT)[0] if holding.counts else 0
         if self.durable and ref.message.traits.durable:
-            holding.tell_of().settled.append(index << 2 | reason)
+            out = 4 if ref.deliveries > told else 0
+            holding.tell_of().settled.append(index << 3 | out | reason)
         self.remaining -= 1
         holding.remaining = left = holding.remaining - 1
         if not left:
@@ -242,7 +244,7 @@ class Cursor:
         if holding.counts:
             holding.counts.pop(index, None)
         if self.durable and page.keeps(index):
-            holding.tell_of().settled.append(index << 2 | reason)
+            holding.tell_of().settled.append(index << 3 | reason)
         self.remaining -= 1
         holding.remaining -= 1
         if not holding.remaining:

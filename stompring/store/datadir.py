@@ -18,7 +18,7 @@ from .segment import HEADER, NO_IDENTITY, Header
 log = logging.getLogger(__name__)
 
 #: What the files in a data directory look like. It goes up when an older version cannot read them any more.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 LOCK, VERSION = "broker.lock", "schema-version"
 

@@ -80,8 +80,10 @@ class Durable:
         self.retention: Retention | None = None
         # the hot ones go straight to the journal
         self.append: Callable[[Reference], None] = self.journal.append
+        self.append_scheduled: Callable[[Reference], None] = self.journal.append_scheduled
         self.settle: Callable[[Reference, Reason], None] = self.journal.settle
         self.returned: Callable[[Reference], None] = self.journal.returned
+        self.postponed: Callable[[Reference], None] = self.journal.postponed
         self.delivered: Callable[[Reference], None] = self.journal.delivered
         self.begin: Callable[[], None] = self.journal.begin_transaction
         self.commit: Callable[[], None] = self.journal.commit

@@ -9,8 +9,8 @@ from stompring.broker.storage import Reason
 
 from .tail import Tail
 
-#: In place of a reason in what is told: the counts of a reference are new; it went out to a consumer.
-STATED, WENT_OUT = -1, -2
+#: In place of a reason in what is told: a reference went out to a consumer.
+WENT_OUT = -1
 
 #: The numbers in use shall be told again.
 NUMBERS_ANEW = "numbers"
@@ -38,9 +38,19 @@ class Closed:
 
 
 class Facts:
-    """Message numbers by queue and fact, of one turn: one record for each."""
+    """Message numbers by queue and fact, of one turn: one record for each. Deliveries are told first."""
 
-    __slots__ = ("_by_fact", "_fact", "_now", "_numbers", "_queue", "_tail")
+    __slots__ = (
+        "_by_fact",
+        "_fact",
+        "_now",
+        "_numbers",
+        "_out",
+        "_out_numbers",
+        "_out_queue",
+        "_queue",
+        "_tail",
+    )
 
     def __init__(self, tail: Tail, now: int) -> None:
         self._tail = tail
@@ -49,9 +59,19 @@ class Facts:
         self._queue: Queue | None = None  # of the last one
         self._fact = 0
         self._numbers: list[int] = []
+        self._out: dict[Queue, list[int]] = {}
+        self._out_queue: Queue | None = None  # of the last one that went out
+        self._out_numbers: list[int] = []
+
+    def went_out(self, ref: Reference) -> None:
+        """A message went out to a consumer."""
+        if ref.queue is not self._out_queue:
+            self._out_queue = ref.queue
+            self._out_numbers = self._out.setdefault(ref.queue, [])
+        self._out_numbers.append(ref.message.number)
 
     def add(self, ref: Reference, fact: int) -> None:
-        """One more: a `Reason`, or WENT_OUT."""
+        """One more: ``fact`` is a `Reason`."""
         if ref.queue is not self._queue or fact != self._fact:
             self._queue, self._fact = ref.queue, fact
             self._numbers = self._by_fact.setdefault((ref.queue, fact), [])
@@ -59,15 +79,20 @@ class Facts:
 
     def flush(self) -> None:
         """Put them into records."""
+        if self._out:
+            self._flush_out()
         if not self._by_fact:
             return
         for (queue, fact), numbers in self._by_fact.items():
-            if fact == WENT_OUT:
-                self._tail.delivered(queue, numbers)
-            else:
-                self._tail.settled(queue, Reason(fact), self._now, numbers)
+            self._tail.settled(queue, Reason(fact), self._now, numbers)
         self._by_fact = {}
         self._queue = None
+
+    def _flush_out(self) -> None:
+        for queue, numbers in self._out.items():
+            self._tail.delivered(queue, self._now, numbers)
+        self._out = {}
+        self._out_queue = None
 
 
 class FactsOfTakers(Facts):
@@ -90,11 +115,10 @@ class FactsOfTakers(Facts):
 
     def flush(self) -> None:
         """See `Facts.flush`."""
+        if self._out:
+            self._flush_out()
         for (queue, fact, taker), numbers in self._by_taker.items():
-            if fact == WENT_OUT:
-                self._tail.delivered(queue, numbers)
-            else:
-                name = "" if taker is None else taker.taker_name
-                self._tail.settled(queue, Reason(fact), self._now, numbers, name)
+            name = "" if taker is None else taker.taker_name
+            self._tail.settled(queue, Reason(fact), self._now, numbers, name)
         self._by_taker = {}
         self._queue = None

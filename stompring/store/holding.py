@@ -12,7 +12,7 @@ from stompring.broker.paging import LOADED, TIMED
 from stompring.broker.storage import Reason
 
 from .kept import Kept
-from .record import PAGE_CURSOR, PAGE_SETTLED, PAGE_STATE, Kind, pack_runs
+from .record import PAGE_CURSOR, PAGE_SETTLED, PAGE_STATE, WENT_OUT, Cause, Kind, pack_runs
 from .tail import Tail
 
 if TYPE_CHECKING:
@@ -29,12 +29,13 @@ _LEFT_IN_MEMORY = bytes(LOADED if state == LOADED else 0 for state in range(256)
 class News:
     """What the journal will be told at one place: after it nothing is added."""
 
-    __slots__ = ("settled", "spans", "states", "takers")
+    __slots__ = ("returned", "settled", "spans", "takers")
 
     def __init__(self) -> None:
-        self.settled: list[int] = []  # index << 2 | reason
+        self.settled: list[int] = []  # index << 3 | 4 if it had gone out, of which nothing is told | reason
         self.spans: list[tuple[int, int, Reason]] = []  # from, to before
-        self.states: dict[int, tuple[int, int, int]] = {}  # by index: deliveries, attempts, due
+        #: What came back: index, deliveries, of which that many are not told yet, attempts, due, time.
+        self.returned: list[tuple[int, int, int, int, int, int]] = []
         self.takers: dict[int, str] | None = None  # by index, who acknowledged; where that is wanted
 
 
@@ -115,7 +116,7 @@ class Holding(Kept):
                 self.tell_of().spans.append((start, stop, reason))
             elif durable:
                 keeps = self.page.keeps
-                positions = [index << 2 | reason for index in range(start, stop) if keeps(index)]
+                positions = [index << 3 | reason for index in range(start, stop) if keeps(index)]
                 if positions:
                     self.tell_of().settled += positions
         self.states = states = states.translate(_LEFT_IN_MEMORY)
@@ -145,16 +146,17 @@ class Holding(Kept):
             self.news = None
         address, queue = self._names(tail)
         page, now = self.page.number, self.cursor.pages.clock.now
-        for index, (deliveries, attempts, due) in news.states.items():
-            tail.add(
-                PAGE_STATE.pack(Kind.PAGE_STATE, 0, 0, address, queue, page, index, deliveries, attempts, due)
-            )
+        kind, cause = Kind.PAGE_STATE, Cause.RETURNED
+        for index, deliveries, untold, attempts, due, time in news.returned:
+            counts = (index, deliveries, attempts, due, time)
+            tail.add(PAGE_STATE.pack(kind, cause, untold, address, queue, page, *counts))
         by_reason: dict[int, list[int]] = {}
         for settled in news.settled:
-            by_reason.setdefault(settled & 3, []).append(settled >> 2)
-        for reason, positions in by_reason.items():
+            by_reason.setdefault(settled & 7, []).append(settled >> 3)
+        for how, positions in by_reason.items():
             positions.sort()
-            for consumer, some in by_consumer(tail, positions, news.takers if reason == 0 else None):
+            reason = how & 3 | (WENT_OUT if how & 4 else 0)
+            for consumer, some in by_consumer(tail, positions, news.takers if how & 3 == 0 else None):
                 told = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, consumer, address, queue, page, now)
                 tail.add(told + pack_runs(some))
         for reason in {span[2] for span in news.spans}:
@@ -172,9 +174,8 @@ class Holding(Kept):
         tail.add(PAGE_CURSOR.pack(Kind.PAGE_CURSOR, 0, 0, address, queue, page) + pack_spans(spans))
         for index, (deliveries, attempts) in (self.counts or {}).items():
             due = 0 if self.dues is None else self.dues.get(index, 0)
-            tail.add(
-                PAGE_STATE.pack(Kind.PAGE_STATE, 0, 0, address, queue, page, index, deliveries, attempts, due)
-            )
+            counts = (index, deliveries, attempts, due, 0)
+            tail.add(PAGE_STATE.pack(Kind.PAGE_STATE, Cause.REPEATED, 0, address, queue, page, *counts))
 
     def _names(self, tail: Tail) -> tuple[int, int]:
         cursor = self.cursor

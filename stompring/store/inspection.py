@@ -16,14 +16,13 @@ from .page_facts import PageFacts
 from .record import (
     ADDRESS,
     CONSUMER,
-    DELIVERED,
     MESSAGE,
     NAME,
     PAGE_SETTLED,
     QUEUE,
     QUEUE_ADDRESS,
+    SECOND_STATE,
     SETTLED,
-    STATE,
     Kind,
     StoredMessage,
     unpack_numbers,
@@ -129,13 +128,12 @@ class Inspection(Replay):
         super()._settled(data, begin, end)
 
     def _state(self, data: bytes, begin: int, end: int) -> None:
-        _, _, _, queue, number, *_ = STATE.unpack_from(data, begin)
+        _, _, _, queue, number, *_ = SECOND_STATE.unpack_from(data, begin)  # they begin alike
         self._check_fact(begin, "STATE", number, queue)
         super()._state(data, begin, end)
 
     def _delivered(self, data: bytes, begin: int, end: int) -> None:
-        _, _, _, queue = DELIVERED.unpack_from(data, begin)
-        for number in unpack_numbers(data[begin + DELIVERED.size : end]):
+        for queue, number in self._delivered_of(data, begin, end):
             self._check_fact(begin, "DELIVERED", number, queue)
         super()._delivered(data, begin, end)
 

@@ -16,16 +16,16 @@ from pathlib import Path
 from stompring.broker.address import Address
 from stompring.broker.clock import Clock
 from stompring.broker.queue import Queue
-from stompring.broker.reference import DELIVERING, GONE, Reference
+from stompring.broker.reference import GONE, Reference
 from stompring.broker.storage import Reason
 
 from .bindings import Binding
-from .facts import ALL_COMPLETE, NUMBERS_ANEW, STATED, WENT_OUT, Closed, Facts, Opened
+from .facts import ALL_COMPLETE, NUMBERS_ANEW, WENT_OUT, Closed, Facts, Opened
 from .kept import Copies, Kept, Segment, held_bytes
-from .record import NUMBERS, Kind
+from .record import NUMBERS, Cause, Kind
 from .retention import Retention
 from .segment import HEADER, JOURNAL, NO_IDENTITY, pack_header
-from .tail import Tail
+from .tail import Change, Tail
 from .writer import Writer
 
 log = logging.getLogger(__name__)
@@ -123,6 +123,12 @@ class Journal:
         else:
             self._append_again(ref)
 
+    def append_scheduled(self, ref: Reference) -> None:
+        """The same, with a due time."""
+        self.append(ref)
+        if ref.due > ref.message.timestamp:
+            self._changed(ref, Cause.SCHEDULED)
+
     def _append_again(self, ref: Reference) -> None:
         """A message that is written already entered another queue: it is written again, with all of them."""
         message = ref.message
@@ -132,7 +138,7 @@ class Journal:
         if held is not None:
             self.live_bytes -= held_bytes(len(message.tail))
         refs = held.refs if type(held) is Copies else [held] if type(held) is Reference else []
-        message.segment = Copies([*refs, ref], written=True)
+        message.segment = Copies([*refs, ref], {each: each.deliveries for each in refs})
         self.note(ref)
 
     def settle(self, ref: Reference, reason: Reason) -> None:
@@ -140,7 +146,9 @@ class Journal:
         message = ref.message
         segment = message.segment
         if type(segment) is not Segment:
-            if self.retention is not None and segment is not None:
+            if (self.retention is not None and segment is not None) or (
+                type(segment) is Copies and segment.told is not None and ref in segment.told
+            ):
                 self.note((ref, reason))
             return  # not written yet, and this reference never will be
         live, number = segment.live, message.number
@@ -156,9 +164,27 @@ class Journal:
         self.note((ref, reason))
 
     def returned(self, ref: Reference) -> None:
-        """The counts or the due time of a message in a queue are new."""
-        if type(ref.message.segment) is Segment:
-            self.note((ref, STATED))
+        """A delivery came back: the counts of a message in a queue are new, and its due time perhaps."""
+        self._changed(ref, Cause.RETURNED)
+
+    def postponed(self, ref: Reference) -> None:
+        """A recurring message waits for its next due time."""
+        self._changed(ref, Cause.SCHEDULED)
+
+    def _changed(self, ref: Reference, cause: Cause) -> None:
+        message = ref.message
+        held = message.segment
+        if held is None:
+            return
+        change = Change.of(ref, cause, self.clock.now)
+        if type(held) is Segment:
+            self.note(change)
+            return
+        if type(held) is not Copies:
+            held = message.segment = Copies(
+                [ref]
+            )  # so that it is not taken for one to which nothing happened
+        held.changes.append(change)
 
     def delivered(self, ref: Reference) -> None:
         """A message that waited went out to a consumer."""
@@ -290,7 +316,6 @@ class Journal:
         tail, newest = self._tail, self.segments[-1]
         live = newest.live
         facts = self.facts(tail, self.clock.now)
-        stated: set[Reference] = set()
         told.reverse()
         while told:  # each is let go of when it is written, and not all at once at the end
             news = told.pop()
@@ -299,7 +324,7 @@ class Journal:
                 if type(news) is Reference:
                     message = news.message
                     if message.segment is not news or news.state == GONE:
-                        self._write(news)
+                        self._write(news, facts)
                         continue
                     # one queue holds it, as it is with most
                     tail.message(message, news)
@@ -309,14 +334,9 @@ class Journal:
                 elif type(news) is tuple:
                     ref: Reference = news[0]
                     reason: int = news[1]
-                    if reason == STATED:
-                        if ref.state != GONE:
-                            facts.flush()
-                            stated.add(ref)
-                            tail.state(ref)
-                    elif reason != WENT_OUT:
-                        facts.add(ref, reason)
-                    elif ref.state == DELIVERING and ref not in stated:
+                    if reason == WENT_OUT:
+                        facts.went_out(ref)
+                    else:
                         facts.add(ref, reason)
                 else:
                     facts.flush()
@@ -328,23 +348,27 @@ class Journal:
         self._put()
         self.drop_dead()
 
-    def _write(self, ref: Reference) -> None:
+    def _write(self, ref: Reference, facts: Facts) -> None:
         """A message that several queues hold, or none any more."""
         message = ref.message
         held = message.segment
         if type(held) is Copies:
             alive = [each for each in held.refs if each.state != GONE]
+            refs = held.refs
+            if (
+                self.retention is None
+            ):  # what a record has is told to be settled later, and must be in this one too
+                refs = [each for each in refs if each.state != GONE or each in (held.told or ())]
+            if held.told is not None:
+                facts.flush()  # they count from that record on
+            if alive or self.retention is not None:
+                changes = [each for each in held.changes if each.ref in refs]
+                self._tail.copies(message, refs, changes, told=held.told, time=self.clock.now)
+            held.changes, held.told = [], None
             if not alive:
-                if self.retention is not None:
-                    self._tail.copies(message, held.refs, again=held.written)
-                else:
-                    self._never_mind(held)
                 message.segment = None
                 return
-            if self.retention is None:
-                held.refs = alive
-            self._tail.copies(message, held.refs, again=held.written)
-            held.refs, held.left, held.written = alive, len(alive), False
+            held.refs, held.left = alive, len(alive)
             self._keep(message.number, held if len(alive) > 1 else alive[0])
             message.segment = self.segments[-1]
             self.live_bytes += held_bytes(len(message.tail))
@@ -353,16 +377,13 @@ class Journal:
                 self._tail.message(message, ref)
             message.segment = None
 
-    def _never_mind(self, held: Copies) -> None:
-        if held.written:
-            for ref in held.refs:
-                self._tail.settled(ref.queue, Reason.ACKNOWLEDGED, self.clock.now, [ref.message.number])
-
     def _keep(self, key: int | Kept, item: Reference | Copies | Kept) -> None:
         self.segments[-1].live[key] = item
 
     def _gather_other(self, news: object) -> None:
-        if isinstance(news, Kept):
+        if type(news) is Change:
+            self._tail.change(news)
+        elif isinstance(news, Kept):
             news.tell(self._tail)
             if self.unwritten and isinstance(news, Binding):
                 self.writer.with_next(partial(self._written, news.subject))
@@ -408,7 +429,7 @@ class Journal:
             if not refs:
                 self.live_bytes -= held_bytes(len(message.tail))
                 return
-            self._tail.copies(message, refs, again=True)
+            self._tail.copies(message, refs, told={each: each.deliveries for each in refs})
             self._keep(key, held)
             message.segment = self.segments[-1]
 

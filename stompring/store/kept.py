@@ -10,7 +10,7 @@ from stompring.broker.reference import Reference
 if TYPE_CHECKING:
     from .retention import Retention
     from .stream import Stream
-    from .tail import Tail
+    from .tail import Change, Tail
     from .writer import Writer
 
 
@@ -43,14 +43,19 @@ class Kept:
 
 
 class Copies:
-    """The references of a message that several queues hold. ``left`` counts those that are not settled."""
+    """The references of a message that several queues hold. ``left`` counts those that are not settled.
 
-    __slots__ = ("left", "refs", "written")
+    Until the message is written it stands also for one that a single queue holds, where something happened to that.
+    """
 
-    def __init__(self, refs: list[Reference], *, written: bool = False) -> None:
+    __slots__ = ("changes", "left", "refs", "told")
+
+    def __init__(self, refs: list[Reference], told: dict[Reference, int] | None = None) -> None:
         self.refs = refs
         self.left = len(refs)
-        self.written = written  # some segment has the message without the latest of these
+        self.changes: list[Change] = []  # before it was written
+        #: Where a segment has the message without the latest of these: deliveries of the others that were told.
+        self.told = told
 
 
 #: What stands for a live message in its segment.

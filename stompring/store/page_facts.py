@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from struct import error
 
-from .record import PAGE_CURSOR, PAGE_SETTLED, PAGE_STATE, Kind, unpack_runs
+from .record import PAGE_CURSOR, PAGE_SETTLED, SECOND_PAGE_STATE, Kind, unpack_runs
 from .replay import ReadSegment
 
 QueueInPage = tuple[int, int]  # numbers of both
@@ -43,7 +43,8 @@ class PageFacts:
             end = self._settle((queue, page), payload[PAGE_CURSOR.size :])
             self.segments[queue, page] = segment  # it repeats all that was told before
         else:
-            _, _, _, _, queue, page, index, deliveries, attempts, due = PAGE_STATE.unpack_from(payload)
+            # later formats say more behind this
+            *_, queue, page, index, deliveries, attempts, due = SECOND_PAGE_STATE.unpack_from(payload)
             self.states.setdefault((queue, page), {})[index] = (deliveries, attempts, due)
             self.segments.setdefault((queue, page), segment)
             end = index + 1

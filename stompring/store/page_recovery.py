@@ -392,7 +392,7 @@ class PageRecovery:
             self._recovery.adopt(holding, segment)
         cursor.adopt(holding)
         if dead:
-            holding.tell_of().settled += [index << 2 | Reason.KILLED for index in dead]
+            holding.tell_of().settled += [index << 3 | Reason.KILLED for index in dead]
         holding.cool()
 
     def _end(self, pages: Pages, page: Page, number: int, states: bytearray) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from zlib import crc32
 
 from stompring.broker.message import Account, Message, Traits
+from stompring.broker.transfer import CopiedTraits, Transfer
 from stompring.settings.model import RoutingType
 
 PREFIX = Struct("<II")
@@ -41,20 +42,33 @@ class Kind(IntEnum):
     PAGE_FILE = 16
 
 
+class Cause(IntEnum):
+    """What has happened where a STATE or PAGE_STATE is written: it tells what is, and this tells why."""
+
+    REPEATED = 0  # nothing: the state is told once more
+    RETURNED = 1  # a delivery came back
+    SCHEDULED = 2  # a recurring message has begun to wait for its next due time
+    ADDED = 3  # a message that was written already entered one more queue
+
+
 #: kind, flags, priority, deliveries, address, number, timestamp, expires, due, transaction, head, body, queues, traits
 MESSAGE = Struct("<BBBBIQQQQQIIII")
 #: lengths of block, destination, user, origin and group within the traits part
 TRAITS = Struct("<IIIII")
 #: kind, reason, consumer, queue, time (epoch ms); then message numbers, u64 each
 SETTLED = Struct("<BBHIQ")
-#: kind, zero, zero, queue, number, deliveries, attempts, due; a recurrence as JSON may follow
-STATE = Struct("<BBHIQIIQ")
+#: kind, cause, delivered, queue, number, deliveries, attempts, due, time (epoch ms); a recurrence as JSON may follow
+STATE = Struct("<BBHIQIIQQ")
+#: STATE as formats 1 and 2 had it, without cause and time.
+SECOND_STATE = Struct("<BBHIQIIQ")
 #: kind, zero, zero, records, number; then each as u32 length and payload
 TRANSACTION = Struct("<BBHIQ")
 #: kind, reason, consumer, address, queue, page, time; then runs of u32 first, u32 count
 PAGE_SETTLED = Struct("<BBHIIQQ")
-#: kind, zero, zero, address, queue, page, index, deliveries, attempts, due
-PAGE_STATE = Struct("<BBHIIQIIIQ")
+#: kind, cause, delivered, address, queue, page, index, deliveries, attempts, due, time (epoch ms)
+PAGE_STATE = Struct("<BBHIIQIIIQQ")
+#: PAGE_STATE as formats 1 and 2 had it, without cause and time.
+SECOND_PAGE_STATE = Struct("<BBHIIQIIIQ")
 #: kind, zero, zero, address, queue, page; then settled positions as runs of u32 first, u32 count
 PAGE_CURSOR = Struct("<BBHIIQ")
 #: kind, zero, zero, next queue, next transaction, next message: nothing before this record has such a number or a
@@ -63,8 +77,10 @@ PAGE_CURSOR = Struct("<BBHIIQ")
 NUMBERS = Struct("<BBHIQQQQ")
 #: NUMBERS as format 1 had it.
 FIRST_NUMBERS = Struct("<BBHIQQ")
-#: kind, zero, zero, queue; then the numbers of messages that went out once more, u64 each
-DELIVERED = Struct("<BBHI")
+#: kind, zero, zero, queue, time (epoch ms); then the numbers of messages that went out once more, u64 each
+DELIVERED = Struct("<BBHIQ")
+#: DELIVERED as formats 1 and 2 had it, without the time.
+SECOND_DELIVERED = Struct("<BBHI")
 #: kind, zero, zero, address, position of the first id, of the oldest that counts, count; then each id as u32 length
 #: and its bytes
 DUPLICATE_IDS = Struct("<BBHIQQI")
@@ -93,6 +109,11 @@ BEGUN, COMPLETE, REMOVED = 0, 1, 2  # ``operation`` of PAGE_FILE
 DURABLE, GROUP_END = 1, 8
 #: The same message stood in a record before: told by the record, not by the message, which does not keep it.
 COPY = 16
+#: What the broker has copied to a dead-letter address, to an expiry address, and (both) for a policy: another message.
+DEAD_LETTER, EXPIRED = Transfer.DEAD_LETTER << 5, Transfer.EXPIRED << 5
+TRANSFERRED = DEAD_LETTER | EXPIRED
+#: Beside the reason in PAGE_SETTLED: the messages had gone out to a consumer, of which no record told.
+WENT_OUT = 128
 ROUTING = {None: 0, RoutingType.ANYCAST: 2, RoutingType.MULTICAST: 4}
 ROUTING_TYPES = {value: key for key, value in ROUTING.items()}
 ROUTING_MASK = 6
@@ -111,6 +132,8 @@ def encode_traits(traits: Traits) -> bytes:
     """Flags and priority, then the traits part of a message record. Made once per `Traits`."""
     flags = (DURABLE if traits.durable else 0) | (GROUP_END if traits.group_sequence == -1 else 0)
     flags |= ROUTING[traits.routing_type]
+    if type(traits) is CopiedTraits:
+        flags |= traits.transfer << 5
     parts = (
         traits.destination,
         b"" if traits.user is None else traits.user.encode("utf-8", "surrogateescape"),

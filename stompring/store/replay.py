@@ -6,7 +6,7 @@ Reading changes nothing, neither on disk nor in a broker: `recovery` makes a bro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct, error
@@ -29,6 +29,8 @@ from .record import (
     QUEUE,
     QUEUE_ADDRESS,
     REMOVED,
+    SECOND_DELIVERED,
+    SECOND_STATE,
     SETTLED,
     STATE,
     TRANSACTION,
@@ -258,20 +260,26 @@ class Replay:
                 self._forget(number)
 
     def _state(self, data: bytes, begin: int, end: int) -> None:
-        _, _, _, queue, number, deliveries, attempts, due = STATE.unpack_from(data, begin)
+        layout = STATE if self._segment.header.format > 2 else SECOND_STATE
+        _, _, _, queue, number, deliveries, attempts, due, *_ = layout.unpack_from(data, begin)
         if number in self.messages:
-            recurrence = data[begin + STATE.size : end]
+            recurrence = data[begin + layout.size : end]
             unpack_recurrence(recurrence)  # here, where it may turn out to be none
             state = State(deliveries, attempts, due, recurrence)
             self.states.setdefault(number, {})[queue] = state
             self.went_out.get(number, {}).pop(queue, None)
 
     def _delivered(self, data: bytes, begin: int, end: int) -> None:
-        _, _, _, queue = DELIVERED.unpack_from(data, begin)
-        for number in unpack_numbers(data[begin + DELIVERED.size : end]):
+        for queue, number in self._delivered_of(data, begin, end):
             if number in self.messages:
                 counts = self.went_out.setdefault(number, {})
                 counts[queue] = counts.get(queue, 0) + 1
+
+    def _delivered_of(self, data: bytes, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Queue and number of each message of a DELIVERED record."""
+        layout = DELIVERED if self._segment.header.format > 2 else SECOND_DELIVERED
+        queue = layout.unpack_from(data, begin)[3]
+        return ((queue, number) for number in unpack_numbers(data[begin + layout.size : end]))
 
     def _transaction(self, data: bytes, begin: int, end: int) -> None:
         _, _, _, records, number = TRANSACTION.unpack_from(data, begin)

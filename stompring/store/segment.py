@@ -15,7 +15,7 @@ from zlib import crc32
 from .record import PREFIX, Kind, framed
 
 MAGIC = b"STOMPRNG"
-FORMAT = 2
+FORMAT = 3
 JOURNAL, PAGE, SAMPLES = 1, 2, 3  # kinds of segments
 
 #: magic, format, kind, CRC-32 of this header with zero here, next message number, created (epoch ms), the file's
@@ -86,7 +86,8 @@ class Header:
             *_, number, directory, address, _, previous = HEADER.unpack_from(data)
             more = (number, directory, address, previous)
         if crc != crc32(data[:12] + bytes(4) + data[16 : layout.size]):
-            return cls(size=_find_first_record(data), fault="the header is damaged")
+            known = format_ if 1 <= format_ <= FORMAT else FORMAT
+            return cls(known, size=_find_first_record(data), fault="the header is damaged")
         if magic != MAGIC:
             return cls(fault="this is no segment")
         return cls(format_, kind, next_number, created, *more, size=layout.size)

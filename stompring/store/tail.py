@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
+from typing import NamedTuple
 
 from stompring.broker.address import Address
 from stompring.broker.message import Message
@@ -26,6 +27,7 @@ from .record import (
     SETTLED,
     STATE,
     TRANSACTION,
+    Cause,
     Kind,
     framed,
     framed_message,
@@ -39,8 +41,38 @@ _U32 = Struct("<I")
 #: The most deliveries that a message record can tell.
 MOST_DELIVERIES = 255
 
+#: The most deliveries that one STATE or PAGE_STATE can tell for the first time.
+MOST_NEW_DELIVERIES = 65535
+
 #: The most consumers that one segment can name: later ones are not known.
 MOST_CONSUMERS = 65535
+
+
+class Change(NamedTuple):
+    """Something happened to a message in one queue, and how it stood there after that."""
+
+    ref: Reference
+    cause: Cause
+    deliveries: int
+    attempts: int
+    due: int
+    recurrence: bytes  # packed; empty for none
+    time: int  # epoch ms
+
+    @classmethod
+    def of(cls, ref: Reference, cause: Cause, time: int) -> Change:
+        """As it stands there now."""
+        recurrence = b"" if ref.recurrence is None else pack_recurrence(ref.recurrence)
+        return cls(ref, cause, ref.deliveries, ref.attempts, _due(ref), recurrence, time)
+
+    @property
+    def place(self) -> Place:
+        """How it stood there."""
+        return self.deliveries, self.attempts, self.due, self.recurrence
+
+
+#: Deliveries, failed ones of them, due time, recurrence.
+Place = tuple[int, int, int, bytes]
 
 
 class Tail:
@@ -122,25 +154,42 @@ class Tail:
         else:
             self.footer.note(message.number, message.timestamp)
 
-    def copies(self, message: Message, refs: list[Reference], *, again: bool = False) -> None:
-        """A message, and where it stands in each of the queues that hold it; ``again`` where a record had it before."""
+    def copies(
+        self,
+        message: Message,
+        refs: list[Reference],
+        changes: Iterable[Change] = (),
+        *,
+        told: Mapping[Reference, int] | None = None,
+        time: int = 0,
+    ) -> None:
+        """A message, and where it stands in each of the queues that hold it.
+
+        ``changes`` are what has happened there that no record tells yet. ``told`` is for a message that stands in a
+        record already: how many deliveries of each reference were told. It enters the queues of the others now.
+        """
         address = self.name_address(message.address)
         ids = b"".join([self._queues.get(ref.queue.number) or self.name_queue(ref.queue) for ref in refs])
-        due, deliveries = _due(refs[0]), min(ref.deliveries for ref in refs)
-        differing = [ref for ref in refs if _differs(ref, due, deliveries)]
-        head = message_head(message, address, ids, due, min(deliveries, MOST_DELIVERIES))
-        if again:
+        happened: dict[Reference, list[Change]] = {ref: [] for ref in refs}
+        for change in changes:
+            happened[change.ref].append(change)
+        due = _due_when_sent(happened) if told is None else _due(refs[0])
+        deliveries = min((each[0].deliveries if each else ref.deliveries) for ref, each in happened.items())
+        deliveries = min(deliveries, MOST_DELIVERIES)
+        head = message_head(message, address, ids, due, deliveries)
+        if told is not None:
             head = b"%c%c%b" % (head[0], head[1] | COPY, head[2:])
+        states: list[bytes] = []
+        for ref, each in happened.items():
+            known = deliveries if told is None else told.get(ref, -1)
+            states += _states(ref, each, (deliveries, 0, due, b""), known, time)
         self.footer.note(message.number, message.timestamp)
         if self._inner is not None:
             self._inner.append(head + message.tail)
-            for ref in differing:
-                self.state(ref)
-        elif differing:
+            self._inner += states
+        elif states:
             self.open()
-            self._inner = [head + message.tail]
-            for ref in differing:
-                self.state(ref)
+            self._inner = [head + message.tail, *states]
             self.close()
         else:
             frame, tail = framed_message(head, message.tail), message.tail
@@ -148,15 +197,12 @@ class Tail:
             self.at += len(frame) + len(tail)
             self._parts += (frame, tail)
 
-    def state(self, ref: Reference) -> None:
-        """Where a message stands in a queue: its counts, and its due time while it is scheduled."""
-        queue = ref.queue
+    def change(self, change: Change) -> None:
+        """What happened to a message in a queue; each of its deliveries is told already."""
+        queue = change.ref.queue
         if queue.number not in self._queues:
             self.name_queue(queue)
-        payload = STATE.pack(
-            Kind.STATE, 0, 0, queue.number, ref.message.number, ref.deliveries, ref.attempts, _due(ref)
-        )
-        self.add(payload if ref.recurrence is None else payload + pack_recurrence(ref.recurrence))
+        self.add(_state(change.ref, change.cause, 0, change.place, change.time))
 
     def settled(self, queue: Queue, reason: Reason, now: int, numbers: list[int], taker: str = "") -> None:
         """A queue let go of messages, to the consumer with that name where it is known."""
@@ -165,11 +211,11 @@ class Tail:
         consumer = self.name_consumer(taker) if taker else 0
         self.add(SETTLED.pack(Kind.SETTLED, reason, consumer, queue.number, now) + pack_numbers(numbers))
 
-    def delivered(self, queue: Queue, numbers: list[int]) -> None:
-        """Messages of a queue went out to consumers who have not settled them yet."""
+    def delivered(self, queue: Queue, now: int, numbers: list[int]) -> None:
+        """Messages of a queue went out to consumers once more."""
         if queue.number not in self._queues:
             self.name_queue(queue)
-        self.add(DELIVERED.pack(Kind.DELIVERED, 0, 0, queue.number) + pack_numbers(numbers))
+        self.add(DELIVERED.pack(Kind.DELIVERED, 0, 0, queue.number, now) + pack_numbers(numbers))
 
     # ---- transactions
 
@@ -239,13 +285,47 @@ def _due(ref: Reference) -> int:
     return ref.due if ref.state == SCHEDULED else 0
 
 
-def _differs(ref: Reference, due: int, deliveries: int) -> bool:
+def _due_when_sent(happened: dict[Reference, list[Change]]) -> int:
+    """The due time that a message was sent with. MESSAGE tells it, so that it is taken out of what has happened."""
+    firsts = [each[0] for each in happened.values() if each and is_first_wait(each[0])]
+    if not firsts:
+        return _due(next(iter(happened)))
+    due = firsts[0].due
+    if len(firsts) < len(happened) or any(each.due != due for each in firsts):
+        return 0
+    for each in happened.values():
+        del each[0]
+    return due
+
+
+def is_first_wait(change: Change) -> bool:
+    """Whether it is that a message was sent with a due time."""
+    return change.cause is Cause.SCHEDULED and not change.deliveries
+
+
+def _states(ref: Reference, changes: list[Change], place: Place, known: int, time: int) -> Iterator[bytes]:
+    """What comes behind a MESSAGE that says ``place`` of one of its queues; ``known`` deliveries were told, -1: none,
+    nor that it entered the queue.
+    """
+    if known < 0:
+        known, place = 0, (0, 0, 0, b"")
+        yield _state(ref, Cause.ADDED, 0, place, time)
+    for change in changes:
+        place = change.place
+        yield _state(ref, change.cause, change.deliveries - known, place, change.time)
+        known = max(known, change.deliveries)
+    now = Change.of(ref, Cause.REPEATED, time)
+    if now.place != place or ref.deliveries > known:
+        yield _state(ref, Cause.REPEATED, ref.deliveries - known, now.place, time)
+
+
+def _state(ref: Reference, cause: Cause, delivered: int, place: Place, time: int) -> bytes:
+    """The payload of a STATE record that is the first to tell of ``delivered`` deliveries."""
+    deliveries, attempts, due, recurrence = place
+    delivered = min(max(delivered, 0), MOST_NEW_DELIVERIES)
+    number, queue = ref.message.number, ref.queue.number
     return (
-        _due(ref) != due
-        or ref.deliveries != deliveries
-        or ref.attempts > 0
-        or ref.recurrence is not None
-        or deliveries > MOST_DELIVERIES
+        STATE.pack(Kind.STATE, cause, delivered, queue, number, deliveries, attempts, due, time) + recurrence
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.broker.transfer import copy_for, without_headers
+from stompring.broker.transfer import Transfer, copy_for, without_headers
 
 from .world import ANYCAST, MULTICAST, World
 
@@ -36,7 +36,7 @@ def test_a_copy_tells_where_it_came_from(routing_type: object, shown: bytes | No
         expires=world.now + 1,
         headers={"user": "kept", "destination-type": "ANYCAST", "_AMQ_ORIG_QUEUE": "before"},
     )
-    copy = copy_for(original, "queue", world.address("DLQ"), 99, world.now, 0)
+    copy = copy_for(original, "queue", world.address("DLQ"), 99, world.now, 0, Transfer.DEAD_LETTER)
     assert copy.header(b"_AMQ_ORIG_ADDRESS") == b"a:b"
     assert copy.header(b"_AMQ_ORIG_QUEUE") == b"queue"
     assert copy.header(b"_AMQ_ORIG_MESSAGE_ID") == b"%d" % original.number

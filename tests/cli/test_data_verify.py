@@ -205,7 +205,7 @@ def test_an_identity_that_cannot_be_read(filled: Filled, text: str | None) -> No
     assert found["file"] == str(identity)
 
 
-@pytest.mark.parametrize("text", ["", "3\n", "one\n"])
+@pytest.mark.parametrize("text", ["", "4\n", "one\n"])
 def test_another_schema(filled: Filled, text: str) -> None:
     (filled.data / "schema-version").write_text(text)
     (found,) = findings(filled.data)
@@ -228,9 +228,9 @@ def dangling() -> list[object]:
         pytest.param(
             SETTLED.pack(Kind.SETTLED, 0, 0, 1, 0) + pack_numbers([never]), "never there", id="settled"
         ),
-        pytest.param(STATE.pack(Kind.STATE, 0, 0, 1, never, 1, 1, 0), "never there", id="state"),
+        pytest.param(STATE.pack(Kind.STATE, 0, 0, 1, never, 1, 1, 0, 0), "never there", id="state"),
         pytest.param(
-            DELIVERED.pack(Kind.DELIVERED, 0, 0, 1) + pack_numbers([never]), "never there", id="delivered"
+            DELIVERED.pack(Kind.DELIVERED, 0, 0, 1, 0) + pack_numbers([never]), "never there", id="delivered"
         ),
         pytest.param(
             PAGE_SETTLED.pack(Kind.PAGE_SETTLED, 0, 0, 0, 0, 0, 0) + pack_runs([100_000]),

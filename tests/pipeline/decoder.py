@@ -112,9 +112,14 @@ def events(data: bytes) -> list[Row]:
     found: list[Row] = []
     for title, fields in every:
         told = fields["timestamp"] if title == "MESSAGE" and _is_new(fields) else fields.get("time")
+        passing = {
+            each["id"] for kind, each in every if kind == "NAME" and each["what"] == 2 and each["passing"]
+        }
         for row in _events(title, fields):
             latest = max(latest, told or 0)
             queue = row.pop("queue_number")
+            if queue in passing:
+                continue
             row.setdefault("queue", names.get((2, queue)))
             row.setdefault("address", names.get((1, fields.get("address", homes.get(queue, 0)))))
             consumer = names.get((4, fields.get("consumer", 0)))
@@ -133,44 +138,55 @@ def _is_new(message: Row) -> bool:
 
 def _events(title: str, fields: Row) -> Iterator[Row]:
     about: Row = {"queue_number": fields.get("queue", 0)}
-    if title in ("SETTLED", "PAGE_SETTLED"):
-        about["event"] = REASONS[fields["reason"]]
-    elif title in ("STATE", "PAGE_STATE"):
-        due = time(fields["due"])
-        about |= {"event": "scheduled" if due else "redelivered", "due": due}
-        about["deliveries"] = fields["deliveries"]
     if title.startswith("PAGE_"):
         about["page"] = fields["page"]
+    if title in ("SETTLED", "PAGE_SETTLED"):
+        about["event"] = REASONS[fields["reason"] & 127]
+    elif title in ("STATE", "PAGE_STATE"):
+        about |= {"message_id": fields["number"]} if title == "STATE" else {"index": fields["index"]}
+        yield from _states(about, fields)
     if title == "SETTLED":
         for number in fields["numbers"]:
             yield about | {"message_id": number}
     elif title == "DELIVERED":
         for number in fields["numbers"]:
             yield about | {"event": "delivered", "message_id": number}
-    elif title == "STATE":
-        yield about | {"message_id": fields["number"]}
-    elif title == "PAGE_STATE":
-        yield about | {"index": fields["index"]}
     elif title == "PAGE_SETTLED":
-        for run in fields["runs"]:
-            for at in range(run["count"]):
-                yield about | {"index": run["first"] + at}
+        for event in ("delivered", about["event"]) if fields["reason"] & 128 else (about["event"],):
+            for run in fields["runs"]:
+                for at in range(run["count"]):
+                    yield about | {"event": event, "index": run["first"] + at}
     elif title == "MESSAGE" and _is_new(fields):
         yield from _added(fields)
+
+
+def _states(about: Row, fields: Row) -> Iterator[Row]:
+    cause, due, counts = fields["cause"], time(fields["due"]), {"deliveries": fields["deliveries"]}
+    if cause == 3:
+        yield about | {"event": "added"}
+    for _ in range(fields["delivered"]):
+        yield about | {"event": "delivered"}
+    if cause == 1:
+        yield about | counts | {"event": "redelivered"}
+    if cause == 2 or (cause == 1 and due):
+        yield about | counts | {"event": "scheduled", "due": due}
 
 
 def _added(fields: Row) -> Iterator[Row]:
     number = {"message_id": fields["number"]}
     for queue in fields["queues"]:
         yield number | {"queue_number": queue, "event": "added"}
-    if fields["due"]:
+    if fields["due"] > fields["timestamp"]:
         for queue in fields["queues"]:
             yield number | {"queue_number": queue, "event": "scheduled", "due": time(fields["due"])}
+    for queue in fields["queues"]:
+        for _ in range(fields["deliveries"]):
+            yield number | {"queue_number": queue, "event": "delivered"}
     lines = fields["head"].decode().split("\n")[:-1]
     headers = dict(line.partition(":")[::2] for line in lines if ":" in line)
-    if "_AMQ_ORIG_MESSAGE_ID" in headers:
+    if fields["flags"] & 96 in (32, 64):
         yield {
-            "event": "moved" if "_AMQ_ACTUAL_EXPIRY" in headers else "dead-lettered",
+            "event": "moved" if fields["flags"] & 64 else "dead-lettered",
             "queue_number": 0,
             "queue": headers["_AMQ_ORIG_QUEUE"],
             "address": headers["_AMQ_ORIG_ADDRESS"],

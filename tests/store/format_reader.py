@@ -84,7 +84,7 @@ class Directory:
     def read(cls, root: Path) -> Directory:
         """Everything below ``root``."""
         self = cls(Format.of_document(), root)
-        assert (root / "schema-version").read_text() == "2\n"
+        assert (root / "schema-version").read_text() == "3\n"
         identity = (root / "identity").read_text()
         assert re.fullmatch(r"[0-9a-f]{32}\n", identity)
         self.identity = bytes.fromhex(identity)
@@ -126,7 +126,7 @@ class Directory:
     def _file(self, path: Path, kind: int) -> File:
         data = path.read_bytes()
         header, at = self.format.read("Header", data)
-        assert header["magic"] == b"STOMPRNG" and header["format"] == 2 and header["kind"] == kind
+        assert header["magic"] == b"STOMPRNG" and header["format"] == 3 and header["kind"] == kind
         assert header["number"] == int(path.stem) and header["directory"] == self.identity
         assert header["crc"] == crc32(data[:12] + bytes(4) + data[16:at])
         assert path.stem == f"{int(path.stem):09d}"

@@ -29,7 +29,7 @@ def test_it_is_made_and_taken(tmp_path: Path) -> None:
     root = tmp_path / "some" / "data"
     lock = DataLock(root)
     assert (root / "broker.lock").read_text() == f"{os.getpid()}\n"
-    assert (root / "schema-version").read_text() == "2\n"
+    assert (root / "schema-version").read_text() == "3\n"
     lock.release()
     lock.release()
     DataLock(root).release()
@@ -100,7 +100,7 @@ def test_two_in_one_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("3\n", "a newer version of stompring"),
+        ("4\n", "a newer version of stompring"),
         ("", "no version"),
         ("0", "no version"),
         ("one", "no version"),
@@ -115,7 +115,7 @@ def test_versions_that_are_not_known(tmp_path: Path, text: str, words: str) -> N
     with pytest.raises(StoreError, match=words) as caught:
         DataLock(tmp_path)
     assert "schema-version" in str(caught.value)
-    (tmp_path / "schema-version").write_text("2\n")
+    (tmp_path / "schema-version").write_text("3\n")
     DataLock(tmp_path).release()  # the lock was not kept
 
 

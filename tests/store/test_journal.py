@@ -6,7 +6,7 @@ from collections import Counter
 
 from stompring.broker.storage import Reason
 from stompring.broker.transaction import Transaction
-from stompring.store.record import DELIVERED, SETTLED, STATE, TRANSACTION, Kind, StoredMessage
+from stompring.store.record import DELIVERED, SETTLED, STATE, TRANSACTION, Cause, Kind, StoredMessage
 from stompring.store.record import unpack_numbers as numbers_in
 from stompring.store.segment import Walk
 
@@ -96,7 +96,12 @@ def test_settled_messages_are_told_together() -> None:
     taker.close()
     queue.purge()
     found = {}
-    for payload in told.records:
+    written = told.records
+    (came_back,) = [payload for payload in written if payload[0] == Kind.STATE]
+    assert STATE.unpack_from(came_back)[4] == sent[2]
+    for payload in written:
+        if payload is came_back:
+            continue
         assert payload[0] == Kind.SETTLED
         _, reason, _, number, time = SETTLED.unpack_from(payload)
         assert time == world.broker.clock.now
@@ -119,10 +124,13 @@ def test_deliveries_are_told() -> None:
     assert list(numbers_in(payload[DELIVERED.size :])) == sent[:2]
     told = Told(world)
     taker.nack(taker.unsettled[0])
-    (payload,) = [each for each in told.records if each[0] == Kind.STATE]
-    _, _, _, number, message, deliveries, attempts, due = STATE.unpack_from(payload)
+    payload, again = told.records  # it goes out once more at once
+    _, cause, untold, number, message, deliveries, attempts, due, _ = STATE.unpack_from(payload)
     assert (number, message, attempts, due) == (queue.number, sent[0], 1, 0)
-    assert deliveries == next(r.deliveries for r in taker.unsettled if r.message.number == sent[0])
+    assert (cause, untold) == (Cause.RETURNED, 0)
+    assert deliveries == 1
+    assert again[0] == Kind.DELIVERED and list(numbers_in(again[DELIVERED.size :])) == [sent[0]]
+    assert next(r.deliveries for r in taker.unsettled if r.message.number == sent[0]) == 2
 
 
 def test_a_message_that_goes_straight_out_is_told_as_delivered() -> None:

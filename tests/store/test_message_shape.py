@@ -110,7 +110,7 @@ def test_a_recurrence_that_is_none(recurrence: str) -> None:
     world, payloads = journal()
     number = world.directory.queues["q"].number
     first = int.from_bytes(next(each for each in payloads if b"m0\0" in each)[8:16], "little")
-    state = STATE.pack(Kind.STATE, 0, 0, number, first, 1, 1, 0) + RECURRENCES[recurrence]
+    state = STATE.pack(Kind.STATE, 0, 0, number, first, 1, 1, 0, 0) + RECURRENCES[recurrence]
     again = start(world, [*payloads, state])
     assert held(again) == [b"m0", b"m1", b"m2"] and reported(again)
 

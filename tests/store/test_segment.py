@@ -59,7 +59,7 @@ IDENTITY = bytes(range(16))
 def test_header() -> None:
     data = pack_header(PAGE, 2**40, 1_700_000_000_000, 17, IDENTITY, 5, 2**33)
     assert len(data) == HEADER.size == 72 and data[:8] == b"STOMPRNG"
-    assert Header.read(data) == Header(2, PAGE, 2**40, 1_700_000_000_000, 17, IDENTITY, 5, 2**33)
+    assert Header.read(data) == Header(3, PAGE, 2**40, 1_700_000_000_000, 17, IDENTITY, 5, 2**33)
 
 
 def first_header() -> bytes:
