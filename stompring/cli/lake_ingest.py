@@ -82,20 +82,26 @@ def ingest(
     from stompring.pipeline.files import DataFiles
     from stompring.pipeline.lake.brokers import check_name
     from stompring.pipeline.lake.ingest import Ingest
+    from stompring.pipeline.options import OptionError
 
     places = [_place("--data", data), None if retention is None else _place("--retention", retention)]
     files = DataFiles(str(places[0]), places[1])
-    if not files.root.is_directory():
-        raise click.BadParameter(f"{files.root} is not a directory", param_hint="--data")
+    try:
+        files.require()
+    except OptionError as reason:
+        option = "--data" if reason.option == "path" else f"--{reason.option}"
+        raise click.BadParameter(reason.text, param_hint=option) from None
     try:
         check_name(name)
     except ValueError as reason:
         raise click.BadParameter(str(reason), param_hint="--as") from None
     target = lake_option.named(lake)
     target.create(buckets)
-    with target.locked(), lake_option.session(master, conf) as spark:
-        work = Ingest(spark, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)
-        _Run(work, interval if follow else None).run()
+    with target.locked():
+        target.admit(name, files)  # a refusal need not wait for Spark
+        with lake_option.session(master, conf) as spark:
+            work = Ingest(spark, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)
+            _Run(work, interval if follow else None).run()
 
 
 def _place(option: str, text: str) -> str:

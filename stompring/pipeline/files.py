@@ -18,8 +18,9 @@ from stompring.pipeline.folder import Entry, Folder
 from stompring.pipeline.options import OptionError, Options, Wanted
 from stompring.pipeline.positions import Range
 from stompring.pipeline.schema import ENDINGS
+from stompring.store.datadir import IDENTITY, VERSION, parse_identity
 from stompring.store.record import PREFIX
-from stompring.store.segment import HEADER, TRAILER, Footer, footer_place
+from stompring.store.segment import HEADER, NO_IDENTITY, TRAILER, Footer, Header, footer_place
 
 log = logging.getLogger(__name__)
 
@@ -50,17 +51,22 @@ class Listed(NamedTuple):
 class DataFiles:
     """The files below a data directory."""
 
-    def __init__(self, root: str, retention: str | None = None) -> None:
-        """``retention`` is where retained files are, where that is not in the data directory."""
+    def __init__(self, root: str, retention: str | None = None, identity: bytes | None = None) -> None:
+        """``retention`` is where retained files are, where that is not in the data directory.
+
+        ``identity`` is that of the directory, where that is known already: files of another one are not read.
+        """
         self.root = Folder(root)
+        self._given = retention is not None
+        self._expected = identity or NO_IDENTITY
         self.retention = Folder(retention or f"{root}/{RETENTION}")
         self._pages: dict[int, str] | None = None
         self._numbers: OrderedDict[int, Any] = OrderedDict()
 
     @classmethod
-    def of(cls, options: Options) -> DataFiles:
+    def of(cls, options: Options, identity: bytes | None = None) -> DataFiles:
         """The ones that options name."""
-        return cls(options.root, options.retention)
+        return cls(options.root, options.retention, identity)
 
     def every(self, endings: Iterable[str], *, empty: bool = False) -> list[Listed]:
         """All files with these endings, by folder and number; ``empty``: those too that have no record yet."""
@@ -77,6 +83,72 @@ class DataFiles:
             if entry.name not in found or found[entry.name].size < entry.size:
                 found[entry.name] = listed
         return sorted(found.values(), key=lambda one: (one.folder, one.number))
+
+    # ---- which directory it is
+
+    def require(self) -> None:
+        """Raises `OptionError` where this is no data directory of a broker; an empty one is one."""
+        if self._given and not self._is_retention():
+            looked_for = f"{IDENTITY}, journal, paging, samples"
+            raise OptionError(
+                "retention", f"{self.retention} holds no retained files of a broker (looked for {looked_for})"
+            )
+        marked = any(self.root.exists(name) for name in (VERSION, IDENTITY))
+        if not marked and not self.every(frozenset().union(*ENDINGS.values()), empty=True):
+            looked_for = f"{VERSION}, {IDENTITY}, and files as journal/000000001.journal"
+            raise OptionError(
+                "path", f"{self.root} is no data directory of a broker (looked for {looked_for})"
+            )
+
+    def _is_retention(self) -> bool:
+        return any(self.retention.exists(name) for name in (IDENTITY, "journal", "paging", "samples"))
+
+    def identity(self) -> bytes | None:
+        """The identity of the data directory as it is now, None where it has none: format 1 had none.
+
+        Where the file is lost the newest segment tells it, as it does to the broker. Raises `StoreError` where the
+        retained files are those of another directory.
+        """
+        found = [(root, self._identity_in(root)) for root in (self.root, self.retention)]
+        known = {identity for _, identity in found if identity is not None}
+        if len(known) > 1:
+            (root, here), (retention, there) = ((str(place), (each or b"").hex()) for place, each in found)
+            raise StoreError(
+                f"the data directory {root} has the identity {here}, and the files retained here are of {there}",
+                f"{retention}/{IDENTITY}",
+                0,
+            )
+        return next(iter(known), None) or self._identity_of_journal()
+
+    def _identity_in(self, root: Folder) -> bytes | None:
+        path = f"{root}/{IDENTITY}"
+        try:
+            return parse_identity(root.read(IDENTITY), path)
+        except FileNotFoundError:
+            return None
+        except OSError as fault:
+            raise StoreError(fault.strerror or str(fault), path, 0) from None
+
+    def _identity_of_journal(self) -> bytes | None:
+        for one in reversed(self.every({".journal"})):
+            header = Header.read(self._head(one.name))
+            if header.fault is None:
+                return None if header.directory == NO_IDENTITY else header.directory
+        return None
+
+    def _head(self, name: str) -> bytes:
+        for root in (self.root, self.retention, self.root):
+            try:
+                return root.read(name, 0, HEADER.size)
+            except FileNotFoundError:
+                continue
+            except OSError as fault:
+                raise StoreError(fault.strerror or str(fault), f"{root}/{name}", 0) from None
+        return b""
+
+    def misplaced(self, name: str, data: bytes) -> str:
+        """Why the bytes of a file are none of this directory's, empty where they may be: by the header."""
+        return Header.read(data).misplaced(int(PurePosixPath(name).stem), self._expected)
 
     def listed(self, wanted: Wanted) -> list[Listed]:
         """Those that rows of the table may be in. Reads no more than footers."""
@@ -157,8 +229,12 @@ class DataFiles:
 
         if self._pages is None or page not in self._pages:
             self._pages = {one.number: one.name for one in self.every({".page"})}
-        data = self.read(self._pages[page]) if page in self._pages else None
-        found = None if data is None else message_numbers(Records(data))
+        name = self._pages.get(page)
+        data = None if name is None else self.read(name)
+        if name is None or data is None or self.misplaced(name, data):
+            found = None
+        else:
+            found = message_numbers(Records(data))
         self._numbers[page] = found
         if len(self._numbers) > _PAGES:
             self._numbers.popitem(last=False)

@@ -102,15 +102,15 @@ class Folder:
         info = self.system.get_file_info(self.path(name))
         return None if info.type == fs.FileType.NotFound else int(info.size)
 
-    def read(self, name: str, start: int = 0) -> bytes:
-        """A file from some byte on. Raises `FileNotFoundError` too."""
+    def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
+        """A file from some byte on, to its end or so many bytes. Raises `FileNotFoundError` too."""
         if self.local is not None:
             with open(self.local / name, "rb") as file:
                 file.seek(start)
-                return file.read()
+                return file.read(size)
         with self.system.open_input_file(self.path(name)) as remote:
             remote.seek(start)
-            return bytes(remote.read())
+            return bytes(remote.read(size))
 
     def write(self, name: str, data: bytes) -> None:
         """A whole file, in place of what there was: never half of it, and on this machine's disks when this returns."""

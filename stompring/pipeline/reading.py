@@ -47,7 +47,9 @@ def read_files(
     """Record batches of some ranges, one file after the other. ``gone`` is called with files that are not there."""
     for name, start, stop in ranges:
         data = files.read(name)
-        if data is not None:
+        if data is not None and (why := files.misplaced(name, data)):
+            log.warning("%s/%s: %s; it is left out", files.root, name, why)
+        elif data is not None:
             records = Records(data, start, stop)
             yield from table_batches(records, wanted, files.message_numbers)
             tell_faults(records, name)

@@ -44,10 +44,11 @@ class StompringSource(DataSource):
 
 
 class Ranges(InputPartition):
-    """What one task reads."""
+    """What one task reads. ``identity`` is that of the data directory: files of another one are left out."""
 
-    def __init__(self, ranges: Sequence[Range]) -> None:
+    def __init__(self, ranges: Sequence[Range], identity: bytes | None = None) -> None:
         super().__init__(tuple(ranges))
+        self.identity = identity
 
 
 class StompringReader(DataSourceReader):
@@ -58,11 +59,15 @@ class StompringReader(DataSourceReader):
 
     def partitions(self) -> Sequence[Ranges]:
         """The files there are now; one task without any where there are none."""
-        return [Ranges(ranges) for ranges in planned(self._options) or [()]]
+        files = DataFiles.of(self._options)
+        files.require()
+        identity = files.identity()
+        return [Ranges(ranges, identity) for ranges in planned(self._options) or [()]]
 
     def read(self, partition: Ranges) -> Iterator[Any]:
         """Record batches of one task's files."""
-        return read_files(DataFiles.of(self._options), partition.value, self._options.wanted)
+        files = DataFiles.of(self._options, partition.identity)
+        return read_files(files, partition.value, self._options.wanted)
 
 
 def _with_columns(options: Options, schema: StructType) -> Options:

@@ -22,10 +22,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from stompring.pipeline.backlog import DataLoss, Limit, newest, oldest, ranges_between
+from stompring.pipeline.backlog import DataLoss, Limit, Replaced, newest, oldest, ranges_between
 from stompring.pipeline.files import DataFiles, packed
 from stompring.pipeline.options import Options
-from stompring.pipeline.positions import START, Position, Range, dumped, loaded
+from stompring.pipeline.positions import START, Position, Positions, Range, dumped, loaded
 from stompring.pipeline.reading import read_files
 from stompring.pipeline.schema import ENDINGS
 
@@ -35,15 +35,22 @@ log = logging.getLogger(__name__)
 #: as it is while the query lives.
 COPIES = "copies"
 
+#: Beside them too: the identity of the data directory, where it has one. Offsets of earlier versions have none.
+IDENTITY = "identity"
+
 Offset = dict[str, str]
 
 
 class Part(InputPartition):
-    """What one task reads. ``copies``: messages that the broker has written once more are rows too."""
+    """What one task reads. ``copies``: messages that the broker has written once more are rows too.
 
-    def __init__(self, ranges: Sequence[Range], copies: bool) -> None:
+    ``identity`` is that of the data directory: files of another one are left out.
+    """
+
+    def __init__(self, ranges: Sequence[Range], copies: bool, identity: bytes | None = None) -> None:
         super().__init__(tuple(ranges))
         self.copies = copies
+        self.identity = identity
 
 
 class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -54,19 +61,22 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._endings = ENDINGS[options.wanted.table]
         self._seen: dict[str, Position] | None = None  # the last positions that Spark asked about
         self._until: dict[str, Position] | None = None  # where Trigger.AvailableNow ends
+        self._identity: bytes | None = None  # of the directory, as it was when Spark asked last
 
     # ---- Spark's names
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query begins that has no checkpoint yet."""
         files = self._files()
+        files.require()
+        self._identity = files.identity()
         if self._options.streaming.latest:
-            return dumped(newest(files, self._endings, {}))
+            return self._offset(newest(files, self._endings, {}))
         begin = oldest(files, self._endings)
         first = begin.get("journal", START).number
         if self._options.wanted.copies is None and first > 1:  # what was before it may be in copies alone
             begin[COPIES] = newest(files, (".journal",), {})["journal"]
-        return dumped(begin)
+        return self._offset(begin)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of those that the options name, for Spark takes no more than one."""
@@ -79,16 +89,18 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> Offset:  # noqa: N802
         """Where the next batch ends. A limit that Spark gives is one of the options', and all of those go with it."""
-        asked, since = self._options.streaming, loaded(start)
+        asked, since = self._options.streaming, self._since(start)
         most = Limit()
         if not isinstance(limit, ReadAllAvailable):
             most = Limit(asked.bytes, asked.files, asked.rows)
         self._seen = newest(self._files(), self._endings, since, most, self._until)
-        return dumped(self._seen)
+        return self._offset(self._seen)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Where the data ends, for the progress that Spark tells."""
-        return None if self._seen is None else dumped(newest(self._files(), self._endings, self._seen))
+        if self._seen is None:
+            return None
+        return self._offset(newest(self._files(), self._endings, self._seen))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What comes from now on is left for another query."""
@@ -96,34 +108,60 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[Part]:
         """The tasks of a batch. Raises `DataLoss`."""
-        files, wanted, until = self._files(), self._options.wanted, loaded(end)
-        ranges, lost = ranges_between(files, self._endings, loaded(start), until)
+        since, until = positions_of(start), self._since(end)
+        files, wanted = self._files(), self._options.wanted
+        ranges, lost = ranges_between(files, self._endings, since, until)
         if lost:
             self._lost(", ".join(map(str, lost)))
         if wanted.addresses or wanted.since is not None or wanted.until is not None:
             ranges = [each for each in ranges if files.may_have(each[0].name, wanted)]
         if wanted.copies is not None or COPIES not in until:
-            return [Part(part, bool(wanted.copies)) for part in packed(ranges)]
+            return self._parts(ranges, bool(wanted.copies))
         with_copies, without = parted(ranges, until[COPIES])
-        return [Part(part, True) for part in packed(with_copies)] + [
-            Part(part, False) for part in packed(without)
-        ]
+        return self._parts(with_copies, True) + self._parts(without, False)
 
     def read(self, partition: Part) -> Iterator[Any]:
         """Record batches of one task's files."""
         wanted = replace(self._options.wanted, copies=partition.copies)
         gone = self._lost
-        return read_files(self._files(), partition.value, wanted, gone)
+        files = DataFiles.of(self._options, partition.identity)
+        return read_files(files, partition.value, wanted, gone)
 
     # ----
 
     def _files(self) -> DataFiles:
         return DataFiles.of(self._options)
 
+    def _parts(self, ranges: Sequence[tuple[Range, int]], copies: bool) -> list[Part]:
+        return [Part(part, copies, self._identity) for part in packed(ranges)]
+
+    def _offset(self, positions: Positions) -> Offset:
+        offset = dumped(positions)
+        return offset if self._identity is None else {**offset, IDENTITY: self._identity.hex()}
+
+    def _since(self, offset: Mapping[str, str]) -> dict[str, Position]:
+        """The positions of an offset, if they are of this directory. Raises `Replaced`."""
+        files = self._files()
+        files.require()
+        self._identity = files.identity()
+        was, now = offset.get(IDENTITY), self._identity and self._identity.hex()
+        if was is not None and was != now:
+            raise Replaced(
+                f"the data directory {files.root} has {f'the identity {now}' if now else 'no identity'}, and the query "
+                f"has read one with the identity {was}: it is the directory of another broker, or was wiped and begun "
+                "anew. Give the query the directory that it has read, or a new checkpoint"
+            )
+        return positions_of(offset)
+
     def _lost(self, what: str) -> None:
         if self._options.streaming.fail:
             raise DataLoss(self._options.root, what)
         log.warning("%s: %s was deleted before it was read", self._options.root, what)
+
+
+def positions_of(offset: Mapping[str, str]) -> dict[str, Position]:
+    """The positions alone."""
+    return loaded({folder: text for folder, text in offset.items() if folder != IDENTITY})
 
 
 def parted(

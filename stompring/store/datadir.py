@@ -147,11 +147,17 @@ def identity_text(identity: bytes) -> bytes:
 def read_identity(files: Files, path: Path) -> bytes | None:
     """What the file says; None where there is none. Raises `StoreError` for what is no identity, `OSError`."""
     try:
-        text = files.read(path).decode(errors="replace").strip()
+        data = files.read(path)
     except FileNotFoundError:
         return None
+    return parse_identity(data, str(path))
+
+
+def parse_identity(data: bytes, path: str) -> bytes:
+    """The identity that the bytes of a file are. Raises `StoreError` with the file's path."""
+    text = data.decode(errors="replace").strip()
     if not re.fullmatch(r"[0-9a-f]{32}", text):
-        raise StoreError(f"{text[:40]!r} is no identity of a data directory", str(path), 0)
+        raise StoreError(f"{text[:40]!r} is no identity of a data directory", path, 0)
     return bytes.fromhex(text)
 
 

@@ -178,10 +178,10 @@ class Meddled(Folder):
         self._meddle()
         return found
 
-    def read(self, name: str, start: int = 0) -> bytes:
+    def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """Before a file is read."""
         self._meddle()
-        return super().read(name, start)
+        return super().read(name, start, size)
 
     def sync(self, name: str) -> None:
         """Nobody cuts the power: that is quicker."""

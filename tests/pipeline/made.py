@@ -8,6 +8,7 @@ from typing import Any
 from stompring.broker.transaction import Transaction
 from stompring.settings.model import Retention as Settings
 from stompring.store.samples import Samples
+from stompring.store.segment import NO_IDENTITY
 
 from ..broker.world import MULTICAST, join
 from ..store.paged_store import SETTINGS, PagedStore
@@ -30,6 +31,7 @@ def made(**more: Any) -> dict[str, bytes]:
         journal_compact_min_files=0,
         journal_retention_directory=Settings(str(KEPT)),
         settings=SETTINGS,
+        identity=more.pop("identity", NO_IDENTITY),
     )
     assert world.store.retention is not None
     samples = Samples(world.store.retention, world.broker, 1000, world.journal.next_address)
@@ -73,4 +75,12 @@ def written(root: Path, files: dict[str, bytes]) -> Path:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+    return root
+
+
+def identified(root: Path, files: dict[str, bytes], identity: bytes) -> Path:
+    """The same with what a broker puts beside them."""
+    written(root, files).mkdir(parents=True, exist_ok=True)
+    (root / "schema-version").write_text("2\n")
+    (root / "identity").write_text(f"{identity.hex()}\n")
     return root

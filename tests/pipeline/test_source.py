@@ -14,7 +14,7 @@ from ..broker_document import anycast, multicast
 from ..end_to_end.lasting import DURABLE, LastingBroker
 from ..end_to_end.test_retention import retention
 from . import decoder
-from .made import made, written
+from .made import identified, made, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -121,7 +121,7 @@ def test_errors_name_the_option(spark: Any, tmp_path: Path) -> None:
 
 
 def test_an_empty_directory(spark: Any, tmp_path: Path) -> None:
-    assert load(spark, tmp_path).collect() == []
+    assert load(spark, identified(tmp_path, {}, bytes(16))).collect() == []
 
 
 def test_all_that_a_message_can_have(spark: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'st
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
-from stompring.pipeline.backlog import DataLoss
+from stompring.pipeline.backlog import DataLoss, Replaced
 from stompring.pipeline.options import Options
 from stompring.pipeline.positions import Position, Range
 from stompring.pipeline.stream import StompringStream, parted
@@ -25,11 +26,13 @@ from stompring.store.segment import JOURNAL, pack_header
 from ..broker_document import anycast
 from ..end_to_end.lasting import DURABLE, LastingBroker
 from ..end_to_end.test_retention import retention
-from .made import made, written
+from .made import identified, made, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 FILES = made()
+
+ONE, TWO = bytes(range(16)), bytes(range(16, 32))
 
 
 def stream(root: Path, **options: str) -> StompringStream:
@@ -130,10 +133,67 @@ def test_other_options(tmp_path: Path) -> None:
 
 
 def test_an_empty_directory(tmp_path: Path) -> None:
-    source = stream(tmp_path)
+    source = stream(identified(tmp_path, {}, ONE))
+    assert source.initialOffset() == {"identity": ONE.hex()}
+    (tmp_path / "identity").unlink()
     assert source.initialOffset() == {} and batches(source) == []
     write_segment(tmp_path, 1, [1])
     assert len(batches(source, {})[0]) == 1
+
+
+# ---- which directory it is
+
+
+def test_another_directory_is_refused_though_positions_fit(tmp_path: Path) -> None:
+    """One that was wiped and has grown to more than it was, another one in its place, and none at all."""
+    data = identified(tmp_path / "data", made(identity=ONE, count=3), ONE)
+    source = stream(data)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    assert start["identity"] == end["identity"] == ONE.hex()
+    first = rows(source, start, end)
+    moved = shutil.move(data, tmp_path / "moved")
+    assert rows(stream(moved), start, end) == first
+    identified(data, made(identity=TWO), TWO)
+    other = stream(data)
+    sentence = (
+        f"{data} has the identity {TWO.hex()}, and the query has read one with the identity {ONE.hex()}"
+    )
+    for asked in (
+        lambda: other.latestOffset(end, ReadAllAvailable()),
+        lambda: other.partitions(start, end),
+        lambda: source.latestOffset(end, ReadAllAvailable()),
+    ):
+        with pytest.raises(Replaced, match=f"{sentence}.*wiped and begun anew"):
+            asked()
+    shutil.rmtree(data)
+    written(data, made())
+    with pytest.raises(Replaced, match="has no identity, and the query has read one with"):
+        other.latestOffset(end, ReadAllAvailable())
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    """Its offsets had positions alone."""
+    data = identified(tmp_path, made(identity=ONE, count=3), ONE)
+    source = stream(data)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    earlier = [
+        {folder: text for folder, text in each.items() if folder != "identity"} for each in (start, end)
+    ]
+    assert rows(stream(data), *earlier) == rows(source, start, end)
+    assert stream(data).latestOffset(earlier[1], ReadAllAvailable()) == end
+
+
+def test_a_file_of_another_directory_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files, foreign = made(identity=ONE), made(identity=TWO)
+    name = sorted(each for each in files if each.endswith(".journal"))[1]
+    clean = written(tmp_path / "clean", {each: data for each, data in files.items() if each != name})
+    data = identified(tmp_path / "data", {**files, name: foreign[name]}, ONE)
+    (found,) = batches(stream(data))
+    options = {"path": str(clean), "failOnDataLoss": "false"}
+    (expected,) = batches(StompringStream(Options.of(options)))
+    assert found == expected and f"{name}: it belongs to the data directory {TWO.hex()}" in caplog.text
 
 
 # ---- messages that the broker has written once more

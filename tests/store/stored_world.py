@@ -18,6 +18,7 @@ from stompring.store.disk import Disk
 from stompring.store.durable import Durable
 from stompring.store.files import Files
 from stompring.store.retention import Retention
+from stompring.store.segment import NO_IDENTITY
 
 from ..broker.world import World, bodies
 from .disk import DiskAtOnce
@@ -37,19 +38,23 @@ class StoredWorld(World):
         directory: Path = JOURNAL,
         recover: bool = True,
         after: float = 0,
+        identity: bytes = NO_IDENTITY,
         **configuration: Any,
     ) -> None:
         super().__init__()
         self.clock.advance(after)
         entries = tuple(AddressSettingEntry(match, values) for match, values in (settings or {}).items())
         self.files = MemoryFiles() if files is None else files
-        self.given = {"settings": settings, "directory": directory, **configuration}
+        self.given = {"settings": settings, "directory": directory, "identity": identity, **configuration}
         self.configuration = BrokerConfiguration(address_settings=entries, **configuration)
         self.disk: Disk = disk or DiskAtOnce(self.clock)
-        self.store = Durable(self.configuration, directory, self.disk, self.clock, self.files)
+        self.store = Durable(
+            self.configuration, directory, self.disk, self.clock, self.files, identity=identity
+        )
         kept = self.configuration.journal_retention_directory
         if kept is not None:
-            self.store.retain(Retention(kept, Path(kept.directory), self.store.writer, Clock(self.clock)))
+            writer, clock = self.store.writer, Clock(self.clock)
+            self.store.retain(Retention(kept, Path(kept.directory), writer, clock, identity))
         self.broker = Broker(self.configuration, self.clock, Policies(), self.store)
         self.directory = self.broker.directory
         self.journal, self.writer = self.store.journal, self.store.writer

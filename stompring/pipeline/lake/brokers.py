@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from stompring.pipeline.backlog import Replaced
 
 #: The name of a broker that is given none.
 MAIN = "main"
@@ -38,6 +40,11 @@ class Broker:
         """A broker that the lake has not seen before. Raises `ValueError` for what cannot be a name."""
         return cls(check_name(name), identity, data, f"brokers/{name}", f"stompring-ingest-{name}")
 
+    @property
+    def directory(self) -> bytes | None:
+        """The identity as segments have it."""
+        return None if self.identity is None else bytes.fromhex(self.identity)
+
     def dumped(self) -> dict[str, Any]:
         """As it stands in ``lake.json``, under its name."""
         return {"identity": self.identity, "data": self.data, "state": self.state, "writer": self.writer}
@@ -46,6 +53,39 @@ class Broker:
     def loaded(cls, name: str, entry: Mapping[str, Any]) -> Broker:
         """From what `dumped` gives. Raises `KeyError`, `TypeError`."""
         return cls(name, entry["identity"], entry["data"], str(entry["state"]), str(entry["writer"]))
+
+
+def admitted(brokers: Mapping[str, Broker], name: str, identity: str | None, data: str, lake: str) -> Broker:
+    """The broker of a name, when the directory that is to be ingested under it has an identity and is at ``data``.
+
+    A directory of no known identity, as those of format 1, is taken for the one it was: its positions tell. Raises
+    `Replaced` for another one, `ValueError` for what cannot be a name.
+    """
+    known = brokers.get(name)
+    here = (
+        f"the data directory {data} has {'no identity' if identity is None else f'the identity {identity}'}"
+    )
+    other = next(
+        (one for one in brokers.values() if one.name != name and _is_same(one, identity, data)), None
+    )
+    if other is not None:
+        raise Replaced(
+            f"{here}, and the lake {lake} knows it as the broker {other.name!r} (at {other.data}): under two "
+            f"names each message would be there twice. Ingest it with --as {other.name}"
+        )
+    if known is None:
+        return Broker.new(name, identity, data)
+    if known.identity is not None and known.identity != identity:
+        raise Replaced(
+            f"{here}, and the lake {lake} knows the broker {name!r} by the identity {known.identity} "
+            f"(at {known.data}): it is the directory of another broker, or was wiped and begun anew. To have both "
+            "in this lake, ingest it under a name of its own: --as NAME"
+        )
+    return replace(known, identity=identity, data=data)
+
+
+def _is_same(broker: Broker, identity: str | None, data: str) -> bool:
+    return broker.data == data if identity is None else broker.identity == identity
 
 
 #: The one broker of a lake of version 1, which had no names for brokers and did not know their identities.

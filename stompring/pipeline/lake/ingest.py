@@ -73,6 +73,7 @@ class Ingest:
             log.info("batch %d was begun by an earlier run and is completed", last.number)
             yield self._carry_out(last)
         while not until():
+            self._broker = self.lake.admit(self.name, self.files)  # it may have been begun anew meanwhile
             intent = self._next(self._intents.last())
             if intent is None:
                 return
@@ -132,6 +133,7 @@ class Ingest:
             tuple(name for name in TABLES if tables[name].committed(self._broker.writer) < intent.number),
             f"{self.lake.state_of(self._broker)}/copies/{intent.number:09d}",
             self._broker.name,
+            self._broker.directory,
         )
 
     def _run(self, job: Job, parts: list[Any]) -> list[Done]:

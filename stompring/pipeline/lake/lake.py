@@ -12,8 +12,10 @@ from uuid import uuid4
 
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.folder import Folder
-from stompring.pipeline.lake.brokers import FIRST, Broker, UnknownBroker
+from stompring.pipeline.lake.brokers import FIRST, Broker, UnknownBroker, admitted
+from stompring.pipeline.lake.content import check_content
 from stompring.pipeline.lake.delta import BUCKETS, LakeTable
+from stompring.pipeline.lake.intent import Intents
 from stompring.pipeline.lake.migration import migrate
 from stompring.pipeline.schema import TABLES
 from stompring.store.ingested import ingesting
@@ -41,6 +43,7 @@ class Lake:
         self.folder = Folder(where)
         self.state = self.folder.folder(STATE)
         self.tables: Mapping[str, LakeTable] = {name: LakeTable(self.folder, name) for name in TABLES}
+        self._migrated = False
 
     def __str__(self) -> str:
         return self.folder.where
@@ -125,14 +128,31 @@ class Lake:
         if int(self._about()["version"]) < VERSION:
             self._write(self.id, self.brokers())
             log.info("%s: the lake is of version %d now", self, VERSION)
+        self._migrated = True
 
     def admit(self, name: str, files: DataFiles) -> Broker:
-        """The broker of this name, whose data directory is ``files``: for who has `locked` the lake."""
-        self.migrate()
-        brokers = self.brokers()
-        broker = brokers.get(name) or Broker.new(name, None, files.root.where)
-        if brokers.get(name) != broker:
+        """The broker of this name, whose data directory is ``files``: for who has `locked` the lake.
+
+        It is remembered by its identity. Raises `OptionError` for what is no data directory, and `Replaced` for
+        another one than the lake knows under this name.
+        """
+        if not self._migrated:
+            self.migrate()
+        files.require()
+        identity, brokers = files.identity(), self.brokers()
+        known = brokers.get(name)
+        broker = admitted(
+            brokers, name, None if identity is None else identity.hex(), files.root.where, str(self)
+        )
+        if known is not None and known.identity is None and broker != known:
+            last = Intents(self.state_of(known)).last()
+            check_content(self.tables["messages"], name, files, {} if last is None else last.end)
+        if broker != known:
             self._write(self.id, {**brokers, name: broker})
+        if known is not None and known.data not in (None, broker.data):
+            log.info(
+                "the data directory of broker %s was at %s, and is at %s now", name, known.data, broker.data
+            )
         return broker
 
     @contextmanager

@@ -40,6 +40,7 @@ class Job:
     tables: tuple[str, ...]  # those that this batch was not committed to yet
     copies: str  # the folder for messages that the broker has written once more
     broker: str  # the name of the broker, in each row
+    identity: bytes | None = None  # of the data directory
 
 
 @dataclass(slots=True)
@@ -89,7 +90,7 @@ class _Task:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.done = Done()
-        self.files = DataFiles(job.root, job.retention)
+        self.files = DataFiles(job.root, job.retention, job.identity)
         lake = Folder(job.lake)
         self.parts = {
             name: Parts(lake.folder(name), name, job.buckets, f"{job.batch:06d}", job.broker)
@@ -101,6 +102,9 @@ class _Task:
         data = self.files.read(one.name)
         if data is None:
             self.done.faults.append((one.name, one.start, "it was deleted before it was read"))
+            return
+        if why := self.files.misplaced(one.name, data):
+            self.done.faults.append((one.name, one.start, why))
             return
         self.done.read += (len(data) if one.stop < 0 else one.stop) - one.start
         records = Records(data, one.start, one.stop)

@@ -195,6 +195,7 @@ def test_nothing_and_no_lake(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(NoLake, match="is no lake: stompring lake ingest makes one"):
         lake.frames(spark)
     (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "schema-version").write_text("2\n")
     assert ingest(spark, tmp_path / "data", lake) == 0
     assert {name: frame.count() for name, frame in lake.frames(spark).items()} == {
         "messages": 0,

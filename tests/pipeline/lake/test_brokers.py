@@ -1,0 +1,281 @@
+"""A lake knows data directories by their identities: another one is refused, or is there under a name of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+
+from click.testing import CliRunner, Result
+
+from stompring.cli.lake import lake as command
+from stompring.pipeline.backlog import Limit, Replaced
+from stompring.pipeline.files import DataFiles
+from stompring.pipeline.lake.ingest import Ingest
+from stompring.pipeline.lake.lake import Lake
+from stompring.store.ingested import read_ingested
+
+from ...broker_document import anycast
+from ...end_to_end.lasting import DURABLE, LastingBroker
+from ...end_to_end.test_retention import retention
+from ..made import identified, made, written
+from ..test_stream import write_segment
+from .earlier import first_version, rows
+from .traffic import kept
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+ONE, TWO = bytes(range(16)), bytes(range(16, 32))
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(command, [str(word) for word in words])
+
+
+def refused(result: Result, *texts: str) -> None:
+    assert result.exit_code in (1, 2), result.output
+    assert "Traceback" not in result.output
+    for text in texts:
+        assert text in result.output, result.output
+
+
+def by_broker(lake: Path) -> dict[str, list[tuple[int, str, bytes]]]:
+    """The messages that delta-rs reads."""
+    found: dict[str, list[tuple[int, str, bytes]]] = {}
+    for row in rows(lake, "messages"):
+        found.setdefault(row["broker"], []).append((row["message_id"], row["queue"], row["body"]))
+    return {name: sorted(each) for name, each in found.items()}
+
+
+def on_disk(data: Path) -> list[tuple[int, str, bytes]]:
+    return sorted((row["message_id"], row["queue"], row["body"]) for row in kept(data))
+
+
+# ---- two real brokers
+
+
+def test_two_brokers_and_one_that_was_wiped(spark: Any, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    with ExitStack() as opened:
+        north, south = (LastingBroker(tmp_path / name, opened) for name in ("north", "south"))
+        for broker, text in ((north, "from the north"), (south, "from the south")):
+            broker.data.parent.mkdir()
+            sent(broker, text, 20)
+        first, second = (identity(broker.data) for broker in (north, south))
+        assert run("ingest", "--data", north.data, "--lake", lake).exit_code == 0
+        before = by_broker(lake)
+        assert len(before["main"]) == 20
+        result = run("ingest", "--data", south.data, "--lake", lake)
+        refused(result, first, second, str(north.data), str(south.data), "--as NAME")
+        assert result.exit_code == 1 and by_broker(lake) == before
+        assert run("ingest", "--data", south.data, "--lake", lake, "--as", "south").exit_code == 0
+        assert by_broker(lake) == {"main": on_disk(north.data), "south": on_disk(south.data)}
+        # numbers of messages are those of both, and both have other messages under them
+        assert {row[0] for row in by_broker(lake)["main"]} & {row[0] for row in by_broker(lake)["south"]}
+        result = run("ingest", "--data", north.data, "--lake", lake, "--as", "again")
+        refused(result, first, "'main'", "--as main")
+        # it is wiped, and grows again to more than it was
+        everything = by_broker(lake)
+        shutil.rmtree(north.data)
+        sent(north, "after the wipe", 60)
+        anew = identity(north.data)
+        result = run("ingest", "--data", north.data, "--lake", lake)
+        refused(result, first, anew, "was wiped and begun anew", "--as NAME")
+        assert by_broker(lake) == everything
+        assert run("ingest", "--data", north.data, "--lake", lake, "--as", "north.2").exit_code == 0
+        assert by_broker(lake) == {**everything, "north.2": on_disk(north.data)}
+        # one that was moved is the one it was
+        moved = shutil.move(south.data, tmp_path / "elsewhere")
+        assert run("ingest", "--data", moved, "--lake", lake, "--as", "south").exit_code == 0
+        assert Counter(map(len, by_broker(lake).values())) == Counter([20, 20, 60])
+        known = Lake(str(lake)).brokers()
+        assert known["south"].data == str(moved) and known["south"].identity == second
+        marked = read_ingested(north.data / "retention")
+        assert [one.id for one in marked.values()] == [Lake(str(lake)).id]
+    several(lake, tmp_path)
+
+
+def sent(broker: LastingBroker, text: str, count: int) -> None:
+    broker.start(core=retention(), addresses=anycast("q"))
+    broker.connect().put("q", *[f"{text} {number}" for number in range(count)], **DURABLE)
+    broker.stop()
+
+
+def identity(data: Path) -> str:
+    return (data / "identity").read_text().strip()
+
+
+def several(lake: Path, directory: Path) -> None:
+    """The commands on a lake with several brokers."""
+    result = run("sql", "select broker, count(*) from messages group by 1 order by 1", "--lake", lake)
+    assert [line.split() for line in result.output.splitlines()[2:5]] == [
+        ["main", "20"],
+        ["north.2", "60"],
+        ["south", "20"],
+    ]
+    page = directory / "page.html"
+    for words in (["replay", "--lake", lake, "--dry-run"], ["report", "--lake", lake, "--out", page]):
+        refused(run(*words), "--broker", "main, north.2, south")
+        refused(run(*words, "--broker", "nowhere"), "has no broker 'nowhere'")
+    result = run("replay", "--lake", lake, "--dry-run", "--broker", "north.2")
+    assert "60 messages would be sent" in result.output
+    refused(run("ingest", "--data", directory, "--lake", lake, "--as", "a/b"), "no data directory")
+    refused(
+        run("ingest", "--data", directory / "north/data", "--lake", lake, "--as", "a/b"),
+        "cannot be the name of a broker",
+    )
+
+
+# ---- directories made for it
+
+
+def ingest(spark: Any, data: Path, lake: Path, name: str = "main", **limit: int) -> int:
+    target = Lake(str(lake))
+    target.create(4)
+    return len(list(Ingest(spark, DataFiles(str(data)), target, Limit(**limit), name=name).batches()))
+
+
+def test_copies_are_looked_up_within_their_broker(spark: Any, tmp_path: Path) -> None:
+    """What one broker has under a number says nothing of another's."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    for data, numbers in ((one, [1, 2, 3]), (two, [-1, 4])):
+        identified(data, {}, ONE if data is one else TWO)
+        write_segment(data, 1, numbers)
+    ingest(spark, one, tmp_path / "lake")
+    ingest(spark, two, tmp_path / "lake", "two")
+    write_segment(one, 2, [-1, -3, 5])
+    ingest(spark, one, tmp_path / "lake")
+    found = {name: [row[0] for row in each] for name, each in by_broker(tmp_path / "lake").items()}
+    assert found == {"main": [1, 2, 3, 5], "two": [1, 4]}
+    added = Counter(
+        (row["broker"], row["message_id"])
+        for row in rows(tmp_path / "lake", "events")
+        if row["event"] == "added"
+    )
+    assert set(added.values()) == {1} and {key for key in added if key[0] == "two"} == {
+        ("two", 1),
+        ("two", 4),
+    }
+
+
+def test_a_directory_that_is_begun_anew_under_an_ingest_that_goes_on(spark: Any, tmp_path: Path) -> None:
+    data, lake = identified(tmp_path / "data", made(identity=ONE, count=3), ONE), Lake(str(tmp_path / "lake"))
+    lake.create(4)
+    work = Ingest(spark, DataFiles(str(data)), lake)
+    assert len(list(work.batches())) == 1
+    before = by_broker(Path(str(lake)))
+    shutil.rmtree(data)
+    identified(data, made(identity=TWO), TWO)  # it is longer than the other one was
+    with pytest.raises(Replaced, match=f"{TWO.hex()}.*{ONE.hex()}"):
+        list(work.batches())
+    assert by_broker(Path(str(lake))) == before
+
+
+def test_a_directory_of_format_1_goes_on_when_it_has_an_identity(spark: Any, tmp_path: Path) -> None:
+    """And no other one goes on in its place, as far as positions tell."""
+    lake = tmp_path / "lake"
+    data = written(tmp_path / "data", made(count=3))
+    ingest(spark, data, lake)
+    assert Lake(str(lake)).brokers()["main"].identity is None
+    other = identified(tmp_path / "other", made(identity=TWO, count=2), TWO)
+    with pytest.raises(Replaced, match="messages that the broker 'main' has not.*--as NAME"):
+        ingest(spark, other, lake)
+    written(data, made(count=3))
+    (data / "identity").write_text(f"{ONE.hex()}\n")
+    assert ingest(spark, data, lake) == 0
+    assert Lake(str(lake)).brokers()["main"].identity == ONE.hex()
+    refused(run("ingest", "--data", other, "--lake", lake), ONE.hex(), TWO.hex())
+
+
+def test_a_lake_of_version_1_learns_the_identity(spark: Any, tmp_path: Path) -> None:
+    data = identified(tmp_path / "data", made(identity=ONE, count=3), ONE)
+    lake = first_version(data, tmp_path / "lake")
+    other = identified(tmp_path / "other", made(identity=TWO, count=2), TWO)
+    refused(run("ingest", "--data", other, "--lake", lake), "was begun anew")
+    assert ingest(spark, data, lake) == 0
+    known = Lake(str(lake)).brokers()["main"]
+    assert (known.identity, known.data, known.state, known.writer) == (
+        ONE.hex(),
+        str(data),
+        "",
+        "stompring-ingest",
+    )
+
+
+def test_a_file_of_another_directory_is_told_and_left_out(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, foreign = made(identity=ONE, count=4), made(identity=TWO, count=4)
+    name = sorted(each for each in files if each.endswith(".journal"))[1]
+    data = identified(tmp_path / "data", {**files, name: foreign[name]}, ONE)
+    clean = written(tmp_path / "clean", {each: content for each, content in files.items() if each != name})
+    ingest(spark, data, tmp_path / "lake")
+    assert by_broker(tmp_path / "lake")["main"] == on_disk(clean)
+    told = Lake(str(tmp_path / "lake")).losses()
+    assert any(name in line and f"belongs to the data directory {TWO.hex()}" in line for line in told), told
+    found = spark.read.format("stompring").load(str(data)).select("message_id", "queue").distinct().count()
+    assert found == len(on_disk(clean))
+
+
+def test_retained_files_of_another_directory_are_refused(tmp_path: Path) -> None:
+    data = identified(tmp_path / "data", made(identity=ONE, count=2), ONE)
+    (data / "retention").mkdir(exist_ok=True)
+    (data / "retention" / "identity").write_text(f"{TWO.hex()}\n")
+    refused(run("ingest", "--data", data, "--lake", tmp_path / "lake"), ONE.hex(), TWO.hex(), "retention")
+    (data / "retention" / "identity").write_text("nothing of the kind\n")
+    refused(run("ingest", "--data", data, "--lake", tmp_path / "lake"), "is no identity of a data directory")
+
+
+def test_without_its_file_the_newest_segment_tells_the_identity(tmp_path: Path) -> None:
+    data = identified(tmp_path / "data", made(identity=ONE, count=2), ONE)
+    (data / "identity").unlink()
+    assert DataFiles(str(data)).identity() == ONE
+    assert DataFiles(str(written(tmp_path / "old", made(count=1)))).identity() is None
+
+
+# ---- what is no data directory
+
+
+def test_what_is_no_data_directory_is_refused(spark: Any, tmp_path: Path) -> None:
+    nothing = tmp_path / "logs"
+    (nothing / "journal" / "0123").mkdir(parents=True)  # as of a system's own journal
+    (nothing / "syslog").write_text("no broker wrote this")
+    lake = tmp_path / "lake"
+    text = "is no data directory of a broker (looked for schema-version, identity, and files as journal/000000001"
+    result = run("ingest", "--data", nothing, "--lake", lake)
+    refused(result, str(nothing), text)
+    assert result.exit_code == 2 and not lake.exists()
+    refused(run("ingest", "--data", tmp_path / "none", "--lake", lake), "is not a directory")
+    result = run("ingest", "--data", nothing, "--retention", nothing, "--lake", lake)
+    refused(result, text)
+    with pytest.raises(Exception, match=r"logs is no data directory of a broker \(looked for"):
+        spark.read.format("stompring").load(str(nothing)).count()
+    query = spark.readStream.format("stompring").load(str(nothing)).writeStream.format("noop")
+    started = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(Exception, match=r"logs is no data directory of a broker \(looked for"):
+        started.awaitTermination()
+
+
+def test_an_empty_data_directory_and_retained_files_alone(spark: Any, tmp_path: Path) -> None:
+    empty = identified(tmp_path / "empty", {}, ONE)
+    assert ingest(spark, empty, tmp_path / "lake") == 0
+    assert spark.read.format("stompring").load(str(empty)).count() == 0
+    refused(
+        run("ingest", "--data", empty, "--retention", tmp_path / "none", "--lake", tmp_path / "lake"),
+        "--retention",
+        "holds no retained files of a broker",
+    )
+    files = made(identity=TWO, count=3)
+    alone = written(tmp_path / "alone", files)
+    (alone / "identity").write_text(f"{TWO.hex()}\n")
+    ingest(spark, alone, tmp_path / "other")
+    assert by_broker(tmp_path / "other")["main"] == on_disk(alone)
+    about = json.loads((tmp_path / "other" / "_stompring" / "lake.json").read_text())
+    assert about["brokers"]["main"]["identity"] == TWO.hex()
