@@ -14,6 +14,7 @@ from stompring.cli.lake_replay import replay
 from stompring.cli.lake_report import report
 from stompring.cli.lake_sql import sql, tables
 from stompring.cli.lake_upkeep import compact, vacuum
+from stompring.cli.lake_warm import warm
 
 #: What the extra brings, by the names under which it is imported.
 NEEDED = ("pyspark", "pyarrow", "numpy", "deltalake", "jinja2", "matplotlib")
@@ -83,5 +84,5 @@ def lake() -> None:
     """
 
 
-for command in (ingest, tables, sql, report, replay, compact, vacuum):
+for command in (ingest, tables, sql, report, replay, compact, vacuum, warm):
     lake.add_command(command)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from stompring.cli.lake_warm import warm_in_background
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,10 +140,17 @@ def named(place: str) -> Lake:
         raise click.BadParameter(str(reason), param_hint="--lake") from None
 
 
+#: Bytes of a lake's files up to which a command is short: it is over before Java's second compiler pays.
+SHORT = 512 << 20
+
+
 @contextmanager
-def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
-    """A session of Spark for one command; one that is there already is used, and left."""
-    from stompring.pipeline.session import active_session, spark_session
+def session(master: str | None, conf: tuple[str, ...], lake: Lake | None = None) -> Iterator[Any]:
+    """A session of Spark for one command; one that is there already is used, and left.
+
+    ``lake`` is the one that the command reads and does nothing else with: a small one makes it a short command.
+    """
+    from stompring.pipeline.session import JAVA_OPTIONS, SHORT_OPTIONS, active_session, spark_session
 
     settings = {}
     for each in conf:
@@ -149,12 +159,16 @@ def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
             raise click.BadParameter(f"must be NAME=VALUE, not {each!r}", param_hint="--conf")
         settings[name] = value
     before = active_session()
-    spark = spark_session(master, settings=settings)
+    short = lake is not None and lake.bytes() <= SHORT
+    options = f"{JAVA_OPTIONS} {SHORT_OPTIONS}" if short else JAVA_OPTIONS
+    spark = spark_session(master, settings=settings, java_options=options, formats=False)
     try:
         yield spark
     finally:
         if before is None:
             spark.stop()
+    if short and before is None and sys.stderr.isatty():
+        warm_in_background()
 
 
 def patterns(addresses: tuple[str, ...]) -> tuple[str, ...]:

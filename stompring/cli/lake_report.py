@@ -56,7 +56,7 @@ def report(
     name = lake_option.broker_of(found, broker)
     if not out.absolute().parent.is_dir():
         raise click.BadParameter(f"{out.absolute().parent} is not a directory", param_hint="--out")
-    with lake_option.session(master, conf) as spark:
+    with lake_option.session(master, conf, found) as spark:
         from stompring.pipeline.report import Lake, Period, write_report
 
         frames = found.frames(spark, broker=name)

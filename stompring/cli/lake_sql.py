@@ -32,7 +32,7 @@ def sql(
     stompring lake sql --lake lake "select queue, event, count(*) from events group by all order by 1, 2"
     """
     found = lake_option.existing(lake)
-    with lake_option.session(master, conf) as spark:
+    with lake_option.session(master, conf, found) as spark:
         found.register(spark)
         frame = spark.sql(query)
         if limit is not None:

@@ -57,14 +57,34 @@ def find_java(directory: Path, environment: Mapping[str, str] | None = None) -> 
 
 def java_version(java: Path) -> int | None:
     """The version of a ``java``, None where it does not tell."""
+    told = _release(java)
+    if told is None:
+        told = _answer(java)
+    found = None if told is None else _VERSION.search(told)
+    if found is None:
+        return None
+    return int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 was 8
+
+
+def _release(java: Path) -> str | None:
+    """The version by the file that a Java comes with; None where it has none, or cannot be started."""
+    if not os.access(java, os.X_OK):
+        return None
+    try:
+        text = java.resolve().parent.parent.joinpath("release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = re.search(r'^JAVA_(VERSION="[^"]*")', text, re.MULTILINE)
+    return None if found is None else found[1].lower().replace("=", " ")
+
+
+def _answer(java: Path) -> str | None:
+    """What it says itself, which takes a start of it."""
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)  # nosec B603
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _VERSION.search(told.stderr + told.stdout)
-    if found is None:
-        return None
-    return int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 was 8
+    return told.stderr + told.stdout
 
 
 def _is_fit(version: int | None) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import stompring
 from stompring.pipeline import register
+from stompring.pipeline.class_archive import ClassArchive
 from stompring.pipeline.java import find_java
 
 #: What a session has unless it is told otherwise. One that `spark-submit` starts has what that was given.
@@ -49,6 +50,12 @@ logger.repl.level = error
 #: One small heap: the other collectors have a thread for each core.
 JAVA_OPTIONS = "-XX:+UseSerialGC"
 
+#: In addition for what is done in some seconds: code that is compiled well comes too late for that.
+SHORT_OPTIONS = "-XX:TieredStopAtLevel=1"
+
+#: For the Java that only puts together the command line of Spark's.
+_LAUNCHER_OPTIONS = f"{JAVA_OPTIONS} {SHORT_OPTIONS}"
+
 
 def spark_session(
     master: str | None = None,
@@ -56,10 +63,13 @@ def spark_session(
     name: str = "stompring",
     settings: Mapping[str, str] | None = None,
     java_options: str = JAVA_OPTIONS,
+    formats: bool = True,
+    archive: bool = True,
 ) -> Any:
     """A session that knows the formats ``stompring`` and ``stomp``, or the one there is.
 
-    ``master`` is Spark's; None is ``local[*]``, or what `spark-submit` says. Raises `NoJava`.
+    ``master`` is Spark's; None is ``local[*]``, or what `spark-submit` says. Without ``formats`` it does not know
+    them, which saves a Python process at its start; without ``archive`` no `ClassArchive` is used. Raises `NoJava`.
     """
     from pyspark.sql import SparkSession
 
@@ -68,12 +78,17 @@ def spark_session(
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     builder = SparkSession.builder.appName(name)
     if not submitted:
-        os.environ["JAVA_HOME"] = str(find_java(directory / "java"))
+        java = find_java(directory / "java")
+        os.environ["JAVA_HOME"] = str(java)
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", _LAUNCHER_OPTIONS)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else it is the first python3 of the PATH
         log = directory / "log4j2.properties"
         log.write_text(LOGGING, encoding="utf-8")
         given = {**SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
-        options = f"-Dlog4j.configurationFile=file:{log} {java_options}"
+        shared = ClassArchive(java).options() if archive else ()
+        options = " ".join(
+            [f"-Dlog4j.configurationFile=file:{log}", java_options, *(f'"{each}"' for each in shared)]
+        )
         master = master or "local[*]"
         if master.startswith("local"):
             given |= LOCAL
@@ -87,8 +102,10 @@ def spark_session(
         builder = builder.master(master)
     for key, value in {**given, **(settings or {})}.items():
         builder = builder.config(key, value)
+    _skip_pandas()
     spark = builder.getOrCreate()
-    register(spark)
+    if formats:
+        register(spark)
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # they print the whole of an exception that is raised to us as well
         logging.getLogger(logger).setLevel(logging.CRITICAL)
@@ -115,6 +132,22 @@ def json_rows(frame: Any) -> Iterator[str]:
 
     shown = frame.select(to_json(struct(*[frame[f"`{name}`"] for name in frame.columns])).alias("row"))
     return (row.row for row in shown.toLocalIterator())
+
+
+def _skip_pandas() -> None:
+    """PySpark asks of each value that it passes to Java whether it is one of numpy's, and imports pandas for that."""
+    from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
+
+    def is_scalar(self: Any, value: Any) -> bool:
+        numpy = sys.modules.get("numpy")  # what has no numpy has no value of it
+        return numpy is not None and isinstance(value, numpy.generic)
+
+    def is_array(self: Any, value: Any) -> bool:
+        numpy = sys.modules.get("numpy")
+        return numpy is not None and isinstance(value, numpy.ndarray) and value.ndim == 1
+
+    NumpyScalarConverter.can_convert = is_scalar
+    NumpyArrayConverter.can_convert = is_array
 
 
 def _let_workers_import() -> None:

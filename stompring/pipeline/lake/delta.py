@@ -165,6 +165,10 @@ class LakeTable:
         """Whether the table had the column at a version: before, all rows were of one broker."""
         return any(field.name == BROKER for field in self.open(version).schema().fields)
 
+    def bytes(self) -> int:
+        """The size of its files."""
+        return int(sum(pa.table(self.open().get_add_actions()).column("size_bytes").to_pylist()))
+
     # ---- upkeep
 
     def about(self) -> dict[str, Any]:

@@ -179,6 +179,10 @@ class Lake:
             found += lines if len(brokers) == 1 else [f"{broker.name}: {line}" for line in lines]
         return found
 
+    def bytes(self) -> int:
+        """The size of its tables' files."""
+        return sum(table.bytes() for table in self.tables.values() if table.exists())
+
     def frames(self, spark: Any, *, broker: str | None = None) -> dict[str, Any]:
         """A DataFrame for each table, as it is at this moment; of all brokers, or of one. Raises `NoLake`."""
         self.require()
