@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -140,17 +141,22 @@ class _Batch:
         self.names = messages.records.names
         self.queues = queues
         self.pick = rows - first
-        self.fixed = messages.fixed[rows]
         own = messages.fixed[first:last]
-        begins, ends = messages.begins[first:last], messages.ends[first:last]
-        self.traits = begins + MESSAGE.size + 4 * own["queues"].astype(np.int64)
-        self.lengths = messages.records.fields(self.traits, LENGTHS)
-        self.body_ends = ends - END
+        self.fixed = own if len(own) == len(rows) else own[self.pick]  # else some are in several queues
+        begins = messages.begins[first:last]
+        self._traits = begins + MESSAGE.size + 4 * own["queues"].astype(np.int64)
+        self._records = messages.records
+        self.body_ends = messages.ends[first:last] - END
         self.bodies = self.body_ends - own["body"]
+
+    @cached_property
+    def lengths(self) -> Any:
+        """Of each message the lengths of what only few columns are made of."""
+        return self._records.fields(self._traits, LENGTHS)
 
     def user(self) -> Any:
         """Who sent it, null where nobody logged in."""
-        starts = self.traits + TRAITS.size + self.lengths["destination"]
+        starts = self._traits + TRAITS.size + self.lengths["destination"]
         found = slots(self.buffer, starts, starts + self.lengths["user"], self.pick)
         return as_text(found, null_if_empty=True)
 

@@ -1,18 +1,22 @@
 """Header lines to maps, for all messages of a batch at once.
 
-Blocks of lines that many messages have in common are taken apart once. All others are looked through as one text: where
-its lines end, and where the first colon of each is. No Python object is made for a line, but for one with escapes.
+What a program sends is alike: the same names in the same order, and values that mostly are as long as before. So one
+block is parsed, and gives a *layout*: which bytes are names, colons and line ends, and where the values stand. Every
+block of the same length with the same bytes outside of the values has this layout, and its values are copied without
+being parsed. Blocks whose layout few others have are parsed as one text: where its lines end, and where the first colon
+of each is. No Python object is made for a line, but for one with escapes.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.arrays import TYPES, as_text, indices, slots, texts
+from stompring.pipeline.arrays import TYPES, as_text, indices, pieces, slots, texts
 from stompring.pipeline.schema import HEADERS
 
 _ESCAPE = re.compile(rb"\\([nrc\\])")
@@ -21,6 +25,12 @@ _LINE_FEED, _COLON, _BACKSLASH = b"\n:\\"
 
 #: How many blocks are compared to know whether messages have the same ones.
 _SAMPLE = 256
+
+#: Blocks that must have a layout: copying has a cost for each layout, parsing one for each block.
+_COMMON = 64
+
+#: Layouts of blocks of one length that are tried; lengths of blocks above this have none.
+_LAYOUTS, _LONGEST = 8, (1 << 16) - 1
 
 #: Different names of headers, and lines of a message, up to which a bit for each name tells of one that is there twice.
 _BITS, _MOST_LINES = 40, 1 << 20
@@ -31,15 +41,153 @@ def header_maps(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
 
     ``data`` is a buffer of Arrow; blocks stand one after the other in it, other things between them.
     """
-    blocks = slots(data, starts, stops, np.arange(len(starts)))
+    copied = _Copied(data, starts[pick], stops[pick])
+    rest = np.flatnonzero(copied.layouts < 0)
+    if not len(rest):
+        return copied.maps()
+    blocks, which = np.unique(pick[rest], return_inverse=True)
+    parsed = _parsed_once(slots(data, starts, stops, blocks), which)
+    if len(rest) == len(pick):
+        return parsed
+    places = np.empty(len(pick), np.int64)
+    places[copied.layouts >= 0] = np.arange(len(pick) - len(rest))
+    places[rest] = np.arange(len(pick) - len(rest), len(pick))
+    return pa.concat_arrays([copied.maps(), parsed]).take(indices(places))
+
+
+# ---- blocks that are copied
+
+
+class _Layout:
+    """Where names and values stand in a block, in all blocks of its length with the same bytes around the values."""
+
+    def __init__(self, block: Any) -> None:
+        """``block`` is an array of bytes."""
+        text = block.tobytes()
+        names: list[bytes] = []
+        values: list[slice] = []
+        at = 0
+        while at < len(text):
+            end = text.find(b"\n", at)
+            end = len(text) if end < 0 else end
+            colon = text.find(b":", at, end)
+            name = _unescaped_one(text[at : end if colon < 0 else colon]).decode("utf-8", "replace").encode()
+            if name not in names:  # the value of a name that is there twice belongs to what must be the same
+                names.append(name)
+                values.append(slice(end if colon < 0 else colon + 1, end))
+            at = end + 1
+        self._block = block
+        self._inside = np.zeros(len(text), bool)
+        for value in values:
+            self._inside[value] = True
+        self._values = [value for value in values if value.stop > value.start]
+        self.lines = len(names)
+        self.names = np.frombuffer(b"".join(names), np.uint8)
+        self.name_ends = np.cumsum([len(name) for name in names], dtype=np.int32)
+        self.value_ends = np.cumsum([value.stop - value.start for value in values], dtype=np.int32)
+        self.value_bytes = int(self.value_ends[-1]) if names else 0
+
+    def values_of(self, blocks: Any) -> tuple[Any, Any]:
+        """Which of some blocks (rows of bytes) have this layout and no escapes, and the values of those."""
+        same = blocks == self._block
+        same |= self._inside
+        fits = np.ones(len(blocks), bool) if same.all() else same.all(axis=1)
+        values = self._copied(blocks if fits.all() else blocks[fits])
+        text = values.tobytes()
+        if b"\n" in text or b"\\" in text:
+            plain = ~((values == _LINE_FEED) | (values == _BACKSLASH)).any(axis=1)
+            fits[fits], values = plain, values[plain]
+        return fits, values
+
+    def _copied(self, blocks: Any) -> Any:
+        """The bytes of the values alone. As items of a structure, which numpy copies row by row in one pass."""
+        if not self._values:
+            return np.empty((len(blocks), 0), np.uint8)
+        names = [f"{value.start}" for value in self._values]
+        kinds = [f"V{value.stop - value.start}" for value in self._values]
+        places = [value.start for value in self._values]
+        given = np.dtype({"names": names, "formats": kinds, "offsets": places, "itemsize": len(self._block)})
+        taken = blocks.view(given)[:, 0].astype(np.dtype(list(zip(names, kinds, strict=True))))
+        return taken.view(np.uint8).reshape(len(blocks), -1)
+
+
+class _Copied:
+    """Blocks that have a layout. ``layouts`` is the one of each block by its number, -1 where it must be parsed."""
+
+    def __init__(self, data: Any, starts: Any, stops: Any) -> None:
+        self.layouts = np.full(len(starts), -1, np.int32)
+        self._found: list[tuple[_Layout, Any, Any]] = []  # with the places of its blocks, and their values
+        letters: Any = np.frombuffer(data, np.uint8)
+        for size, places in _by_size(stops - starts):
+            blocks = pieces(letters, size, starts[places])
+            for _ in range(_LAYOUTS):
+                if len(places) < _COMMON:
+                    break
+                layout = _Layout(blocks[0])
+                fits, values = layout.values_of(blocks)
+                fits[0] = True  # if it has escapes: it is not tried again
+                if len(values) >= _COMMON:
+                    self.layouts[places[fits]] = len(self._found)
+                    self._found.append((layout, places[fits], values))
+                blocks, places = blocks[~fits], places[~fits]
+
+    def maps(self) -> Any:
+        """A map for each block that has a layout, in their order."""
+        layouts = self.layouts[self.layouts >= 0]
+        before = np.cumsum(self.layouts >= 0) - 1
+        lines, names, values = (
+            np.append(0, np.cumsum(np.array(sizes, np.int32)[layouts], dtype=np.int32))
+            for sizes in zip(
+                *[(one.lines, len(one.names), one.value_bytes) for one, _, _ in self._found], strict=True
+            )
+        )
+        texts_of = [np.empty(int(total[-1]), np.uint8) for total in (names, values)]
+        ends_of = [np.zeros(int(lines[-1]) + 1, np.int32) for _ in range(2)]
+        for layout, places, found in self._found:
+            at = before[places]
+            _scatter(texts_of[0], names[at], np.broadcast_to(layout.names, (len(at), len(layout.names))))
+            _scatter(texts_of[1], values[at], found)
+            _scatter(ends_of[0][1:], lines[at], names[at, None] + layout.name_ends)
+            _scatter(ends_of[1][1:], lines[at], values[at, None] + layout.value_ends)
+        keys, items = (
+            pa.Array.from_buffers(type_, len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
+            for type_, ends, text in zip((pa.string(), pa.binary()), ends_of, texts_of, strict=True)
+        )
+        return _maps(lines, keys, as_text(items))
+
+
+def _by_size(sizes: Any) -> Iterator[tuple[int, Any]]:
+    """Lengths that many blocks have, and which blocks they are."""
+    counts = np.bincount(np.minimum(sizes, _LONGEST + 1))
+    common = np.flatnonzero(counts[: _LONGEST + 1] >= _COMMON)
+    if len(common) == 1 and counts[common[0]] == len(sizes):
+        yield int(common[0]), np.arange(len(sizes))
+    elif len(common):
+        order = np.argsort(np.minimum(sizes, _LONGEST).astype(np.uint16), kind="stable")
+        ends = np.cumsum(counts)
+        for size in common.tolist():
+            yield size, order[ends[size] - counts[size] : ends[size]]
+
+
+def _scatter(out: Any, starts: Any, rows: Any) -> None:
+    """Put rows where some positions say."""
+    if rows.shape[1]:
+        kind = f"V{rows.shape[1] * out.itemsize}"
+        windows = np.ndarray((len(out) - rows.shape[1] + 1,), kind, out, 0, (out.itemsize,))
+        windows[starts] = np.require(rows, out.dtype, "C").view(kind)[:, 0]
+
+
+# ---- blocks that are parsed
+
+
+def _parsed_once(blocks: Any, which: Any) -> Any:
+    """A map for each place in ``which``, where blocks that are the same are parsed once."""
     if _are_alike(blocks):
         coded = blocks.dictionary_encode()
         codes = np.frombuffer(coded.indices.buffers()[1], np.int32)[: len(blocks)]
-        return _parsed(coded.dictionary).take(indices(codes[pick]))
+        return _parsed(coded.dictionary).take(indices(codes[which]))
     maps = _parsed(blocks)
-    return (
-        maps if len(pick) == len(blocks) else maps.take(indices(pick))
-    )  # pick ascends, and leaves nothing out
+    return maps if len(which) == len(blocks) else maps.take(indices(which))
 
 
 def _are_alike(blocks: Any) -> bool:
@@ -69,6 +217,11 @@ def _parsed(blocks: Any) -> Any:
     if kept is not None:
         names, values = names.take(indices(kept)), values.take(indices(kept))
         bounds = np.searchsorted(kept, bounds)
+    return _maps(bounds, names, values)
+
+
+def _maps(bounds: Any, names: Any, values: Any) -> Any:
+    """Maps of names to values, ``bounds`` where each begins and the last ends."""
     offsets = pa.Array.from_buffers(pa.int32(), len(bounds), [None, pa.py_buffer(bounds.astype(np.int32))])
     maps = pa.MapArray.from_arrays(offsets, names, values)
     return maps if maps.type == TYPES[HEADERS] else maps.cast(TYPES[HEADERS])
@@ -91,10 +244,14 @@ def _joined(blocks: Any) -> tuple[Any, Any]:
 def _unescaped(pieces: Any, which: Any) -> Any:
     """With the letters that escapes mean, in those pieces that have some."""
     given = pieces.take(indices(which)).to_pylist()
-    plain = texts([_ESCAPE.sub(lambda found: _MEANINGS[found[1]], one) for one in given]).cast(pa.binary())
+    plain = texts([_unescaped_one(one) for one in given]).cast(pa.binary())
     places = np.arange(len(pieces))
     places[which] = len(pieces) + np.arange(len(which))
     return pa.concat_arrays([pieces, plain]).take(indices(places))
+
+
+def _unescaped_one(piece: bytes) -> bytes:
+    return _ESCAPE.sub(lambda found: _MEANINGS[found[1]], piece)
 
 
 def _first_ones(names: Any, bounds: Any) -> Any:

@@ -13,6 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
+from stompring.pipeline.arrays import pieces
 from stompring.store.record import (
     ADDRESS,
     CONSUMER,
@@ -79,8 +80,7 @@ class Records:
         """A structured array of what stands at some positions, all of it within the file."""
         if not len(begins):
             return np.zeros(0, layout)
-        windows = np.lib.stride_tricks.sliding_window_view(self.bytes, layout.itemsize)
-        return windows[begins].view(layout)[:, 0]
+        return pieces(self.bytes, layout.itemsize, begins).view(layout)[:, 0]
 
     # ---- positions
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stompring.pipeline import headers
 from stompring.pipeline.headers import header_maps
 
 from ..property.profile import examples
@@ -39,17 +40,24 @@ def unescaped(text: bytes) -> str:
 
 
 def maps(blocks: list[bytes], pick: list[int]) -> list[dict[str, str]]:
-    """With something else before, between and behind the blocks."""
+    """With something else before, between and behind the blocks; all of them copied, some, and none."""
     data, starts, stops = b"", [], []
     for block in blocks:
         data += b"be:fore\n"
         starts.append(len(data))
         data += block
         stops.append(len(data))
-    found = header_maps(pa.py_buffer(data + b":behind\n"), np.array(starts), np.array(stops), np.array(pick))
-    found.validate(full=True)
-    assert all(len(dict(each)) == len(each) for each in found.to_pylist())
-    return [dict(each) for each in found.to_pylist()]
+    found = []
+    for common in (1, 2, 64):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(headers, "_COMMON", common)
+            buffer = pa.py_buffer(data + b":behind\n")
+            made = header_maps(buffer, np.array(starts), np.array(stops), np.array(pick))
+        made.validate(full=True)
+        assert all(len(dict(each)) == len(each) for each in made.to_pylist())
+        found.append([dict(each) for each in made.to_pylist()])
+    assert found[0] == found[1] == found[2]
+    return found[0]
 
 
 @pytest.mark.parametrize(
@@ -79,9 +87,52 @@ pieces = st.sampled_from(
 blocks_of_pieces = st.lists(st.lists(pieces, max_size=14).map(b"".join), min_size=1, max_size=8)
 
 
-@examples(200)
+@examples(100)
 @given(blocks_of_pieces, st.integers(1, 3), st.integers(1, 3))
 def test_any_blocks(blocks: list[bytes], times: int, queues: int) -> None:
     blocks = blocks * times
     pick = [place for place in range(len(blocks)) for _ in range(queues)]
     assert maps(blocks, pick) == [one_by_one(blocks[place]) for place in pick]
+
+
+# ---- blocks that look alike
+
+
+def test_a_layout_holds_whatever_the_values_are() -> None:
+    """Blocks of one length: with a colon, a line end or an escape where others have a part of a value."""
+    same = [b"id:%04d\nkind:a\n" % number for number in range(100)]
+    odd = [b"id:1:34\nkind:a\n", b"id:1\n:4\nkind:a\n", b"id:1\\n4\nkind:a\n", b"id:12\nkind:aaa\n"]
+    odd += [b"x" * 15, b"id:\\n34\nkind:a\n"]
+    blocks = same[:50] + odd + same[50:]
+    assert {len(block) for block in blocks} == {15}
+    assert maps(blocks, list(range(len(blocks)))) == [one_by_one(block) for block in blocks]
+
+
+def test_layouts_of_one_length_and_of_several_are_put_in_order() -> None:
+    blocks = []
+    for number in range(300):
+        blocks.append(
+            [
+                b"id:%d\nplace:north\n" % number,
+                b"id:%d\nplace:north\nid:again\n" % number,
+                b"no:%d\nplace:south\n" % number,
+                b"\xc3\xa4:%d\nb\\c:c%d\n" % (number, number),
+                b"",
+                b"alone:%s\n" % (b"x" * number),
+                b"bytes:\xff%03d\n" % number,
+            ][number * number % 7]
+        )
+    pick = sorted([*range(300), *range(0, 300, 3)])
+    assert maps(blocks, pick) == [one_by_one(blocks[place]) for place in pick]
+
+
+settings_of_devices = st.lists(
+    st.tuples(st.sampled_from([b"id", b"kind", b"at", b"b\\c"]), st.integers(0, 99)), max_size=4
+)
+
+
+@examples(60)
+@given(st.lists(settings_of_devices, min_size=1, max_size=40))
+def test_any_blocks_of_few_names(devices: list[list[tuple[bytes, int]]]) -> None:
+    blocks = [b"".join(b"%b:%d\n" % line for line in lines) for lines in devices]
+    assert maps(blocks, list(range(len(blocks)))) == [one_by_one(block) for block in blocks]
