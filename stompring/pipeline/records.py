@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from struct import Struct
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
@@ -26,6 +25,11 @@ from stompring.store.record import (
     Kind,
 )
 from stompring.store.segment import BLOCK, FORMAT, Fault, Footer, Header, Walk, find_footer
+
+try:
+    from isal.isal_zlib import crc32  # the same, with instructions of the processor: eight times as fast
+except ImportError:  # of processors that it is not built for
+    from zlib import crc32
 
 #: In a page's footer: how many kinds of messages follow. A kind of 0 is a message that could not be read.
 _KINDS = Struct("<28xI")
