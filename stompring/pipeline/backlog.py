@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import groupby, islice
+from functools import cache
+from itertools import groupby
 from typing import NamedTuple
 from zlib import crc32
 
-from stompring.pipeline.files import DataFiles, Listed
+from stompring.pipeline.files import DataFiles, Listed, is_sealed
+from stompring.pipeline.order import Folder, Limit, Piece, in_order
 from stompring.pipeline.positions import START, Position, Positions, Range
 from stompring.pipeline.records import whole_until
-from stompring.store.segment import HEADER, Header
+from stompring.store.segment import HEADER, Footer, Header
 
 #: Folders whose files are numbered without gaps: those of pages share their numbers.
 DENSE = ("journal", "samples")
-
-
-class Limit(NamedTuple):
-    """How much is taken at once, by whole files: the first one is always taken. None: as much as there is."""
-
-    bytes: int | None = None
-    files: int | None = None
-    rows: int | None = None  # records, of which not all become rows of each table
 
 
 class Lost(NamedTuple):
@@ -57,20 +50,22 @@ def newest(
     since: Positions,
     limit: Limit = Limit(),  # noqa: B008 - it is a tuple
     until: Positions | None = None,
+    *,
+    table: str | None = None,
+    least: int = 0,
 ) -> dict[str, Position]:
     """Where to read to, from ``since`` on: at most up to ``until``, and about as much as ``limit`` says.
 
+    Where the limit lets something for later, all that is older than some time is before that place, in each folder, and
+    nothing else: of rows of ``table`` (None: of any). What is older than ``least`` (epoch ms) is always before it.
+
     What it names is safe from a power cut when this returns. Raises `Replaced`.
     """
-    found, left = dict(since), _Left(limit)
-    turns = deque(_in_turn(files, endings, since, until))
-    while turns:
-        ends = turns.popleft()
-        for one, start, end in islice(ends, 1):
-            if not left.take(files, one, start, end):
-                return found
-            found[one.folder] = end
-            turns.append(ends)
+    found = dict(since)
+    folders = _pending(files, endings, since, until, table)
+    for piece, end in in_order(folders, limit, least):
+        files.sync(piece.name)
+        found[piece.folder] = end
     return found
 
 
@@ -105,39 +100,6 @@ def ranges_between(
     return ranges, lost
 
 
-#: A file, from where it is to be read, and the position behind what can be.
-_End = tuple[Listed, int, Position]
-
-
-class _Left:
-    """What is left of a limit."""
-
-    def __init__(self, limit: Limit) -> None:
-        self.limit = limit
-        self.bytes = self.files = self.rows = 0
-
-    def take(self, files: DataFiles, one: Listed, start: int, end: Position) -> bool:
-        """Take a file, if that is still allowed."""
-        limit = self.limit
-        size = (one.size if end.number > one.number else end.offset) - start
-        rows = 0
-        if limit.rows is not None:
-            footer = files.footer(one.name)
-            share = 1.0 if footer is None else size / max(one.size, 1)
-            rows = int(share * (len(footer.starts) if footer is not None else size // 100))
-        for taken, more, most in (
-            (self.bytes, size, limit.bytes),
-            (self.files, 1, limit.files),
-            (self.rows, rows, limit.rows),
-        ):
-            if most is not None and self.files and taken + more > most:
-                return False
-        self.bytes += size
-        self.files += 1
-        self.rows += rows
-        return True
-
-
 def _folders(
     files: DataFiles, endings: Iterable[str], *, empty: bool = False
 ) -> Iterator[tuple[str, list[Listed]]]:
@@ -145,49 +107,89 @@ def _folders(
         yield folder, list(listed)
 
 
-def _in_turn(
-    files: DataFiles, endings: Iterable[str], since: Positions, until: Positions | None
-) -> list[Iterator[_End]]:
-    """What is new in each folder, by file; another one comes first each time.
-
-    Else a folder to which something comes all the time would hold up the others for ever, where little is taken.
-    """
+def _pending(
+    files: DataFiles, endings: Iterable[str], since: Positions, until: Positions | None, table: str | None
+) -> list[Folder]:
+    """What is new in each folder. Another one comes first each time: where times are equal, or nothing has one, a
+    folder to which something comes all the time would hold up the others for ever."""
     folders = []
     for folder, listed in _folders(files, endings):
         position = since.get(folder, START)
         _check(position, listed[-1])
         stop = None if until is None else until.get(folder, START)
-        folders.append(_ends(files, listed, position, stop))
+        folders.append(Folder(_pieces(files, listed, position, stop, table)))
     first = crc32(repr(sorted(since.items())).encode()) % max(len(folders), 1)
     return folders[first:] + folders[:first]
 
 
-def _ends(
-    files: DataFiles, listed: list[Listed], position: Position, until: Position | None
-) -> Iterator[_End]:
-    """Of each file of a folder that has something behind a position: where that ends now."""
-    for one in listed:
+def _pieces(
+    files: DataFiles, listed: list[Listed], position: Position, until: Position | None, table: str | None
+) -> Iterator[Piece]:
+    """What is new in each file of a folder, behind a position."""
+    for place, one in enumerate(listed):
         if one.number < position.number:
             continue
         start = position.offset if one.number == position.number else 0
+        behind = listed[place + 1] if place + 1 < len(listed) else None
         if until is not None and one.number >= until.number:
             end = until if one.number == until.number and until.offset > start else None
         else:  # a file that another one comes after is complete, be its footer written yet or not
-            end = _end(files, one, start, complete=one is not listed[-1] or until is not None)
+            end = _end(files, one, start, complete=behind is not None or until is not None)
         if end is None:
             return
-        yield one, start, end
+        yield _piece(files, one, start, end, behind, table)
+
+
+def _piece(
+    files: DataFiles, one: Listed, start: int, end: Position, behind: Listed | None, table: str | None
+) -> Piece:
+    complete = end.number > one.number
+    stop = -1 if complete else end.offset
+
+    @cache
+    def footer() -> Footer | None:
+        return files.footer(one.name) if complete else None
+
+    def greatest() -> int | None:
+        found = footer()
+        if found is None:
+            return None
+        if one.folder in DENSE and (table != "messages"):  # a footer tells of messages alone
+            return (
+                None if behind is None else max(found.greatest_timestamp, files.header(behind.name).created)
+            )
+        return found.greatest_timestamp
+
+    def rows() -> float:
+        found = footer()
+        return one.size / 100 if found is None else len(found.starts)
+
+    return Piece(
+        one.name,
+        one.folder,
+        one.number,
+        start,
+        end,
+        one.size,
+        begun=lambda: files.header(one.name).created,
+        greatest=greatest,
+        times=lambda: files.times(one.name, stop, table),
+        rows=rows,
+    )
 
 
 def _end(files: DataFiles, one: Listed, start: int, *, complete: bool) -> Position | None:
-    """Where a file ends now; None where nothing is behind ``start``."""
-    if complete or (one.size > start and files.footer(one.name) is not None):
-        files.sync(one.name)
+    """Where a file ended when it was listed; None where nothing is behind ``start``.
+
+    What has come since is left for the next time: it may be later than what has come to a file that was listed before.
+    """
+    if complete:
         return Position(one.number + 1, 0)
-    data = files.read(one.name, start) if one.size > start else None
+    data = files.read(one.name, start, one.size - start) if one.size > start else None
     if not data:
         return None
-    files.sync(one.name)
+    if is_sealed(data, start):
+        return Position(one.number + 1, 0)
     before = 0 if start else Header.read(data).size
     size = whole_until(data[before:])
     return Position(one.number, start + before + size) if size else None
@@ -221,3 +223,6 @@ def _missed(folder: str, numbers: list[int], begin: Position, end: Position) -> 
     was = {end.number if end.offset else end.number - 1} | ({begin.number} if begin.offset else set())
     for number in sorted(was.difference(numbers)):
         yield Lost(folder, number, number)
+
+
+__all__ = ["DENSE", "DataLoss", "Limit", "Lost", "Replaced", "newest", "oldest", "ranges_between"]

@@ -60,6 +60,8 @@ def message_batches(records: Records, wanted: Wanted, *, copies: bool | None = N
     messages.keep(wanted)
     if copies is not None:
         chosen = (messages.fixed["flags"] & COPY > 0) == copies
+        if wanted.below is not None:
+            chosen &= messages.fixed["number"] < wanted.below
         messages = messages if chosen.all() else messages.only(chosen)
     if not len(messages.begins):
         return

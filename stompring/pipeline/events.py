@@ -156,6 +156,12 @@ def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = No
         yield pa.RecordBatch.from_arrays(made, schema=schema)
 
 
+def told_times(records: Records) -> list[tuple[Any, Any]]:
+    """Where records begin that say when something happened, and those times; not of messages that came."""
+    parts = (*_settled(records), *_states(records), *_page_settled(records), *_page_states(records))
+    return [(part["at"][part["time"] >= 0], part["time"][part["time"] >= 0]) for part in parts]
+
+
 # ---- the rows of each kind
 
 

@@ -10,7 +10,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from stompring.errors import StoreError
@@ -21,6 +21,9 @@ from stompring.pipeline.schema import ENDINGS
 from stompring.store.datadir import IDENTITY, VERSION, parse_identity
 from stompring.store.record import PREFIX
 from stompring.store.segment import HEADER, NO_IDENTITY, TRAILER, Footer, Header, footer_place
+
+if TYPE_CHECKING:
+    from stompring.pipeline.times import Times
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,9 @@ _NAME = re.compile(r"(journal|samples|paging/[^/]+)/(\d+)\.(journal|samples|page
 #: Pages whose message numbers are kept at hand.
 _PAGES = 8
 
+#: Times of files that are kept at hand, in points of all of them together.
+_POINTS = 1 << 22
+
 
 class Listed(NamedTuple):
     """A file: where it would be if it were not kept in ``retention/``, its folder and number, how large it was."""
@@ -46,6 +52,28 @@ class Listed(NamedTuple):
     folder: str
     number: int
     size: int
+
+
+class KnownTimes:
+    """Times of files that were looked into, the newest of them."""
+
+    def __init__(self) -> None:
+        self._times: OrderedDict[tuple[str, int, str | None], Times] = OrderedDict()
+        self._points = 0  # in them
+
+    def get(self, key: tuple[str, int, str | None]) -> Times | None:
+        """Those of a file up to a byte, for a table."""
+        if key in self._times:
+            self._times.move_to_end(key)
+        return self._times.get(key)
+
+    def keep(self, key: tuple[str, int, str | None], times: Times) -> None:
+        """Keep them, and let go of old ones if these are too many."""
+        self._times[key] = times
+        self._points += len(times.at)
+        while self._points > _POINTS and len(self._times) > 1:
+            _, old = self._times.popitem(last=False)
+            self._points -= len(old.at)
 
 
 class DataFiles:
@@ -62,6 +90,7 @@ class DataFiles:
         self.retention = Folder(retention or f"{root}/{RETENTION}")
         self._pages: dict[int, str] | None = None
         self._numbers: OrderedDict[int, Any] = OrderedDict()
+        self.known = KnownTimes()
 
     @classmethod
     def of(cls, options: Options, identity: bytes | None = None) -> DataFiles:
@@ -183,11 +212,11 @@ class DataFiles:
 
     # ---- reading
 
-    def read(self, name: str, start: int = 0) -> bytes | None:
-        """All of a file as it is now; None, and a word in the log, where it is gone. Raises `StoreError`."""
+    def read(self, name: str, start: int = 0, size: int | None = None) -> bytes | None:
+        """All of a file as it is now, or a part; None, and a word in the log, where it is gone. Raises `StoreError`."""
         for root in (self.root, self.retention, self.root):
             try:
-                return root.read(name, start)
+                return root.read(name, start, size)
             except FileNotFoundError:
                 continue
             except OSError as fault:
@@ -217,6 +246,22 @@ class DataFiles:
             except OSError:
                 return None
         return None
+
+    def header(self, name: str) -> Header:
+        """What stands at the beginning of a file; zeros where that cannot be read."""
+        return Header.read(self.read(name, 0, HEADER.size) or b"")
+
+    def times(self, name: str, stop: int, table: str | None) -> Times:
+        """When the rows of a table are from in a file before a byte; -1: in all of it. Of a file that is gone none."""
+        from stompring.pipeline.records import Records
+        from stompring.pipeline.times import Times
+
+        key = (name, stop, table)
+        found = self.known.get(key)
+        if found is None:
+            found = Times(Records(self.read(name, 0, None if stop < 0 else stop) or b""), table)
+            self.known.keep(key, found)
+        return found
 
     # ---- messages of pages, by their place
 
@@ -249,6 +294,12 @@ def _footer_of(ending: bytes, at: int) -> Footer | None:
         return None
     footer = Footer.parse(payload)
     return footer if footer is not None and footer.size == at else None
+
+
+def is_sealed(ending: bytes, start: int) -> bool:
+    """Whether the bytes of a file from ``start`` on end with a footer and a trailer."""
+    at = footer_place(ending[-TRAILER.size :])
+    return at >= max(start, HEADER.size) and _footer_of(ending[at - start :], at) is not None
 
 
 def packed(files: Iterable[tuple[Range, int]], least: int = PARTITION) -> list[tuple[Range, ...]]:

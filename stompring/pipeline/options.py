@@ -46,6 +46,7 @@ class Wanted:
     copies: bool | None = (
         None  # messages that the broker has written once more; None: nothing was said of them
     )
+    below: int | None = None  # of those the ones with lower numbers, and nothing else
 
     @property
     def ddl(self) -> str:

@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 def table_batches(records: Records, wanted: Wanted, resolve: Resolve | None = None) -> Iterator[Any]:
     """Record batches of one table, from the records of a file."""
     if wanted.table == "messages":
-        return message_batches(records, wanted, copies=False if wanted.copies is False else None)
+        copies = False if wanted.copies is False else None if wanted.below is None else True
+        return message_batches(records, wanted, copies=copies)
     if wanted.table == "events":
         return event_batches(records, wanted, resolve)
     return sample_batches(records, wanted)

@@ -57,12 +57,13 @@ class Records:
         self.messages: tuple[Any, Any, Any] | None = None  # what `Messages` has found, once it did
         places = self._places()
         self.begins, self.ends = places[:, 0], places[:, 1]
+        self.frames: Any = self.begins  # of the file's own records, of which some are transactions
         self.kinds: Any = self.bytes[self.begins]
         self.names = {what: self._names(what) for what in (ADDRESS, QUEUE, CONSUMER)}
         self._open_transactions()
         self.homes = self._homes()
         self.passing = self._passing()
-        if start > self._first:
+        if start > self.first:
             inside = self.begins >= start + PREFIX.size
             self.begins, self.ends, self.kinds = self.begins[inside], self.ends[inside], self.kinds[inside]
 
@@ -90,7 +91,7 @@ class Records:
 
     def _places(self) -> Any:
         header, nothing = Header.read(self.data), np.zeros((0, 2), np.int64)
-        self._first = header.size
+        self.first = header.size  # where the first record begins
         self.format = header.format
         self.created = header.created  # epoch ms, 0 where the header cannot be read
         if len(self.data) < header.size:
@@ -114,12 +115,12 @@ class Records:
         if footer is None or _has_unreadable(footer) or not self._agrees(footer):
             return None
         starts: Any = np.frombuffer(footer.starts, np.uint32).astype(np.int64)
-        if len(starts) and (starts[0] < self._first or starts.max() + PREFIX.size >= footer.size):
+        if len(starts) and (starts[0] < self.first or starts.max() + PREFIX.size >= footer.size):
             return None
         lengths = self.fields(starts, np.dtype([("length", "<u4"), ("crc", "<u4")]))["length"]
         begins = starts + PREFIX.size
         ends = begins + lengths
-        before, behind = np.append(self._first, ends), np.append(starts, footer.size)
+        before, behind = np.append(self.first, ends), np.append(starts, footer.size)
         if (before > behind).any() or not lengths.all():
             return None
         self.sealed = True

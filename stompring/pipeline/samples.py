@@ -46,6 +46,12 @@ def sample_batches(records: Records, wanted: Wanted) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays(columns, schema=arrow_schema("samples", wanted.columns))
 
 
+def sample_times(records: Records) -> tuple[Any, Any]:
+    """Where the records of samples begin, and their times."""
+    begins, _ = records.of(Kind.SAMPLE, SAMPLE.size)
+    return begins, milliseconds(records.fields(begins, SAMPLE_FIELDS)["time"])
+
+
 def _column(name: str, rows: Any, when: Any, records: Records) -> Any:
     if name == "time":
         return times(when)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -23,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stompring.pipeline.backlog import DataLoss, Limit, Replaced, newest, oldest, ranges_between
-from stompring.pipeline.files import DataFiles, packed
+from stompring.pipeline.files import DataFiles, KnownTimes, packed
 from stompring.pipeline.options import Options
 from stompring.pipeline.positions import START, Position, Positions, Range, dumped, loaded
 from stompring.pipeline.reading import read_files
@@ -35,6 +34,12 @@ log = logging.getLogger(__name__)
 #: as it is while the query lives.
 COPIES = "copies"
 
+#: Beside that: 0 until those copies are read, then 1; and a number that all their messages are below.
+COPIED = "copied"
+
+#: Above the number of any message.
+LAST = 2**63 - 1
+
 #: Beside them too: the identity of the data directory, where it has one. Offsets of earlier versions have none.
 IDENTITY = "identity"
 
@@ -42,15 +47,24 @@ Offset = dict[str, str]
 
 
 class Part(InputPartition):
-    """What one task reads. ``copies``: messages that the broker has written once more are rows too.
+    """What one task reads. ``copies``: messages that the broker has written once more are rows too; ``below`` where it
+    is given: they alone, of messages with lower numbers.
 
     ``identity`` is that of the data directory: files of another one are left out.
     """
 
-    def __init__(self, ranges: Sequence[Range], copies: bool, identity: bytes | None = None) -> None:
+    def __init__(
+        self,
+        ranges: Sequence[Range],
+        copies: bool,
+        identity: bytes | None = None,
+        *,
+        below: int | None = None,
+    ) -> None:
         super().__init__(tuple(ranges))
         self.copies = copies
         self.identity = identity
+        self.below = below
 
 
 class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -62,6 +76,10 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: dict[str, Position] | None = None  # the last positions that Spark asked about
         self._until: dict[str, Position] | None = None  # where Trigger.AvailableNow ends
         self._identity: bytes | None = None  # of the directory, as it was when Spark asked last
+        self._known = KnownTimes()  # of files, for the next batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": KnownTimes()}
 
     # ---- Spark's names
 
@@ -73,9 +91,11 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.streaming.latest:
             return self._offset(newest(files, self._endings, {}))
         begin = oldest(files, self._endings)
-        first = begin.get("journal", START).number
-        if self._options.wanted.copies is None and first > 1:  # what was before it may be in copies alone
+        first, wanted = begin.get("journal", START).number, self._options.wanted
+        if wanted.table == "messages" and wanted.copies is None and first > 1:
+            # what was before it may be in copies alone
             begin[COPIES] = newest(files, (".journal",), {})["journal"]
+            begin[COPIED] = Position(0, files.header(journal_name(first)).next_number or LAST)
         return self._offset(begin)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -88,12 +108,22 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if asked.rows is None else ReadMaxRows(asked.rows)
 
     def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> Offset:  # noqa: N802
-        """Where the next batch ends. A limit that Spark gives is one of the options', and all of those go with it."""
-        asked, since = self._options.streaming, self._since(start)
-        most = Limit()
+        """Where the next batch ends. A limit that Spark gives is one of the options', and all of those go with it.
+
+        Messages of which copies alone are left are older than the first file of the journal. They are all in the first
+        batch, and so is what pages have of that time.
+        """
+        asked, since, files = self._options.streaming, self._since(start), self._files()
+        most, least = Limit(), 0
         if not isinstance(limit, ReadAllAvailable):
             most = Limit(asked.bytes, asked.files, asked.rows)
-        self._seen = newest(self._files(), self._endings, since, most, self._until)
+        copied = since.get(COPIED)
+        if copied is not None and not copied.number:
+            least = files.header(journal_name(since["journal"].number)).created + 1
+        table = self._options.wanted.table
+        self._seen = newest(files, self._endings, since, most, self._until, table=table, least=least)
+        if copied is not None:
+            self._seen[COPIED] = copied._replace(number=1)
         return self._offset(self._seen)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
@@ -110,19 +140,31 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch. Raises `DataLoss`."""
         since, until = positions_of(start), self._since(end)
         files, wanted = self._files(), self._options.wanted
-        ranges, lost = ranges_between(files, self._endings, since, until)
+        folders = {name: position for name, position in until.items() if name not in (COPIES, COPIED)}
+        ranges, lost = ranges_between(files, self._endings, since, folders)
         if lost:
             self._lost(", ".join(map(str, lost)))
-        if wanted.addresses or wanted.since is not None or wanted.until is not None:
-            ranges = [each for each in ranges if files.may_have(each[0].name, wanted)]
-        if wanted.copies is not None or COPIES not in until:
-            return self._parts(ranges, bool(wanted.copies))
-        with_copies, without = parted(ranges, until[COPIES])
-        return self._parts(with_copies, True) + self._parts(without, False)
+        parts = self._parts(ranges, bool(wanted.copies))
+        copied = until.get(COPIED)
+        if copied is not None and copied != since.get(COPIED):
+            return self._copies(since, until[COPIES], copied.offset) + parts
+        return parts
+
+    def _copies(self, since: Positions, border: Position, below: int) -> list[Part]:
+        """Tasks for the messages below a number of which copies alone are left."""
+        files = self._files()
+        ranges, _ = ranges_between(files, (".journal",), since, {"journal": border})
+        footers = [files.footer(one.name) for one, _ in ranges]
+        found = [
+            each
+            for each, footer in zip(ranges, footers, strict=True)
+            if footer is None or footer.least_number < below
+        ]
+        return self._parts(found, True, below)
 
     def read(self, partition: Part) -> Iterator[Any]:
         """Record batches of one task's files."""
-        wanted = replace(self._options.wanted, copies=partition.copies)
+        wanted = replace(self._options.wanted, copies=partition.copies, below=partition.below)
         gone = self._lost
         files = DataFiles.of(self._options, partition.identity)
         return read_files(files, partition.value, wanted, gone)
@@ -130,10 +172,17 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ----
 
     def _files(self) -> DataFiles:
-        return DataFiles.of(self._options)
+        files = DataFiles.of(self._options)
+        files.known = self._known
+        return files
 
-    def _parts(self, ranges: Sequence[tuple[Range, int]], copies: bool) -> list[Part]:
-        return [Part(part, copies, self._identity) for part in packed(ranges)]
+    def _parts(
+        self, ranges: Sequence[tuple[Range, int]], copies: bool, below: int | None = None
+    ) -> list[Part]:
+        files, wanted = self._files(), self._options.wanted
+        if wanted.addresses or wanted.since is not None or wanted.until is not None:
+            ranges = [each for each in ranges if files.may_have(each[0].name, wanted)]
+        return [Part(part, copies, self._identity, below=below) for part in packed(ranges)]
 
     def _offset(self, positions: Positions) -> Offset:
         offset = dumped(positions)
@@ -164,23 +213,6 @@ def positions_of(offset: Mapping[str, str]) -> dict[str, Position]:
     return loaded({folder: text for folder, text in offset.items() if folder != IDENTITY})
 
 
-def parted(
-    ranges: Sequence[tuple[Range, int]], border: Position
-) -> tuple[list[tuple[Range, int]], list[tuple[Range, int]]]:
-    """Ranges of the journal before a position, and all others."""
-    before: list[tuple[Range, int]] = []
-    others: list[tuple[Range, int]] = []
-    for one, size in ranges:
-        path = PurePosixPath(one.name)
-        number = int(path.stem)
-        if path.suffix != ".journal" or number > border.number:
-            others.append((one, size))
-        elif number < border.number or 0 <= one.stop <= border.offset:
-            before.append((one, size))
-        elif one.start >= border.offset:
-            others.append((one, size))
-        else:
-            first = border.offset - one.start
-            before.append((one._replace(stop=border.offset), first))
-            others.append((one._replace(start=border.offset), max(size - first, 0)))
-    return before, others
+def journal_name(number: int) -> str:
+    """The name of a file of the journal."""
+    return f"journal/{number:09d}.journal"

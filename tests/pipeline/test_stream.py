@@ -18,8 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from stompring.pipeline.backlog import DataLoss, Replaced
 from stompring.pipeline.options import Options
-from stompring.pipeline.positions import Position, Range
-from stompring.pipeline.stream import StompringStream, parted
+from stompring.pipeline.stream import StompringStream
 from stompring.store.record import ADDRESS, COPY, MESSAGE, NAME, QUEUE, TRAITS, Kind, framed
 from stompring.store.segment import JOURNAL, pack_header
 
@@ -205,7 +204,8 @@ def write_segment(root: Path, number: int, messages: list[int]) -> None:
     path.parent.mkdir(exist_ok=True)
     parts = []
     if not path.exists():
-        parts = [pack_header(JOURNAL, 1, 1)]
+        new = [each for each in messages if each > 0]
+        parts = [pack_header(JOURNAL, min(new, default=max(map(abs, messages)) + 1), 1)]
         parts += [framed(NAME.pack(Kind.NAME, what, 0, 1) + b"q") for what in (ADDRESS, QUEUE)]
     for each in messages:
         fixed = (Kind.MESSAGE, COPY * (each < 0) | 1, 4, 0, 1, abs(each), 1000, 0, 0, 0, 5, 1, 1, TRAITS.size)
@@ -239,25 +239,6 @@ def test_copies(tmp_path: Path, first: int, options: dict[str, str], expected: l
     assert found == expected
     batch = [row["message_id"] for row in rows(source, begin, source.latestOffset(begin, ReadAllAvailable()))]
     assert batch == expected
-
-
-@pytest.mark.parametrize(
-    ("one", "before", "others"),
-    [
-        (("journal/000000004.journal", 0, -1), (0, -1), None),
-        (("journal/000000005.journal", 40, 99), (40, 99), None),
-        (("journal/000000005.journal", 40, 200), (40, 100), (100, 200)),
-        (("journal/000000005.journal", 0, -1), (0, 100), (100, -1)),
-        (("journal/000000005.journal", 100, -1), None, (100, -1)),
-        (("journal/000000006.journal", 0, 50), None, (0, 50)),
-        (("paging/1/000000001.page", 0, 50), None, (0, 50)),
-    ],
-)
-def test_up_to_where_copies_count(one: Any, before: Any, others: Any) -> None:
-    found = parted([(Range(*one), 300)], Position(5, 100))
-    for part, expected in zip(found, (before, others), strict=True):
-        assert [(each.start, each.stop) for each, _ in part] == ([] if expected is None else [expected])
-        assert all(size >= 0 for _, size in part)
 
 
 # ---- what was deleted

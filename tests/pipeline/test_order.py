@@ -1,0 +1,321 @@
+"""Batches in the order of time: nothing that a watermark would drop, everything once, whatever the files look like."""
+
+from __future__ import annotations
+
+import shutil
+from bisect import bisect_left
+from collections import Counter
+from datetime import datetime
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.pipeline.options import Options
+from stompring.pipeline.order import Amount, Folder, Limit, Piece, in_order
+from stompring.pipeline.positions import START, Position
+from stompring.pipeline.stream import StompringStream
+from stompring.settings.model import Retention
+
+from ..broker.world import join
+from ..property.profile import examples
+from ..store.paged_store import SETTINGS, PagedStore
+from . import decoder
+from .made import KEPT, written
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+#: Bytes of a record of the layouts below.
+RECORD = 10
+
+Layout = dict[str, list[list[int]]]  # by folder, of each file the times of its rows
+
+
+class Rows:
+    """The times of a file's rows, found without any of the code that is tested."""
+
+    def __init__(self, times: list[int]) -> None:
+        latest = list(accumulate(times, max))
+        rises = [place for place, time in enumerate(latest) if not place or time > latest[place - 1]]
+        self.at = [RECORD * place for place in rises]
+        self.latest = [latest[place] for place in rises]
+        self.greatest = latest[-1] if latest else 0
+
+    def cut(self, time: int) -> int:
+        place = bisect_left(self.latest, time)
+        return self.at[place] if place < len(self.at) else -1
+
+
+def folders(layout: Layout, at: dict[str, Position], told: int) -> list[Folder]:
+    """What is not read yet. ``told``: how much later than its last row a file is said to end; -1: it is not said."""
+    found = []
+    for name, files in layout.items():
+        begin = at.get(name, START)
+        pieces = []
+        for number, times in enumerate(files, 1):
+            if number < begin.number:
+                continue
+            pieces.append(
+                Piece(
+                    f"{name}/{number}",
+                    name,
+                    number,
+                    begin.offset if number == begin.number else 0,
+                    Position(number + 1, 0),
+                    RECORD * len(times),
+                    begun=lambda times=times: min(times, default=0),  # type: ignore[misc]
+                    greatest=lambda times=times: None if told < 0 else max(times, default=0) + told,  # type: ignore[misc]
+                    times=lambda times=times: Rows(times),  # type: ignore[misc]
+                    rows=lambda times=times: len(times),  # type: ignore[misc]
+                )
+            )
+        if pieces:
+            found.append(Folder(pieces))
+    return found
+
+
+def read(
+    layout: Layout, before: dict[str, Position], after: dict[str, Position]
+) -> list[tuple[str, int, int, int]]:
+    """Folder, file, place and time of each row between two positions."""
+    return [
+        (name, number, place, time)
+        for name, files in layout.items()
+        for number, times in enumerate(files, 1)
+        for place, time in enumerate(times)
+        if before.get(name, START) <= Position(number, RECORD * place) < after.get(name, START)
+    ]
+
+
+@st.composite
+def layouts(draw: Any, disorder: int) -> Layout:
+    """Up to five folders, whose files are short or long, quick or slow; rows late by up to ``disorder``."""
+    layout: Layout = {}
+    for folder in range(draw(st.integers(1, 5))):
+        now = draw(st.integers(0, 500))
+        files = []
+        for _ in range(draw(st.integers(1, 5))):
+            step = draw(st.sampled_from([0, 1, 7, 40, 300]))
+            times = []
+            for _ in range(draw(st.integers(0, 12))):
+                now += draw(st.integers(0, step))
+                times.append(max(0, now - draw(st.integers(0, disorder))))
+            files.append(times)
+        layout[f"folder {folder}"] = files
+    return layout
+
+
+limits = st.one_of(
+    st.builds(Limit, st.integers(1, 200)),
+    st.builds(Limit, st.none(), st.integers(1, 4)),
+    st.builds(Limit, st.none(), st.none(), st.integers(1, 30)),
+    st.builds(Limit, st.integers(1, 200), st.integers(1, 4), st.integers(1, 30)),
+)
+
+
+@examples(300)
+@given(st.data(), limits, st.sampled_from([0, 5, 60]), st.sampled_from([-1, 0, 25]), st.integers(0, 600))
+def test_no_row_is_behind_the_watermark(
+    data: Any, limit: Limit, disorder: int, told: int, least: int
+) -> None:
+    """The delay of the watermark is what rows of one file may be late by: nothing more is needed."""
+    layout = data.draw(layouts(disorder))
+    at: dict[str, Position] = {}
+    seen: Counter[tuple[str, int, int, int]] = Counter()
+    watermark = 0
+    while some := folders(layout, at, told):
+        found = {piece.folder: end for piece, end in in_order(some, limit, least)}
+        assert found, "a batch that takes nothing would be the last"
+        after = {**at, **found}
+        assert all(after[name] > at.get(name, START) for name in found)
+        rows = read(layout, at, after)
+        times = [time for *_, time in rows]
+        assert all(time >= watermark for time in times), (times, watermark)
+        if least and not at:
+            assert sorted(times)[: sum(time < least - disorder for time in times)] == sorted(
+                time for *_, time in everything(layout) if time < least - disorder
+            )
+        elif disorder == 0 and len(set(times)) > 1:
+            assert within(limit, layout, at, after), "and more than one moment"
+        seen.update(rows)
+        watermark = max([watermark, *(time - disorder for time in times)])
+        at = after
+    assert seen == Counter(everything(layout))
+
+
+def everything(layout: Layout) -> list[tuple[str, int, int, int]]:
+    return read(layout, {}, {name: Position(len(files) + 1, 0) for name, files in layout.items()})
+
+
+def within(limit: Limit, layout: Layout, before: dict[str, Position], after: dict[str, Position]) -> bool:
+    """Whether a batch is no larger than its limit."""
+    total = Amount()
+    for (name, number), count in Counter((row[0], row[1]) for row in read(layout, before, after)).items():
+        share = count / len(layout[name][number - 1])
+        total = total.plus(Amount(RECORD * count, share, count))
+    return limit.allows(total)
+
+
+def test_a_slow_file_is_cut_beside_quick_ones() -> None:
+    """A page that took hours is read a piece at a time, beside the segments of the same minutes."""
+    quick = [[1000 * file + 10 * row for row in range(100)] for file in range(20)]
+    layout = {"journal": quick, "paging/1": [[200 * row for row in range(100)]]}
+    at: dict[str, Position] = {}
+    found = {piece.folder: end for piece, end in in_order(folders(layout, at, 0), Limit(files=2))}
+    times = [time for *_, time in read(layout, {}, found)]
+    assert found["journal"].number == 2 and max(times) < 2000
+    assert found["paging/1"] == Position(1, RECORD * 5)
+
+
+# ---- with files of a broker
+
+STEPS, PACE = 300, 200  # milliseconds
+
+#: How many messages each queue gets.
+SENT = {"q": 300, "stays": 15, "a.one": 100, "b.one": 18, "c.one": 99}
+
+
+def mixed(root: Path, **more: Any) -> Path:
+    """A minute of a broker: a journal of small segments, of which some messages stay and are written once more; an
+    address that pages all the time, one that does so now and then, and a third that begins late."""
+    world = PagedStore(
+        journal_file_size=6000, journal_retention_directory=Retention(str(KEPT)), settings=SETTINGS, **more
+    )
+    consumer = join(world.queue("q"))
+    world.queue("stays")
+    queues = {name: world.queue(f"{name}.one", name) for name in ("a", "b", "c")}
+    for name in queues:
+        world.address(name).pages = world.paging.open(world.address(name))
+    world.turn()
+
+    def page(name: str, number: int) -> None:
+        pages = world.address(name).pages
+        assert pages is not None
+        pages.append(world.message(name, b"%d" % number, durable=True), [queues[name]])
+
+    for step in range(STEPS):
+        world.durable("q", b"%d" % step)
+        if step % 20 == 0:
+            world.durable("stays", b"%d" % step)
+        if step % 3 == 0:
+            page("a", step)
+        if step % 17 == 0:
+            page("b", step)
+        if step > 200:
+            page("c", step)
+        if step % 5 == 2:  # what comes back does not say when
+            consumer.nack(consumer.unsettled[-1])
+        if step % 5 == 4:
+            consumer.ack()
+        world.turn()
+        world.pass_time(PACE)
+    world.stop()
+    files = {
+        str(path.relative_to("/data")): data
+        for path, data in world.memory.data.items()
+        if path.suffix in (".journal", ".page")
+    }
+    return written(root, files)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mixed(tmp_path_factory.mktemp("mixed"))
+
+
+def batches(source: StompringStream) -> list[list[dict[str, Any]]]:
+    """All that there is, as Spark would ask for it."""
+    at, found = source.initialOffset(), []
+    limit = source.getDefaultReadLimit()
+    while (end := source.latestOffset(at, limit)) != at:
+        parts = source.partitions(at, end)
+        found.append([row for part in parts for batch in source.read(part) for row in batch.to_pylist()])
+        at = end
+    return found
+
+
+def late(found: list[list[dict[str, Any]]], column: str) -> int:
+    """How many milliseconds rows are older than the newest of the batches before theirs, at most."""
+    newest, most = None, 0
+    for rows in found:
+        if newest is not None:
+            most = max([most, *(round((newest - row[column]).total_seconds() * 1000) for row in rows)])
+        newest = max([row[column] for row in rows] + ([newest] if newest is not None else []), default=None)
+    return most
+
+
+@pytest.mark.parametrize("table", ["messages", "events"])
+@pytest.mark.parametrize(
+    "limit", [{"maxFilesPerTrigger": "2"}, {"maxBytesPerTrigger": "5000"}, {"maxRowsPerTrigger": "30"}]
+)
+def test_a_backlog_of_journal_and_pages_is_read_by_time(
+    data: Path, table: str, limit: dict[str, str]
+) -> None:
+    def of(**options: str) -> list[list[dict[str, Any]]]:
+        return batches(StompringStream(Options.of({"path": str(data), "table": table, **options})))
+
+    (whole,) = of()
+    found = of(**limit)
+    assert len(found) > 10
+    assert late(found, "timestamp" if table == "messages" else "time") == 0
+    assert Counter(map(repr, (row for rows in found for row in rows))) == Counter(map(repr, whole))
+
+
+@pytest.mark.parametrize("missing", [4, 8])
+def test_copies_that_are_all_that_is_left_come_first(data: Path, tmp_path: Path, missing: int) -> None:
+    """With what the pages have of that time, and each message once though its original is there too."""
+    shutil.copytree(data, tmp_path, dirs_exist_ok=True)
+    files = sorted(tmp_path.rglob("*.journal"), key=lambda path: path.name)
+    for path in files[:missing]:
+        path.unlink()
+    expected = {
+        (row["message_id"], row["queue"])
+        for path in [*tmp_path.rglob("*.journal"), *tmp_path.rglob("*.page")]
+        for row in decoder.rows(path.read_bytes())
+    }
+    found = batches(StompringStream(Options.of({"path": str(tmp_path), "maxFilesPerTrigger": "2"})))
+    rows = [(row["message_id"], row["queue"]) for batch in found for row in batch]
+    assert len(found) > 5 and sorted(rows) == sorted(expected)
+    assert sum(row["queue"] == "stays" for row in found[0]) > 1
+    assert late(found, "timestamp") == 0
+
+
+def test_a_windowed_count_with_a_watermark_is_exact(spark: Any, data: Path, tmp_path: Path) -> None:
+    """Spark drops rows that are older than the newest of the batches before, less two seconds."""
+    from pyspark.sql.functions import col, window
+
+    options = {"maxBytesPerTrigger": "20000", "columns": "timestamp,queue"}
+    counts: dict[tuple[datetime, str], int] = {}
+
+    def keep(rows: Any, _: int) -> None:
+        counts.update({(row.window.start, row.queue): row["count"] for row in rows.collect()})
+
+    rows = spark.readStream.format("stompring").options(**options).load(str(data))
+    counted = rows.withWatermark("timestamp", "2 seconds").groupBy(
+        window("timestamp", "5 seconds"), col("queue")
+    )
+    query = (
+        counted.count()
+        .writeStream.outputMode("update")
+        .foreachBatch(keep)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert len(query.recentProgress) > 5
+    dropped = [
+        state.numRowsDroppedByWatermark for each in query.recentProgress for state in each.stateOperators
+    ]
+    assert set(dropped) == {0}
+    assert sum(counts.values()) == sum(SENT.values())
+    assert {
+        name: sum(count for (_, queue), count in counts.items() if queue == name) for name in SENT
+    } == SENT
