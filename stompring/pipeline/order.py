@@ -89,41 +89,44 @@ class Piece:
         self.bytes = max(stop - start, 0)
         self._share = self.bytes / size if size else 1.0
         self._begun, self._greatest, self._times, self._rows = begun, greatest, times, rows
-        self.floor = 0  # the latest time in files before it
-        self.known: RowTimes | None = None
+        self._known: RowTimes | None = None
 
     def amount(self, limit: Limit) -> Amount:
         """All of it, as far as a limit asks."""
         rows = 0.0 if limit.rows is None else self._share * self._rows()
         return Amount(self.bytes, self._share, int(rows))
 
-    @cached_property
+    @property
     def greatest(self) -> int:
-        """No row in it is later, and none of the files before it."""
-        told = self._greatest() if self.start == 0 else None
-        return max(self.floor, self.learn().greatest if told is None else told)
+        """A time that no row in it is later than: that of the latest row, where that is known."""
+        return self._told if self._known is None and self._told is not None else self.learn().greatest
+
+    @cached_property
+    def _told(self) -> int | None:
+        return self._greatest() if self.start == 0 else None
 
     def learn(self) -> RowTimes:
         """Its times, exactly."""
-        if self.known is None:
-            self.known = self._times()
-        return self.known
+        if self._known is None:
+            self._known = self._times()
+        return self._known
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it was asked for them before."""
+        return self._known is not None
 
     def share(self, time: int) -> float:
         """How much of it is before a time: by what is known, else by guess."""
         if time > self.greatest:
             return 1.0
-        if time <= self.floor:
-            return 0.0
-        if self.known is not None or self.start:
+        if self.is_known:
             return (self.cut(time) - self.start) / self.bytes if self.bytes else 0.0
-        least = min(max(self._begun(), self.floor), self.greatest)
+        least = min(self._begun(), self.greatest)
         return min(max((time - least) / (self.greatest - least + 1), 0.0), 1.0)
 
     def cut(self, time: int) -> int:
         """Where what is before a time ends; ``start`` where nothing of it is."""
-        if time <= self.floor:
-            return self.start
         at = self.learn().cut(time)
         return max(at, self.start) if at >= 0 else self.start + self.bytes
 
@@ -136,34 +139,24 @@ class Piece:
             return self.end
         return Position(self.number, at) if at > self.start else None
 
-    def steps(self) -> Any:
-        """The times at which something of it comes to be before them."""
+    def times(self) -> Any:
+        """The latest time so far, wherever in it that rises; 0 where no row tells one."""
         learned = self.learn()
         first = max(int(np.searchsorted(learned.at, self.start, side="right")) - 1, 0)
-        times = np.maximum(learned.latest[first:], self.floor)
-        return (times if len(times) else np.array([self.greatest])) + 1
+        return learned.latest[first:] if len(learned.at) else np.zeros(1, np.int64)
 
 
 class Folder:
-    """The pieces of one folder, in their order, and how many of them were looked at."""
+    """The pieces of one folder, in their order."""
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
         self.pieces = list(pieces)
-        self.looked: list[Piece] = []
 
-    def look(self) -> Piece | None:
-        """The next piece."""
-        if len(self.looked) == len(self.pieces):
-            return None
-        piece = self.pieces[len(self.looked)]
-        piece.floor = self.looked[-1].greatest if self.looked else 0
-        self.looked.append(piece)
-        return piece
-
-    def reach(self, time: int) -> None:
-        """Look at all that has something before a time."""
-        while not self.looked or self.looked[-1].greatest < time:
-            if self.look() is None:
+    def before(self, time: int) -> Iterator[Piece]:
+        """Those that are before a time, and the one that it is in the middle of."""
+        for piece in self.pieces:
+            yield piece
+            if piece.greatest >= time:
                 return
 
 
@@ -191,62 +184,54 @@ class _Boundary:
     def __init__(self, folders: Sequence[Folder], limit: Limit) -> None:
         self.folders = folders
         self.limit = limit
-        self.times: list[int] = []  # at which one more piece is whole before them
+        self.ends = self._ends()
 
     def chosen(self, least: int) -> Iterator[tuple[Piece, Position]]:
         """See `in_order`."""
-        self._look()
         time = self._by_pieces()
-        if time is not None or least:
-            time = max(time or 0, least)
-            for folder in self.folders:
-                folder.reach(time)
-        if time is None or not (found := list(self._before(time))):
-            time = self._within_pieces()
-            found = list(self._before(time))
-            if not self.limit.allows(self._amount(time)):  # all of it is of one moment, and any order will do
-                found = list(self._some(found, time))
-        yield from found
+        if (time is not None or least) and (found := list(self._before(max(time or 0, least)))):
+            return iter(found)
+        time = self._within_pieces()
+        found = list(self._before(time))
+        # more than the limit allows is all of one moment: any order will do
+        return iter(found if self._allows(time) else list(self._some(found, time)))
 
-    def _look(self) -> None:
-        """Look at pieces in the order in which they end, until those are more than the limit allows."""
-        heap: list[tuple[int, int]] = []
-        for place, folder in enumerate(self.folders):
-            if (piece := folder.look()) is not None:
-                heap.append((piece.greatest, place))
+    def _ends(self) -> list[int]:
+        """At which times one piece more is whole, up to where those are more than the limit allows."""
+        heap = [(folder.pieces[0].greatest, at, 0) for at, folder in enumerate(self.folders) if folder.pieces]
         heapify(heap)
-        whole = Amount()
+        whole, ends = Amount(), []
         while heap:
-            greatest, place = heappop(heap)
-            folder = self.folders[place]
-            self.times.append(greatest + 1)
-            whole = whole.plus(folder.looked[-1].amount(self.limit))
+            greatest, at, place = heappop(heap)
+            pieces = self.folders[at].pieces
+            ends.append(greatest + 1)
+            whole = whole.plus(pieces[place].amount(self.limit))
             if not self.limit.allows(whole):
                 break
-            if (piece := folder.look()) is not None:
-                heappush(heap, (piece.greatest, place))
-        self.times = sorted(set(self.times))
+            if place + 1 < len(pieces):
+                heappush(heap, (max(pieces[place + 1].greatest, greatest), at, place + 1))
+        return sorted(set(ends))
 
     def _by_pieces(self) -> int | None:
         """The latest time at which a piece ends and that the limit allows; None where not even the first one is."""
         while True:
-            place = bisect_right(
-                self.times, False, key=lambda time: not self.limit.allows(self._amount(time))
-            )
+            place = bisect_right(self.ends, False, key=lambda time: not self._allows(time))
             if not place:
                 return None
-            time = self.times[place - 1]
-            if not self._learn(time):
-                return time
+            if not self._learn(self.ends[place - 1]):
+                return self.ends[place - 1]
 
     def _within_pieces(self) -> int:
         """The same with times within pieces; the first of them, where the limit allows none."""
-        first = self.times[0]
-        pieces = [piece for folder in self.folders for piece in folder.looked if piece.floor < first]
-        steps = np.unique(np.concatenate([piece.steps() for piece in pieces]))
-        steps = steps[steps <= first].tolist() or [first]
-        place = bisect_right(steps, False, key=lambda time: not self.limit.allows(self._amount(time)))
-        return int(steps[max(place - 1, 0)])
+        steps = np.array([self.ends[0]])
+        for folder in self.folders:
+            times = [piece.times() for piece in folder.before(self.ends[0])]
+            if times:
+                steps = np.append(steps, np.maximum.accumulate(np.concatenate(times)) + 1)
+        ordered = [step for step in np.unique(steps).tolist() if step <= self.ends[0]]
+        first = bisect_right(ordered, False, key=lambda time: any(self._before(time)))
+        place = bisect_right(ordered, False, key=lambda time: not self._allows(time))
+        return int(ordered[min(max(place - 1, first), len(ordered) - 1)])
 
     def _some(self, found: list[tuple[Piece, Position]], time: int) -> Iterator[tuple[Piece, Position]]:
         """The first one, and others while the limit allows."""
@@ -262,24 +247,23 @@ class _Boundary:
         new = [
             piece
             for folder in self.folders
-            for piece in folder.looked
-            if piece.known is None and piece.floor < time <= piece.greatest
+            for piece in folder.before(time)
+            if not piece.is_known and piece.greatest >= time
         ]
         for piece in new:
             piece.learn()
         return bool(new)
 
-    def _amount(self, time: int) -> Amount:
+    def _allows(self, time: int) -> bool:
         total = Amount()
         for folder in self.folders:
-            for piece in folder.looked:
-                if share := piece.share(time):
-                    total = total.plus(piece.amount(self.limit), share)
-        return total
+            for piece in folder.before(time):
+                total = total.plus(piece.amount(self.limit), piece.share(time))
+        return self.limit.allows(total)
 
     def _before(self, time: int) -> Iterator[tuple[Piece, Position]]:
         for folder in self.folders:
-            for piece in folder.looked:
+            for piece in folder.pieces:
                 end = piece.until(time)
                 if end is not None:
                     yield piece, end
