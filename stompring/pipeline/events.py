@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from stompring.errors import ProtocolError
-from stompring.pipeline.arrays import arrow_schema, milliseconds, named, numbers, texts, times
+from stompring.pipeline.arrays import arrow_schema, flags, milliseconds, named, numbers, texts, times
 from stompring.pipeline.columns import Messages
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.records import Records
@@ -48,6 +48,12 @@ NAMES = (
     *("delivered", "redelivered", "scheduled", "added", "moved", "dead-lettered"),
 )
 DELIVERED_AGAIN, REDELIVERED, SCHEDULED, ADDED, MOVED, DEAD_LETTERED = range(4, len(NAMES))
+
+#: What files of formats 1 and 2 do not tell for sure: how often it happened, or whether it did.
+UNCERTAIN = ("delivered", "redelivered", "scheduled", "moved", "dead-lettered")
+
+#: The first format whose records tell what has happened.
+TELLS_EVENTS = 3
 
 #: Rows of a batch.
 ROWS = 1 << 16
@@ -144,6 +150,8 @@ def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = No
     order = np.argsort(rows["at"], kind="stable")
     rows = {name: values[order] for name, values in rows.items()}
     rows["time"] = _times(rows["time"], records.created)
+    doubtful = [] if records.format >= TELLS_EVENTS else [NAMES.index(name) for name in UNCERTAIN]
+    rows["certain"] = ~np.isin(rows["event"], doubtful)
     _find_addresses(rows, records, messages)
     keep = _wanted(rows, wanted, names[ADDRESS])
     rows = {name: values[keep] for name, values in rows.items()}
@@ -191,7 +199,7 @@ def _settled(records: Records) -> Iterator[dict[str, Any]]:
 
 
 def _delivered(records: Records) -> Iterator[dict[str, Any]]:
-    timed = records.format > 2
+    timed = records.format >= TELLS_EVENTS
     size = DELIVERED.size if timed else SECOND_DELIVERED.size
     begins, ends = records.of(Kind.DELIVERED, size)
     fixed = records.fields(begins, _until(_DELIVERED, size))
@@ -208,14 +216,14 @@ def _delivered(records: Records) -> Iterator[dict[str, Any]]:
 
 
 def _states(records: Records) -> Iterator[dict[str, Any]]:
-    size = STATE.size if records.format > 2 else SECOND_STATE.size
+    size = STATE.size if records.format >= TELLS_EVENTS else SECOND_STATE.size
     begins, _ = records.of(Kind.STATE, size)
     fixed = records.fields(begins, _until(_STATE, size))
     yield from _happened(records, begins, fixed, {"message_id": _signed(fixed["number"])})
 
 
 def _page_states(records: Records) -> Iterator[dict[str, Any]]:
-    size = PAGE_STATE.size if records.format > 2 else SECOND_PAGE_STATE.size
+    size = PAGE_STATE.size if records.format >= TELLS_EVENTS else SECOND_PAGE_STATE.size
     begins, _ = records.of(Kind.PAGE_STATE, size)
     fixed = records.fields(begins, _until(_PAGE_STATE, size))
     place = {"address": fixed["address"], "page": _signed(fixed["page"]), "index": fixed["index"]}
@@ -229,7 +237,7 @@ def _happened(records: Records, begins: Any, fixed: Any, message: dict[str, Any]
     common = {"at": begins, "queue": fixed["queue"], **message}
     counts = {"deliveries": fixed["deliveries"]}
     due = _due(fixed["due"])
-    if records.format > 2:
+    if records.format >= TELLS_EVENTS:
         common["time"] = _times_of(fixed)
         cause = fixed["cause"]
         yield _some(cause == Cause.ADDED, event=ADDED, **common)
@@ -273,7 +281,7 @@ def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
             "page": _signed(fixed["page"])[which],
             "index": np.repeat(runs["first"].astype(np.int64), counts) + within,
         }
-        if records.format > 2:
+        if records.format >= TELLS_EVENTS:
             yield _some(reason & WENT_OUT > 0, event=DELIVERED_AGAIN, **rows)
             reason = reason & ~np.uint8(WENT_OUT)
         reason = np.minimum(reason, len(NAMES))
@@ -303,7 +311,7 @@ def _added(messages: Messages) -> Iterator[dict[str, Any]]:
     yield _part(len(which), event=ADDED, **common)
     if (due >= 0).any():
         yield _some(due >= 0, event=SCHEDULED, due=due, **common)
-    if messages.records.format > 2:
+    if messages.records.format >= TELLS_EVENTS:
         out = np.repeat(np.arange(len(which)), fixed["deliveries"][which])
         yield _some(out, event=DELIVERED_AGAIN, **common)
 
@@ -320,11 +328,11 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
         if place < 0 or found >= messages.ends[place]:
             continue
         fixed = messages.fixed[place]
-        flags = int(fixed["flags"])
-        if not flags & DURABLE or flags & COPY:
+        traits = int(fixed["flags"])
+        if not traits & DURABLE or traits & COPY:
             continue
-        transfer = flags & TRANSFERRED
-        if messages.records.format > 2 and transfer not in (DEAD_LETTER, EXPIRED):
+        transfer = traits & TRANSFERRED
+        if messages.records.format >= TELLS_EVENTS and transfer not in (DEAD_LETTER, EXPIRED):
             continue  # a sender or a policy says so
         head = messages.head(place)
         if not head.start <= found < head.stop:
@@ -437,6 +445,8 @@ def _column(name: str, rows: dict[str, Any], names: dict[int, dict[int, str]]) -
         return named(values, names[{"address": ADDRESS, "queue": QUEUE, "consumer": CONSUMER}[name]])
     if name in ("time", "due"):
         return times(np.maximum(values, 0), values >= 0)
+    if name == "certain":
+        return flags(values)
     if name in ("index", "deliveries"):
         return numbers(np.minimum(values, 2**31 - 1), INT, values >= 0)
     return numbers(values, LONG, values >= 0)

@@ -124,7 +124,13 @@ def events(data: bytes) -> list[Row]:
             row.setdefault("address", names.get((1, fields.get("address", homes.get(queue, 0)))))
             consumer = names.get((4, fields.get("consumer", 0)))
             found.append(
-                {**EMPTY, **row, "time": time(latest if told is None else told), "consumer": consumer}
+                {
+                    **EMPTY,
+                    **row,
+                    "certain": True,
+                    "time": time(latest if told is None else told),
+                    "consumer": consumer,
+                }
             )
     return found
 

@@ -9,10 +9,12 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import Schema
 
 from stompring.pipeline.arrays import TYPES
+from stompring.pipeline.events import UNCERTAIN
 from stompring.pipeline.lake.brokers import MAIN
 from stompring.pipeline.lake.delta import BROKER, BUCKET, DATE, LakeTable, NewFile, arrow_schema
 from stompring.pipeline.lake.parts import Part
@@ -70,7 +72,13 @@ def _written_anew(table: LakeTable, path: str, day: date, bucket: int) -> NewFil
 
 
 def _with_columns(rows: Any, schema: Any) -> Any:
-    """Rows with the columns of a schema, null where they had none of a name."""
+    """Rows with the columns of a schema, null where they had none of a name.
+
+    Events were read from records that do not tell some of them for sure.
+    """
+    if "certain" in schema.names and "certain" not in rows.schema.names:
+        doubtful = pc.is_in(rows["event"], pa.array(UNCERTAIN))
+        rows = rows.append_column("certain", pc.invert(doubtful))
     for field in schema:
         if field.name not in rows.schema.names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))

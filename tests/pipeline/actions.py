@@ -1,0 +1,408 @@
+"""A script of actions against a real broker, and the events that it must leave: counted from what clients did and got.
+
+Nothing here reads a file of the broker. A message is known by its *mark*, the first word of its body.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..broker_document import anycast, multicast
+from ..dialogue import Dialogue, Frame
+from ..end_to_end.lasting import DURABLE, LastingBroker
+
+#: Small segments, in which little counts before they are compacted, and all of it is kept.
+CORE = (
+    "<journal-file-size>6KB</journal-file-size><journal-compact-min-files>2</journal-compact-min-files>"
+    "<journal-compact-percentage>80</journal-compact-percentage>"
+    '<journal-retention-directory sample-period="500">data/retention</journal-retention-directory>'
+)
+
+#: Milliseconds of a redelivery-delay.
+DELAY = 60
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "paged.#": {"max-size-messages": 3, "page-size-bytes": 4096},
+    "paged.slow": {"max-size-messages": 3, "page-size-bytes": 4096, "redelivery-delay": DELAY},
+    "paged.dying": {
+        "max-size-messages": 3,
+        "page-size-bytes": 4096,
+        "max-delivery-attempts": 1,
+        "dead-letter-address": "dead",
+    },
+    "slow": {"redelivery-delay": DELAY},
+    "dying": {"max-delivery-attempts": 2, "dead-letter-address": "dead"},
+    "expiring": {"expiry-address": "expired"},
+}
+
+ADDRESSES = (
+    "".join(map(anycast, ("plain", "waiting", "churn", "returned", "slow", "dying", "dead", "expiring")))
+    + "".join(map(anycast, ("expired", "purged", "committed", "lasting", "later", "paged", "moved")))
+    + anycast("ring", 'ring-size="3"')
+    + "".join(map(anycast, ("paged.plain", "paged.slow", "paged.dying", "paged.lasting", "paged.later")))
+    + multicast("recurring", queue="recurring.one", inside="<durable>true</durable>")
+)
+
+#: Queue, mark, event: how often.
+Counts = Counter[tuple[str, str, str]]
+
+
+def mark(frame: Frame) -> str:
+    """What a message is known by."""
+    return frame.body.decode().partition(" ")[0]
+
+
+class Actions:
+    """Clients of one broker, and what must be told of what they do."""
+
+    def __init__(self, broker: LastingBroker) -> None:
+        self.broker = broker
+        self.expected: Counts = Counter()
+        self.sender = broker.connect()
+        self._last = 0
+
+    def expect(self, queue: str, marks: list[str] | str, *events: str, times: int = 1) -> None:
+        """Each of these events for each of these messages."""
+        for each in [marks] if isinstance(marks, str) else marks:
+            for event in events:
+                self.expected[queue, each, event] += times
+
+    def send(
+        self, destination: str, count: int = 1, queues: tuple[str, ...] = (), **headers: object
+    ) -> list[str]:
+        """Durable messages, which enter ``queues`` (or the one of the same name); returns their marks."""
+        marks = [f"m{number}" for number in range(self._last, self._last + count)]
+        self._last += count
+        self.sender.put(destination, *[f"{each} ".ljust(90, "x") for each in marks], **DURABLE, **headers)
+        for queue in queues or (destination,):
+            self.expect(queue, marks, "added")
+        return marks
+
+    def reader(self, queue: str, window: int = 0, ack: str = "client-individual", **login: object) -> Reader:
+        """A client that takes messages of a queue; no more than ``window`` at once where that is given."""
+        return Reader(self, queue, window, ack, login)
+
+    def again(self, how: str) -> None:
+        """The broker ends, by ``stop`` or ``kill``, and begins anew; all connections are lost."""
+        self.broker.again(how)
+        self.sender = self.broker.connect()
+
+
+class Reader:
+    """One subscription, every delivery of which is counted."""
+
+    def __init__(self, actions: Actions, queue: str, window: int, ack: str, login: dict[str, object]) -> None:
+        self.actions = actions
+        self.queue = queue
+        self.client: Dialogue = actions.broker.connect(**login)
+        self.out: list[Frame] = []
+        credit = {"prefetch_count": window} if window else {}
+        self.client.subscribe(f"::{queue}", id="r", ack=ack, **credit)
+
+    def take(self, count: int = 1) -> list[Frame]:
+        """Messages as they come: each is a delivery."""
+        frames = [self.client.message() for _ in range(count)]
+        self.actions.expect(self.queue, [mark(each) for each in frames], "delivered")
+        self.out += frames
+        return frames
+
+    def ack(self, count: int = 1, **headers: object) -> list[str]:
+        """Take so many and acknowledge each."""
+        return [self.answer("ACK", self.take()[0], "acknowledged", **headers) for _ in range(count)]
+
+    def nack(self, count: int = 1, *events: str, **headers: object) -> list[str]:
+        """Take so many and refuse each, which is told by these events."""
+        events = events or ("redelivered",)
+        return [self.answer("NACK", self.take()[0], *events, **headers) for _ in range(count)]
+
+    def answer(self, command: str, frame: Frame, *events: str, **headers: object) -> str:
+        """ACK or NACK what was taken, and what comes of that."""
+        self.client.answer(command, frame, **headers)
+        self.out.remove(frame)
+        self.actions.expect(self.queue, mark(frame), *events)
+        return mark(frame)
+
+    def leave(self, how: str = "UNSUBSCRIBE") -> None:
+        """Go; what is out comes back, what was not looked at too."""
+        self.take(self.client.waiting())
+        self.actions.expect(self.queue, [mark(each) for each in self.out], "redelivered")
+        if how == "UNSUBSCRIBE":
+            self.client.ask("UNSUBSCRIBE", {"id": "r"})
+        elif how == "DISCONNECT":
+            self.client.disconnect()
+        else:
+            self.client.kill()
+        self.actions.broker.management.expect(self.queue, consumerCount=0, deliveringCount=0)
+
+
+def subscribers(actions: Actions) -> None:
+    """Two durable subscriptions of a topic, no NACK, no disconnect."""
+    first = actions.broker.connect(client_id="first")
+    second = actions.broker.connect(client_id="second")
+    for client in (first, second):
+        client.ask(
+            "SUBSCRIBE",
+            {"destination": "/topic/news", "id": "s", "ack": "client", "durable-subscription-name": "sub"},
+        )
+    names = ("first.sub", "second.sub")
+    for _ in range(4):
+        marks = actions.send("/topic/news", 60, names)
+        for name, client in zip(names, (first, second), strict=True):
+            frames = [client.message() for _ in marks]
+            assert [mark(each) for each in frames] == marks
+            client.answer("ACK", frames[-1])
+            actions.expect(name, marks, "delivered", "acknowledged")
+    for client in (first, second):
+        client.disconnect()
+
+
+def at_hand(actions: Actions) -> None:
+    """Consumers that are there when messages come: ``auto``, and in a transaction."""
+    reader = actions.reader("plain", ack="auto")
+    marks = actions.send("plain", 40)
+    assert [mark(each) for each in reader.take(40)] == marks
+    actions.expect("plain", marks, "acknowledged")
+    reader.out.clear()
+    reader.leave()
+
+
+def waiting(actions: Actions) -> None:
+    """A hundred messages wait while compaction writes them once more, time and again; then they are taken at once."""
+    marks = actions.send("waiting", 100)
+    reader = actions.reader("churn", ack="auto")
+    for _ in range(6):
+        churned = actions.send("churn", 100)
+        reader.take(100)
+        actions.expect("churn", churned, "acknowledged")
+    reader.out.clear()
+    reader.leave()
+    drain = actions.reader("waiting", ack="auto")
+    drain.take(100)
+    actions.expect("waiting", marks, "acknowledged")
+    drain.out.clear()
+    drain.leave()
+
+
+def returned(actions: Actions) -> None:
+    """NACK, UNSUBSCRIBE, DISCONNECT and lost connections; and a consumer who is there when the message comes."""
+    reader = actions.reader("returned", 1)
+    actions.send("returned")
+    reader.nack(3)
+    reader.ack()
+    actions.send("returned", 20)
+    reader.take()
+    reader.leave()
+    for how in ("UNSUBSCRIBE", "DISCONNECT", "LOST"):
+        reader = actions.reader("returned", 4)
+        reader.take(4)
+        reader.leave(how)
+    reader = actions.reader("returned", ack="auto")
+    frames = reader.take(20)
+    actions.expect("returned", [mark(each) for each in frames], "acknowledged")
+    reader.out.clear()
+    reader.leave()
+
+
+def slow(actions: Actions) -> None:
+    """What came back waits for its redelivery-delay."""
+    reader = actions.reader("slow", 1)
+    actions.send("slow")
+    reader.nack(2, "redelivered", "scheduled")
+    reader.ack()
+    reader.leave()
+
+
+def dead_letters(actions: Actions) -> None:
+    """The second failed delivery is the last one."""
+    reader = actions.reader("dying", 1)
+    marks = actions.send("dying", 3)
+    for _ in marks:
+        reader.nack()
+        reader.nack(1, "killed", "dead-lettered")
+    actions.expect("dead", marks, "added")
+    reader.leave()
+    reader = actions.reader("dead", 1)
+    reader.ack(2)
+    reader.take()
+    reader.leave()
+
+
+def expiry(actions: Actions) -> None:
+    """Time is over while messages wait."""
+    marks = actions.send("expiring", 4, expires=1)
+    actions.broker.management.expect("expiring", messageCount=0)
+    actions.expect("expiring", marks, "expired", "moved")
+    actions.expect("expired", marks, "added")
+
+
+def rings(actions: Actions) -> None:
+    """Three stay, of which one goes out, comes back and is pushed out."""
+    marks = actions.send("ring", 10)
+    actions.expect("ring", marks[:7], "replaced")
+    reader = actions.reader("ring", 1)
+    reader.nack()
+    reader.take()
+    reader.leave()
+    newer = actions.send("ring", 3)
+    actions.expect("ring", marks[7:], "replaced")
+    reader = actions.reader("ring", ack="auto")
+    reader.take(3)
+    reader.out.clear()
+    actions.expect("ring", newer, "acknowledged")
+    reader.leave()
+
+
+def purged(actions: Actions) -> None:
+    """Management empties a queue, while a message is out."""
+    actions.send("purged", 5)
+    reader = actions.reader("purged", 1)
+    (out,) = reader.take()
+    actions.broker.management.ask("POST", "/queues/purged/purge")
+    kept = mark(out)
+    everything = {each for queue, each, event in actions.expected if queue == "purged" and event == "added"}
+    actions.expect("purged", sorted(everything - {kept}), "killed")
+    reader.answer("ACK", out, "acknowledged")
+    reader.leave()
+
+
+def transactions(actions: Actions) -> None:
+    """What is committed has happened, what is aborted has not."""
+    client = actions.sender
+    for name in ("kept", "lost"):
+        client.send("BEGIN", {"transaction": name})
+        for number in range(3):
+            headers = {"destination": "committed", "transaction": name, **DURABLE}
+            client.send("SEND", headers, f"{name}{number} x".encode())
+    client.ask("ABORT", {"transaction": "lost"})
+    client.ask("COMMIT", {"transaction": "kept"})
+    actions.expect("committed", ["kept0", "kept1", "kept2"], "added")
+    reader = actions.reader("committed", 1)
+    reader.client.send("BEGIN", {"transaction": "t"})
+    reader.nack(1, transaction="t")
+    reader.client.ask("COMMIT", {"transaction": "t"})
+    reader.client.send("BEGIN", {"transaction": "u"})
+    reader.ack(1, transaction="u")
+    reader.client.ask("COMMIT", {"transaction": "u"})
+    (frame,) = reader.take()
+    reader.client.send("BEGIN", {"transaction": "v"})
+    reader.client.answer("ACK", frame, transaction="v")
+    reader.client.ask("ABORT", {"transaction": "v"})
+    reader.client.answer("ACK", frame)
+    actions.expect("committed", mark(frame), "acknowledged")
+    reader.out.clear()
+    reader.leave()
+
+
+def scheduled(actions: Actions) -> None:
+    """Once, and a message of two queues that comes three times in each."""
+    actions.send("later", 2, AMQ_SCHEDULED_DELAY=DELAY)
+    marks = [each for queue, each, event in actions.expected if queue == "later" and event == "added"]
+    actions.expect("later", marks, "scheduled")
+    reader = actions.reader("later", 1)
+    reader.ack(2)
+    reader.leave()
+    actions.send("later", 1, AMQ_SCHEDULED_TIME=1)  # that time is over: nothing waits
+    reader = actions.reader("later", 1)
+    reader.ack()
+    reader.leave()
+    made = {"name": "recurring.two", "address": "recurring", "routingType": "MULTICAST", "durable": True}
+    actions.broker.management.ask("POST", "/queues", made)
+    queues = ("recurring.one", "recurring.two")
+    readers = [actions.reader(queue, 1) for queue in queues]
+    recurs = {"AMQ_SCHEDULED_DELAY": DELAY, "AMQ_SCHEDULED_PERIOD": DELAY, "AMQ_SCHEDULED_REPEAT": 2}
+    marks = actions.send("/topic/recurring", 1, queues, **recurs)
+    for reader in readers:
+        reader.ack(3)
+        actions.expect(reader.queue, marks, "scheduled", times=3)
+        actions.expect(reader.queue, marks, "added", times=2)  # the first two were copies of it
+        reader.leave()
+
+
+def paged(actions: Actions) -> None:
+    """More than has a place in memory: taken, refused, given back, delayed, given up, scheduled, purged."""
+    queue = "paged.plain"
+    actions.send(queue, 120)
+    reader = actions.reader(queue, 1)
+    reader.nack(3)
+    reader.ack(30)
+    reader.take()
+    reader.leave()
+    reader = actions.reader(queue, 8)
+    reader.take(8)
+    reader.leave("LOST")
+    reader = actions.reader(queue, ack="auto")
+    frames = reader.take(90)
+    actions.expect(queue, [mark(each) for each in frames], "acknowledged")
+    reader.out.clear()
+    reader.leave()
+    marks = actions.send(queue, 20)
+    actions.broker.management.ask("POST", f"/queues/{queue}/purge")
+    actions.expect(queue, marks, "killed")
+    actions.send("paged.slow", 6)
+    reader = actions.reader("paged.slow", 1)
+    reader.nack(6, "redelivered", "scheduled")
+    reader.ack(6)
+    reader.leave()
+    actions.send("paged.dying", 6)
+    reader = actions.reader("paged.dying", 1)
+    marks = reader.nack(6, "killed", "dead-lettered")
+    actions.expect("dead", marks, "added")
+    reader.leave()
+    marks = actions.send("paged.later", 6, AMQ_SCHEDULED_DELAY=DELAY)
+    actions.expect("paged.later", marks, "scheduled")
+    reader = actions.reader("paged.later", 1)
+    reader.ack(6)
+    reader.leave()
+
+
+def restarts(actions: Actions) -> None:
+    """A stop gives back what is out, a kill does not; nothing is told twice."""
+    actions.send("lasting", 10)
+    in_memory = actions.send("paged.lasting", 10)[:3]
+    for how in ("stop", "kill"):
+        readers = [actions.reader(queue, 2) for queue in ("lasting", "paged.lasting")]
+        for reader in readers:
+            reader.nack()
+            reader.ack()
+            reader.take(2)
+            assert not reader.client.waiting()
+        actions.send("plain")  # what was told before is on disk
+        if how == "stop":
+            for reader in readers:
+                actions.expect(reader.queue, [mark(each) for each in reader.out], "redelivered")
+        else:  # of pages a delivery is told with what comes of it
+            for each in {mark(frame) for frame in readers[1].out}.difference(in_memory):
+                actions.expected["paged.lasting", each, "delivered"] -= 1
+        actions.again(how)
+    for queue in ("lasting", "paged.lasting", "plain"):
+        reader = actions.reader(queue, 1)
+        reader.ack(actions.broker.management.queue(queue)["messageCount"])
+        reader.leave()
+
+
+#: In this order: the last ones end the broker.
+SCENES = (
+    *(subscribers, at_hand, waiting, returned, slow, dead_letters, expiry, rings, purged, transactions),
+    *(scheduled, paged, restarts),
+)
+
+
+@contextmanager
+def played(broker: LastingBroker) -> Iterator[Actions]:
+    """All of it has happened, and the broker has written it."""
+    broker.start(core=CORE, addresses=ADDRESSES, settings=SETTINGS)
+    actions = Actions(broker)
+    for scene in SCENES:
+        scene(actions)
+    yield actions
+
+
+def expected_of(actions: Actions) -> dict[str, dict[tuple[str, str], int]]:
+    """By queue, message and event."""
+    found: dict[str, dict[tuple[str, str], int]] = {}
+    for (queue, each, event), count in actions.expected.items():
+        if count:
+            found.setdefault(queue, {})[each, event] = count
+    return found

@@ -1,0 +1,121 @@
+"""The events of real traffic, counted beside what the clients did and got."""
+
+from __future__ import annotations
+
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .. import store as store_tests
+from ..end_to_end.lasting import LastingBroker
+from .actions import expected_of, played
+
+pytest.importorskip("pyarrow", reason="not installed: pip install 'stompring[spark]'")
+
+from stompring.pipeline.files import DataFiles
+from stompring.pipeline.options import Wanted
+from stompring.pipeline.reading import read_files
+from stompring.pipeline.schema import TABLES
+
+#: Addresses and queues, each of which has what one scene has done, or more of them.
+QUEUES = (
+    *("first.sub", "second.sub", "plain", "waiting", "churn", "returned", "slow", "dying", "dead"),
+    *("expiring", "expired", "ring", "purged", "committed", "later", "recurring.one", "recurring.two"),
+    *("paged.plain", "paged.slow", "paged.dying", "paged.later", "lasting", "paged.lasting"),
+)
+
+
+def rows(data: Path, table: str) -> list[dict[str, Any]]:
+    """All rows of a table in the files of a directory, in the order of the files."""
+    files = DataFiles(str(data))
+    wanted = Wanted(table, tuple(TABLES[table]))
+    ranges = [(each.name, 0, each.size) for each in files.listed(wanted)]
+    return [row for batch in read_files(files, ranges, wanted) for row in batch.to_pylist()]
+
+
+@dataclass
+class Lived:
+    """What came of the script."""
+
+    data: Path
+    expected: dict[str, dict[tuple[str, str], int]]
+    messages: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+    began: datetime
+
+    def marks(self) -> dict[int, str]:
+        """What each message is known by."""
+        return {row["message_id"]: row["body"].decode().partition(" ")[0] for row in self.messages}
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
+    root = tmp_path_factory.mktemp("lived")
+    began = datetime.now(UTC)
+    with ExitStack() as opened:
+        broker = LastingBroker(root, opened)
+        opened.callback(broker.stop)
+        with played(broker) as actions:
+            broker.stop()
+    yield Lived(
+        broker.data, expected_of(actions), rows(broker.data, "messages"), rows(broker.data, "events"), began
+    )
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_events_are_what_the_clients_did(lived: Lived, queue: str) -> None:
+    found: dict[tuple[str, str], int] = {}
+    marks = lived.marks()
+    for row in lived.events:
+        if row["queue"] == queue:
+            key = marks[row["message_id"]], row["event"]
+            found[key] = found.get(key, 0) + 1
+    assert found == lived.expected[queue]
+
+
+def test_no_queue_is_left_out(lived: Lived) -> None:
+    assert {row["queue"] for row in lived.events} == lived.expected.keys() == set(QUEUES)
+
+
+def test_all_of_them_are_certain_and_have_a_time(lived: Lived) -> None:
+    assert all(row["certain"] for row in lived.events)
+    assert lived.began < min(row["time"] for row in lived.events)
+    assert max(row["time"] for row in lived.events) < datetime.now(UTC)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_spark_reads_the_same(lived: Lived, spark: Any) -> None:
+    frame = spark.read.format("stompring").option("table", "events").option("columns", "queue,event,certain")
+    counted = frame.load(str(lived.data)).where("certain").groupBy("queue", "event").count().collect()
+    expected: Counter[tuple[str, str]] = Counter()
+    for queue, each in lived.expected.items():
+        for (_, event), count in each.items():
+            expected[queue, event] += count
+    assert {(row["queue"], row["event"]): row["count"] for row in counted} == expected
+
+
+@pytest.mark.parametrize("schema", [1, 2])
+def test_of_older_files_it_is_told_what_is_not_certain(tmp_path: Path, schema: int) -> None:
+    """They tell how messages stand, so that what has led there may be wrong; what entered and left queues is right."""
+    with tarfile.open(Path(str(store_tests.__file__)).with_name(f"schema{schema}.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    events = rows(tmp_path / "data", "events")
+    certain = {row["event"] for row in events if row["certain"]}
+    doubtful = {row["event"] for row in events if not row["certain"]}
+    assert {"added", "acknowledged"} <= certain <= {"added", "acknowledged", "replaced"}
+    assert doubtful >= {"scheduled"} and not doubtful & certain
+    assert schema == 1 or doubtful == {"scheduled", "redelivered", "delivered"}
+
+
+def test_messages_were_written_once_more(lived: Lived) -> None:
+    """Compaction was at work on what waited: else nothing there could have been taken for an event."""
+    numbers = [row["message_id"] for row in lived.messages if row["queue"] == "waiting"]
+    assert len(numbers) > 2 * len(set(numbers))
