@@ -1,4 +1,4 @@
-"""A lake as version 1 of it was: no column ``broker``, no brokers in ``lake.json``, batches below ``_stompring``."""
+"""A lake as version 1 of it was: no columns `LATER`, no brokers in ``lake.json``, batches below ``_stompring``."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from stompring.pipeline.schema import TABLES
 
 WRITER = "stompring-ingest"
 
+#: Columns that came with version 2.
+LATER = ("broker", "certain")
+
 ARROW = {
     "STRING": pa.string(),
     "BIGINT": pa.int64(),
@@ -44,7 +47,7 @@ def first_version(data: Path, lake: Path, committed: tuple[str, ...] = tuple(TAB
     for table, columns in TABLES.items():
         where = lake / table
         where.mkdir(parents=True, exist_ok=True)
-        fields = [pa.field(name, ARROW[kind]) for name, kind in columns.items()]
+        fields = [pa.field(name, ARROW[kind]) for name, kind in columns.items() if name not in LATER]
         fields += [pa.field("date", pa.date32()), pa.field("bucket", pa.int32())]
         schema = Schema.from_arrow(pa.schema(fields))
         DeltaTable.create(
@@ -58,7 +61,8 @@ def first_version(data: Path, lake: Path, committed: tuple[str, ...] = tuple(TAB
         actions = []
         for file in done.files.get(table, []):
             path = where / file.path
-            rows = pq.ParquetFile(path).read().drop_columns(["broker"])
+            rows = pq.ParquetFile(path).read()
+            rows = rows.drop_columns([name for name in LATER if name in rows.schema.names])
             pq.write_table(rows, path, compression="zstd", coerce_timestamps="us")
             partition: dict[str, str | None] = {"date": file.date, "bucket": str(file.bucket)}
             actions.append(AddAction(file.path, os.stat(path).st_size, partition, 1, True, file.stats))
