@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 ADDRESSES = (
     "".join(map(anycast, ("plain", "waiting", "churn", "returned", "slow", "dying", "dead", "expiring")))
-    + "".join(map(anycast, ("expired", "purged", "committed", "lasting", "later", "paged", "moved")))
+    + "".join(map(anycast, ("expired", "purged", "committed", "lasting", "later", "orders")))
     + anycast("ring", 'ring-size="3"')
     + "".join(map(anycast, ("paged.plain", "paged.slow", "paged.dying", "paged.lasting", "paged.later")))
     + multicast("recurring", queue="recurring.one", inside="<durable>true</durable>")
@@ -202,6 +202,19 @@ def returned(actions: Actions) -> None:
     frames = reader.take(20)
     actions.expect("returned", [mark(each) for each in frames], "acknowledged")
     reader.out.clear()
+    reader.leave()
+
+
+def documented(actions: Actions) -> None:
+    """The example of docs/pipeline.md."""
+    actions.send("orders", 3)
+    reader = actions.reader("orders", 1)
+    reader.nack()
+    reader.ack(2)
+    reader.take()
+    reader.leave("LOST")
+    reader = actions.reader("orders", 1)
+    reader.ack()
     reader.leave()
 
 
@@ -384,7 +397,19 @@ def restarts(actions: Actions) -> None:
 
 #: In this order: the last ones end the broker.
 SCENES = (
-    *(subscribers, at_hand, waiting, returned, slow, dead_letters, expiry, rings, purged, transactions),
+    *(
+        subscribers,
+        at_hand,
+        waiting,
+        returned,
+        documented,
+        slow,
+        dead_letters,
+        expiry,
+        rings,
+        purged,
+        transactions,
+    ),
     *(scheduled, paged, restarts),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from .actions import expected_of, played
 
 pytest.importorskip("pyarrow", reason="not installed: pip install 'stompring[spark]'")
 
+from stompring.pipeline.events import NAMES
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.reading import read_files
@@ -26,8 +28,18 @@ from stompring.pipeline.schema import TABLES
 
 #: Addresses and queues, each of which has what one scene has done, or more of them.
 QUEUES = (
-    *("first.sub", "second.sub", "plain", "waiting", "churn", "returned", "slow", "dying", "dead"),
-    *("expiring", "expired", "ring", "purged", "committed", "later", "recurring.one", "recurring.two"),
+    *("first.sub", "second.sub", "plain", "waiting", "churn", "returned", "orders", "slow", "dying"),
+    *(
+        "dead",
+        "expiring",
+        "expired",
+        "ring",
+        "purged",
+        "committed",
+        "later",
+        "recurring.one",
+        "recurring.two",
+    ),
     *("paged.plain", "paged.slow", "paged.dying", "paged.later", "lasting", "paged.lasting"),
 )
 
@@ -78,6 +90,15 @@ def test_events_are_what_the_clients_did(lived: Lived, queue: str) -> None:
             key = marks[row["message_id"]], row["event"]
             found[key] = found.get(key, 0) + 1
     assert found == lived.expected[queue]
+
+
+def test_the_document_has_the_figures_of_its_example(lived: Lived) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"where queue = 'orders'.*?```text\n(.*?)```", text, re.DOTALL)
+    documented = {event: int(count) for event, count in re.findall(r"^(\S+) +(\d+)$", table, re.MULTILINE)}
+    assert documented == Counter(row["event"] for row in lived.events if row["queue"] == "orders")
+    described = re.findall(r"^\| `([a-z-]+)` \| (?:a |the time|the same)", text, re.MULTILINE)
+    assert set(NAMES) == set(described)
 
 
 def test_no_queue_is_left_out(lived: Lived) -> None:

@@ -69,6 +69,8 @@ def select(tables: Tables, period: Period, addresses: Sequence[str]) -> Selected
         "durable",
     )
     events = tables.events.where(F.col("queue").isNotNull() & F.col("time").isNotNull())
+    if "certain" in events.columns:  # else nobody doubts them
+        events = events.where((F.col("event") != "redelivered") | F.col("certain"))
     if period.since is not None:
         events = events.where(F.col("time") >= F.lit(period.since))
     if period.until is not None:

@@ -134,6 +134,27 @@ def test_hot_spots(found: Any, broker: PlainBroker) -> None:
         assert found.hot_steps[event]["orders"].tolist() == [expected[at] for at in range(found.grid.count)]
 
 
+def test_what_may_never_have_come_back_is_not_counted(spark: Any, lake: Any) -> None:
+    from stompring.pipeline.report import Lake
+    from stompring.pipeline.report.period import Period
+    from stompring.pipeline.report.tables import select
+
+    rows = [("redelivered", True), ("redelivered", False), ("redelivered", None), ("acknowledged", True)]
+    others = ("timestamp'2026-01-01' as time", "'q' as queue", "1L as message_id", "null as page")
+    events = spark.createDataFrame(rows, "event string, certain boolean").selectExpr(
+        "*", *others, "1 as deliveries"
+    )
+
+    def counted(events: Any) -> list[str]:
+        return sorted(
+            row.event
+            for row in select(Lake(lake.messages, events, lake.samples), Period(), []).events.collect()
+        )
+
+    assert counted(events) == ["acknowledged", "redelivered"]
+    assert counted(events.drop("certain")) == ["acknowledged"] + ["redelivered"] * 3
+
+
 def test_advice_for_a_ring_of_durable_messages_is_that_of_a_simulation(
     found: Any, broker: PlainBroker
 ) -> None:
