@@ -47,7 +47,8 @@ class _Commands(click.Group):
 def _told(fault: Exception) -> str | None:
     """What to tell of a fault without a traceback; None where that is a mistake of ours."""
     from stompring.errors import StoreError
-    from stompring.pipeline.backlog import Replaced
+    from stompring.pipeline.backlog import DataLoss, Replaced
+    from stompring.pipeline.faults import sentence
     from stompring.pipeline.java import NoJava
     from stompring.pipeline.lake.chosen import BadCondition
     from stompring.pipeline.lake.lake import NoLake
@@ -55,10 +56,12 @@ def _told(fault: Exception) -> str | None:
     from stompring.pipeline.session import is_of_spark
     from stompring.store.ingested import Busy
 
-    if isinstance(fault, (NoJava, NoLake, BadCondition, OptionError, Replaced, Busy, StoreError, OSError)):
+    if isinstance(
+        fault, (NoJava, NoLake, BadCondition, OptionError, DataLoss, Replaced, Busy, StoreError, OSError)
+    ):
         return str(fault)
     if is_of_spark(fault):
-        return _cause(str(fault))
+        return sentence(str(fault)) or _cause(str(fault))
     return None
 
 

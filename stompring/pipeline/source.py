@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from stompring.pipeline.arrays import TYPES
+from stompring.pipeline.faults import telling, tells
 from stompring.pipeline.files import DataFiles, planned
 from stompring.pipeline.options import OptionError, Options
 from stompring.pipeline.positions import Range
@@ -30,14 +31,17 @@ class StompringSource(DataSource):
         """What ``format`` takes."""
         return "stompring"
 
+    @tells
     def schema(self) -> str:
         """The columns that the options ask for."""
         return Options.of(self.options).wanted.ddl
 
+    @tells
     def reader(self, schema: StructType) -> StompringReader:
         """``schema`` is the one above, or what was given to ``spark.read.schema``."""
         return StompringReader(_with_columns(Options.of_batch(self.options), schema))
 
+    @tells
     def streamReader(self, schema: StructType) -> StompringStream:  # noqa: N802 - Spark's name
         """The same for ``spark.readStream``."""
         return StompringStream(_with_columns(Options.of(self.options), schema))
@@ -57,6 +61,7 @@ class StompringReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
 
+    @tells
     def partitions(self) -> Sequence[Ranges]:
         """The files there are now; one task without any where there are none."""
         files = DataFiles.of(self._options)
@@ -67,7 +72,7 @@ class StompringReader(DataSourceReader):
     def read(self, partition: Ranges) -> Iterator[Any]:
         """Record batches of one task's files."""
         files = DataFiles.of(self._options, partition.identity)
-        return read_files(files, partition.value, self._options.wanted)
+        return telling(read_files(files, partition.value, self._options.wanted))
 
 
 def _with_columns(options: Options, schema: StructType) -> Options:

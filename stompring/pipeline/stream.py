@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stompring.pipeline.backlog import DataLoss, Limit, Replaced, newest, oldest, ranges_between
+from stompring.pipeline.faults import telling, tells
 from stompring.pipeline.files import DataFiles, KnownTimes, packed
 from stompring.pipeline.options import Options
 from stompring.pipeline.positions import START, Position, Positions, Range, dumped, loaded
@@ -83,6 +84,7 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- Spark's names
 
+    @tells
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query begins that has no checkpoint yet."""
         files = self._files()
@@ -107,6 +109,7 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxFiles(asked.files)
         return ReadAllAvailable() if asked.rows is None else ReadMaxRows(asked.rows)
 
+    @tells
     def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> Offset:  # noqa: N802
         """Where the next batch ends. A limit that Spark gives is one of the options', and all of those go with it.
 
@@ -126,16 +129,19 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._seen[COPIED] = copied._replace(number=1)
         return self._offset(self._seen)
 
+    @tells
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Where the data ends, for the progress that Spark tells."""
         if self._seen is None:
             return None
         return self._offset(newest(self._files(), self._endings, self._seen))
 
+    @tells
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What comes from now on is left for another query."""
         self._until = newest(self._files(), self._endings, {})
 
+    @tells
     def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[Part]:
         """The tasks of a batch. Raises `DataLoss`."""
         since, until = positions_of(start), self._since(end)
@@ -167,7 +173,7 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = replace(self._options.wanted, copies=partition.copies, below=partition.below)
         gone = self._lost
         files = DataFiles.of(self._options, partition.identity)
-        return read_files(files, partition.value, wanted, gone)
+        return telling(read_files(files, partition.value, wanted, gone))
 
     # ----
 

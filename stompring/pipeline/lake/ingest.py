@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from stompring.pipeline.arrays import texts
 from stompring.pipeline.backlog import Limit, Lost, newest, ranges_between
+from stompring.pipeline.faults import telling, tells
 from stompring.pipeline.files import DataFiles, packed
 from stompring.pipeline.lake.brokers import MAIN, Broker
 from stompring.pipeline.lake.delta import for_spark
@@ -203,6 +204,7 @@ class _Run:
     def __init__(self, job: Job) -> None:
         self.job = job
 
+    @tells
     def __call__(self, ranges: Any) -> Done:
         return ingest_ranges(self.job, ranges)
 
@@ -214,7 +216,7 @@ class _WriteCopies:
         self.job = job
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for done in write_copies(self.job, batches):
+        for done in telling(write_copies(self.job, batches)):
             yield pa.RecordBatch.from_arrays([texts([done.dumped()])], ["done"])
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from stompring.pipeline.arrays import TYPES, indices, numbers, texts
+from stompring.pipeline.faults import telling
 from stompring.pipeline.folder import Folder
 from stompring.pipeline.lake.brokers import MAIN
 from stompring.pipeline.lake.chosen import Choice
@@ -166,6 +167,9 @@ class _Sender:
         self._rate = rate
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        yield from telling(self._result(batches))
+
+    def _result(self, batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
         context = TaskContext.get()

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from stompring.errors import ProtocolError
+from stompring.pipeline.faults import PipelineError
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.stomp.encode import encode_frame
 from stompring.stomp.frame import Head
@@ -44,7 +45,7 @@ class ConnectionFailed(OSError):
     """The broker cannot be reached, went away, or is silent. The text names it and the reason."""
 
 
-class BrokerError(Exception):
+class BrokerError(PipelineError):
     """The broker sent an ERROR frame. The text has its ``message`` header and its body."""
 
     def __init__(self, text: str, receipt: str | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
+from stompring.pipeline.faults import tells
 from stompring.pipeline.stomp.rows import COLUMNS
 from stompring.pipeline.stomp.sink import StompStreamWriter, StompWriter, writer_options
 from stompring.pipeline.stomp.source import StompStreamReader, reader_columns
@@ -18,10 +19,12 @@ class StompFormat(DataSource):
         """What ``format`` takes."""
         return "stomp"
 
+    @tells
     def schema(self) -> str:
         """The columns of what is received."""
         return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 
+    @tells
     def reader(self, schema: StructType) -> DataSourceReader:
         """Refused: taking messages from a broker and forgetting which is no table."""
         raise ValueError(
@@ -29,16 +32,19 @@ class StompFormat(DataSource):
             "Use spark.readStream, with trigger(availableNow=True) for what is there now"
         )
 
+    @tells
     def streamReader(self, schema: StructType) -> StompStreamReader:
         """``schema`` is the one above, or what was given to ``readStream.schema``."""
         return StompStreamReader(self.options, reader_columns(schema))
 
+    @tells
     def writer(self, schema: StructType, overwrite: bool) -> StompWriter:
         """``overwrite`` is refused: what was sent stays sent."""
         if overwrite:
             raise ValueError("format stomp: a broker has nothing to overwrite; use mode('append')")
         return StompWriter(writer_options(self.options, schema))
 
+    @tells
     def streamWriter(self, schema: StructType, overwrite: bool) -> StompStreamWriter:
         """``overwrite`` is the output mode complete: each batch sends all of its rows."""
         return StompStreamWriter(writer_options(self.options, schema))

@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from stompring.pipeline.faults import tells
 from stompring.pipeline.stomp.options import SinkOptions
 from stompring.pipeline.stomp.sending import Sent, send_rows
 from stompring.pipeline.stomp.sends import check_columns
@@ -35,6 +36,7 @@ class StompWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
+    @tells
     def write(self, iterator: Iterator[Any]) -> TaskSent:
         """One task."""
         job = self._options.job_id
@@ -56,6 +58,7 @@ class StompStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
+    @tells
     def write(self, iterator: Iterator[Any]) -> TaskSent:
         """One task of a batch."""
         prefix = None if self._options.dedup_header is None else self._prefix(TaskContext.get())

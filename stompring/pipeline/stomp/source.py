@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from stompring.pipeline.arrays import TYPES
+from stompring.pipeline.faults import telling, tells
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.stomp.options import SourceOptions
 from stompring.pipeline.stomp.receiver import Receiver
@@ -53,6 +54,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- in the process that plans
 
+    @tells
     def initialOffset(self) -> dict[str, int]:
         """Of a new query: all that is in the spool, and what comes."""
         return self._opened().head.to_json()
@@ -65,6 +67,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.max_bytes)
         return ReadAllAvailable()
 
+    @tells
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Where the next batch ends. Raises what ended the receiving."""
         spool, begin = self._opened(), Position.of(start)
@@ -79,10 +82,12 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             size = limit.max_bytes
         return spool.after(begin, end, rows, size).to_json()
 
+    @tells
     def reportLatestOffset(self) -> dict[str, int] | None:
         """For the progress of the query."""
         return None if self._spool is None else self._spool.tail.to_json()
 
+    @tells
     def prepareForTriggerAvailableNow(self) -> None:
         """A broker does not tell how much it has: what has come until nothing comes any more is what is available."""
         spool = self._opened()
@@ -91,6 +96,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._receiver.check()
         self._until = spool.tail
 
+    @tells
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Pieces]:
         """The tasks of a batch; none where it is empty."""
         pieces = self._opened().pieces(Position.of(start), Position.of(end))
@@ -104,6 +110,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             size += piece.end - piece.begin
         return [Pieces(task) for task in tasks]
 
+    @tells
     def commit(self, end: dict[str, int]) -> None:
         """What is before this is not asked for again."""
         spool, done = self._opened(), Position.of(end)
@@ -135,7 +142,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one task."""
         pieces = [Piece(*piece) for piece in partition.value]
-        return read_rows(self._options.spool, pieces, self._columns)
+        return telling(read_rows(self._options.spool, pieces, self._columns))
 
 
 def reader_columns(schema: StructType) -> tuple[str, ...]:

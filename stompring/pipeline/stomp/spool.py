@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from stompring.pipeline.faults import PipelineError
 from stompring.store.record import PREFIX
 
 #: The first bytes of a segment: what it is, and of which format.
@@ -30,7 +31,7 @@ PATIENCE, PAUSE = 10.0, 0.05
 _SUFFIX = ".spool"
 
 
-class SpoolError(Exception):
+class SpoolError(PipelineError):
     """The spool is in use, is damaged, or is not the one that a checkpoint speaks of."""
 
 
