@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import shutil
 import signal
+import sys
 import time
-from threading import Event
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, RLock, Thread
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +18,13 @@ import click
 from stompring.cli import lake_option
 
 if TYPE_CHECKING:
+    from stompring.pipeline.lake.following import Following
     from stompring.pipeline.lake.ingest import Batch, Ingest
+    from stompring.pipeline.lake.metrics import IngestMetrics
+    from stompring.pipeline.lake.upkeep import Upkeep
+
+#: Seconds between two looks at a batch that is under way: on a terminal, and elsewhere.
+REDRAWN, LOGGED = 0.5, 10.0
 
 
 @click.command()
@@ -58,6 +70,43 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="The name of the broker in the lake: column 'broker' of each row.",
 )
+@click.option(
+    "--compact-files",
+    type=click.IntRange(min=0),
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="With --follow: put the small files of a day together where there are more than N in a bucket; 0: never.",
+)
+@click.option(
+    "--vacuum-hours",
+    type=click.IntRange(min=0),
+    default=168,
+    show_default=True,
+    help="With --follow: once an hour delete files that were of no use for so long.",
+)
+@click.option("--no-vacuum", is_flag=True, help="With --follow: delete none.")
+@click.option(
+    "--attempts",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="With --follow: how many attempts in a row may fail, each after a longer pause, before it ends.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Answer Prometheus on this port; 0: on any that is free, which is told.",
+)
+@click.option(
+    "--metrics-host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="The address to answer Prometheus on.",
+)
 @click.option("--no-mark", is_flag=True, help="Do not tell the broker what was ingested.")
 @lake_option.with_spark
 def ingest(
@@ -70,6 +119,12 @@ def ingest(
     buckets: int,
     name: str,
     no_mark: bool,
+    compact_files: int,
+    vacuum_hours: int,
+    no_vacuum: bool,
+    attempts: int,
+    metrics_port: int | None,
+    metrics_host: str,
     master: str | None,
     conf: tuple[str, ...],
 ) -> None:
@@ -82,6 +137,8 @@ def ingest(
     from stompring.pipeline.files import DataFiles
     from stompring.pipeline.lake.brokers import check_name
     from stompring.pipeline.lake.ingest import Ingest
+    from stompring.pipeline.lake.metrics import IngestMetrics
+    from stompring.pipeline.lake.upkeep import Upkeep
     from stompring.pipeline.options import OptionError
 
     places = [_place("--data", data), None if retention is None else _place("--retention", retention)]
@@ -96,12 +153,30 @@ def ingest(
     except ValueError as reason:
         raise click.BadParameter(str(reason), param_hint="--as") from None
     target = lake_option.named(lake)
+    if metrics_port is not None and not follow:
+        raise click.UsageError("--metrics-port is for --follow")
+    metrics = IngestMetrics()
+    if metrics_port is not None:
+        _serve(metrics, metrics_host, metrics_port)
     target.create(buckets)
     with target.locked():
         target.admit(name, files)  # a refusal need not wait for Spark
         with lake_option.session(master, conf) as spark:
             work = Ingest(spark, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)
-            _Run(work, interval if follow else None).run()
+            run = _Run(work)
+            if follow:
+                upkeep = Upkeep(target, compact_files or None, None if no_vacuum else vacuum_hours)
+                run.follow(upkeep, interval, attempts, metrics)
+            else:
+                run.run()
+
+
+def _serve(metrics: IngestMetrics, host: str, port: int) -> None:
+    try:
+        port = metrics.serve(host, port)
+    except OSError as fault:
+        raise click.ClickException(f"cannot answer Prometheus on {host}:{port}: {fault}") from None
+    click.echo(f"metrics are at http://{host}:{port}/metrics", err=True)
 
 
 def _place(option: str, text: str) -> str:
@@ -116,41 +191,151 @@ def _place(option: str, text: str) -> str:
 class _Run:
     """Batches until there is nothing more, or until it is told to stop."""
 
-    def __init__(self, work: Ingest, interval: float | None) -> None:
+    def __init__(self, work: Ingest) -> None:
         self._work = work
-        self._interval = interval
         self._stop = Event()
         self._rows: dict[str, int] = {}
+        self._bytes = self._batches = 0
+        self._line = Progress()
+        self.following: Following | None = None
+
+    def follow(self, upkeep: Upkeep, interval: float, attempts: int, metrics: IngestMetrics) -> None:
+        """Go on with what comes."""
+        from stompring.pipeline.lake.following import Following
+
+        self.following = Following(
+            self._work, upkeep, self._stop, interval, attempts, self._tell, metrics=metrics
+        )
+        notify_manager("READY=1\nSTATUS=ingesting")
+        try:
+            self._run(self.following.run)
+        finally:
+            notify_manager("STOPPING=1")
 
     def run(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._asked)
-        began = time.monotonic()
-        while True:
+        """All there is."""
+
+        def all_of_it() -> None:
             before = time.monotonic()
             for batch in self._work.batches(until=self._stop.is_set):
                 self._tell(batch, time.monotonic() - before)
                 before = time.monotonic()
-            if self._interval is None or self._stop.wait(self._interval):
-                break
+
+        self._run(all_of_it)
+
+    def _run(self, call: Callable[[], None]) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._asked)
+        began = time.monotonic()
+        with self._line.watching(self._under_way):
+            call()
         told = ", ".join(f"{count:,} {name}" for name, count in sorted(self._rows.items())) or "nothing new"
-        click.echo(f"ingested {told} in {time.monotonic() - began:.1f} s")
+        behind = "" if self.following is None else f"; {self._lag()} are left"
+        click.echo(
+            f"ingested {told} in {time.monotonic() - began:.1f} s "
+            f"({self._batches:,} batches, {self._bytes / 1e6:,.1f} MB{behind})"
+        )
 
     def _asked(self, number: int, frame: Any) -> None:
-        click.echo("stopping after this batch; once more stops at once", err=True)
+        self._line.show("stopping after this batch; once more stops at once")
         self._stop.set()
         signal.signal(number, signal.SIG_DFL)
+
+    def _lag(self) -> str:
+        following = self.following
+        assert following is not None
+        return f"{following.left / 1e6:,.1f} MB, {following.lag:,.0f} s"
+
+    def _under_way(self) -> str | None:
+        batch = self._work.under_way
+        if batch is None:
+            return None
+        share = f"{batch.read / 1e6:,.1f} of {batch.bytes / 1e6:,.1f} MB, {batch.rows:,} rows"
+        behind = f", {self._lag()} behind" if self.following is not None and self.following.left else ""
+        return f"batch {batch.number}: {share}{behind}"
 
     def _tell(self, batch: Batch, seconds: float) -> None:
         for name, count in batch.rows.items():
             self._rows[name] = self._rows.get(name, 0) + count
-        left = self._work.left() if self._interval is None else 0
+        self._bytes += batch.bytes
+        self._batches += 1
         rate = batch.rows.get("messages", 0) / max(seconds, 1e-3)
+        if self.following is not None:
+            left, lag = self.following.left, self.following.lag
+        else:
+            left, lag = self._work.left(), 0.0
         more = f", {left / 1e6:,.1f} MB left" if left else ""
+        more += f", {lag:,.0f} s behind" if lag else ""
         counts = ", ".join(f"{count:,} {name}" for name, count in sorted(batch.rows.items()))
         faults = f", {len(batch.faults)} places could not be read" if batch.faults else ""
-        click.echo(
+        text = (
             f"batch {batch.number}: {batch.bytes / 1e6:,.1f} MB, {counts or 'no rows'} in {seconds:.1f} s "
-            f"({rate:,.0f} messages/s){faults}{more}",
-            err=True,
+            f"({rate:,.0f} messages/s){faults}{more}"
         )
+        self._line.show(text)
+        notify_manager(f"STATUS={text}")
+
+
+class Progress:
+    """How far something is: one line that is drawn again on a terminal, else a line every some seconds."""
+
+    def __init__(self, *, terminal: bool | None = None, pause: float | None = None) -> None:
+        self._terminal = sys.stderr.isatty() if terminal is None else terminal
+        self._pause = pause or (REDRAWN if self._terminal else LOGGED)
+        self._drawn = 0  # letters of the line that is on the terminal
+        self._lock = RLock()
+
+    def show(self, text: str) -> None:
+        """A line that stays."""
+        with self._lock:
+            self._draw("")
+            click.echo(text, err=True)
+
+    @contextmanager
+    def watching(self, ask: Callable[[], str | None]) -> Iterator[None]:
+        """Show what ``ask`` says from time to time; None where there is nothing to say."""
+        over = Event()
+
+        def watch() -> None:
+            while not over.wait(self._pause):
+                self.look(ask)
+
+        thread = Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            with self._lock:
+                self._draw("")
+
+    def look(self, ask: Callable[[], str | None]) -> None:
+        """Once."""
+        text = ask()
+        with self._lock:
+            if self._terminal:
+                self._draw(text or "")
+            elif text is not None:
+                click.echo(text, err=True)
+
+    def _draw(self, text: str) -> None:
+        if not self._terminal or not (text or self._drawn):
+            return
+        text = text[: shutil.get_terminal_size().columns - 1]
+        blank = " " * max(self._drawn - len(text), 0)
+        click.echo(f"\r{text}{blank}" + ("" if text else "\r"), err=True, nl=False)
+        self._drawn = len(text)
+
+
+def notify_manager(state: str) -> None:
+    """Let a service manager that wants to know it (sd_notify of systemd) know what this process does."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    from stompring.server.supervisor import notify
+
+    try:
+        notify(address, state)
+    except OSError as fault:
+        logging.getLogger(__name__).warning("cannot notify the service manager at %s: %s", address, fault)

@@ -59,16 +59,21 @@ class Supervisor:
     def _send(self, state: str) -> None:
         if not self._address:
             return
-        # a name that begins with @ is in the abstract namespace of Linux
-        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
-                sending.setblocking(False)
-                sending.sendto(state.encode(), address)
+            notify(self._address, state)
         except OSError as fault:
             if not self._failed:
                 log.warning("cannot notify the service manager at %s: %s", self._address, fault)
             self._failed = True
+
+
+def notify(address: str, state: str) -> None:
+    """Send one notification to the socket of this address. Raises `OSError`."""
+    # a name that begins with @ is in the abstract namespace of Linux
+    address = "\0" + address[1:] if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
+        sending.setblocking(False)
+        sending.sendto(state.encode(), address)
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float:

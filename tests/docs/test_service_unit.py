@@ -1,4 +1,4 @@
-"""The unit for systemd that is shipped: its commands are ours, and systemd understands it."""
+"""The units for systemd that are shipped: their commands are ours, and systemd understands them."""
 
 from __future__ import annotations
 
@@ -13,40 +13,53 @@ from click.testing import CliRunner
 
 from stompring.cli.main import main
 
-UNIT = Path(__file__).parents[2] / "config" / "stompring.service"
-COMMANDS = re.findall(r"^ExecStart(?:Pre)?=\S+/stompring (.*)$", UNIT.read_text(encoding="utf-8"), re.M)
+CONFIG = Path(__file__).parents[2] / "config"
+UNIT, LAKE = CONFIG / "stompring.service", CONFIG / "stompring-lake.service"
 
 
-def test_it_has_commands() -> None:
+def commands(unit: Path) -> list[str]:
+    return re.findall(r"^ExecStart(?:Pre)?=\S+/stompring (.*)$", unit.read_text(encoding="utf-8"), re.M)
+
+
+COMMANDS = commands(UNIT)
+
+
+def test_they_have_commands() -> None:
     assert [command.split()[0] for command in COMMANDS] == ["check-config", "run"]
+    assert [command.split()[:2] for command in commands(LAKE)] == [["lake", "ingest"]]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_its_commands_and_options_are_ours(command: str) -> None:
-    name, *rest = shlex.split(command)
-    told = CliRunner().invoke(main, [name, "--help"]).output
-    options = [word for word in rest if word.startswith("--")]
+@pytest.mark.parametrize("command", [*COMMANDS, *commands(LAKE)])
+def test_their_commands_and_options_are_ours(command: str) -> None:
+    words = shlex.split(command)
+    path = words[: 2 if words[0] == "lake" else 1]
+    told = CliRunner().invoke(main, [*path, "--help"]).output
+    options = [word for word in words if word.startswith("--")]
     assert told.startswith("Usage:") and all(f"{option} " in told for option in options), told
 
 
-def test_systemd_understands_every_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shipped", [UNIT, LAKE], ids=lambda unit: unit.stem)
+def test_systemd_understands_every_line(shipped: Path, tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("no systemd-analyze in the PATH")
-    text = UNIT.read_text(encoding="utf-8")
-    unit = tmp_path / UNIT.name
+    text = shipped.read_text(encoding="utf-8")
+    unit = tmp_path / shipped.name
     unit.write_text(re.sub(r"/opt/stompring/bin/stompring", "/bin/true", text), encoding="utf-8")
     found = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True)
-    about_it = [line for line in found.stderr.splitlines() if UNIT.name in line]
+    about_it = [line for line in found.stderr.splitlines() if shipped.name in line]
     assert about_it == [], found.stderr
 
 
-def test_systemd_finds_the_sandbox_tight(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shipped", [UNIT, LAKE], ids=lambda unit: unit.stem)
+def test_systemd_finds_the_sandbox_tight(shipped: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("no systemd-analyze in the PATH")
     found = subprocess.run(
-        [analyze, "security", "--offline=true", "--threshold=20", str(UNIT)], capture_output=True, text=True
+        [analyze, "security", "--offline=true", "--threshold=20", str(shipped)],
+        capture_output=True,
+        text=True,
     )
     if "nrecognized option" in found.stderr:
         pytest.skip("this systemd-analyze is too old for it")
@@ -60,3 +73,14 @@ def test_it_runs_as_who_can_read_its_files_and_is_watched() -> None:
     check, run = (shlex.split(command) for command in COMMANDS)
     assert check[check.index("--data") + 1] == run[run.index("--data") + 1]
     assert check[-1] == run[run.index("--config") + 1]
+
+
+def test_the_ingest_reads_what_the_broker_writes_and_is_stopped_gently() -> None:
+    lines = LAKE.read_text(encoding="utf-8").splitlines()
+    # with the whole group SIGTERM would end Spark's JVM under the batch
+    assert {"User=stompring", "Type=notify", "KillMode=mixed", "KillSignal=SIGTERM"} <= set(lines)
+    (ingest,), run = ([shlex.split(each) for each in commands(LAKE)], shlex.split(COMMANDS[1]))
+    data = run[run.index("--data") + 1]
+    assert ingest[ingest.index("--data") + 1] == data and f"ReadWritePaths=-{data}/retention" in lines
+    assert ingest[ingest.index("--lake") + 1].startswith("/var/lib/stompring-lake/")
+    assert "--follow" in ingest and "StateDirectory=stompring-lake" in lines

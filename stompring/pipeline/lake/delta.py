@@ -184,19 +184,27 @@ class LakeTable:
             "columns": {**TABLES[self.name], BROKER: "STRING", DATE: "DATE", BUCKET: "INT"},
         }
 
-    def compact(self, target_size: int) -> tuple[int, int]:
-        """Put small files together; how many were made, and how many are of no use any more."""
+    def compact(self, target_size: int, date: str | None = None) -> tuple[int, int]:
+        """Put small files together, of one day or of all; how many were made, and how many are of no use any more."""
         table = self.open()
-        told = table.optimize.compact(target_size=target_size)
+        filters = None if date is None else [(DATE, "=", date)]
+        told = table.optimize.compact(filters, target_size=target_size)
         self._sync_files(table.file_uris())
         self.sync_log()
         return int(told["numFilesAdded"]), int(told["numFilesRemoved"])
 
-    def vacuum(self, hours: int, *, dry_run: bool) -> list[str]:
-        """Delete files that are of no use for so many hours, and those that no commit ever named. Their paths."""
+    def vacuum(self, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -> list[str]:
+        """Delete files that are of no use for so many hours, and those that no commit ever named. Their paths.
+
+        ``keep`` are versions of which all files stay.
+        """
         table = self.open()
         found: list[str] = table.vacuum(
-            retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False, full=True
+            retention_hours=hours,
+            dry_run=dry_run,
+            enforce_retention_duration=False,
+            full=True,
+            keep_versions=list(keep) or None,
         )
         return found
 

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -44,6 +45,33 @@ class Batch(NamedTuple):
     bytes: int
     rows: dict[str, int]
     faults: list[tuple[str, int, str]]
+    lost: int = 0  # files that were deleted before
+    latest: int = 0  # time of its newest row, epoch ms; 0 where it has none
+
+
+class UnderWay:
+    """How far a batch is, as far as tasks have come to their end."""
+
+    def __init__(self, spark: Any, number: int, size: int) -> None:
+        context = spark.sparkContext
+        self.number = number
+        self.bytes = size  # of all of it
+        self._read, self._rows = context.accumulator(0), context.accumulator(0)
+
+    def add(self, done: Done) -> None:
+        """Called in tasks."""
+        self._read += done.read
+        self._rows += sum(done.rows.values())
+
+    @property
+    def read(self) -> int:
+        """Bytes that are read."""
+        return int(self._read.value)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all tables that are written."""
+        return int(self._rows.value)
 
 
 @dataclass(slots=True)
@@ -57,6 +85,7 @@ class Ingest:
     task_bytes: int = TASK
     mark: bool = True  # tell the broker what was ingested
     name: str = MAIN  # of the broker
+    under_way: UnderWay | None = None
     _broker: Broker = field(init=False)
     _intents: Intents = field(init=False)
 
@@ -80,6 +109,13 @@ class Ingest:
                 return
             self._intents.write(intent)
             yield self._carry_out(intent)
+
+    def has_spark(self) -> bool:
+        """Whether Spark is there still: without its JVM nothing can be tried again."""
+        try:
+            return not self.spark.sparkContext._jsc.sc().isStopped()
+        except Exception:  # py4j has no exception of its own for a JVM that has ended
+            return False
 
     def left(self) -> int:
         """Bytes of files that are not in the lake yet."""
@@ -110,6 +146,7 @@ class Ingest:
         parts = packed(ranges, self.task_bytes)
         self.lake.folder.remove_all(_below(job.copies, self.lake))  # of a run that was killed
         done = Done()
+        self.under_way = UnderWay(self.spark, intent.number, sum(size for _, size in ranges))
         for each in self._run(job, parts):
             done.add(each)
         if done.copies:
@@ -121,7 +158,9 @@ class Ingest:
             )
         self.lake.folder.remove_all(_below(job.copies, self.lake))
         self._mark(intent)
-        return Batch(intent.number, done.read, done.rows, done.faults)
+        self.under_way = None
+        files = sum(each.last - each.first + 1 for each in lost)
+        return Batch(intent.number, done.read, done.rows, done.faults, files, _latest(done))
 
     def _job(self, intent: Intent) -> Job:
         tables = self.lake.tables
@@ -142,7 +181,7 @@ class Ingest:
             return []
         context = self.spark.sparkContext
         context.setJobDescription(f"stompring: batch {job.batch}")
-        found: list[Done] = context.parallelize(parts, len(parts)).map(_Run(job)).collect()
+        found: list[Done] = context.parallelize(parts, len(parts)).map(_Run(job, self.under_way)).collect()
         return found
 
     def _originals(self, job: Job, intent: Intent, done: Done) -> Done:
@@ -201,12 +240,16 @@ class Ingest:
 class _Run:
     """Called in tasks."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, under_way: UnderWay | None) -> None:
         self.job = job
+        self.under_way = under_way
 
     @tells
     def __call__(self, ranges: Any) -> Done:
-        return ingest_ranges(self.job, ranges)
+        done = ingest_ranges(self.job, ranges)
+        if self.under_way is not None:
+            self.under_way.add(done)
+        return done
 
 
 class _WriteCopies:
@@ -218,6 +261,13 @@ class _WriteCopies:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for done in telling(write_copies(self.job, batches)):
             yield pa.RecordBatch.from_arrays([texts([done.dumped()])], ["done"])
+
+
+def _latest(done: Done) -> int:
+    """When the newest row is from (epoch ms), by the statistics of the files."""
+    most = [json.loads(file.stats)["maxValues"] for files in done.files.values() for file in files]
+    times = [each[name] for each in most for name in ("timestamp", "time") if name in each]
+    return max((int(datetime.fromisoformat(time).timestamp() * 1000) for time in times), default=0)
 
 
 def _below(where: str, lake: Lake) -> str:
