@@ -17,7 +17,7 @@ from stompring.cli.lake_upkeep import compact, vacuum
 from stompring.cli.lake_warm import warm
 
 #: What the extra brings, by the names under which it is imported.
-NEEDED = ("pyspark", "pyarrow", "numpy", "deltalake", "jinja2", "matplotlib")
+NEEDED = ("pyspark", "pyarrow", "numpy", "deltalake", "obstore", "jinja2", "matplotlib")
 
 
 class _Commands(click.Group):
@@ -53,12 +53,12 @@ def _told(fault: Exception) -> str | None:
     from stompring.pipeline.lake.chosen import BadCondition
     from stompring.pipeline.lake.lake import NoLake
     from stompring.pipeline.options import OptionError
+    from stompring.pipeline.s3a import NoConnector
     from stompring.pipeline.session import is_of_spark
     from stompring.store.ingested import Busy
 
-    if isinstance(
-        fault, (NoJava, NoLake, BadCondition, OptionError, DataLoss, Replaced, Busy, StoreError, OSError)
-    ):
+    ours = (NoJava, NoConnector, NoLake, BadCondition, OptionError, DataLoss, Replaced, Busy, StoreError)
+    if isinstance(fault, (*ours, OSError)):
         return str(fault)
     if is_of_spark(fault):
         return sentence(str(fault)) or _cause(str(fault))

@@ -107,6 +107,14 @@ REDRAWN, LOGGED = 0.5, 10.0
     metavar="HOST",
     help="The address to answer Prometheus on.",
 )
+@click.option(
+    "--lease",
+    type=lake_option.FiniteRange(min=3),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For a lake on S3: how long after an ingest was killed the next one waits before it takes over.",
+)
 @click.option("--no-mark", is_flag=True, help="Do not tell the broker what was ingested.")
 @lake_option.with_spark
 def ingest(
@@ -118,6 +126,7 @@ def ingest(
     max_bytes: int,
     buckets: int,
     name: str,
+    lease: float,
     no_mark: bool,
     compact_files: int,
     vacuum_hours: int,
@@ -153,13 +162,14 @@ def ingest(
     except ValueError as reason:
         raise click.BadParameter(str(reason), param_hint="--as") from None
     target = lake_option.named(lake)
+    lake_option.settings(conf)  # what is needed and cannot be had is told before anything is written
     if metrics_port is not None and not follow:
         raise click.UsageError("--metrics-port is for --follow")
     metrics = IngestMetrics()
     if metrics_port is not None:
         _serve(metrics, metrics_host, metrics_port)
     target.create(buckets)
-    with target.locked():
+    with target.locked(lease):
         target.admit(name, files)  # a refusal need not wait for Spark
         with lake_option.session(master, conf) as spark:
             work = Ingest(spark, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)

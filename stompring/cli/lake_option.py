@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from math import isfinite
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -152,23 +154,67 @@ def session(master: str | None, conf: tuple[str, ...], lake: Lake | None = None)
     """
     from stompring.pipeline.session import JAVA_OPTIONS, SHORT_OPTIONS, active_session, spark_session
 
-    settings = {}
-    for each in conf:
-        name, sign, value = each.partition("=")
-        if not sign or not name:
-            raise click.BadParameter(f"must be NAME=VALUE, not {each!r}", param_hint="--conf")
-        settings[name] = value
     before = active_session()
     short = lake is not None and lake.bytes() <= SHORT
     options = f"{JAVA_OPTIONS} {SHORT_OPTIONS}" if short else JAVA_OPTIONS
-    spark = spark_session(master, settings=settings, java_options=options, formats=False)
+    spark = spark_session(master, settings=settings(conf), java_options=options, formats=False)
     try:
+        if _on_s3():
+            _require_connector(spark)
         yield spark
     finally:
         if before is None:
             spark.stop()
     if short and before is None and sys.stderr.isatty():
         warm_in_background()
+
+
+def settings(conf: tuple[str, ...]) -> dict[str, str]:
+    """The settings of Spark that ``--conf`` gives, and those for places on S3. Raises `NoConnector`.
+
+    It fetches jars where they are needed. A command that writes calls it before that.
+    """
+    from stompring.pipeline import s3a
+    from stompring.pipeline.object_store import S3Config
+
+    given = {}
+    for each in conf:
+        name, sign, value = each.partition("=")
+        if not sign or not name:
+            raise click.BadParameter(f"must be NAME=VALUE, not {each!r}", param_hint="--conf")
+        given[name] = value
+    buckets = _on_s3()
+    if not buckets:
+        return given
+    jars = {} if is_submitted() else s3a.settings(given)
+    return {**S3Config.of().in_region(buckets[0]).for_hadoop(), **jars, **given}
+
+
+def is_submitted() -> bool:
+    """Whether `spark-submit` runs this: it has the jars then, and a master."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _on_s3() -> list[str]:
+    """The buckets that options of this command name."""
+    given = click.get_current_context().params
+    urls = [urlsplit(str(given[name])) for name in ("lake", "data", "retention") if given.get(name)]
+    return [url.netloc for url in urls if url.scheme in ("s3", "s3a")]
+
+
+def _require_connector(spark: Any) -> None:
+    """Raises `NoConnector` where the jars that somebody has named are not those."""
+    from py4j.protocol import Py4JJavaError
+
+    from stompring.pipeline import s3a
+
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    try:
+        spark._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass("s3a", hadoop)
+    except Py4JJavaError:
+        names = ",".join(s3a.packages(s3a.hadoop_version(s3a.spark_home())))
+        words = "--packages " if is_submitted() else "--conf spark.jars.packages="
+        raise s3a.NoConnector(f"Spark has no connector to S3 among its jars: {words}{names}") from None
 
 
 def patterns(addresses: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, Transaction
 
 from stompring.pipeline.arrays import TYPES
@@ -60,7 +61,7 @@ class LakeTable:
 
     def exists(self) -> bool:
         """Whether it was made."""
-        return bool(DeltaTable.is_deltatable(self.folder.where))
+        return bool(DeltaTable.is_deltatable(self.folder.where, self.folder.storage_options))
 
     def create(self, buckets: int = BUCKETS) -> None:
         """Make it, without rows, if it is not there."""
@@ -73,13 +74,14 @@ class LakeTable:
             partition_by=[DATE, BUCKET],
             name=self.name,
             configuration={BUCKETS_SETTING: str(buckets)},
+            storage_options=self.folder.storage_options,
             raise_if_key_not_exists=False,
         )
         self.sync_log()
 
     def open(self, version: int | None = None) -> Any:
         """The table as it is now, or was at a version."""
-        return DeltaTable(self.folder.where, version=version)
+        return DeltaTable(self.folder.where, version=version, storage_options=self.folder.storage_options)
 
     @property
     def buckets(self) -> int:
@@ -88,15 +90,20 @@ class LakeTable:
 
     def committed(self, writer: str) -> int:
         """The last batch that a writer has committed, -1 for none."""
-        version = self.open().transaction_version(writer)
-        return -1 if version is None else int(version)
+        return _committed(self.open(), writer)
 
     def commit(self, files: Iterable[NewFile], writer: str, batch: int, broker: str) -> bool:
         """Make files part of the table, as one batch of a writer; False, and nothing is done, where it was before."""
-        if self.committed(writer) >= batch:
+        table = self.open()
+        if _committed(table, writer) >= batch:
             return False
         written = {"stompring.batch": str(batch), "stompring.broker": broker}
-        self.put(files, "append", written, transactions=[Transaction(writer, batch)])
+        try:
+            self.put(files, "append", written, transactions=[Transaction(writer, batch)], table=table)
+        except CommitFailedError:  # the writer has committed something since the table was opened
+            if self.committed(writer) < batch:
+                raise
+            return False
         return True
 
     def put(
@@ -107,8 +114,12 @@ class LakeTable:
         *,
         schema: Any = None,
         transactions: Sequence[Transaction] = (),
+        table: Any = None,
     ) -> None:
-        """One commit: files beside those that are there, or in place of them (with another schema then)."""
+        """One commit: files beside those that are there, or in place of them (with another schema then).
+
+        ``table`` is one that was opened earlier: a transaction that another process has committed since is a fault.
+        """
         now = int(time() * 1000)
         actions = [
             AddAction(
@@ -121,7 +132,7 @@ class LakeTable:
             )
             for file in files
         ]
-        table = self.open()
+        table = table or self.open()
         table.create_write_transaction(
             actions,
             mode,
@@ -212,6 +223,11 @@ class LakeTable:
         local = self.folder.local
         for path in paths if local is not None else []:
             sync_file(Path(path))
+
+
+def _committed(table: Any, writer: str) -> int:
+    version = table.transaction_version(writer)
+    return -1 if version is None else int(version)
 
 
 def stats_of(rows: int, columns: dict[str, tuple[Any, Any, int]]) -> str:

@@ -27,7 +27,7 @@ from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.task import Done, Job, ingest_ranges, write_copies
 from stompring.pipeline.positions import Positions
 from stompring.pipeline.schema import ENDINGS, TABLES
-from stompring.store.ingested import record_ingested
+from stompring.store.ingested import Busy, record_ingested
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,11 @@ class UnderWay:
 
 @dataclass(slots=True)
 class Ingest:
-    """See the module. One at a time for a lake. Methods raise `OSError`, `Replaced`, and what Spark raises."""
+    """See the module. One at a time for a lake. Methods raise `OSError`, `Replaced`, `Busy`, and what Spark raises.
+
+    Of two at once by mistake one ends with `Busy`, sooner or later, and each message is there once all the same: a
+    batch is begun once (`Intents.write`), after the one before it is in all tables, and committed to each table once.
+    """
 
     spark: Any
     files: DataFiles
@@ -88,6 +92,7 @@ class Ingest:
     under_way: UnderWay | None = None
     _broker: Broker = field(init=False)
     _intents: Intents = field(init=False)
+    _carried_out: int = field(init=False, default=-1)  # the number of a batch
 
     def __post_init__(self) -> None:
         self._broker = self.lake.admit(self.name, self.files)
@@ -104,9 +109,13 @@ class Ingest:
             yield self._carry_out(last)
         while not until():
             self._broker = self.lake.admit(self.name, self.files)  # it may have been begun anew meanwhile
-            intent = self._next(self._intents.last())
+            last = self._intents.last()
+            if last is not None and last.number != self._carried_out and self._unfinished(last):
+                raise Busy(f"another process ingests: it has begun batch {last.number} of {self.lake}")
+            intent = self._next(last)
             if intent is None:
                 return
+            self.lake.check_lock()
             self._intents.write(intent)
             yield self._carry_out(intent)
 
@@ -153,10 +162,12 @@ class Ingest:
             done.add(self._originals(job, intent, done))
         self._tell(intent, lost, done)
         for name in job.tables:
+            self.lake.check_lock()
             self.lake.tables[name].commit(
                 done.files.get(name, []), self._broker.writer, intent.number, self._broker.name
             )
         self.lake.folder.remove_all(_below(job.copies, self.lake))
+        self._carried_out = intent.number
         self._mark(intent)
         self.under_way = None
         files = sum(each.last - each.first + 1 for each in lost)
@@ -190,7 +201,9 @@ class Ingest:
         from pyspark.sql.functions import min as least
 
         spark, key = self.spark, ["message_id", "queue"]
-        copies = spark.read.parquet(for_spark(job.copies)).dropDuplicates(key)
+        # by their names: one that another process has removed must be missed
+        paths = [for_spark(f"{job.copies}/{name}") for name in done.copied]
+        copies = spark.read.parquet(*paths).dropDuplicates(key)
         first, last = copies.agg(least("message_id"), most("message_id")).first()
         table = self.lake.tables["messages"]
         known = table.frame(spark, version=intent.versions["messages"])

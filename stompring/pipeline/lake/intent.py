@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stompring.pipeline.folder import Folder
 from stompring.pipeline.positions import Positions, dumped, loaded
+from stompring.store.ingested import Busy
 
 _FOLDER = "batches"
 
@@ -45,7 +46,7 @@ class Intents:
             raise ValueError(f"{self._state}/{names[-1]} cannot be read: {fault!r}") from None
 
     def write(self, intent: Intent) -> None:
-        """Remember one, for good when this returns."""
+        """Remember one, for good when this returns. Raises `Busy` where another process has begun the same batch."""
         told = {
             "version": 1,
             "batch": intent.number,
@@ -53,7 +54,10 @@ class Intents:
             "end": dumped(intent.end),
             "versions": intent.versions,
         }
-        self._state.write(f"{_FOLDER}/{intent.number:09d}.json", json.dumps(told, indent=1).encode())
+        try:
+            self._state.create(f"{_FOLDER}/{intent.number:09d}.json", json.dumps(told, indent=1).encode())
+        except FileExistsError as fault:
+            raise Busy(f"another process ingests: batch {intent.number} is its ({fault})") from None
         for name in self._names()[:-KEPT]:
             self._state.remove(name)
 

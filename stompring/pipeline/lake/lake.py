@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 from uuid import uuid4
@@ -16,6 +16,7 @@ from stompring.pipeline.lake.brokers import FIRST, Broker, UnknownBroker, admitt
 from stompring.pipeline.lake.content import check_content
 from stompring.pipeline.lake.delta import BUCKETS, LakeTable
 from stompring.pipeline.lake.intent import Intents
+from stompring.pipeline.lake.lease import SECONDS, Lease
 from stompring.pipeline.lake.migration import migrate
 from stompring.pipeline.schema import TABLES
 from stompring.store.ingested import ingesting
@@ -42,6 +43,7 @@ class Lake:
         """``where`` as `folder.resolved` gives it."""
         self.folder = Folder(where)
         self.state = self.folder.folder(STATE)
+        self._check: Callable[[], None] | None = None
         self.tables: Mapping[str, LakeTable] = {name: LakeTable(self.folder, name) for name in TABLES}
         self._migrated = False
 
@@ -56,7 +58,8 @@ class Lake:
             if not table.exists():
                 table.create(buckets)
         if not self.state.exists(_ABOUT):
-            self._write(uuid4().hex, {})
+            with suppress(FileExistsError):  # another process has made it meanwhile
+                self.state.create(_ABOUT, _document(uuid4().hex, {}))
 
     def require(self) -> None:
         """Raises `NoLake` where there is none, and where it is of a newer version."""
@@ -80,9 +83,7 @@ class Lake:
         return dict(about)
 
     def _write(self, identifier: str, brokers: Mapping[str, Broker]) -> None:
-        entries = {name: brokers[name].dumped() for name in sorted(brokers)}
-        about = {"version": VERSION, "id": identifier, "brokers": entries}
-        self.state.write(_ABOUT, json.dumps(about, indent=1).encode())
+        self.state.write(_ABOUT, _document(identifier, brokers))
 
     @cached_property
     def id(self) -> str:
@@ -156,17 +157,28 @@ class Lake:
         return broker
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """While one process writes to it no other does, as far as that can be seen from here: a lake of this machine.
+    def locked(self, seconds: float = SECONDS) -> Iterator[None]:
+        """While one process writes to it no other does: by a lock on this machine, by a lease on S3. Raises `Busy`.
 
-        Of two elsewhere the tables take the commits of one. Raises `Busy`.
+        ``seconds`` is how long the lease holds when its owner is killed. Where there is neither, a second process is
+        found out later, when it begins a batch that this one has begun.
         """
-        directory = self.state.local
-        if directory is None:
+        if self.state.local is not None:
+            with ingesting(self.state.local, "lake"):
+                yield
+        elif self.state.objects is not None:
+            with Lease(self.state.objects, seconds).held() as self._check:
+                try:
+                    yield
+                finally:
+                    self._check = None
+        else:
             yield
-            return
-        with ingesting(directory, "lake"):
-            yield
+
+    def check_lock(self) -> None:
+        """Raises `LeaseLost` where this process holds it no more."""
+        if self._check is not None:
+            self._check()
 
     def losses(self) -> list[str]:
         """What could not be ingested, told once for each batch."""
@@ -195,3 +207,9 @@ class Lake:
         """Let SQL know the tables by their names."""
         for name, frame in self.frames(spark).items():
             frame.createOrReplaceTempView(name)
+
+
+def _document(identifier: str, brokers: Mapping[str, Broker]) -> bytes:
+    """``lake.json``."""
+    entries = {name: brokers[name].dumped() for name in sorted(brokers)}
+    return json.dumps({"version": VERSION, "id": identifier, "brokers": entries}, indent=1).encode()

@@ -110,7 +110,7 @@ class Part:
         """Write the rows that wait as one row group."""
         if self._writer is None:
             target = self._folder.path(self._path)
-            self._folder.system.create_dir(target.rpartition("/")[0])
+            self._folder.make_directory(self._path.rpartition("/")[0])
             # the compression that costs the least beside reading and decoding
             self._writer = pq.ParquetWriter(
                 target,

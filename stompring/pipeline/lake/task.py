@@ -51,6 +51,7 @@ class Done:
     rows: dict[str, int] = field(default_factory=dict)
     faults: list[tuple[str, int, str]] = field(default_factory=list)
     copies: int = 0
+    copied: list[str] = field(default_factory=list)  # names of the files with them, in the job's folder
     read: int = 0
 
     def add(self, other: Done) -> None:
@@ -60,6 +61,7 @@ class Done:
         for name, rows in other.rows.items():
             self.rows[name] = self.rows.get(name, 0) + rows
         self.copies += other.copies
+        self.copied += other.copied
         self.read += other.read
         self.faults += other.faults
 
@@ -73,7 +75,7 @@ class Done:
         told = json.loads(text)
         files = {name: [NewFile(*file) for file in files] for name, files in told["files"].items()}
         faults = [(name, at, reason) for name, at, reason in told["faults"]]
-        return cls(files, told["rows"], faults, told["copies"], told["read"])
+        return cls(files, told["rows"], faults, told["copies"], told["copied"], told["read"])
 
 
 def ingest_ranges(job: Job, ranges: Sequence[Range]) -> Done:
@@ -131,10 +133,10 @@ class _Task:
             table = pa.Table.from_batches(self.copies)
             self.done.copies = table.num_rows
             folder = Folder(self.job.copies)
-            folder.system.create_dir(folder.path())
-            pq.write_table(
-                table, folder.path(f"{uuid4().hex}.parquet"), filesystem=folder.system, coerce_timestamps="us"
-            )
+            folder.make_directory()
+            name = f"{uuid4().hex}.parquet"
+            pq.write_table(table, folder.path(name), filesystem=folder.system, coerce_timestamps="us")
+            self.done.copied.append(name)
         return self.done
 
 

@@ -1,0 +1,177 @@
+"""One writer at a time for a lake on object storage: a lease, that is an object which its owner renews.
+
+An owner that was killed renews it no more, and the next one takes it over. Nobody's clock is compared with another's:
+who waits looks whether the object changes for as long as it says. An owner that was only stopped for a while finds that
+it was taken over, and ends. What it does in the moment before that does no harm either: a batch is begun by one
+process alone (`Folder.create`), and a table takes each batch once (`LakeTable.commit`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
+from typing import Any
+from uuid import uuid4
+
+from stompring.pipeline.object_store import Objects
+from stompring.store.ingested import Busy
+
+log = logging.getLogger(__name__)
+
+#: Seconds without a renewal after which another process takes over; how many renewals there are in that time.
+SECONDS, RENEWALS = 30.0, 3
+
+_NAME = "ingest.lease"
+
+
+class LeaseLost(Busy):
+    """Another process has taken over; this one must write no more."""
+
+
+class Lease:
+    """See the module. Methods raise `OSError` for a store that does not answer."""
+
+    def __init__(self, objects: Objects, seconds: float = SECONDS) -> None:
+        self._objects = objects
+        self._seconds = seconds
+        self._about: dict[str, Any] = {
+            "owner": uuid4().hex,
+            "host": socket.gethostname(),
+            "process": os.getpid(),
+            "seconds": seconds,
+            "renewal": 0,
+        }
+        self._tag = ""
+        self._renewed = 0.0  # by the monotonic clock
+        self._lost: str | None = None
+        self._mutex = Lock()  # between the thread that renews and who checks
+
+    @contextmanager
+    def held(self) -> Iterator[Callable[[], None]]:
+        """While it is held and renewed; gives what checks that it still is (`check`). Raises `Busy`."""
+        self.acquire()
+        over = Event()
+        renewing = Thread(target=self._renew_until, args=(over,), name="lease", daemon=True)
+        renewing.start()
+        try:
+            yield self.check
+        finally:
+            over.set()
+            renewing.join()
+            self.release()
+
+    def acquire(self) -> None:
+        """Take it, at once or when its owner is dead. Raises `Busy`."""
+        while True:
+            began = time.monotonic()
+            try:
+                self._tag = self._objects.create(_NAME, self._document())
+                self._renewed = began
+                return
+            except FileExistsError:
+                pass
+            try:
+                data, tag = self._objects.read(_NAME)
+            except FileNotFoundError:
+                continue
+            if not self._is_mine(data):
+                self._wait_for_end(data, tag)
+            began = time.monotonic()
+            try:
+                self._tag = self._objects.replace(_NAME, self._document(), tag)
+            except FileExistsError:
+                raise self._busy() from None
+            self._renewed = began
+            return
+
+    def _wait_for_end(self, data: bytes, tag: str) -> None:
+        """Until the version with this tag was there so long that its owner must be dead. Raises `Busy`."""
+        about = _parsed(data)
+        if about.get("owner") is None:
+            return
+        seconds = float(about.get("seconds", self._seconds))
+        deadline = time.monotonic() + seconds
+        log.info("waiting up to %g s to see whether %s is alive", seconds, _named(about))
+        while (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, seconds / RENEWALS / 4))
+            now = self._objects.head(_NAME)
+            if now is None or now.tag != tag:
+                raise self._busy()
+        log.warning("taking over from %s: it has not renewed its lease for %g s", _named(about), seconds)
+
+    def _busy(self) -> Busy:
+        try:
+            owner = _named(_parsed(self._objects.read(_NAME)[0]))
+        except FileNotFoundError:
+            owner = "it"
+        return Busy(f"another process ingests: {owner} holds {self._objects.url}/{_NAME}")
+
+    def check(self) -> None:
+        """Raises `LeaseLost` where another process may have taken over. To be called before each write."""
+        with self._mutex:
+            if self._lost is None and time.monotonic() - self._renewed > self._seconds:
+                self._renew()  # this process was stopped for a while
+            if self._lost is not None:
+                raise LeaseLost(self._lost)
+
+    def release(self) -> None:
+        """Let the next one have it at once, if it is still this one's."""
+        with self._mutex:
+            if self._lost is not None:
+                return
+            self._about["owner"] = None
+            try:
+                self._objects.replace(_NAME, self._document(), self._tag)
+            except OSError as fault:
+                log.warning("the lease is not released, the next ingest waits for its end: %s", fault)
+
+    # ---- renewing
+
+    def _renew_until(self, over: Event) -> None:
+        while not over.wait(self._seconds / RENEWALS):
+            with self._mutex:
+                try:
+                    self._renew()
+                except OSError as fault:
+                    log.warning("the lease cannot be renewed now: %s", fault)
+                if self._lost is not None:
+                    log.error("%s", self._lost)
+                    return
+
+    def _renew(self) -> None:
+        self._about["renewal"] += 1  # so that each version has a tag of its own
+        began = time.monotonic()
+        try:
+            self._tag = self._objects.replace(_NAME, self._document(), self._tag)
+        except FileExistsError:
+            data, tag = self._objects.read(_NAME)
+            if not self._is_mine(data):
+                self._lost = f"the lease was lost to {_named(_parsed(data))}, which ingests now"
+                return
+            self._tag = tag  # it was written, and the answer was lost on its way
+        self._renewed = began
+
+    def _document(self) -> bytes:
+        return json.dumps(self._about).encode()
+
+    def _is_mine(self, data: bytes) -> bool:
+        return bool(_parsed(data).get("owner") == self._about["owner"])
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """What a lease says; one that cannot be read is somebody's, and ends as others do."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"owner": "?"}
+
+
+def _named(about: dict[str, Any]) -> str:
+    return f"process {about.get('process', '?')} of host {about.get('host', '?')}"
