@@ -43,6 +43,8 @@ def vacuum(lake: str, hours: int, dry_run: bool) -> None:
     """Delete files that no table needs any more, and those of ingests that were killed. Needs no Java."""
     found = lake_option.existing(lake)
     with found.locked():  # the files of a batch that is under way are named by no commit yet
+        if not dry_run:
+            found.remove_copies()
         for name, table in found.tables.items():
             gone = table.vacuum(hours, dry_run=dry_run)
             for path in gone if dry_run else ():

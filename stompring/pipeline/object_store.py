@@ -90,14 +90,7 @@ class S3Config:
         """The same with a region: where none is given the store of AWS is asked where the bucket is."""
         if self.region:
             return self
-        from pyarrow import fs
-
-        try:
-            region = str(fs.resolve_s3_region(bucket))
-        except OSError as fault:
-            raise ObjectStoreError(
-                f"AWS_REGION is not set, and the region of {bucket} is unknown: {fault}"
-            ) from None
+        region = _region_of(bucket)
         return S3Config(
             self.endpoint, region, self.access_key, self.secret_key, self.session_token, self.path_style
         )
@@ -172,6 +165,18 @@ def _profile(environment: Mapping[str, str]) -> dict[str, str]:
         if parser.has_section(section):
             found |= dict(parser.items(section))
     return found
+
+
+@lru_cache(maxsize=8)
+def _region_of(bucket: str) -> str:
+    from pyarrow import fs
+
+    try:
+        return str(fs.resolve_s3_region(bucket))
+    except OSError as fault:
+        raise ObjectStoreError(
+            f"AWS_REGION is not set, and the region of {bucket} is unknown: {fault}"
+        ) from None
 
 
 @lru_cache(maxsize=4)

@@ -56,11 +56,19 @@ def settings(given: Mapping[str, str]) -> dict[str, str]:
     home = spark_home()
     if any(given.get(name) for name in NAMED) or list((home / "jars").glob("hadoop-aws-*.jar")):
         return {}
-    hadoop = hadoop_version(home)
-    directory = cache_directory() / f"hadoop-aws-{hadoop}"
-    if not directory.is_dir():
-        _fetch(home, hadoop, directory, given)
-    return {"spark.jars": ",".join(map(str, sorted(directory.glob("*.jar"))))}
+    if not fetched():
+        hadoop = hadoop_version(home)
+        _fetch(home, hadoop, _directory(hadoop), given)
+    return {"spark.jars": ",".join(map(str, fetched()))}
+
+
+def fetched() -> list[Path]:
+    """The jars that were fetched earlier, all of them or none. Raises `NoConnector`."""
+    return sorted(_directory(hadoop_version(spark_home())).glob("*.jar"))
+
+
+def _directory(hadoop: str) -> Path:
+    return cache_directory() / f"hadoop-aws-{hadoop}"
 
 
 def spark_home() -> Path:

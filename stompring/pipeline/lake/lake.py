@@ -113,6 +113,11 @@ class Lake:
             raise UnknownBroker(f"the lake {self} has no broker {name!r}; {known}")
         return name or next(iter(names), None)
 
+    def remove_copies(self) -> None:
+        """What ingests that ended too early have left behind: for who has `locked` it."""
+        for broker in self.brokers().values():
+            self.state_of(broker).remove_all("copies")
+
     def state_of(self, broker: Broker) -> Folder:
         """What an ingest of a broker must remember."""
         return self.state.folder(broker.state) if broker.state else self.state

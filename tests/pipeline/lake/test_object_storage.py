@@ -1,0 +1,305 @@
+"""A lake on a store of the S3 protocol: the same rows as on a disk, over kills and with two ingests at once."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ...end_to_end.lasting import LastingBroker
+from ..made import made, written
+from .kills import Command
+from .object_server import ObjectServer
+from .traffic import counted, kept, start
+
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("obstore", reason="obstore is not installed: pip install 'stompring[spark]'")
+
+from stompring.cli.lake import lake as commands
+from stompring.pipeline import s3a
+from stompring.pipeline.backlog import Limit
+from stompring.pipeline.files import DataFiles
+from stompring.pipeline.lake.ingest import Ingest
+from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.lake.lease import Lease
+from stompring.pipeline.object_store import S3Config
+from stompring.store.ingested import Busy
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+LONG = pytest.mark.skipif(not os.environ.get("STOMPRING_LONG"), reason="long: set STOMPRING_LONG=1")
+
+#: Seconds after which a lease of a killed command is taken over.
+LEASE = "3"
+
+
+@pytest.fixture
+def place(spark: Any, bucket: str, object_server: ObjectServer) -> Iterator[str]:
+    """The URL of a lake, with a session that reaches it."""
+    context = spark.sparkContext
+    told = S3Config.of().for_hadoop()
+    hadoop = {name.removeprefix("spark.hadoop."): value for name, value in told.items() if ".hadoop." in name}
+    for name, value in hadoop.items():
+        spark.conf.set(name, value)
+    before = dict(context.environment)
+    context.environment.update(object_server.environment)  # of the processes of tasks
+    yield f"{bucket}/some/lake"
+    context.environment.clear()
+    context.environment.update(before)
+    for name in hadoop:
+        spark.conf.unset(name)
+
+
+def needs_connector() -> None:
+    if not s3a.fetched():
+        pytest.skip("Hadoop's connector to S3 was not fetched: stompring.pipeline.s3a.settings({}) does")
+
+
+def rows(lake: Lake) -> list[dict[str, Any]]:
+    """What another engine reads in the table of messages."""
+    table = lake.tables["messages"].open().to_pyarrow_dataset().to_table()
+    return shown(table.drop_columns(["date", "bucket", "broker"]).to_pylist())
+
+
+def shown(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    told = [{**row, "headers": dict(row["headers"]), "body": bytes(row["body"])} for row in found]
+    return sorted(told, key=lambda row: (row["message_id"], row["queue"]))
+
+
+def events(lake: Lake) -> list[Any]:
+    return [_Row(row) for row in lake.tables["events"].open().to_pyarrow_dataset().to_table().to_pylist()]
+
+
+class _Row:
+    def __init__(self, row: dict[str, Any]) -> None:
+        self.__dict__ = row
+
+
+def die(*arguments: object) -> bool:
+    raise KeyboardInterrupt
+
+
+def test_copies_kill_compaction_and_vacuum(
+    spark: Any, place: str, lasting: LastingBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_connector()
+    start(lasting)
+    client = lasting.connect()
+    client.put("e", *[f"stays {number}" for number in range(5)], persistent="true")
+    for number in range(60):
+        client.put("q", *[f"goes {number}-{each}".ljust(200, "x") for each in range(5)], persistent="true")
+        if number % 10 == 9:
+            lasting.drain("q")
+    lasting.stop()
+    shutil.rmtree(lasting.data / "retention" / "journal")  # of what stays there is only the second writing
+    killed = Lake(place)
+    killed.create(2)
+    assert killed.state.objects is not None
+    Lease(killed.state.objects, 3).acquire()  # and it is never released
+    with monkeypatch.context() as patched:
+        patched.setattr(killed.tables["events"], "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            list(Ingest(spark, DataFiles(str(lasting.data)), killed).batches())
+    lake = Lake(place)
+    began = time.monotonic()
+    with lake.locked(3):
+        assert time.monotonic() - began >= 3
+        work = Ingest(spark, DataFiles(str(lasting.data)), lake, Limit(files=30))
+        assert [batch.number for batch in work.batches()][:1] == [0]  # the one that was half done
+    want = kept(lasting.data)
+    assert rows(lake) == want
+    told = counted(events(lake))
+    assert told["e"]["added"] == 5 and sum(each["added"] for each in told.values()) == len(want)
+    by_spark = lake.frames(spark)["messages"].drop("date", "bucket", "broker").collect()
+    assert {(row.message_id, row.queue) for row in by_spark} == {
+        (row["message_id"], row["queue"]) for row in want
+    }
+    upkeep(lake, want)
+
+
+def upkeep(lake: Lake, want: list[dict[str, Any]]) -> None:
+    """Nothing but what the tables name, and what an ingest must remember, is there in the end."""
+    table = lake.tables["messages"]
+    table.folder.write(
+        "date=2026-07-01/bucket=0/part-000000-never-committed.parquet", b"of a task that was killed"
+    )
+    made, gone = table.compact(1 << 20)
+    assert made >= 0 and (gone > made or not gone)
+    (broker,) = lake.brokers().values()
+    lake.state_of(broker).write("copies/000000099/left.parquet", b"of an owner that was stopped")
+    done = CliRunner().invoke(commands, ["vacuum", "--lake", str(lake), "--hours", "0"])
+    assert done.exit_code == 0, done.output
+    assert rows(lake) == want
+    there = {one.name for one in lake.folder.entries(deep=True) if one.name.endswith(".parquet")}
+    named = {
+        uri.partition("/some/lake/")[2] for each in lake.tables.values() for uri in each.open().file_uris()
+    }
+    assert there == named
+
+
+def test_two_ingests_without_a_lease_put_each_message_there_once(
+    spark: Any, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when an owner was stopped for long, and both are at work at the same batches."""
+    data = written(tmp_path / "data", made(journal_file_size=900))
+    Lake(place).create(2)
+    lakes = [Lake(place) for _ in range(3)]
+
+    def ingest(lake: Lake) -> list[int]:
+        found = []
+        try:
+            for batch in Ingest(
+                spark, DataFiles(str(data)), lake, Limit(files=4), task_bytes=1 << 30
+            ).batches():
+                found.append(batch.number)
+        except Busy as fault:
+            assert "another process ingests" in str(fault)
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(ingest, lakes[:2]))
+    last = ingest(lakes[2])
+    numbers = sorted({number for each in (*both, last) for number in each})
+    assert numbers == list(range(len(numbers))) and len(numbers) > 2
+    want = kept(data)
+    assert rows(lakes[2]) == want
+    told = counted(events(lakes[2]))
+    assert sum(each["added"] for each in told.values()) == len([row for row in want if row["durable"]])
+
+
+# ---- the connector
+
+
+@pytest.fixture
+def no_connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Spark without it, and an empty cache; the program that would fetch it."""
+    home = tmp_path / "spark"
+    (home / "jars").mkdir(parents=True)
+    (home / "bin").mkdir()
+    (home / "jars" / "hadoop-client-api-3.5.0.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(s3a, "find_java", lambda directory: directory)
+    return home / "bin" / "spark-submit"
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+FETCHES = """
+for word do case "$word" in spark.jars.ivy=*) place=${word#spark.jars.ivy=} ;; esac done
+mkdir -p "$place/jars"
+echo "$@" > "$place/jars/org.apache.hadoop_hadoop-aws-3.5.0.jar"
+"""
+
+
+def test_connector_is_fetched_once_and_without_the_bundle(no_connector: Path, tmp_path: Path) -> None:
+    program(no_connector, FETCHES)
+    jar = tmp_path / "cache/stompring/hadoop-aws-3.5.0/org.apache.hadoop_hadoop-aws-3.5.0.jar"
+    assert s3a.settings({"spark.jars.repositories": "http://mirror"}) == {"spark.jars": str(jar)}
+    words = jar.read_text().split()
+    wanted, excluded = words[words.index("--packages") + 1], words[words.index("--exclude-packages") + 1]
+    assert wanted.startswith("org.apache.hadoop:hadoop-aws:3.5.0,software.amazon.awssdk:s3-transfer-manager:")
+    assert "software.amazon.awssdk:bundle" in excluded and "spark.jars.repositories=http://mirror" in words
+    program(no_connector, "exit 1")
+    assert s3a.settings({}) == {"spark.jars": str(jar)}
+    assert [path.name for path in jar.parents[1].iterdir()] == ["hadoop-aws-3.5.0"]
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("  Host repo not found. url=http://repo/x\nmore", "Host repo not found. url=http://repo/x"),
+        (
+            ":: org.apache.hadoop#hadoop-aws;3.5.0: not found ::",
+            "org.apache.hadoop#hadoop-aws;3.5.0: not found",
+        ),
+        ("java.lang.IllegalStateException: that is so", "java.lang.IllegalStateException: that is so"),
+    ],
+)
+def test_connector_that_cannot_be_fetched_is_told(no_connector: Path, output: str, reason: str) -> None:
+    program(no_connector, f"echo '{output}' >&2\nexit 1")
+    with pytest.raises(s3a.NoConnector) as fault:
+        s3a.settings({})
+    assert f"Spark could not fetch hadoop-aws 3.5.0: {reason}; where Maven Central cannot" in str(fault.value)
+    assert "--conf spark.jars=DIRECTORY/*.jar" in str(fault.value)
+    assert not s3a.fetched()
+
+
+def test_jars_that_a_user_has_are_used(no_connector: Path) -> None:
+    program(no_connector, "exit 1")
+    assert s3a.settings({"spark.jars": "/opt/jars/*.jar"}) == {}
+    (no_connector.parents[1] / "jars" / "hadoop-aws-3.5.0.jar").touch()
+    assert s3a.settings({}) == {}
+
+
+# ---- commands, in processes of their own
+
+
+@LONG
+@pytest.mark.xdist_group("processes of Spark")
+def test_commands_over_kills(bucket: str, tmp_path: Path) -> None:
+    data = written(tmp_path / "data", made())
+    place = f"{bucket.replace('s3:', 's3a:')}/lake"
+    words = ("ingest", "--data", str(data), "--lake", place, "--lease", LEASE)
+    follow = Command(*words, "--follow", "--max-bytes", "2000")
+    follow.wait_for(r"batch 1")
+    other = Command(*words)
+    assert other.process.wait(180) == 1
+    assert "another process ingests: process" in other.output()
+    other.log.close()
+    follow.kill()
+    follow = Command(*words, "--follow", "--max-bytes", "2000")
+    follow.wait_for(r"batch \d+: [^\n]*\n(?:.*\n)*.*batch \d+")
+    follow.process.send_signal(signal.SIGSTOP)  # the owner is stopped, and its Java is at work
+    time.sleep(float(LEASE) + 1)
+    output = Command(*words).finish()
+    assert "taking over from process" in output
+    follow.process.send_signal(signal.SIGCONT)
+    assert follow.process.wait(180) == 1 and re.search(
+        "the lease was lost|another process ingests", follow.output()
+    )
+    follow.log.close()
+    lake = Lake(place.replace("s3a:", "s3:"))
+    assert rows(lake) == kept(data)
+    count = len(kept(data))
+    assert f"{count}" in Command("sql", "--lake", place, "select count(*) from messages").finish()
+    page = tmp_path / "report.html"
+    Command("report", "--lake", place, "--out", str(page)).finish()
+    assert f"{count}" in page.read_text(encoding="utf-8")
+
+
+@LONG
+@pytest.mark.xdist_group("processes of Spark")
+def test_command_without_the_connector_writes_nothing(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    settings = tmp_path / "ivy.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="none"/><resolvers><filesystem name="none">'
+        f'<artifact pattern="{tmp_path}/none/[artifact].jar"/></filesystem></resolvers></ivysettings>'
+    )
+    data = written(tmp_path / "data", made(count=2))
+    for command in (["ingest", "--data", str(data)], ["sql", "select 1"]):
+        if command[0] == "sql":
+            Lake(f"{bucket}/lake").create()
+        words = [*command, "--lake", f"{bucket}/lake", "--conf", f"spark.jars.ivySettings={settings}"]
+        failed = Command(*words)
+        assert failed.process.wait(180) == 1
+        assert "Error: Spark could not fetch hadoop-aws" in failed.output()
+        assert "Traceback" not in failed.output()
+        failed.log.close()
+        assert Lake(f"{bucket}/lake").state.exists("lake.json") == (command[0] == "sql")
