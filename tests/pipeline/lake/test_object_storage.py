@@ -8,7 +8,7 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from ...end_to_end.lasting import LastingBroker
 from ..made import made, written
-from .kills import Command
+from .kills import PATIENCE, Command
 from .object_server import ObjectServer
 from .traffic import counted, kept, start
 
@@ -248,43 +248,60 @@ def test_jars_that_a_user_has_are_used(no_connector: Path) -> None:
 # ---- commands, in processes of their own
 
 
+@pytest.fixture
+def command() -> Iterator[Callable[..., Command]]:
+    """Starts one; what is left of them is killed."""
+    begun: list[Command] = []
+
+    def begin(*words: str) -> Command:
+        begun.append(Command(*words))
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        if each.process.poll() is None:
+            each.kill()
+
+
+def fails(command: Command) -> str:
+    """What it says when it has failed, as it must."""
+    assert command.process.wait(PATIENCE) == 1, command.output()
+    assert "Traceback" not in command.output()
+    return command.output()
+
+
 @LONG
+@pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("processes of Spark")
-def test_commands_over_kills(bucket: str, tmp_path: Path) -> None:
+def test_commands_over_kills(bucket: str, tmp_path: Path, command: Callable[..., Command]) -> None:
     data = written(tmp_path / "data", made())
     place = f"{bucket.replace('s3:', 's3a:')}/lake"
     words = ("ingest", "--data", str(data), "--lake", place, "--lease", LEASE)
-    follow = Command(*words, "--follow", "--max-bytes", "2000")
+    follow = command(*words, "--follow", "--max-bytes", "2000")
     follow.wait_for(r"batch 1")
-    other = Command(*words)
-    assert other.process.wait(180) == 1
-    assert "another process ingests: process" in other.output()
-    other.log.close()
+    assert "another process ingests: process" in fails(command(*words))
     follow.kill()
-    follow = Command(*words, "--follow", "--max-bytes", "2000")
-    follow.wait_for(r"batch \d+: [^\n]*\n(?:.*\n)*.*batch \d+")
+    follow = command(*words, "--follow", "--max-bytes", "2000")
+    follow.wait_for(r"batch \d+")
     follow.process.send_signal(signal.SIGSTOP)  # the owner is stopped, and its Java is at work
     time.sleep(float(LEASE) + 1)
-    output = Command(*words).finish()
+    output = command(*words).finish()
     assert "taking over from process" in output
     follow.process.send_signal(signal.SIGCONT)
-    assert follow.process.wait(180) == 1 and re.search(
-        "the lease was lost|another process ingests", follow.output()
-    )
-    follow.log.close()
+    assert re.search("the lease was lost|another process ingests", fails(follow))
     lake = Lake(place.replace("s3a:", "s3:"))
     assert rows(lake) == kept(data)
     count = len(kept(data))
-    assert f"{count}" in Command("sql", "--lake", place, "select count(*) from messages").finish()
+    assert f"{count}" in command("sql", "--lake", place, "select count(*) from messages").finish()
     page = tmp_path / "report.html"
-    Command("report", "--lake", place, "--out", str(page)).finish()
+    command("report", "--lake", place, "--out", str(page)).finish()
     assert f"{count}" in page.read_text(encoding="utf-8")
 
 
 @LONG
 @pytest.mark.xdist_group("processes of Spark")
 def test_command_without_the_connector_writes_nothing(
-    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Command]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     settings = tmp_path / "ivy.xml"
@@ -292,14 +309,11 @@ def test_command_without_the_connector_writes_nothing(
         '<ivysettings><settings defaultResolver="none"/><resolvers><filesystem name="none">'
         f'<artifact pattern="{tmp_path}/none/[artifact].jar"/></filesystem></resolvers></ivysettings>'
     )
+    fetching = ["--lake", f"{bucket}/lake", "--conf", f"spark.jars.ivySettings={settings}"]
     data = written(tmp_path / "data", made(count=2))
-    for command in (["ingest", "--data", str(data)], ["sql", "select 1"]):
-        if command[0] == "sql":
-            Lake(f"{bucket}/lake").create()
-        words = [*command, "--lake", f"{bucket}/lake", "--conf", f"spark.jars.ivySettings={settings}"]
-        failed = Command(*words)
-        assert failed.process.wait(180) == 1
-        assert "Error: Spark could not fetch hadoop-aws" in failed.output()
-        assert "Traceback" not in failed.output()
-        failed.log.close()
-        assert Lake(f"{bucket}/lake").state.exists("lake.json") == (command[0] == "sql")
+    assert "Error: Spark could not fetch hadoop-aws" in fails(
+        command("ingest", "--data", str(data), *fetching)
+    )
+    assert not Lake(f"{bucket}/lake").folder.is_directory()
+    Lake(f"{bucket}/lake").create()
+    assert "Error: Spark could not fetch hadoop-aws" in fails(command("sql", "select 1", *fetching))
