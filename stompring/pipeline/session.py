@@ -81,7 +81,8 @@ def spark_session(
         java = find_java(directory / "java")
         os.environ["JAVA_HOME"] = str(java)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", _LAUNCHER_OPTIONS)
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else it is the first python3 of the PATH
+        python = (settings or {}).get("spark.pyspark.python", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", python)  # else it is the first python3 of the PATH
         log = directory / "log4j2.properties"
         log.write_text(LOGGING, encoding="utf-8")
         given = {**SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
@@ -93,7 +94,8 @@ def spark_session(
         if master.startswith("local"):
             given |= LOCAL
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            _let_workers_import()
+            if not master.startswith("local-cluster"):  # its workers are like those of another machine
+                _let_workers_import()
         given["spark.driver.extraJavaOptions"] = options
         given["spark.local.dir"] = str(directory)
     else:

@@ -1,12 +1,19 @@
-"""The commands on a standalone cluster of Spark: one master, two workers, as processes on the loopback interface."""
+"""The commands on a standalone cluster of Spark: one master, two workers, as processes on the loopback interface.
+
+Python of the workers has nothing but an archive that the command ships. It is packed as docs/lake.md says: the short
+tests pack this package alone, and let it find the libraries where they are; the long one installs all of them.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import time
+import venv
 from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -20,6 +27,9 @@ from ...broker_document import anycast
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from ..conftest import QUICK
 from .kills import CORE
+from .object_server import ObjectServer
+
+pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("processes of Spark")]
 
@@ -27,6 +37,10 @@ ROOT = Path(__file__).resolve().parents[3]
 FOUND = find_spec("pyspark")
 SPARK = Path() if FOUND is None or FOUND.origin is None else Path(FOUND.origin).parent
 PATIENCE = 60.0
+LONG = pytest.mark.skipif(not os.environ.get("STOMPRING_LONG"), reason="long: set STOMPRING_LONG=1")
+
+#: What the tasks of a lake import: not Spark, which the workers have, nor what only the broker or a report needs.
+WORKERS = ["numpy", "pyarrow", "deltalake", "obstore", "lark", "elementpath"]
 
 
 class Daemon:
@@ -61,7 +75,7 @@ class Daemon:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """For all processes: our Python, and a Java."""
+    """For commands: our Python, and a Java."""
     for library in ("pyspark", "deltalake"):
         pytest.importorskip(library, reason="not installed: pip install 'stompring[spark]'")
     try:
@@ -72,27 +86,60 @@ def environment(tmp_path: Path) -> dict[str, str]:
         **os.environ,
         **QUICK,
         "JAVA_HOME": str(java),
-        "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(SPARK),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_WORKER_DIR": str(tmp_path / "work"),
         "PYTHONPATH": str(ROOT),
     }
 
 
 @pytest.fixture
-def master(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
+def daemons(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """For the processes of the cluster: Java, and no Python that knows anything of ours."""
+    kept = ("JAVA_HOME", "JAVA_TOOL_OPTIONS", "SPARK_HOME", "SPARK_LOCAL_IP", "HOME", "LANG")
+    return {
+        **{name: environment[name] for name in kept if name in environment},
+        "PATH": "/usr/bin:/bin",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_WORKER_DIR": str(tmp_path / "work"),
+    }
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> list[str]:
+    """Options that ship an archive with this package, which finds the libraries in the environment of the tests."""
+    pytest.importorskip("venv_pack", reason="venv-pack is not installed: pip install 'stompring[test]'")
+    place = tmp_path / "environment"
+    venv.create(place)
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(place), "installed_base": str(place)}))
+    shutil.copytree(ROOT / "stompring", packages / "stompring", ignore=shutil.ignore_patterns("__pycache__"))
+    assert pyarrow.__file__ is not None
+    libraries = str(Path(pyarrow.__file__).parents[1])
+    (packages / "libraries.pth").write_text(f"import sys; sys.path.append({libraries!r})\n", encoding="utf-8")
+    return packed(place)
+
+
+def packed(place: Path) -> list[str]:
+    """Options that ship a virtual environment."""
+    from venv_pack import pack  # type: ignore[import-untyped]
+
+    archive = pack(prefix=str(place), output=str(place.with_suffix(".tar.gz")), compress_level=1)
+    shutil.rmtree(place)
+    python = "spark.pyspark.python=./environment/bin/python"
+    return ["--conf", f"spark.archives={archive}#environment", "--conf", python]
+
+
+@pytest.fixture
+def master(tmp_path: Path, daemons: dict[str, str]) -> Iterator[str]:
     """The URL of a cluster."""
     logs = tmp_path / "logs"
     logs.mkdir()
     with ExitStack() as running:
-        first = Daemon(logs, environment, "master.Master", "--port", "0", "--webui-port", "0")
+        first = Daemon(logs, daemons, "master.Master", "--port", "0", "--webui-port", "0")
         running.callback(first.stop)
         url = first.said(r"Starting Spark master at (spark://[\d.:]+)")
         for _ in range(2):
             worker = Daemon(
-                logs, environment, "worker.Worker", "--webui-port", "0", "--cores", "1", "--memory", "1g", url
+                logs, daemons, "worker.Worker", "--webui-port", "0", "--cores", "1", "--memory", "1g", url
             )
             running.callback(worker.stop)
             worker.said("Successfully registered with master")
@@ -113,28 +160,97 @@ def lake(environment: dict[str, str], *words: str) -> str:
     return done.stdout
 
 
-def test_ingest_report_and_replay(
-    master: str, environment: dict[str, str], lasting: LastingBroker, tmp_path: Path
-) -> None:
+def produced(lasting: LastingBroker) -> list[str]:
+    """What a broker was sent."""
     lasting.start(core=CORE, addresses=anycast("q") + anycast("again"))
     client = lasting.connect()
     sent = [f"reading {number}".ljust(300) for number in range(3000)]
     for at in range(0, len(sent), 100):
         client.put("q", *sent[at : at + 100], **DURABLE)
-    where = str(tmp_path / "lake")
-    cluster = ["--lake", where, "--master", master, "--conf", "spark.executor.memory=512m"]
+    return sent
+
+
+def ingest_query_replay(
+    environment: dict[str, str],
+    lasting: LastingBroker,
+    place: str,
+    cluster: list[str],
+    *,
+    report: bool = False,
+) -> None:
+    """All of it on a cluster, and what comes of it."""
+    sent = produced(lasting)
+    cluster = ["--lake", place, *cluster, "--conf", "spark.executor.memory=512m"]
     cluster += ["--conf", "spark.sql.shuffle.partitions=2"]  # for as many cores
     told = lake(environment, "ingest", "--data", str(lasting.data), *cluster)
     assert "3,000 messages" in told
-    executors = {path.parent.name for path in (tmp_path / "work").glob("*/*/stderr")}
-    assert len(executors) == 2  # both workers had one
-    page = tmp_path / "report.html"
-    lake(environment, "report", "--out", str(page), *cluster)
-    assert "3,000" in page.read_text(encoding="utf-8")
+    query = "select count(*), count(distinct body), sum(length(body)) from messages"
+    told = lake(environment, "sql", query, "--format", "csv", *cluster)
+    assert f"3000,3000,{3000 * 300}" in told
+    if report:
+        page = Path(f"{place}.html")
+        lake(environment, "report", "--out", str(page), *cluster)
+        assert "3,000" in page.read_text(encoding="utf-8")
     to = f"127.0.0.1:{lasting.process.port}"
     told = lake(environment, "replay", "--to", to, "--destination", "again", *cluster)
     assert "sent 3,000 messages" in told
     assert lasting.drain("again") == [body.partition(" ")[0] for body in sent]
+
+
+def test_ingest_query_and_replay_with_a_shipped_environment(
+    master: str, environment: dict[str, str], shipped: list[str], lasting: LastingBroker, tmp_path: Path
+) -> None:
+    ingest_query_replay(environment, lasting, str(tmp_path / "lake"), ["--master", master, *shipped])
+    both_workers_unpacked(tmp_path)
+
+
+def both_workers_unpacked(tmp_path: Path) -> None:
+    executors = {path.parent.name for path in (tmp_path / "work").glob("app-*/*/environment")}
+    assert len(executors) == 2
+
+
+@LONG
+def test_whole_environment_is_shipped(
+    master: str, environment: dict[str, str], lasting: LastingBroker, tmp_path: Path
+) -> None:
+    """As docs/lake.md has it, with a registry of packages at hand."""
+    pytest.importorskip("venv_pack", reason="venv-pack is not installed: pip install 'stompring[test]'")
+    place = tmp_path / "environment"
+    venv.create(place, with_pip=True)
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".venv", ".git", "tests", "build"))
+    for words in ([str(source), "--no-deps"], WORKERS):
+        pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", *words]
+        subprocess.run(pip, check=True, timeout=600)
+    shipping = packed(place)
+    ingest_query_replay(
+        environment, lasting, str(tmp_path / "lake"), ["--master", master, *shipping], report=True
+    )
+    both_workers_unpacked(tmp_path)
+
+
+@LONG
+def test_local_cluster(
+    environment: dict[str, str], shipped: list[str], lasting: LastingBroker, tmp_path: Path
+) -> None:
+    """Executors are processes of their own there, which the driver starts."""
+    environment["SPARK_WORKER_DIR"] = str(tmp_path / "work")
+    cluster = ["--master", "local-cluster[2,1,1024]", *shipped]
+    ingest_query_replay(environment, lasting, str(tmp_path / "lake"), cluster)
+
+
+@LONG
+def test_cluster_and_a_lake_on_object_storage(
+    master: str,
+    environment: dict[str, str],
+    shipped: list[str],
+    bucket: str,
+    lasting: LastingBroker,
+    object_server: ObjectServer,
+) -> None:
+    """How the store is reached is known to the command alone, and comes to the workers with the application."""
+    environment |= object_server.environment
+    ingest_query_replay(environment, lasting, f"{bucket}/lake", ["--master", master, *shipped])
 
 
 def test_a_machine_without_a_java_has_the_one_of_the_wheel(
