@@ -103,6 +103,7 @@ class Ingest:
 
         ``until`` is asked between two batches whether to stop.
         """
+        self.lake.check_lock()  # also where there is nothing to do: who has lost it must not go on
         last = self._intents.last()
         if last is not None and self._unfinished(last):
             log.info("batch %d was begun by an earlier run and is completed", last.number)
