@@ -14,11 +14,13 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from stompring.broker.broker import Broker
+from stompring.broker.clock import Clock as BrokerClock
 from stompring.broker.message import Message, Traits
 from stompring.broker.queue import Queue
 from stompring.policy.policies import Policies
 from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType
 from stompring.store.durable import Durable
+from stompring.store.retention import Retention
 
 TURN = 50  # messages that one turn of the reactor brings, in a busy broker
 BODY = b"x" * 128
@@ -65,6 +67,11 @@ class StoredBroker:
         self.reactor.advance(time.time())
         configuration = BrokerConfiguration(security_enabled=False, **settings)
         self.storage = Durable(configuration, directory / "journal", self.disk, self.reactor)
+        kept = configuration.journal_retention_directory
+        if kept is not None:
+            self.storage.retain(
+                Retention(kept, Path(kept.directory), self.storage.writer, BrokerClock(self.reactor))
+            )
         self.broker = Broker(configuration, self.reactor, Policies(), self.storage)
         self.storage.recover(self.broker)
         kind = RoutingType.ANYCAST if queues == 1 else RoutingType.MULTICAST

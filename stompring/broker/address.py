@@ -6,11 +6,11 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stompring.settings.model import AddressSettings, FullPolicy, RoutingType
+from stompring.settings.model import AddressSettings, FullPolicy, Retain, RoutingType
 
 from . import duplicates, page_mode
 from .memory import Room
-from .message import Message
+from .message import EVERYWHERE, NOWHERE, Message, Traits
 from .queue import Queue
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class Address:
         "pages",
         "paused",
         "queues",
+        "retained",
         "room",
         "routed_messages",
         "routing_types",
@@ -131,6 +132,7 @@ class Address:
         self.changes_expiry = settings.no_expiry or (
             max(settings.expiry_delay, settings.min_expiry_delay, settings.max_expiry_delay) >= 0
         )
+        self.retained = self._retained(settings.retain)
         self.room.limit(settings.max_size_bytes, settings.max_size_messages)
         self.hooks = self.directory.broker.policies.hooks_for(self)
         self.stamp += 1  # plans know who is to be asked
@@ -139,6 +141,18 @@ class Address:
             self.directory.broker.slow_consumers.watch(queue)
         duplicates.review(self)
         self.note_pages()
+
+    def _retained(self, retain: Retain) -> int | None:
+        """What ``Traits.retained`` is of messages sent here, None where it depends on their being durable."""
+        if not self.directory.broker.storage.keeps_all:
+            return None
+        return {Retain.ALL: EVERYWHERE, Retain.NONE: NOWHERE}.get(retain)
+
+    def mark(self, traits: Traits) -> Traits:
+        """Note which queues the messages sent here are retained of, by the settings as they are now."""
+        if self.retained is not None:
+            traits.retained = self.retained
+        return traits
 
     # ---- memory
 

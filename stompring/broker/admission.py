@@ -17,7 +17,7 @@ from . import page_mode
 from .address import Address
 from .hooks import FullAnswer
 from .memory import Room
-from .message import MESSAGE_OVERHEAD, TAIL_OVERHEAD, Message
+from .message import EVERYWHERE, MESSAGE_OVERHEAD, TAIL_OVERHEAD, Message
 from .offer import Offer
 from .queue import Queue
 from .reference import Reference
@@ -70,7 +70,7 @@ def obstacle(
             paging = room.paging or memory.should_page(room)
         elif policy is not None:
             return Obstacle(address, policy, full)
-    if not (paging or durable):
+    if not (paging or durable or address.retained == EVERYWHERE):
         return None
     if paging and not room.endless and (limit := _page_limit(address)) is not None:
         return limit

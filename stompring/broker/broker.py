@@ -40,7 +40,7 @@ from .redelivery import lifetime, redelivery_delay
 from .reference import DELIVERING, SCHEDULED, Reference
 from .refusals import Refusals
 from .slow_consumers import SlowConsumers
-from .storage import NoStorage, Reason, Storage
+from .storage import POSTPONED, NoStorage, Reason, Storage
 from .transfer import Transfer, copy_for, repeated
 from .wildcards import WildcardAddresses
 
@@ -369,6 +369,8 @@ class Broker:
                 )
                 if ref.message.traits.durable and queue.durable:
                     self.storage.postponed(ref)
+                elif ref.message.traits.retained >= queue.retains_from:
+                    self.storage.log(ref, POSTPONED)
             if series is not None:
                 queue.schedule(copy, self.clock.from_now(max(0, recurrence.delay)), series)
                 return []

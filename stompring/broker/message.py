@@ -23,6 +23,10 @@ MESSAGE_OVERHEAD = 400
 #: Bytes of a tail besides the header block and the body: numbers, names and ends of lines, to within a few digits.
 TAIL_OVERHEAD = 70
 
+#: ``Traits.retained``: in no queue, in durable queues, in all queues. A queue retains messages from one of these on
+#: (``Queue.retains_from``); `NEVER` is where no store retains anything.
+NOWHERE, IN_DURABLE, EVERYWHERE, NEVER = range(4)
+
 #: As a number: looking for one byte by its value is several times as fast as by a bytes object.
 BACKSLASH = 92
 
@@ -41,6 +45,7 @@ class Traits:
         "origin",
         "priority",
         "record",
+        "retained",
         "routing_type",
         "user",
     )
@@ -68,6 +73,8 @@ class Traits:
         self.group_sequence = group_sequence
         self.origin = origin  # who sent it, for no-local: the client-id, or the connection
         self.user = user
+        #: Of which queues a store that retains messages keeps these: `NOWHERE`, `IN_DURABLE`, `EVERYWHERE`.
+        self.retained = IN_DURABLE if durable else NOWHERE
         self.escaped = BACKSLASH in block
         self.record: bytes | None = None  # its part of a message record, once a store has encoded it
 

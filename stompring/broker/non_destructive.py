@@ -11,6 +11,7 @@ from .message import Message
 from .pending import Pending
 from .queue import Queue
 from .reference import PENDING, Reference
+from .storage import RETURNED
 
 
 class NonDestructiveQueue(Queue):
@@ -45,6 +46,8 @@ class NonDestructiveQueue(Queue):
                     continue
                 if ref.message.traits.durable and self.durable:
                     self.broker.storage.returned(ref)
+                elif ref.message.traits.retained >= self.retains_from:
+                    self.broker.storage.log(ref, RETURNED)
             if consumer is not None and consumer.source is not None and not self.deleted:
                 consumer.source.restore(ref)
         self.dispatch()

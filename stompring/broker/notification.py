@@ -45,4 +45,4 @@ def notify(broker: Broker, kind: str, properties: Mapping[str, str]) -> bool:
         destination=ADDRESS.encode(),
         routing_type=RoutingType.MULTICAST,
     )
-    return address.route(Message(broker.next_message_number(), address, traits, b"", now)) > 0
+    return address.route(Message(broker.next_message_number(), address, address.mark(traits), b"", now)) > 0

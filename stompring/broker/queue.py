@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from .consumer import Consumer, Matches, not_from
 from .due import MOST_TOGETHER, DueBatch
-from .message import Message
+from .message import EVERYWHERE, IN_DURABLE, NEVER, Message
 from .pending import Pending
 from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Reference
 from .ring import Ring
-from .storage import Reason
+from .storage import DELIVERED, POSTPONED, RETURNED, Entries, Reason
 
 if TYPE_CHECKING:
     from .address import Address
@@ -38,6 +38,7 @@ class Queue(Ring):
     """One queue of an address. Counters are plain integers, named as in management."""
 
     __slots__ = (
+        "_entries",
         "_lowest_sequence",
         "accepts",
         "as_configured",
@@ -49,7 +50,6 @@ class Queue(Ring):
         "messages_killed",
         "no_local",
         "number",
-        "told_of_all",
     )
 
     keeps_in_memory = False  # whatever page mode its addresses are in
@@ -62,7 +62,9 @@ class Queue(Ring):
         super().__init__()
         self.renumber(broker.next_queue_number())
         self.durable = attributes.durable
-        self.told_of_all = self.durable and broker.storage.keeps_all
+        self.retains_from = (
+            (IN_DURABLE if self.durable else EVERYWHERE) if broker.storage.keeps_all else NEVER
+        )
         self.no_local: object = None  # whose messages a multicast subscription does not want
         self.accepts: Matches | None = None  # filter and no-local; the address asks it
         self.review_filter()
@@ -70,6 +72,9 @@ class Queue(Ring):
         self.as_configured: QueueAttributes | None = None  # what broker.xml said when it was last applied
 
         self._lowest_sequence = 0
+        self._entries: Entries | None = (
+            None  # made with the first message that is retained while it waits here
+        )
 
         self.messages_added = 0
         self.messages_acknowledged = 0
@@ -92,7 +97,6 @@ class Queue(Ring):
             ready
             and self.simple
             and message.traits.group is None
-            and not (self.told_of_all and message.traits.durable)
             and not (message.expires and message.expires <= self.broker.clock.now)
         ):
             consumer: Consumer | None = None
@@ -186,7 +190,23 @@ class Queue(Ring):
                 self.broker.storage.append_scheduled(ref)
             else:
                 self.broker.storage.append(ref)
+        elif message.traits.retained >= self.retains_from:
+            ref.due = due
+            self._retain(ref)
         return ref
+
+    def _retain(self, ref: Reference) -> None:
+        """A message has entered that a restart does not bring back, and that is retained all the same."""
+        storage = self.broker.storage
+        if self._entries is None:
+            self._entries = Entries(self, None)
+        if not self._entries.messages:
+            storage.record(self._entries)
+        self._entries.messages.append(ref.message)
+        if ref.state == DELIVERING:
+            storage.log(ref, DELIVERED)
+        elif ref.due > ref.message.timestamp:
+            storage.log(ref, POSTPONED)
 
     def load(self, message: Message, place: Position, counts: tuple[int, int]) -> Reference:
         """A reference to what was read back from a page, in no list yet; ``counts`` are deliveries and attempts."""
@@ -264,6 +284,8 @@ class Queue(Ring):
                 self.area.settled(ref, reason)
         elif message.traits.durable and self.durable:
             self.broker.storage.settle(ref, reason)
+        elif message.traits.retained >= self.retains_from:
+            self.broker.storage.log(ref, reason)
 
     def take_out(self, ref: Reference) -> None:
         """Adjust the counts for a reference that is about to be dropped or moved."""
@@ -372,6 +394,8 @@ class Queue(Ring):
             self.area.returned(ref)
         elif message.traits.durable and self.durable:
             self.broker.storage.returned(ref)
+        elif message.traits.retained >= self.retains_from:
+            self.broker.storage.log(ref, RETURNED)
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
 
@@ -459,6 +483,7 @@ class Queue(Ring):
     def _end(self) -> Iterator[None]:
         """All that was in it is gone: break its cycles, so that it is freed by its count and not by the collector."""
         self.view = self.area = self.groups = None
+        self._entries = None
         self.pending.clear()
         for target in self.targets.values():
             target.pending.clear()

@@ -16,6 +16,7 @@ from .memory import Room
 if TYPE_CHECKING:
     from .address import Address
     from .broker import Broker
+    from .message import Message
     from .queue import Queue
     from .reference import Reference
 
@@ -29,10 +30,29 @@ class Reason(IntEnum):
     REPLACED = 3
 
 
+#: What else becomes of a message in a queue: it goes out to a consumer, comes back, waits for its due time.
+DELIVERED, RETURNED, POSTPONED = range(len(Reason), len(Reason) + 3)
+
+
+class Entries:
+    """Messages that entered ``queue`` and that no restart has to bring back, until a store writes them.
+
+    ``taker`` is the name of the consumer that took and acknowledged each as it came. None: they wait, and what becomes
+    of them is told of each.
+    """
+
+    __slots__ = ("messages", "queue", "taker")
+
+    def __init__(self, queue: Queue, taker: str | None) -> None:
+        self.queue = queue
+        self.taker = taker
+        self.messages: list[Message] = []
+
+
 class Storage(Protocol):
     """What the broker needs of a store."""
 
-    keeps_all: bool  # wants to hear of messages too that are consumed as they come
+    keeps_all: bool  # retains messages: wants to hear of those too that are consumed as they come
     room: Room  # full while what must be written has to wait, because there is much of it or the disk fails
 
     def append(self, ref: Reference) -> None:
@@ -55,6 +75,15 @@ class Storage(Protocol):
 
     def delivered(self, ref: Reference) -> None:
         """A message that had waited went out to a consumer. It need not be safe before anything else is."""
+
+    def log(self, ref: Reference, event: int) -> None:
+        """Something has become of a message that is retained and that no restart brings back.
+
+        ``event`` is a `Reason`, or DELIVERED, RETURNED or POSTPONED.
+        """
+
+    def record(self, entries: Entries) -> None:
+        """``entries`` is about to get its first message; the store takes what is in it when the turn is over."""
 
     def remember(self, address: Address, identifier: bytes) -> None:
         """A durable message with this duplicate id was routed; both stand between the same `begin` and `commit`."""
@@ -120,6 +149,12 @@ class NoStorage:
 
     def delivered(self, ref: Reference) -> None:
         """The same."""
+
+    def log(self, ref: Reference, event: int) -> None:
+        """Never asked: nothing is retained."""
+
+    def record(self, entries: Entries) -> None:
+        """Never asked: nothing is retained."""
 
     def remember(self, address: Address, identifier: bytes) -> None:
         """The address knows it, as long as there is one."""

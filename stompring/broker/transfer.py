@@ -104,7 +104,7 @@ def copy_for(
         user=traits.user,
     )
     copied.transfer = transfer
-    return Message(number, target, copied, message.body, now, expires)
+    return Message(number, target, target.mark(copied), message.body, now, expires)
 
 
 def repeated(ref: Reference, number: int, now: int) -> Message:

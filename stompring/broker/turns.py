@@ -18,6 +18,7 @@ from .consumer import Consumer, Matches
 from .groups import Groups
 from .pending import Pending
 from .reference import DELIVERING, Reference
+from .storage import DELIVERED
 
 if TYPE_CHECKING:
     from .address import Address
@@ -63,6 +64,7 @@ class Turns:
         "pending",
         "plain",
         "ready",
+        "retains_from",
         "simple",
         "targets",
         "used",
@@ -74,6 +76,7 @@ class Turns:
     attributes: QueueAttributes
     broker: Broker
     hooks: Hooks  # of the address
+    retains_from: int  # the least ``Traits.retained`` of messages whose way through the queue is retained
 
     def __init__(self) -> None:
         self.paused = False
@@ -345,6 +348,8 @@ class Turns:
             self.area.gave(ref, consumer)
         elif ref.message.traits.durable and self.attributes.durable:
             self.broker.storage.delivered(ref)
+        elif ref.message.traits.retained >= self.retains_from:
+            self.broker.storage.log(ref, DELIVERED)
         if self.hooks.delivered is not None:
             self.hooks.delivered(ref)
         consumer.take_reference(ref)

@@ -18,8 +18,20 @@ from stompring.pipeline.arrays import arrow_schema, as_text, flags, milliseconds
 from stompring.pipeline.headers import header_maps
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.records import Records
+from stompring.pipeline.retained import retained_messages
 from stompring.pipeline.schema import INT, LONG
-from stompring.store.record import ADDRESS, COPY, DURABLE, MESSAGE, QUEUE, TRAITS, Kind
+from stompring.store.record import (
+    ADDRESS,
+    COPY,
+    DURABLE,
+    MESSAGE,
+    QUEUE,
+    RETAIN,
+    RETAINED_EVERYWHERE,
+    RETAINED_NOWHERE,
+    TRAITS,
+    Kind,
+)
 
 #: The fields of `MESSAGE`.
 PROLOGUE = np.dtype(
@@ -44,6 +56,9 @@ PROLOGUE = np.dtype(
 #: The fields of `TRAITS`.
 LENGTHS = np.dtype([(name, "<u4") for name in ("block", "destination", "user", "origin", "group")])
 
+#: Whether a message was taken and acknowledged as it came, by whom, and when that was written.
+TAKEN = np.dtype([("taken", "u1"), ("consumer", "<u2"), ("time", "<u8")])
+
 #: Behind the body of a message.
 END = 2
 
@@ -66,26 +81,27 @@ def message_batches(records: Records, wanted: Wanted, *, copies: bool | None = N
     if not len(messages.begins):
         return
     schema = arrow_schema("messages", wanted.columns)
-    rows = np.repeat(np.arange(len(messages.begins)), messages.fixed["queues"])
-    if not len(rows):
-        return
-    queues = messages.queue_ids(rows)
+    rows, queues = messages.rows(), messages.queues
     for low, high in _cuts(messages.begins[rows], messages.ends[rows]):
         batch = _Batch(messages, rows[low:high], queues[low:high])
         yield pa.RecordBatch.from_arrays([MAKERS[name](batch) for name in wanted.columns], schema=schema)
 
 
 class Messages:
-    """The message records of a file: their prologues, and where their parts are. Found once for all that asks."""
+    """The messages of a file: their prologues, where their parts are, and their queues. Found once for all that asks.
+
+    ``queues`` and ``taken`` have an item for each queue of each message; those of one message stand together. ``taken``
+    is None where no message was acknowledged as it came.
+    """
 
     def __init__(self, records: Records) -> None:
         self.records = records
         if records.messages is None:
-            records.messages = self._found(records)
-        self.begins, self.ends, self.fixed = records.messages
+            records.messages = _with_retained(records, *self._found(records))
+        self.begins, self.ends, self.fixed, self.traits, self.queues, self.taken = records.messages
 
     @staticmethod
-    def _found(records: Records) -> tuple[Any, Any, Any]:
+    def _found(records: Records) -> tuple[Any, Any, Any, Any, Any]:
         begins, ends = records.of(Kind.MESSAGE, MESSAGE.size)
         fixed = records.fields(begins, PROLOGUE)
         sizes = [fixed[name].astype(np.int64) for name in ("traits", "head", "body")]
@@ -93,7 +109,15 @@ class Messages:
         whole = begins + MESSAGE.size + queues + sum(sizes) + END == ends
         whole &= sizes[0] >= TRAITS.size
         begins, ends = records.only(whole, begins, ends)
-        return begins, ends, fixed if whole.all() else fixed[whole]
+        if not whole.all():
+            fixed = fixed[whole]
+        counts = fixed["queues"].astype(np.int64)
+        traits = begins + MESSAGE.size + 4 * counts
+        places = begins + MESSAGE.size
+        if (counts != 1).any():
+            which = np.repeat(np.arange(len(begins)), counts)
+            places = places[which] + 4 * (np.arange(len(which)) - (np.cumsum(counts) - counts)[which])
+        return begins, ends, fixed, traits, records.fields(places, np.dtype([("queue", "<u4")]))["queue"]
 
     def keep(self, wanted: Wanted) -> None:
         """Forget those that are not wanted."""
@@ -111,26 +135,102 @@ class Messages:
             good &= np.isin(self.fixed["address"], np.array(ids, np.uint32))
         if good.all():
             return
-        self.begins, self.ends, self.fixed = self.begins[good], self.ends[good], self.fixed[good]
+        self._leave(good)
 
     def only(self, good: Any) -> Messages:
         """Some of them."""
         other = copy(self)
-        other.begins, other.ends, other.fixed = self.begins[good], self.ends[good], self.fixed[good]
+        other._leave(good)
         return other
+
+    def _leave(self, good: Any) -> None:
+        kept = np.repeat(good, self.fixed["queues"])
+        self.queues = self.queues[kept]
+        self.taken = None if self.taken is None else self.taken[kept]
+        self.begins, self.ends, self.fixed = self.begins[good], self.ends[good], self.fixed[good]
+        self.traits = self.traits[good]
+
+    def rows(self) -> Any:
+        """Of each item of ``queues`` which message it is."""
+        return np.repeat(np.arange(len(self.begins)), self.fixed["queues"])
 
     def head(self, place: int) -> slice:
         """Where the header lines of one of them are, the line feed before the first of them too."""
         stop = int(self.ends[place]) - END - int(self.fixed["body"][place])
         return slice(stop - int(self.fixed["head"][place]), stop)
 
-    def queue_ids(self, rows: Any) -> Any:
-        """The queue of each row; rows of one message stand together."""
-        counts = self.fixed["queues"].astype(np.int64)
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return self.records.fields(
-            self.begins[rows] + MESSAGE.size + 4 * within, np.dtype([("queue", "<u4")])
-        )["queue"]
+
+class PageMessages:
+    """The messages of a page by their place: their ``numbers``, and which places which queues retain.
+
+    ``retained`` has ``place << 32 | queue`` for each of these.
+    """
+
+    def __init__(self, records: Records) -> None:
+        begins, _ = records.of(Kind.MESSAGE, MESSAGE.size)
+        self.numbers = records.fields(begins, PROLOGUE)["number"].astype(np.int64)
+        messages = Messages(records)
+        places = np.searchsorted(begins, messages.begins)[messages.rows()]
+        self.retained = places << 32 | messages.queues.astype(np.int64)
+
+
+def page_messages(records: Records) -> PageMessages | None:
+    """Those of a page, None where some cannot be read."""
+    return None if records.faults else PageMessages(records)
+
+
+def _with_retained(
+    records: Records, begins: Any, ends: Any, fixed: Any, traits: Any, queues: Any
+) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """Those that are retained, with those of RETAINED records, all in the order in which they stand in the file."""
+    kept = _are_retained(records, fixed, traits, queues)
+    if not kept.all():
+        counts = np.bincount(np.repeat(np.arange(len(fixed)), fixed["queues"])[kept], minlength=len(fixed))
+        some, queues, fixed = counts > 0, queues[kept], fixed.copy()
+        fixed["queues"] = counts
+        begins, ends, fixed, traits = begins[some], ends[some], fixed[some], traits[some]
+    retained = retained_messages(records)
+    if retained is None:
+        return begins, ends, fixed, traits, queues, None
+    more = np.zeros(len(retained.begins), PROLOGUE)
+    for name, values in retained.columns.items():
+        if name in PROLOGUE.names:
+            more[name] = values
+    more["kind"], more["queues"], more["traits"] = (
+        Kind.RETAINED,
+        retained.members,
+        retained.columns["length"] - 2,
+    )
+    more["body"] = retained.ends - retained.begins - more["head"] - END
+    own = np.zeros(len(retained.queues), TAKEN)
+    own["taken"], own["consumer"], own["time"] = retained.outcomes, retained.consumers, retained.times
+    of = np.repeat(np.arange(len(more)), retained.members)
+    more["deliveries"] = np.bincount(of[own["taken"] == 0], minlength=len(more)) == 0
+    order = np.argsort(np.concatenate((begins, retained.begins)), kind="stable")
+    counts = np.concatenate((fixed["queues"], more["queues"])).astype(np.int64)
+    members = np.argsort(np.repeat(np.argsort(order, kind="stable"), counts), kind="stable")
+    return (
+        np.concatenate((begins, retained.begins))[order],
+        np.concatenate((ends, retained.ends))[order],
+        np.concatenate((fixed, more))[order],
+        np.concatenate((traits, retained.traits))[order],
+        np.concatenate((queues, retained.queues.astype(np.uint32)))[members],
+        np.concatenate((np.zeros(len(queues), TAKEN), own))[members],
+    )
+
+
+def _are_retained(records: Records, fixed: Any, traits: Any, queues: Any) -> Any:
+    """Which of the queues of MESSAGE records have their message retained: durable ones, unless it says otherwise."""
+    flags = fixed["flags"]
+    good = np.repeat(flags & DURABLE > 0, fixed["queues"])
+    if records.passing:
+        good &= ~np.isin(queues, np.array(records.passing, np.uint32))
+    if (flags & RETAIN).any():
+        lengths = fixed["traits"].astype(np.int64)
+        told = np.where(flags & RETAIN > 0, records.bytes[traits + lengths - 1], 0)
+        whose = np.repeat(told, fixed["queues"])
+        good = (good & (whose != RETAINED_NOWHERE)) | (whose == RETAINED_EVERYWHERE)
+    return good
 
 
 class _Batch:
@@ -145,8 +245,7 @@ class _Batch:
         self.pick = rows - first
         own = messages.fixed[first:last]
         self.fixed = own if len(own) == len(rows) else own[self.pick]  # else some are in several queues
-        begins = messages.begins[first:last]
-        self._traits = begins + MESSAGE.size + 4 * own["queues"].astype(np.int64)
+        self._traits = messages.traits[first:last]
         self._records = messages.records
         self.body_ends = messages.ends[first:last] - END
         self.bodies = self.body_ends - own["body"]

@@ -26,7 +26,6 @@ from stompring.store.record import (
     COPY,
     DEAD_LETTER,
     DELIVERED,
-    DURABLE,
     EXPIRED,
     PAGE_SETTLED,
     PAGE_STATE,
@@ -47,6 +46,7 @@ NAMES = (
     *("acknowledged", "expired", "killed", "replaced"),
     *("delivered", "redelivered", "scheduled", "added", "moved", "dead-lettered"),
 )
+ACKNOWLEDGED = 0
 DELIVERED_AGAIN, REDELIVERED, SCHEDULED, ADDED, MOVED, DEAD_LETTERED = range(4, len(NAMES))
 
 #: What files of formats 1 and 2 do not tell for sure: how often it happened, or whether it did.
@@ -58,7 +58,7 @@ TELLS_EVENTS = 3
 #: Rows of a batch.
 ROWS = 1 << 16
 
-#: Of a message of a page: its number, from the page and the place in it; None where the page is gone.
+#: The messages of a page (`columns.PageMessages`), None where the page is gone.
 Resolve = Callable[[int], Any]
 
 _FIELDS = (
@@ -131,7 +131,7 @@ _DIGITS = re.compile(r"[0-9]{1,18}")
 def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = None) -> Iterator[Any]:
     """Record batches with the columns that are wanted, of the events that are.
 
-    ``resolve`` gives the message numbers of a page by their place, for events that tell the place alone.
+    ``resolve`` gives the messages of a page by their place, for events that tell the place alone.
     """
     names = {what: dict(records.names[what]) for what in (ADDRESS, QUEUE, CONSUMER)}
     messages = Messages(records)
@@ -155,8 +155,8 @@ def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = No
     _find_addresses(rows, records, messages)
     keep = _wanted(rows, wanted, names[ADDRESS])
     rows = {name: values[keep] for name, values in rows.items()}
-    if resolve is not None and "message_id" in wanted.columns:
-        _find_messages(rows, resolve)
+    if resolve is not None:
+        rows = _find_messages(rows, resolve)
     schema = arrow_schema("events", wanted.columns)
     for low in range(0, len(rows["at"]), ROWS):
         part = {name: values[low : low + ROWS] for name, values in rows.items()}
@@ -289,21 +289,15 @@ def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
 
 
 def _added(messages: Messages) -> Iterator[dict[str, Any]]:
-    """Durable messages that entered queues; not those that the broker has written once more."""
-    flags = messages.fixed["flags"]
-    new = (flags & DURABLE > 0) & (flags & COPY == 0)
-    fixed, begins = messages.fixed[new], messages.begins[new]
-    which = np.repeat(np.arange(len(begins)), fixed["queues"])
-    queues = messages.only(new).queue_ids(which)
-    if messages.records.passing:
-        lasting = ~np.isin(queues, np.array(messages.records.passing, np.uint32))
-        which, queues = which[lasting], queues[lasting]
+    """Messages that entered queues; not those that the broker has written once more."""
+    chosen = messages.only(messages.fixed["flags"] & COPY == 0)
+    fixed, which = chosen.fixed, chosen.rows()
     if not len(which):
         return
     due = np.where(fixed["due"] > fixed["timestamp"], _due(fixed["due"]), -1)[which]
     common = {
-        "at": begins[which],
-        "queue": queues,
+        "at": chosen.begins[which],
+        "queue": chosen.queues,
         "time": milliseconds(fixed["timestamp"])[which],
         "address": fixed["address"][which],
         "message_id": _signed(fixed["number"])[which],
@@ -312,8 +306,13 @@ def _added(messages: Messages) -> Iterator[dict[str, Any]]:
     if (due >= 0).any():
         yield _some(due >= 0, event=SCHEDULED, due=due, **common)
     if messages.records.format >= TELLS_EVENTS:
-        out = np.repeat(np.arange(len(which)), fixed["deliveries"][which])
-        yield _some(out, event=DELIVERED_AGAIN, **common)
+        out = np.where(fixed["kind"] == int(Kind.MESSAGE), fixed["deliveries"], 0)[which]
+        yield _some(np.repeat(np.arange(len(which)), out), event=DELIVERED_AGAIN, **common)
+    if chosen.taken is not None:
+        taken = chosen.taken
+        common |= {"time": milliseconds(taken["time"])}
+        yield _some(taken["taken"] > 0, event=DELIVERED_AGAIN, **common)
+        yield _some(taken["taken"] > 0, event=ACKNOWLEDGED, consumer=taken["consumer"], **common)
 
 
 def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[dict[str, Any]]:
@@ -329,7 +328,7 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
             continue
         fixed = messages.fixed[place]
         traits = int(fixed["flags"])
-        if not traits & DURABLE or traits & COPY:
+        if traits & COPY:
             continue
         transfer = traits & TRANSFERRED
         if messages.records.format >= TELLS_EVENTS and transfer not in (DEAD_LETTER, EXPIRED):
@@ -401,27 +400,32 @@ def _find_addresses(rows: dict[str, Any], records: Records, messages: Messages) 
     if not homes and len(messages.begins):  # of a broker that did not tell it yet
         one = messages.fixed["queues"] == 1
         few = messages.only(one)
-        queues = few.queue_ids(np.arange(len(few.begins)))
-        homes = dict(zip(queues.tolist(), few.fixed["address"].tolist(), strict=True))
+        homes = dict(zip(few.queues.tolist(), few.fixed["address"].tolist(), strict=True))
     unique, which = np.unique(rows["queue"][missing], return_inverse=True)
     known = np.array([homes.get(number, -1) for number in unique.tolist()], np.int64)
     rows["address"] = rows["address"].copy()
     rows["address"][missing] = known[which]
 
 
-def _find_messages(rows: dict[str, Any], resolve: Resolve) -> None:
-    """The number of a message that is known by its page and its place there."""
+def _find_messages(rows: dict[str, Any], resolve: Resolve) -> dict[str, Any]:
+    """The rows with the numbers of messages that are known by their page and their place there.
+
+    What a record tells of a run of places is about all messages there: those that the queue does not retain are left out.
+    """
     unknown = (rows["message_id"] < 0) & (rows["page"] >= 0)
     if not unknown.any():
-        return
-    found = rows["message_id"].copy()
+        return rows
+    found, keep = rows["message_id"].copy(), np.ones(len(unknown), bool)
     for page in np.unique(rows["page"][unknown]).tolist():
-        numbers_of = resolve(page)
-        if numbers_of is None:
+        there = resolve(page)
+        if there is None:
             continue
-        here = unknown & (rows["page"] == page) & (rows["index"] < len(numbers_of))
-        found[here] = numbers_of[rows["index"][here]]
+        here = np.flatnonzero(unknown & (rows["page"] == page) & (rows["index"] < len(there.numbers)))
+        places = rows["index"][here]
+        found[here] = there.numbers[places]
+        keep[here] = np.isin(places << 32 | rows["queue"][here], there.retained)
     rows["message_id"] = found
+    return rows if keep.all() else {name: values[keep] for name, values in rows.items()}
 
 
 def _wanted(rows: dict[str, Any], wanted: Wanted, names: dict[int, str]) -> Any:

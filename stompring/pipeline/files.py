@@ -265,12 +265,13 @@ class DataFiles:
 
     # ---- messages of pages, by their place
 
-    def message_numbers(self, page: int) -> Any:
-        """The numbers of a page's messages, an array in their order; None where the page cannot be read."""
+    def page_messages(self, page: int) -> Any:
+        """The messages of a page by their place (`columns.PageMessages`); None where the page cannot be read."""
         if page in self._numbers:
             self._numbers.move_to_end(page)
             return self._numbers[page]
-        from stompring.pipeline.records import Records, message_numbers
+        from stompring.pipeline.columns import page_messages
+        from stompring.pipeline.records import Records
 
         if self._pages is None or page not in self._pages:
             self._pages = {one.number: one.name for one in self.every({".page"})}
@@ -279,7 +280,7 @@ class DataFiles:
         if name is None or data is None or self.misplaced(name, data):
             found = None
         else:
-            found = message_numbers(Records(data))
+            found = page_messages(Records(data))
         self._numbers[page] = found
         if len(self._numbers) > _PAGES:
             self._numbers.popitem(last=False)

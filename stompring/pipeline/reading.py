@@ -52,7 +52,7 @@ def read_files(
             log.warning("%s/%s: %s; it is left out", files.root, name, why)
         elif data is not None:
             records = Records(data, start, stop)
-            yield from table_batches(records, wanted, files.message_numbers)
+            yield from table_batches(records, wanted, files.page_messages)
             tell_faults(records, name)
         elif gone is not None:
             gone(name)

@@ -16,11 +16,13 @@ from stompring.pipeline.arrays import pieces
 from stompring.store.record import (
     ADDRESS,
     CONSUMER,
+    FOR_READERS,
     MESSAGE,
     NAME,
     PREFIX,
     QUEUE,
     QUEUE_ADDRESS,
+    SCOPED,
     TRANSACTION,
     Kind,
 )
@@ -54,13 +56,14 @@ class Records:
         self.faults: list[Fault] = []
         self.torn: Fault | None = None
         self.sealed = False
-        self.messages: tuple[Any, Any, Any] | None = None  # what `Messages` has found, once it did
+        self.messages: tuple[Any, ...] | None = None  # what `Messages` has found, once it did
         places = self._places()
         self.begins, self.ends = places[:, 0], places[:, 1]
         self.frames: Any = self.begins  # of the file's own records, of which some are transactions
         self.kinds: Any = self.bytes[self.begins]
         self.names = {what: self._names(what) for what in (ADDRESS, QUEUE, CONSUMER)}
         self._open_transactions()
+        self._open_scopes()
         self.homes = self._homes()
         self.passing = self._passing()
         if start > self.first:
@@ -170,6 +173,18 @@ class Records:
         self.begins, self.ends = places[:, 0], places[:, 1]
         self.kinds = self.bytes[self.begins]
 
+    def _open_scopes(self) -> None:
+        """What is for those who read is as any other record, what is for restarts alone is not there."""
+        chosen = self.kinds == int(Kind.SCOPED)
+        if not chosen.any():
+            return
+        whole = self.begins + SCOPED.size < self.ends
+        ours = chosen & whole & (self.bytes[np.minimum(self.begins + 1, len(self.bytes) - 1)] == FOR_READERS)
+        kept = ~chosen | ours
+        self.begins = np.where(ours, self.begins + SCOPED.size, self.begins)[kept]
+        self.ends = self.ends[kept]
+        self.kinds = self.bytes[self.begins]
+
     def _take_parts(self, begin: int, end: int, parts: list[tuple[int, int]]) -> None:
         data, at = self.data, begin + TRANSACTION.size
         while at + 4 < end:
@@ -201,14 +216,6 @@ class Records:
         begins, _ = self.of(Kind.QUEUE_ADDRESS, QUEUE_ADDRESS.size)
         unpack, data = QUEUE_ADDRESS.unpack_from, self.data
         return {queue: address for _, _, _, queue, address in (unpack(data, at) for at in begins.tolist())}
-
-
-def message_numbers(records: Records) -> Any:
-    """The numbers of all messages of a page, by their place; None where some cannot be read."""
-    if records.faults:
-        return None
-    begins, _ = records.of(Kind.MESSAGE, MESSAGE.size)
-    return records.fields(begins, np.dtype([("before", "V8"), ("number", "<u8")]))["number"].astype(np.int64)
 
 
 def whole_until(data: bytes) -> int:

@@ -5,7 +5,10 @@ They are classes of their own, so that others pay nothing for it.
 
 from __future__ import annotations
 
+from stompring.broker.message import Message
+from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
+from stompring.broker.storage import Entries
 
 from .subscription import (
     AcknowledgedSubscription,
@@ -18,7 +21,24 @@ from .subscription import (
 class NotedAuto(AutoSubscription):
     """See `AutoSubscription`."""
 
-    __slots__ = ("taker_name",)
+    __slots__ = ("_entries", "taker_name")
+
+    def attach(self, queue: Queue) -> None:
+        """See `Subscription.attach`."""
+        self._entries = Entries(queue, self.taker_name)
+        super().attach(queue)
+
+    def take(self, message: Message) -> None:
+        """See `Consumer.take`. Where the message is retained, that it came and went is written as one."""
+        queue = self.queue
+        if message.traits.retained >= queue.retains_from:
+            taken = self._entries.messages
+            if not taken:
+                queue.broker.storage.record(self._entries)
+            taken.append(message)
+        queue.messages_acknowledged += 1
+        self.settled += 1
+        self.write(message, self.lead)
 
     def take_reference(self, ref: Reference) -> None:
         """See `Consumer.take_reference`."""

@@ -14,7 +14,7 @@ from stompring.broker.address import Address
 from stompring.broker.duplicates import cache_size
 from stompring.broker.hooks import Ruling
 from stompring.broker.memory import Room, Rooms
-from stompring.broker.message import Traits
+from stompring.broker.message import EVERYWHERE, Traits
 from stompring.broker.offer import Offer
 from stompring.broker.queue import Queue
 from stompring.broker.transfer import BROKERS_OWN, IMPORTED
@@ -134,7 +134,7 @@ class SendPlan:
         self.address = route.address
         self.queue = route.queue
         self.stamp = route.stamp
-        self.traits = traits
+        self.traits = route.address.mark(traits)
         self.timing = timing
         self.gate = gate if timing is None and route.queue is None else None
         hooks = route.address.hooks
@@ -205,12 +205,14 @@ def _plan_for(session: Session, head: Head, route: Route, destination: bytes) ->
     simple = b"receipt" not in headers and b"transaction" not in headers
     gate: Room | Rooms | None = session.broker.memory if simple else None
     if MEANINGFUL.isdisjoint(headers):
+        if simple and route.address.retained == EVERYWHERE:
+            gate = session.broker.durable_rooms
         block = PLAIN + user_block(headers, head.block)
         return SendPlan(
             route, Traits(block, destination, route.routing_type, origin=origin, user=user), None, gate
         )
     traits = _traits(session, headers, destination, route, origin, user)
-    if simple and traits.durable:
+    if simple and (traits.durable or route.address.retained == EVERYWHERE):
         gate = session.broker.durable_rooms
     plan = SendPlan(route, traits, None if SCHEDULING.isdisjoint(headers) else Timing(headers), gate)
     identifier = headers.get(DUPLICATE_ID)

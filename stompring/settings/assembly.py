@@ -56,7 +56,7 @@ def assemble(core: Node, faults: Faults, references: References) -> BrokerConfig
     plugins = read_plugins(core, faults)
     settings = tuple(_address_settings(core.within("address-settings"), wildcard, markers, plugins, faults))
     repository = SettingsRepository(settings, wildcard, markers, defaults_of(persistent))
-    warnings = tuple(check_limits(core, persistent, markers, repository, faults))
+    warnings = (*check_limits(core, persistent, markers, repository, faults), *_unused_retain(core, faults))
     _check_directories(core, faults)
     _fill_in_memory(plain)
     plain["journal_retention_directory"] = _retention(core.first("journal-retention-directory"), core, faults)
@@ -110,6 +110,17 @@ def _retention(node: Node | None, core: Node, faults: Faults) -> Retention | Non
         storage_limit=given.get("storage-limit", -1),
         sample_period=given.get("sample-period", SAMPLE_PERIOD),
     )
+
+
+def _unused_retain(core: Node, faults: Faults) -> Iterator[str]:
+    """Warnings where ``retain`` says what is retained, and nothing is."""
+    directory = core.first("journal-retention-directory")
+    if directory is not None and directory.value is not None:
+        return
+    for node in core.within("address-settings"):
+        retain = node.first("retain")
+        if retain is not None:
+            yield f"{faults.file}:{retain.line}: <retain> has no effect without <journal-retention-directory>"
 
 
 def _fill_in_memory(plain: dict[str, Any]) -> None:

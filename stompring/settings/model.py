@@ -48,6 +48,14 @@ class DiskFullPolicy(StrEnum):
     FAIL = "FAIL"
 
 
+class Retain(StrEnum):
+    """Which messages of an address are retained (``retain``, ours)."""
+
+    DURABLE = "DURABLE"  # durable ones in durable queues
+    ALL = "ALL"  # in whatever queue
+    NONE = "NONE"
+
+
 class RingPolicy(StrEnum):
     """What becomes of the message that a full ring gives up (``ring-policy``, ours)."""
 
@@ -125,6 +133,8 @@ class AddressSettings:
     prefetch_page_bytes: int | None = None
     page_max_cache_size: int = 5
     disk_full_policy: DiskFullPolicy = DiskFullPolicy.BLOCK
+    # what is retained
+    retain: Retain = Retain.DURABLE
     # duplicates
     id_cache_size: int | None = None  # None: what `BrokerConfiguration` says
     # plugins

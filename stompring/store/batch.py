@@ -46,13 +46,14 @@ class Outcome:
 class Batch:
     """What goes to the disk together, and who wants to hear of it."""
 
-    __slots__ = ("bytes", "callers", "sync", "writes")
+    __slots__ = ("awaited", "bytes", "callers", "sync", "writes")
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.callers: list[Callable[[], None]] = []
         self.bytes = 0
         self.sync = False
+        self.awaited = False  # whoever asks whether all is safe waits for it
 
     def answer(self) -> None:
         """It is done: tell those who wait for it."""

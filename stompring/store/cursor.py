@@ -258,13 +258,17 @@ class Cursor:
 
     def _purge(self, holding: Holding, reason: Reason) -> int:
         self._count(holding, -1)
-        settled = holding.purge(reason, self.durable)
+        settled = holding.purge(reason, self.durable, self.retains(holding.page))
         self._count(holding, 1)
         if not holding.remaining:
             self._finished(holding)
         elif not holding.loaded:
             self._keep_at_hand(holding)
         return settled
+
+    def retains(self, page: Page) -> bool:
+        """Whether what becomes of messages of a page is written for those too that no restart brings back."""
+        return False
 
     def lose(self, page: Page, indexes: Sequence[int]) -> int:
         """Positions that nobody has in memory cannot be read: they are killed. Returns how many of them there were."""
@@ -355,20 +359,55 @@ class Cursor:
 
 
 class NotingCursor(Cursor):
-    """The same where everything is kept: it notes who has acknowledged. No other cursor needs to ask for that."""
+    """The same where messages are retained: it notes who has acknowledged, and what becomes of those too that no restart
+    brings back. No other cursor needs to ask for that.
+    """
 
     __slots__ = ()
+
+    def retains(self, page: Page) -> bool:
+        """See `Cursor.retains`."""
+        return page.retains
+
+    def _is_logged(self, ref: Reference) -> bool:
+        """Whether a loaded position is retained, and no restart brings it back."""
+        traits = ref.message.traits
+        return not (self.durable and traits.durable) and traits.retained >= self.queue.retains_from
+
+    def returned(self, ref: Reference) -> None:
+        """See `Cursor.returned`."""
+        assert ref.place is not None
+        page, index = ref.place
+        holding = self._holdings.get(page)
+        if holding is not None and holding.states[index] == LOADED and self._is_logged(ref):
+            told = (holding.counts or {}).get(index, NEVER_OUT)[0]
+            due = ref.due if ref.state == SCHEDULED else 0
+            counts = (ref.deliveries, ref.deliveries - told, ref.attempts, due)
+            holding.log_of().returned.append((index, *counts, self.pages.clock.now))
+        super().returned(ref)
 
     def settle(self, ref: Reference, reason: Reason) -> None:
         """See `Cursor.settle`."""
         assert ref.place is not None
         page, index = ref.place
         holding, taker = self._holdings.get(page), ref.avoid
+        news = None
+        if holding is not None and holding.states[index] == LOADED and self._is_logged(ref):
+            told = (holding.counts or {}).get(index, NEVER_OUT)[0]
+            out = 4 if ref.deliveries > told else 0
+            news = holding.log_of()
+            news.settled.append(index << 3 | out | reason)
         super().settle(ref, reason)
-        if holding is None or holding.news is None or taker is None or reason is not Reason.ACKNOWLEDGED:
+        if holding is None or taker is None or reason is not Reason.ACKNOWLEDGED:
             return
-        if taker.taker_name:
-            news = holding.news
+        news = news or holding.news
+        if news is not None and taker.taker_name:
             if news.takers is None:
                 news.takers = {}
             news.takers[index] = taker.taker_name
+
+    def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
+        """See `Cursor.settle_waiting`."""
+        if page.retains and not (self.durable and page.keeps(index)):
+            self._holdings[page].log_of().settled.append(index << 3 | reason)
+        super().settle_waiting(page, index, reason)

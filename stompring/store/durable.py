@@ -10,7 +10,7 @@ from stompring.broker.address import Address
 from stompring.broker.clock import Clock, Reactor
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
-from stompring.broker.storage import Reason
+from stompring.broker.storage import Entries, Reason
 from stompring.settings.model import BrokerConfiguration
 
 from .bindings import AddressBinding, Note, QueueBinding
@@ -85,6 +85,8 @@ class Durable:
         self.returned: Callable[[Reference], None] = self.journal.returned
         self.postponed: Callable[[Reference], None] = self.journal.postponed
         self.delivered: Callable[[Reference], None] = self.journal.delivered
+        self.log: Callable[[Reference, int], None] = self.journal.log
+        self.record: Callable[[Entries], None] = self.journal.record
         self.begin: Callable[[], None] = self.journal.begin_transaction
         self.commit: Callable[[], None] = self.journal.commit
         self._sync_transactional = configuration.journal_sync_transactional
@@ -200,6 +202,7 @@ class Durable:
         if self.retention is not None:
             self.retention.stop()
         self.drain()
+        self.journal.stop()
         self.writer.stop()
 
     # ---- recovery

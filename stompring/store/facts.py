@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from stompring.broker.consumer import Consumer
+from stompring.broker.message import NOWHERE
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
 from stompring.broker.storage import Reason
 
+from .record import FOR_RESTARTS
 from .tail import Tail
 
 #: In place of a reason in what is told: a reference went out to a consumer.
@@ -38,7 +40,10 @@ class Closed:
 
 
 class Facts:
-    """Message numbers by queue and fact, of one turn: one record for each. Deliveries are told first."""
+    """Message numbers by queue and fact, of one turn: one record for each. Deliveries are told first.
+
+    ``scope`` is who is told, where not everybody is (`record.SCOPED`).
+    """
 
     __slots__ = (
         "_by_fact",
@@ -49,12 +54,14 @@ class Facts:
         "_out_numbers",
         "_out_queue",
         "_queue",
+        "_scope",
         "_tail",
     )
 
-    def __init__(self, tail: Tail, now: int) -> None:
+    def __init__(self, tail: Tail, now: int, scope: int = 0) -> None:
         self._tail = tail
         self._now = now
+        self._scope = scope
         self._by_fact: dict[tuple[Queue, int], list[int]] = {}
         self._queue: Queue | None = None  # of the last one
         self._fact = 0
@@ -84,29 +91,48 @@ class Facts:
         if not self._by_fact:
             return
         for (queue, fact), numbers in self._by_fact.items():
-            self._tail.settled(queue, Reason(fact), self._now, numbers)
+            self._tail.settled(queue, Reason(fact), self._now, numbers, scope=self._scope)
         self._by_fact = {}
         self._queue = None
 
     def _flush_out(self) -> None:
         for queue, numbers in self._out.items():
-            self._tail.delivered(queue, self._now, numbers)
+            self._tail.delivered(queue, self._now, numbers, self._scope)
         self._out = {}
         self._out_queue = None
 
 
 class FactsOfTakers(Facts):
-    """The same, by the consumer too that has acknowledged: another class, so that others need not ask for it."""
+    """The same where messages are retained: by the consumer that has acknowledged too, and apart of the others.
 
-    __slots__ = ("_by_taker", "_taker")
+    Another class, so that others need not ask for it.
+    """
 
-    def __init__(self, tail: Tail, now: int) -> None:
-        super().__init__(tail, now)
+    __slots__ = ("_by_taker", "_hidden", "_taker")
+
+    def __init__(self, tail: Tail, now: int, scope: int = 0) -> None:
+        super().__init__(tail, now, scope)
+        self._hidden: Facts | None = None  # of messages that are not retained
         self._by_taker: dict[tuple[Queue, int, Consumer | None], list[int]] = {}
         self._taker: Consumer | None = None  # of the last one
 
+    def _of_hidden(self) -> Facts:
+        if self._hidden is None:
+            self._hidden = Facts(self._tail, self._now, FOR_RESTARTS)
+        return self._hidden
+
+    def went_out(self, ref: Reference) -> None:
+        """See `Facts.went_out`."""
+        if ref.message.traits.retained == NOWHERE:
+            self._of_hidden().went_out(ref)
+        else:
+            super().went_out(ref)
+
     def add(self, ref: Reference, fact: int) -> None:
         """See `Facts.add`."""
+        if ref.message.traits.retained == NOWHERE:
+            self._of_hidden().add(ref, fact)
+            return
         queue, taker = ref.queue, ref.avoid if fact == Reason.ACKNOWLEDGED else None
         if queue is not self._queue or fact != self._fact or taker is not self._taker:
             self._queue, self._fact, self._taker = queue, fact, taker
@@ -119,6 +145,8 @@ class FactsOfTakers(Facts):
             self._flush_out()
         for (queue, fact, taker), numbers in self._by_taker.items():
             name = "" if taker is None else taker.taker_name
-            self._tail.settled(queue, Reason(fact), self._now, numbers, name)
+            self._tail.settled(queue, Reason(fact), self._now, numbers, name, scope=self._scope)
+        if self._hidden is not None:
+            self._hidden.flush()
         self._by_taker = {}
         self._queue = None

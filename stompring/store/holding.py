@@ -12,7 +12,7 @@ from stompring.broker.paging import LOADED, TIMED
 from stompring.broker.storage import Reason
 
 from .kept import Kept
-from .record import PAGE_CURSOR, PAGE_SETTLED, PAGE_STATE, WENT_OUT, Cause, Kind, pack_runs
+from .record import FOR_READERS, PAGE_CURSOR, PAGE_SETTLED, PAGE_STATE, WENT_OUT, Cause, Kind, pack_runs
 from .tail import Tail
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Holding(Kept):
         "levels",
         "listed",
         "loaded",
+        "logged",
         "mark",
         "news",
         "page",
@@ -79,6 +80,7 @@ class Holding(Kept):
         self.listed = False  # among those of its cursor that may be cooled
         self.news: News | None = None  # what can be added to
         self.mark: object = None  # the transaction that ``news`` belongs to
+        self.logged: News | None = None  # the same of messages that no restart brings back
         self._packed = b""
         self._untold: list[News] = []
 
@@ -106,12 +108,19 @@ class Holding(Kept):
             self.states = bytearray(decompress(packed))
         return self.states
 
-    def purge(self, reason: Reason, durable: bool) -> int:
-        """Everything that is waiting or timed is done with; returns how many."""
+    def purge(self, reason: Reason, durable: bool, retains: bool = False) -> int:
+        """Everything that is waiting or timed is done with; returns how many.
+
+        ``retains``: what becomes of messages that no restart brings back is written too.
+        """
         states, settled = self.thaw(), 0
         for match in ON_DISK.finditer(states):
             start, stop = match.span()
             settled += stop - start
+            if retains and not (durable and self.page.contents is None):
+                kept = self.page.keeps
+                log = self.log_of().settled
+                log += [index << 3 | reason for index in range(start, stop) if not (durable and kept(index))]
             if durable and self.page.contents is None:
                 self.tell_of().spans.append((start, stop, reason))
             elif durable:
@@ -139,17 +148,34 @@ class Holding(Kept):
             log.tell(self)
         return news
 
+    def log_of(self) -> News:
+        """Where to add what became of messages that are retained and that no restart brings back."""
+        news = self.logged
+        if news is None:
+            news = self.logged = News()
+            self.cursor.pages.log.log_page(self)
+        return news
+
+    def tell_logged(self, tail: Tail) -> None:
+        """Records of that."""
+        news, self.logged = self.logged, None
+        if news is not None:
+            self._tell(news, tail, FOR_READERS)
+
     def tell(self, tail: Tail) -> None:
         """Records of what is new."""
         news = self._untold.pop(0)
         if news is self.news:
             self.news = None
+        self._tell(news, tail)
+
+    def _tell(self, news: News, tail: Tail, scope: int = 0) -> None:
         address, queue = self._names(tail)
         page, now = self.page.number, self.cursor.pages.clock.now
         kind, cause = Kind.PAGE_STATE, Cause.RETURNED
         for index, deliveries, untold, attempts, due, time in news.returned:
             counts = (index, deliveries, attempts, due, time)
-            tail.add(PAGE_STATE.pack(kind, cause, untold, address, queue, page, *counts))
+            tail.add(PAGE_STATE.pack(kind, cause, untold, address, queue, page, *counts), scope)
         by_reason: dict[int, list[int]] = {}
         for settled in news.settled:
             by_reason.setdefault(settled & 7, []).append(settled >> 3)
@@ -158,10 +184,11 @@ class Holding(Kept):
             reason = how & 3 | (WENT_OUT if how & 4 else 0)
             for consumer, some in by_consumer(tail, positions, news.takers if how & 3 == 0 else None):
                 told = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, consumer, address, queue, page, now)
-                tail.add(told + pack_runs(some))
+                tail.add(told + pack_runs(some), scope)
         for reason in {span[2] for span in news.spans}:
             runs = pack_spans(span[:2] for span in news.spans if span[2] is reason)
-            tail.add(PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, 0, address, queue, page, now) + runs)
+            told = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, 0, address, queue, page, now)
+            tail.add(told + runs, scope)
 
     def repeat(self, tail: Tail) -> None:
         """Records of all that this queue is done with in this page, and of the counts of what is left."""

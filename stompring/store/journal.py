@@ -10,19 +10,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 
 from stompring.broker.address import Address
-from stompring.broker.clock import Clock
+from stompring.broker.clock import Clock, Timer
+from stompring.broker.consumer import Consumer
+from stompring.broker.message import NOWHERE, Message
 from stompring.broker.queue import Queue
 from stompring.broker.reference import GONE, Reference
-from stompring.broker.storage import Reason
+from stompring.broker.storage import DELIVERED, RETURNED, Entries, Reason
 
 from .bindings import Binding
-from .facts import ALL_COMPLETE, NUMBERS_ANEW, WENT_OUT, Closed, Facts, Opened
+from .facts import ALL_COMPLETE, NUMBERS_ANEW, WENT_OUT, Closed, Facts, FactsOfTakers, Opened
+from .holding import Holding
 from .kept import Copies, Kept, Segment, held_bytes
-from .record import NUMBERS, Cause, Kind
+from .record import FOR_READERS, NUMBERS, Cause, Kind
+from .retained import parts
 from .retention import Retention
 from .segment import HEADER, JOURNAL, NO_IDENTITY, pack_header
 from .tail import Change, Tail
@@ -36,7 +40,13 @@ LEASE = 1000
 #: Of what was told, how much is put into records in one go: some milliseconds of work.
 GATHERED = 2000
 
-#: The same of message numbers: more than a broker gives in a few minutes.
+#: Retained messages that take as long as one thing that was told.
+RETAINED_AT_ONCE = 10
+
+#: Milliseconds within which what is only retained is safe from a power cut.
+SYNCED_WITHIN = 1000
+
+#: Numbers of messages given out ahead of use: more than a broker gives in a few minutes.
 MESSAGE_LEASE = 10_000_000
 
 
@@ -74,6 +84,13 @@ class Journal:
         self._sync = sync
         self.unwritten: dict[Queue | Address, Binding] = {}  # bindings of which nothing is on disk yet
         self._told: list[object] = []
+        self._entries: list[Entries] = []  # with messages that are retained and need not come back
+        self._taken: dict[
+            tuple[Queue, Consumer], Entries
+        ] = {}  # those with what was settled before it was written
+        self._logged: list[tuple[Reference, int] | Change | Holding] = []  # what became of such messages
+        self._asked = False  # `gather` has something to do, and will be called
+        self._syncing: Timer | None = None  # when what was retained is synced
         self._depth = 0
         self.mark = self._opened = Opened()  # the transaction that was begun last
         self._gathering: Iterator[None] | None = None  # what was told and is put into records bit by bit
@@ -146,11 +163,15 @@ class Journal:
         message = ref.message
         segment = message.segment
         if type(segment) is not Segment:
-            if (self.retention is not None and segment is not None) or (
-                type(segment) is Copies and segment.told is not None and ref in segment.told
+            if segment is ref:
+                message.segment = None  # not written yet, and never will be
+                if self.retention is not None and message.traits.retained:
+                    self._retain(ref, reason)
+            elif type(segment) is Copies and (
+                self._retains(message) or (segment.told is not None and ref in segment.told)
             ):
                 self.note((ref, reason))
-            return  # not written yet, and this reference never will be
+            return
         live, number = segment.live, message.number
         held = live.pop(number, None)
         if held is ref:
@@ -162,6 +183,43 @@ class Journal:
             else:
                 self.live_bytes -= held_bytes(len(message.tail))
         self.note((ref, reason))
+
+    def _retains(self, message: Message) -> bool:
+        """Whether a message is written even where no restart has to bring it back."""
+        return self.retention is not None and message.traits.retained != NOWHERE
+
+    def _retain(self, ref: Reference, reason: Reason) -> None:
+        """A message that one queue had was settled before it was written: no restart brings it back."""
+        taker = ref.avoid if reason is Reason.ACKNOWLEDGED else None
+        if taker is not None and ref.deliveries == 1:
+            entries = self._taken.get((ref.queue, taker))
+            if entries is None:
+                entries = self._taken[ref.queue, taker] = Entries(ref.queue, taker.taker_name)
+                self.record(entries)
+            entries.messages.append(ref.message)
+            return
+        entries = Entries(ref.queue, None)
+        self.record(entries)
+        entries.messages.append(ref.message)
+        for _ in range(ref.deliveries):
+            self.log(ref, DELIVERED)
+        self.log(ref, reason)
+
+    def log(self, ref: Reference, event: int) -> None:
+        """What became of a message that is retained, and that no restart brings back."""
+        if not self._asked:
+            self._ask()
+        if event >= RETURNED:
+            cause = Cause.RETURNED if event == RETURNED else Cause.SCHEDULED
+            self._logged.append(Change.of(ref, cause, self.clock.now))
+        else:
+            self._logged.append((ref, event))
+
+    def log_page(self, holding: Holding) -> None:
+        """The same of messages of a page."""
+        if not self._asked:
+            self._ask()
+        self._logged.append(holding)
 
     def returned(self, ref: Reference) -> None:
         """A delivery came back: the counts of a message in a queue are new, and its due time perhaps."""
@@ -190,6 +248,16 @@ class Journal:
         """A message that waited went out to a consumer."""
         if type(ref.message.segment) is Segment:
             self.note((ref, WENT_OUT))
+
+    def record(self, entries: Entries) -> None:
+        """Messages that need not come back are about to be gathered in ``entries``."""
+        if not self._asked:
+            self._ask()
+        self._entries.append(entries)
+
+    def _ask(self) -> None:
+        self._asked = True
+        self.clock.soon(self.writer.attend)
 
     def bind(self, binding: Binding) -> None:
         """A queue or an address was made or changed. Pages that name one whose binding is `unwritten` repeat it."""
@@ -268,13 +336,13 @@ class Journal:
 
     def note(self, news: object) -> None:
         """Anything that `gather` understands."""
-        if not self._told:
-            self.clock.soon(self.writer.attend)
+        if not self._asked:
+            self._ask()
         self._told.append(news)
 
     def when_synced(self, call: Callable[[], None]) -> None:
         """Call once everything told so far would survive a crash."""
-        if self._told or self._gathering is not None:
+        if self._asked or self._gathering is not None:
             self.writer.with_next(call)
         else:
             self.writer.when_synced(call)
@@ -290,11 +358,12 @@ class Journal:
         left = GATHERED
         while True:
             if self._gathering is None:
-                if not self._told:
+                if not self._asked:
                     return True
                 if self._depth:
                     self._skipped = True  # only ever whole transactions
                     return False
+                self._asked = False
                 told, self._told = self._told, []
                 self._gathering = self._put_into_records(told)
             for _ in self._gathering:
@@ -314,6 +383,8 @@ class Journal:
         if self._tail.at >= self.file_size:
             self._roll()
         tail, newest = self._tail, self.segments[-1]
+        if self._entries or self._logged:
+            yield from self._put_retained_into_records()
         live = newest.live
         facts = self.facts(tail, self.clock.now)
         told.reverse()
@@ -348,6 +419,28 @@ class Journal:
         self._put()
         self.drop_dead()
 
+    def _put_retained_into_records(self) -> Iterator[None]:
+        entries, logged = self._entries, self._logged
+        self._entries, self._logged, self._taken = [], [], {}
+        tail, now = self._tail, self.clock.now
+        for part in parts(entries):
+            tail.retained(part, now)
+            yield from repeat(None, 1 + len(part.messages) // RETAINED_AT_ONCE)
+        facts = FactsOfTakers(tail, now, FOR_READERS)
+        for news in logged:
+            if isinstance(news, Change):
+                facts.flush()
+                tail.change(news, FOR_READERS)
+            elif isinstance(news, Holding):
+                news.tell_logged(tail)
+            elif news[1] == DELIVERED:
+                facts.went_out(news[0])
+            else:
+                facts.add(news[0], news[1])
+            yield
+        facts.flush()
+        self._put_retained()
+
     def _write(self, ref: Reference, facts: Facts) -> None:
         """A message that several queues hold, or none any more."""
         message = ref.message
@@ -355,13 +448,13 @@ class Journal:
         if type(held) is Copies:
             alive = [each for each in held.refs if each.state != GONE]
             refs = held.refs
-            if (
-                self.retention is None
+            if not self._retains(
+                message
             ):  # what a record has is told to be settled later, and must be in this one too
                 refs = [each for each in refs if each.state != GONE or each in (held.told or ())]
             if held.told is not None:
                 facts.flush()  # they count from that record on
-            if alive or self.retention is not None:
+            if alive or self._retains(message):
                 changes = [each for each in held.changes if each.ref in refs]
                 self._tail.copies(message, refs, changes, told=held.told, time=self.clock.now)
             held.changes, held.told = [], None
@@ -372,10 +465,6 @@ class Journal:
             self._keep(message.number, held if len(alive) > 1 else alive[0])
             message.segment = self.segments[-1]
             self.live_bytes += held_bytes(len(message.tail))
-        elif held is ref:
-            if self.retention is not None:
-                self._tail.message(message, ref)
-            message.segment = None
 
     def _keep(self, key: int | Kept, item: Reference | Copies | Kept) -> None:
         self.segments[-1].live[key] = item
@@ -442,6 +531,34 @@ class Journal:
             segment.stream.append(data, self._sync or sync)
             segment.size += len(data)
             self.bytes += len(data)
+
+    def _put_retained(self) -> None:
+        """As `_put`, of what no restart needs: it need not be safe before anybody is answered, but it must be written.
+
+        So the end of the process takes nothing of it along, and a power cut what came in the last moments.
+        """
+        segment, data = self.segments[-1], self._tail.take()
+        assert segment.stream is not None
+        segment.stream.append(data, False)
+        segment.size += len(data)
+        self.bytes += len(data)
+        self.writer.await_next()
+        if self._sync and self._syncing is None:
+            steady = self.clock.steady
+            self._syncing = steady.call_at(steady.now + SYNCED_WITHIN, self._sync_retained)
+
+    def stop(self) -> None:
+        """No timer is left behind."""
+        if self._syncing is not None:
+            self._syncing.cancel()
+            self._syncing = None
+
+    def _sync_retained(self) -> None:
+        self._syncing = None
+        stream = self.segments[-1].stream
+        assert stream is not None
+        if stream.unsynced or stream.size > stream.written:
+            stream.append(b"", True)
 
     # ---- segments
 

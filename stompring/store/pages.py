@@ -9,6 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stompring.broker.message import EVERYWHERE
 from stompring.broker.paging import Position
 
 from .bindings import AddressBinding
@@ -143,6 +144,8 @@ class Pages:
             self._prepare(plan, page)
         contents, stream = page.contents, page.stream
         assert contents is not None and stream is not None
+        if traits.retained == EVERYWHERE:
+            page.retains = True
         index = page.count
         page.count = index + 1
         contents.starts.append(page.end)
@@ -209,6 +212,8 @@ class Pages:
         data = b"".join(records)
         contents, stream, number = page.contents, page.stream, len(records)
         assert contents is not None and stream is not None
+        if traits.retained == EVERYWHERE:
+            page.retains = True
         index, level = page.count, traits.priority
         page.count += number
         contents.starts.extend(accumulate(map(len, records[:-1]), initial=page.end))

@@ -95,7 +95,8 @@ class PortableMessage:
 
     def message(self, number: int, address: Any) -> Message:
         """The message itself, on an `Address` of another broker."""
-        return Message(number, address, self.traits, self.body, self.timestamp, self.expires)
+        traits = address.mark(self.traits)
+        return Message(number, address, traits, self.body, self.timestamp, self.expires)
 
 
 def header_pairs(block: bytes) -> list[tuple[bytes, bytes]]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from enum import IntEnum
-from struct import Struct, pack, unpack
+from struct import Struct, pack, unpack, unpack_from
 from typing import Any
 from zlib import crc32
 
-from stompring.broker.message import Account, Message, Traits
+from stompring.broker.message import EVERYWHERE, IN_DURABLE, NOWHERE, Account, Message, Traits
 from stompring.broker.transfer import CopiedTraits, Transfer
 from stompring.settings.model import RoutingType
 
@@ -40,6 +40,8 @@ class Kind(IntEnum):
     SAMPLE = 14
     QUEUE_ADDRESS = 15
     PAGE_FILE = 16
+    RETAINED = 17
+    SCOPED = 18
 
 
 class Cause(IntEnum):
@@ -93,6 +95,24 @@ SAMPLE_ROW = Struct("<IIQQQQQQQQQQQQ")
 PAGE_FILE = Struct("<BBHIQII")
 #: queue, how many durable messages of the page entered it
 PAGE_SHARE = Struct("<II")
+#: kind, scope, zero; then the payload of another record, for those alone who are in the scope
+SCOPED = Struct("<BBH")
+#: kind, zero, zero, messages, traits, entries, time (epoch ms), bytes of the traits; then a column for each of
+#: `RETAINED_COLUMNS`, the traits, the entries, and the tails of the messages
+RETAINED = Struct("<BBHIIIQI")
+#: What RETAINED has of each message: a column of as many numbers as there are messages, in this order.
+RETAINED_COLUMNS = (
+    ("number", "Q"),
+    ("timestamp", "Q"),
+    ("expires", "Q"),
+    ("traits", "I"),
+    ("head", "I"),
+    ("size", "I"),
+)
+#: In RETAINED: address, bytes of the traits part; then flags, priority, and the traits part as in a message record
+RETAINED_TRAITS = Struct("<II")
+#: In RETAINED: queue, outcome, zero, consumer, how many places follow; then which messages, u32 each; none: all of them
+RETAINED_ENTRIES = Struct("<IBBHI")
 #: kind, what, operation, zero, id; then JSON
 BINDING = Struct("<BBBBI")
 #: kind, what, 1 in a page for a queue that is not durable, id; then the name in UTF-8
@@ -100,6 +120,7 @@ NAME = Struct("<BBHI")
 #: kind, zero, zero, queue, the address it is bound to
 QUEUE_ADDRESS = Struct("<BBHII")
 
+FOR_READERS, FOR_RESTARTS = 1, 2  # ``scope`` of SCOPED
 ADDRESS, QUEUE, NOTE = 1, 2, 3  # ``what`` of BINDING; the first two of NAME too
 CONSUMER = 4  # ``what`` of NAME alone: its numbers are those of one segment
 BOUND, UNBOUND = 0, 1  # ``operation`` of BINDING
@@ -114,6 +135,12 @@ DEAD_LETTER, EXPIRED = Transfer.DEAD_LETTER << 5, Transfer.EXPIRED << 5
 TRANSFERRED = DEAD_LETTER | EXPIRED
 #: Beside the reason in PAGE_SETTLED: the messages had gone out to a consumer, of which no record told.
 WENT_OUT = 128
+#: In the flags of MESSAGE: the traits part ends with a byte that tells which queues have the message retained.
+RETAIN = 128
+#: That byte, where it is not as ``retain`` DURABLE says: all queues, none.
+RETAINED_EVERYWHERE, RETAINED_NOWHERE = 1, 2
+_RETAIN_BYTES = {EVERYWHERE: RETAINED_EVERYWHERE, NOWHERE: RETAINED_NOWHERE}
+_RETAINED = {RETAINED_EVERYWHERE: EVERYWHERE, RETAINED_NOWHERE: NOWHERE}
 ROUTING = {None: 0, RoutingType.ANYCAST: 2, RoutingType.MULTICAST: 4}
 ROUTING_TYPES = {value: key for key, value in ROUTING.items()}
 ROUTING_MASK = 6
@@ -134,6 +161,10 @@ def encode_traits(traits: Traits) -> bytes:
     flags |= ROUTING[traits.routing_type]
     if type(traits) is CopiedTraits:
         flags |= traits.transfer << 5
+    retain = b""
+    if traits.retained != (IN_DURABLE if traits.durable else NOWHERE):
+        flags |= RETAIN
+        retain = b"%c" % _RETAIN_BYTES[traits.retained]
     parts = (
         traits.destination,
         b"" if traits.user is None else traits.user.encode("utf-8", "surrogateescape"),
@@ -141,7 +172,7 @@ def encode_traits(traits: Traits) -> bytes:
         b"" if traits.group is None else traits.group,
     )
     lengths = TRAITS.pack(len(traits.block), *map(len, parts))
-    traits.record = record = b"%c%c%b%b" % (flags, traits.priority, lengths, b"".join(parts))
+    traits.record = record = b"%c%c%b%b%b" % (flags, traits.priority, lengths, b"".join(parts), retain)
     return record
 
 
@@ -290,6 +321,8 @@ class TraitsMemo:
             origin.decode("utf-8", "surrogateescape") or None,
             user.decode("utf-8", "surrogateescape") or None,
         )
+        if flags & RETAIN:
+            traits.retained = _RETAINED.get(part[-1], traits.retained)
         traits.record = b"%c%c%b" % (flags, priority, part)
         return traits
 
@@ -356,6 +389,19 @@ class StoredMessage:
             self.expires,
             account,
         )
+
+
+def scoped(payload: bytes, scope: int) -> bytes:
+    """A payload that is for those alone who are in a scope."""
+    return SCOPED.pack(Kind.SCOPED, scope, 0) + payload
+
+
+def retained_numbers(data: bytes, begin: int, end: int) -> tuple[int, ...]:
+    """The numbers of the messages of a RETAINED record. Raises `ValueError` and `struct.error`."""
+    count = RETAINED.unpack_from(data, begin)[3]
+    if count * 8 > end - begin - RETAINED.size:
+        raise ValueError("a record of retained messages is too short")
+    return unpack_from(f"<{count}Q", data, begin + RETAINED.size)
 
 
 def unpack_binding(data: bytes, begin: int, end: int) -> tuple[int, int, dict[str, Any] | None]:

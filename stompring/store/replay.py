@@ -21,6 +21,7 @@ from .record import (
     CONSUMER,
     DELIVERED,
     FIRST_NUMBERS,
+    FOR_RESTARTS,
     MESSAGE,
     NAME,
     NUMBERS,
@@ -29,6 +30,7 @@ from .record import (
     QUEUE,
     QUEUE_ADDRESS,
     REMOVED,
+    SCOPED,
     SECOND_DELIVERED,
     SECOND_STATE,
     SETTLED,
@@ -36,6 +38,7 @@ from .record import (
     TRANSACTION,
     Kind,
     StoredMessage,
+    retained_numbers,
     unpack_binding,
     unpack_numbers,
 )
@@ -140,6 +143,8 @@ class Replay:
             Kind.BINDING: self._binding,
             Kind.NAME: self._name,
             Kind.QUEUE_ADDRESS: self._queue_address,
+            Kind.RETAINED: self._retained,
+            Kind.SCOPED: self._scoped,
         }
 
     def read(self, progress: Callable[[int, int], None] | None = None) -> None:
@@ -365,6 +370,16 @@ class Replay:
         """What BINDING tells of a durable queue: for those who read one segment."""
         if end - begin < QUEUE_ADDRESS.size:
             raise ValueError
+
+    def _retained(self, data: bytes, begin: int, end: int) -> None:
+        """Messages that are retained, for those who read the journal: only their numbers matter here."""
+        numbers = retained_numbers(data, begin, end)
+        self.next_message = max(self.next_message, max(numbers, default=0) + 1)
+
+    def _scoped(self, data: bytes, begin: int, end: int) -> None:
+        _, scope, _ = SCOPED.unpack_from(data, begin)
+        if scope == FOR_RESTARTS:
+            self._record(data, begin + SCOPED.size, end)
 
     # ---- what came of it
 

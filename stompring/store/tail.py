@@ -21,9 +21,11 @@ from .record import (
     CONSUMER,
     COPY,
     DELIVERED,
+    FOR_RESTARTS,
     NAME,
     QUEUE,
     QUEUE_ADDRESS,
+    RETAINED,
     SETTLED,
     STATE,
     TRANSACTION,
@@ -33,7 +35,9 @@ from .record import (
     framed_message,
     message_head,
     pack_numbers,
+    scoped,
 )
+from .retained import Part, columns, pack_entries
 from .segment import Footer
 
 _U32 = Struct("<I")
@@ -116,8 +120,10 @@ class Tail:
 
     # ---- records
 
-    def add(self, payload: bytes) -> None:
-        """Any record, given without its frame."""
+    def add(self, payload: bytes, scope: int = 0) -> None:
+        """Any record, given without its frame; for a ``scope`` alone where that is given (`record.SCOPED`)."""
+        if scope:
+            payload = scoped(payload, scope)
         if self._inner is not None:
             self._inner.append(payload)
         else:
@@ -197,25 +203,54 @@ class Tail:
             self.at += len(frame) + len(tail)
             self._parts += (frame, tail)
 
-    def change(self, change: Change) -> None:
+    def retained(self, part: Part, now: int) -> None:
+        """Messages that no restart brings back, and what became of them in their queues."""
+        messages = part.messages
+        count, fixed, traits = columns(messages, self.name_address)
+        entries = pack_entries(part, self._queue_number, self.name_consumer)
+        head = RETAINED.pack(Kind.RETAINED, 0, 0, len(messages), count, len(part.entries), now, len(traits))
+        head = b"".join((head, fixed, traits, entries))
+        tails = b"".join([message.tail for message in messages])
+        frame = framed_message(head, tails)
+        self._starts.append(self.at)
+        self.at += len(frame) + len(tails)
+        self._parts += (frame, tails)
+        numbers, times = [each.number for each in messages], [each.timestamp for each in messages]
+        self.footer.note(min(numbers), min(times))
+        self.footer.note(max(numbers), max(times))
+
+    def _queue_number(self, queue: Queue) -> int:
+        self.name_queue(queue)
+        return queue.number
+
+    def change(self, change: Change, scope: int = 0) -> None:
         """What happened to a message in a queue; each of its deliveries is told already."""
         queue = change.ref.queue
         if queue.number not in self._queues:
             self.name_queue(queue)
-        self.add(_state(change.ref, change.cause, 0, change.place, change.time))
+        self.add(_state(change.ref, change.cause, 0, change.place, change.time), scope)
 
-    def settled(self, queue: Queue, reason: Reason, now: int, numbers: list[int], taker: str = "") -> None:
+    def settled(
+        self,
+        queue: Queue,
+        reason: Reason,
+        now: int,
+        numbers: list[int],
+        taker: str = "",
+        scope: int = 0,
+    ) -> None:
         """A queue let go of messages, to the consumer with that name where it is known."""
         if queue.number not in self._queues:
             self.name_queue(queue)
         consumer = self.name_consumer(taker) if taker else 0
-        self.add(SETTLED.pack(Kind.SETTLED, reason, consumer, queue.number, now) + pack_numbers(numbers))
+        fixed = SETTLED.pack(Kind.SETTLED, reason, consumer, queue.number, now)
+        self.add(fixed + pack_numbers(numbers), scope)
 
-    def delivered(self, queue: Queue, now: int, numbers: list[int]) -> None:
+    def delivered(self, queue: Queue, now: int, numbers: list[int], scope: int = 0) -> None:
         """Messages of a queue went out to consumers once more."""
         if queue.number not in self._queues:
             self.name_queue(queue)
-        self.add(DELIVERED.pack(Kind.DELIVERED, 0, 0, queue.number, now) + pack_numbers(numbers))
+        self.add(DELIVERED.pack(Kind.DELIVERED, 0, 0, queue.number, now) + pack_numbers(numbers), scope)
 
     # ---- transactions
 
@@ -324,9 +359,9 @@ def _state(ref: Reference, cause: Cause, delivered: int, place: Place, time: int
     deliveries, attempts, due, recurrence = place
     delivered = min(max(delivered, 0), MOST_NEW_DELIVERIES)
     number, queue = ref.message.number, ref.queue.number
-    return (
-        STATE.pack(Kind.STATE, cause, delivered, queue, number, deliveries, attempts, due, time) + recurrence
-    )
+    payload = STATE.pack(Kind.STATE, cause, delivered, queue, number, deliveries, attempts, due, time)
+    payload += recurrence
+    return payload if ref.message.traits.retained else scoped(payload, FOR_RESTARTS)
 
 
 def pack_recurrence(recurrence: Recurrence) -> bytes:

@@ -101,7 +101,7 @@ class Writer:
         if room.bytes >= room.max_bytes:
             room.review()
         if sync:
-            self._next.sync = True
+            self._next.sync = self._next.awaited = True
         if not self._woken:
             self._wake(self._delay if stream.journal else self._page_delay)
         elif stream.journal and not self._for_journal and self._delay < self._page_delay:
@@ -139,11 +139,15 @@ class Writer:
         if not self._woken:
             self._wake(self._delay)
 
+    def await_next(self) -> None:
+        """What was told without ``sync`` shall be written all the same before anybody hears that all is safe."""
+        self._next.awaited = True
+
     def when_synced(self, call: Callable[[], None]) -> None:
-        """Call once everything told so far with ``sync`` is safe; at once where it is."""
-        if self._next.sync:
+        """Call once everything told so far with ``sync`` is safe, and written what is awaited; at once where it is."""
+        if self._next.awaited:
             self._next.callers.append(call)
-        elif self._flight is not None and self._flight.sync:
+        elif self._flight is not None and self._flight.awaited:
             self._flight.callers.append(call)
         else:
             call()

@@ -15,7 +15,7 @@ from stompring.broker.message import Message, Traits
 from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 from stompring.broker.reference import Reference
-from stompring.broker.storage import Storage
+from stompring.broker.storage import Entries, Storage
 from stompring.broker.transaction import Transaction
 from stompring.policy.policies import Policies
 from stompring.settings.model import (
@@ -85,7 +85,8 @@ class World:
         block = "".join(f"{name}:{value}\n" for name, value in headers.items()).encode()
         number = self.broker.next_message_number()
         made = Traits(block, traits.pop("destination", address.encode()), **traits)
-        return Message(number, self.address(address), made, body, now, expires)
+        target = self.address(address)
+        return Message(number, target, target.mark(made), body, now, expires)
 
     def send(
         self,
@@ -151,6 +152,10 @@ class Taker(Consumer):
 
     def take(self, message: Message) -> None:
         if self.auto:
+            if message.traits.retained >= self.queue.retains_from:
+                entries = Entries(self.queue, self.taker_name)
+                self.queue.broker.storage.record(entries)
+                entries.messages.append(message)
             self.queue.messages_acknowledged += 1
             self._note(message, 1)
         else:

@@ -13,7 +13,7 @@ from stompring.store.record import CONSUMER, MESSAGE, NAME, PAGE_SETTLED, SETTLE
 
 from ..broker_document import anycast
 from ..dialogue import Dialogue
-from ..store.retained import payloads, rows
+from ..store.retained import passed_on, payloads, retained, rows
 from .lasting import DURABLE, LastingBroker
 
 SMALL = (
@@ -35,6 +35,8 @@ def bodies(data: Path) -> list[bytes]:
             if payload[0] == Kind.MESSAGE:
                 size = MESSAGE.unpack_from(payload)[11]
                 found.append(payload[len(payload) - size - 2 : -2])
+            elif payload[0] == Kind.RETAINED:
+                found += [body for _, body in retained(payload)[1]]
     return found
 
 
@@ -46,6 +48,8 @@ def settled(data: Path) -> list[int]:
             if payload[0] == Kind.SETTLED:
                 count = (len(payload) - SETTLED.size) // 8
                 numbers += struct.unpack_from(f"<{count}Q", payload, SETTLED.size)
+            elif payload[0] == Kind.RETAINED:
+                numbers += [number for number, _, _ in passed_on(payload)]
     return numbers
 
 
@@ -135,6 +139,8 @@ def acknowledged(data: Path) -> Counter[str]:
                 names[NAME.unpack_from(payload)[3]] = payload[NAME.size :].decode()
             elif payload[0] == Kind.SETTLED:
                 found[names[SETTLED.unpack_from(payload)[2]]] += (len(payload) - SETTLED.size) // 8
+            elif payload[0] == Kind.RETAINED:
+                found.update(names[consumer] for _, _, consumer in passed_on(payload))
             elif payload[0] == Kind.PAGE_SETTLED:
                 runs = unpack_runs(payload[PAGE_SETTLED.size :])
                 found[names[PAGE_SETTLED.unpack_from(payload)[2]]] += sum(count for _, count in runs)

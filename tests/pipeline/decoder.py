@@ -24,7 +24,34 @@ def time(milliseconds: int) -> datetime | None:
 
 
 def payloads(data: bytes) -> Iterator[tuple[str, Row]]:
-    """All payloads of a file that is not damaged, those within transactions too."""
+    """All payloads of a file that is not damaged, those within transactions too, but for those that are for restarts alone.
+
+    The queues of a MESSAGE are those that have it retained.
+    """
+    passing: set[int] = set()
+    for title, fields in _payloads(data):
+        if title == "SCOPED":
+            if fields["scope"] == 2:
+                continue
+            title, fields = FORMAT.payload(fields["payload"])
+        if title == "NAME" and fields["what"] == 2 and fields["passing"]:
+            passing.add(fields["id"])
+        elif title == "MESSAGE":
+            fields["queues"] = _retaining(fields, passing)
+        yield title, fields
+
+
+def _retaining(message: Row, passing: set[int]) -> list[int]:
+    """In which of its queues a message is retained."""
+    if message["retain"]:
+        wants = {1: "all", 2: "none"}[message["retain"][0]]
+        if wants == "all":
+            return list(message["queues"])
+    lasts = message["flags"] & 1 and not message["retain"]
+    return [queue for queue in message["queues"] if lasts and queue not in passing]
+
+
+def _payloads(data: bytes) -> Iterator[tuple[str, Row]]:
     _, at = FORMAT.read("Header", data)
     while at + 8 <= len(data):
         try:
@@ -53,7 +80,33 @@ def rows(data: bytes) -> list[Row]:
             names[fields["what"], fields["id"]] = fields["name"]
         elif title == "MESSAGE":
             found += [_message(fields, names, queue) for queue in fields["queues"]]
+        elif title == "RETAINED":
+            for message in retained(fields):
+                found += [_message(message, names, queue) for queue in message["queues"]]
     return found
+
+
+def retained(record: Row) -> Iterator[Row]:
+    """The messages of a RETAINED record, each as a MESSAGE record would have it; ``taken`` has outcome and consumer."""
+    at = 0
+    for place in range(record["count"]):
+        head, size = record["head_lengths"][place], record["lengths"][place]
+        tail, at = record["tails"][at : at + size], at + size
+        mine = [one for one in record["entries"] if not one["places"] or place in one["places"]]
+        yield {
+            **record["traits"][record["which"][place]],
+            "kind": record["kind"],
+            "number": record["numbers"][place],
+            "timestamp": record["timestamps"][place],
+            "expires": record["expires"][place],
+            "due": 0,
+            "deliveries": int(all(one["outcome"] == 1 for one in mine)),
+            "queues": [one["queue"] for one in mine],
+            "written": record["time"],
+            "taken": [(one["outcome"], one["consumer"]) for one in mine],
+            "head": tail[:head],
+            "body": tail[head:-2],
+        }
 
 
 def _message(fields: Row, names: dict[tuple[int, int], str], queue: int) -> Row:
@@ -111,27 +164,25 @@ def events(data: bytes) -> list[Row]:
     latest = header["created"]
     found: list[Row] = []
     for title, fields in every:
-        told = fields["timestamp"] if title == "MESSAGE" and _is_new(fields) else fields.get("time")
-        passing = {
-            each["id"] for kind, each in every if kind == "NAME" and each["what"] == 2 and each["passing"]
-        }
-        for row in _events(title, fields):
-            latest = max(latest, told or 0)
-            queue = row.pop("queue_number")
-            if queue in passing:
-                continue
-            row.setdefault("queue", names.get((2, queue)))
-            row.setdefault("address", names.get((1, fields.get("address", homes.get(queue, 0)))))
-            consumer = names.get((4, fields.get("consumer", 0)))
-            found.append(
-                {
-                    **EMPTY,
-                    **row,
-                    "certain": True,
-                    "time": time(latest if told is None else told),
-                    "consumer": consumer,
-                }
-            )
+        for about in [fields] if title != "RETAINED" else retained(fields):
+            is_message = title == "RETAINED" or (title == "MESSAGE" and _is_new(about))
+            told = about["timestamp"] if is_message else about.get("time")
+            for row in _events(title, about):
+                when = row.pop("when", told)
+                latest = max(latest, when or 0)
+                queue = row.pop("queue_number")
+                row.setdefault("queue", names.get((2, queue)))
+                row.setdefault("address", names.get((1, about.get("address", homes.get(queue, 0)))))
+                consumer = names.get((4, row.pop("by", about.get("consumer", 0))))
+                found.append(
+                    {
+                        **EMPTY,
+                        **row,
+                        "certain": True,
+                        "time": time(latest if when is None else when),
+                        "consumer": consumer,
+                    }
+                )
     return found
 
 
@@ -139,7 +190,7 @@ EMPTY: Row = dict.fromkeys(("message_id", "page", "index", "deliveries", "due"))
 
 
 def _is_new(message: Row) -> bool:
-    return message["flags"] & 1 == 1 and message["flags"] & 16 == 0
+    return bool(message["flags"] & 16 == 0)
 
 
 def _events(title: str, fields: Row) -> Iterator[Row]:
@@ -162,8 +213,19 @@ def _events(title: str, fields: Row) -> Iterator[Row]:
             for run in fields["runs"]:
                 for at in range(run["count"]):
                     yield about | {"event": event, "index": run["first"] + at}
-    elif title == "MESSAGE" and _is_new(fields):
+    elif title == "MESSAGE" and _is_new(fields) and fields["queues"]:
         yield from _added(fields)
+    elif title == "RETAINED":
+        yield from _added(fields)
+        taken = [
+            {"message_id": fields["number"], "queue_number": queue, "when": fields["written"]} | {"by": by}
+            for queue, (outcome, by) in zip(fields["queues"], fields["taken"], strict=True)
+            if outcome == 1
+        ]
+        for row in taken:
+            yield row | {"event": "delivered", "by": 0}
+        for row in taken:
+            yield row | {"event": "acknowledged"}
 
 
 def _states(about: Row, fields: Row) -> Iterator[Row]:
@@ -186,7 +248,7 @@ def _added(fields: Row) -> Iterator[Row]:
         for queue in fields["queues"]:
             yield number | {"queue_number": queue, "event": "scheduled", "due": time(fields["due"])}
     for queue in fields["queues"]:
-        for _ in range(fields["deliveries"]):
+        for _ in range(fields["deliveries"] if fields["kind"] == 1 else 0):
             yield number | {"queue_number": queue, "event": "delivered"}
     lines = fields["head"].decode().split("\n")[:-1]
     headers = dict(line.partition(":")[::2] for line in lines if ":" in line)

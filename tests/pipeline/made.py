@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stompring.broker.transaction import Transaction
+from stompring.settings.model import Retain
 from stompring.settings.model import Retention as Settings
 from stompring.store.samples import Samples
 from stompring.store.segment import NO_IDENTITY
@@ -30,7 +31,7 @@ def made(**more: Any) -> dict[str, bytes]:
         journal_file_size=more.pop("journal_file_size", 1500),
         journal_compact_min_files=0,
         journal_retention_directory=Settings(str(KEPT)),
-        settings=SETTINGS,
+        settings={**SETTINGS, "all": {"retain": Retain.ALL}, "none": {"retain": Retain.NONE}},
         identity=more.pop("identity", NO_IDENTITY),
     )
     assert world.store.retention is not None
@@ -39,11 +40,18 @@ def made(**more: Any) -> dict[str, bytes]:
     for name in ("news.one", "news.two"):
         world.queue(name, "news", MULTICAST)
     consumer = join(queue, 3)
+    for name, more_of_it in (("all.ring", {"ring_size": 2, "durable": False}), ("all.taken", {})):
+        world.queue(name, "all", MULTICAST, **more_of_it)
+    join(world.directory.queues["all.taken"], auto=True)
+    join(world.queue("none"), 1)
+    join(world.queue("taken"), auto=True)
     samples.start()
     for number in range(more.pop("count", 12)):
         headers = HEADERS[number % len(HEADERS)]
         world.durable("q", b"body %d\0\n" % number, headers=headers, priority=number % 10)
         world.durable("news", bytes(number), user="änna" if number % 3 else None, headers=headers)
+        for address in ("all", "none", "taken"):
+            world.send(address, b"%d" % number, durable=number % 3 > 0, headers=headers)
         world.durable("q", due=world.now + 60_000, expires=world.now + 90_000 + number, headers=headers)
         world.pass_time(1000)
     world.broker.clock.refresh()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stompring.settings.data_directory import data_directory
-from stompring.settings.model import Retention
+from stompring.settings.match import SettingsRepository
+from stompring.settings.model import Retain, Retention
 
 from .documents import faults, parse
 
@@ -73,3 +74,30 @@ def test_where_it_is() -> None:
 def test_what_cannot_be(lines: list[str], fault: str) -> None:
     (found,) = faults(*lines)
     assert fault in found
+
+
+def retain(value: str) -> str:
+    return (
+        f'<address-settings><address-setting match="#">\n<retain>{value}</retain>\n'
+        "</address-setting></address-settings>"
+    )
+
+
+@pytest.mark.parametrize("value", Retain)
+def test_an_address_says_what_is_retained_of_it(value: Retain) -> None:
+    configuration = parse(retention(), retain(value.lower()))
+    assert configuration.warnings == ()
+    assert SettingsRepository.of(configuration).lookup("any").retain is value
+
+
+def test_durable_messages_are_retained_where_nothing_is_said() -> None:
+    assert SettingsRepository.of(parse()).lookup("any").retain is Retain.DURABLE
+
+
+def test_retain_is_one_of_three() -> None:
+    assert faults(retain("SOME")) == ["4: <retain> is 'SOME': must be one of DURABLE, ALL, NONE"]
+
+
+def test_retain_without_a_directory_is_a_warning() -> None:
+    (warning,) = parse(retain("ALL")).warnings
+    assert warning.endswith(":4: <retain> has no effect without <journal-retention-directory>")

@@ -20,6 +20,7 @@ from stompring.settings.model import (
     BrokerConfiguration,
     FullPolicy,
     QueueConfiguration,
+    Retain,
     RoutingType,
     WildcardSyntax,
 )
@@ -230,6 +231,7 @@ def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str
             "NOTIFY",
             "KILL",
             *ThresholdUnit,
+            *Retain,
         }
         assert {text for text in every if takes(read, text)} == set(known)
     assert takes(read, "10M") == (unit == "bytes") or range_.startswith(("a ", "any"))

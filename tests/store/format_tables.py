@@ -14,7 +14,7 @@ from typing import Any
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "store-format.md"
 
 NUMBERS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
-ROW = re.compile(r"^\| (\d+|…) \| `(\w+)(?:\[([\w*]+)\])?` \| (\w+) \| (.*?) ?\|$")
+ROW = re.compile(r"^\| (\d+|…) \| `(\w+)(?:\[([\w*&]+)\])?` \| (\w+) \| (.*?) ?\|$")
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,9 @@ class Format:
     @staticmethod
     def _count(field: Field, fields: ChainMap[str, Any]) -> int:
         assert field.count is not None
+        name, _, bit = field.count.partition("&")
+        if bit:
+            return int(fields[name] & int(bit) > 0)
         return int(field.count) if field.count.isdigit() else int(fields[field.count])
 
 

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from stompring.store.record import NAME, SAMPLE, SAMPLE_ROW, TRANSACTION, Kind
 from stompring.store.segment import Header, Walk
 
+from .format_tables import Format
+
 
 def payloads(data: bytes) -> list[bytes]:
-    """All of a file's payloads, those within transactions too."""
+    """All of a file's payloads that say what went through: those within transactions too, none for restarts alone."""
     found = []
     for start, stop in Walk(data):
         payload = data[start:stop]
-        if payload[0] != Kind.TRANSACTION:
-            found.append(payload)
-            continue
-        at = TRANSACTION.size
-        while at < len(payload):
-            (size,) = struct.unpack_from("<I", payload, at)
-            found.append(payload[at + 4 : at + 4 + size])
-            at += 4 + size
+        parts = [payload]
+        if payload[0] == Kind.TRANSACTION:
+            parts, at = [], TRANSACTION.size
+            while at < len(payload):
+                (size,) = struct.unpack_from("<I", payload, at)
+                parts.append(payload[at + 4 : at + 4 + size])
+                at += 4 + size
+        for part in parts:
+            if part[0] != Kind.SCOPED:
+                found.append(part)
+            elif part[1] == 1:
+                found.append(part[4:])
     return found
 
 
@@ -38,3 +45,29 @@ def rows(data: bytes) -> list[tuple[int, dict[str, tuple[int, ...]]]]:
             assert len(every) == count
             found.append((time, {names[row[0]]: row[2:] for row in every}))
     return found
+
+
+FORMAT = Format.of_document()
+
+
+def retained(payload: bytes) -> tuple[dict[str, Any], list[tuple[int, bytes]]]:
+    """The fields of a RETAINED record, as the document has them, and of each message its number and its body."""
+    title, fields = FORMAT.payload(payload)
+    assert title == "RETAINED"
+    at, found = 0, []
+    for number, head, size in zip(fields["numbers"], fields["head_lengths"], fields["lengths"], strict=True):
+        found.append((number, fields["tails"][at + head : at + size - 2]))
+        at += size
+    assert at == len(fields["tails"])
+    return fields, found
+
+
+def passed_on(payload: bytes) -> list[tuple[int, int, int]]:
+    """Of a RETAINED record the messages that were acknowledged as they came: number, queue, consumer."""
+    fields, _ = retained(payload)
+    return [
+        (fields["numbers"][place], entries["queue"], entries["consumer"])
+        for entries in fields["entries"]
+        if entries["outcome"] == 1
+        for place in (entries["places"] or range(fields["count"]))
+    ]

@@ -24,7 +24,7 @@ from ..broker.world import MULTICAST, join
 from .format_tables import Format
 from .memory_files import Content, MemoryFiles
 from .paged_store import PagedStore
-from .retained import payloads, rows
+from .retained import passed_on, payloads, retained, rows
 from .stored_world import StoredWorld
 
 KEPT = Path("/data/retention")
@@ -63,6 +63,11 @@ def history(one: StoredWorld) -> tuple[set[int], Counter[tuple[int, int]], list[
         for payload in payloads(data):
             if payload[0] == Kind.MESSAGE:
                 messages.add(MESSAGE.unpack_from(payload)[5])
+            elif payload[0] == Kind.RETAINED:
+                fields, found = retained(payload)
+                messages.update(number for number, _ in found)
+                settled.update((number, int(Reason.ACKNOWLEDGED)) for number, _, _ in passed_on(payload))
+                times.append(fields["time"])
             elif payload[0] == Kind.SETTLED:
                 _, reason, _, _, time = SETTLED.unpack_from(payload)
                 numbers = struct.unpack(f"<{(len(payload) - SETTLED.size) // 8}Q", payload[SETTLED.size :])

@@ -30,7 +30,7 @@ from ..broker.world import MULTICAST, join
 from ..session.conversation import Client, Got, Server
 from .paged_store import SETTINGS as PAGED_SETTINGS
 from .paged_store import PagedStore
-from .retained import payloads
+from .retained import passed_on, payloads
 from .stored_world import StoredWorld, pending
 
 KEPT = Settings("/data/retention")
@@ -183,6 +183,10 @@ def takers(world: StoredWorld) -> dict[int, tuple[int, str]]:
                 for message in unpack_numbers(payload[SETTLED.size :]):
                     assert message not in found
                     found[message] = reason, names[consumer]
+            elif payload[0] == Kind.RETAINED:
+                for message, _, consumer in passed_on(payload):
+                    assert message not in found
+                    found[message] = 0, names[consumer]
     return found
 
 

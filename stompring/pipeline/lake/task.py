@@ -116,7 +116,7 @@ class _Task:
             self.put("messages", lambda: message_batches(records, WANTED["messages"], copies=False))
             if "messages" in self.parts or "events" in self.parts:  # both need them
                 self.copies += message_batches(records, WANTED["messages"], copies=True)
-            resolve = self.files.message_numbers
+            resolve = self.files.page_messages
             self.put("events", lambda: event_batches(records, WANTED["events"], resolve))
         self.done.faults += [(one.name, fault.at, fault.reason) for fault in records.faults]
 
