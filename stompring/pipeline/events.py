@@ -167,7 +167,13 @@ def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = No
 def told_times(records: Records) -> list[tuple[Any, Any]]:
     """Where records begin that say when something happened, and those times; not of messages that came."""
     parts = (*_settled(records), *_states(records), *_page_settled(records), *_page_states(records))
-    return [(part["at"][part["time"] >= 0], part["time"][part["time"] >= 0]) for part in parts]
+    found = [(part["at"][part["time"] >= 0], part["time"][part["time"] >= 0]) for part in parts]
+    messages = Messages(records)
+    if messages.taken is not None:  # acknowledged as they came
+        at_once = messages.taken["taken"] > 0
+        begins = messages.begins[messages.rows()]
+        found.append((begins[at_once], milliseconds(messages.taken["time"][at_once])))
+    return found
 
 
 # ---- the rows of each kind
@@ -410,7 +416,7 @@ def _find_addresses(rows: dict[str, Any], records: Records, messages: Messages) 
 def _find_messages(rows: dict[str, Any], resolve: Resolve) -> dict[str, Any]:
     """The rows with the numbers of messages that are known by their page and their place there.
 
-    What a record tells of a run of places is about all messages there: those that the queue does not retain are left out.
+    What a record tells of a run of places is about all messages there: those that are not retained are left out.
     """
     unknown = (rows["message_id"] < 0) & (rows["page"] >= 0)
     if not unknown.any():

@@ -17,7 +17,6 @@ from stompring.store.record import (
     ADDRESS,
     CONSUMER,
     FOR_READERS,
-    MESSAGE,
     NAME,
     PREFIX,
     QUEUE,

@@ -359,7 +359,7 @@ class Cursor:
 
 
 class NotingCursor(Cursor):
-    """The same where messages are retained: it notes who has acknowledged, and what becomes of those too that no restart
+    """The same where messages are retained: it notes who has acknowledged, and what becomes of messages that no restart
     brings back. No other cursor needs to ask for that.
     """
 

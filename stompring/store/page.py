@@ -80,7 +80,9 @@ class Page:
         self.stream: Stream | None = None  # None for one of an earlier run
         self.sealed = False  # its footer is in the file, so that `starts` can be read again
         self.gone = False
-        self.retains = False  # all queues retain some message of it, also such as a restart does not bring back
+        self.retains = (
+            False  # all queues retain some message of it, also such as a restart does not bring back
+        )
         self.unreadable: set[int] = set()
         self.damage: str | None = None  # it is set aside, and not deleted, when its time comes
         self.holdings: list[Holding] = []

@@ -33,6 +33,10 @@ class LastingBroker:
         self._running = BrokerProcess(self._config, self.data).__enter__()
         return self
 
+    def document(self, **changed: Any) -> str:
+        """Its configuration, for a reload, with something in it changed."""
+        return broker_xml(**{**self._document, **changed})
+
     @property
     def process(self) -> BrokerProcess:
         """The one that runs."""

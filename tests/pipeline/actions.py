@@ -5,6 +5,7 @@ Nothing here reads a file of the broker. A message is known by its *mark*, the f
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,13 @@ ADDRESSES = (
     + multicast("recurring", queue="recurring.one", inside="<durable>true</durable>")
 )
 
+#: The same with some queues that no restart brings back.
+PASSING_ADDRESSES = re.sub(
+    r'(<queue name="(?:plain|returned|dying|dead|ring|paged[.]plain|paged[.]slow)" [^>]*>)',
+    r"\1<durable>false</durable>",
+    ADDRESSES.replace("<durable>true</durable>", "<durable>false</durable>"),
+)
+
 #: Queue, mark, event: how often.
 Counts = Counter[tuple[str, str, str]]
 
@@ -57,8 +65,9 @@ def mark(frame: Frame) -> str:
 class Actions:
     """Clients of one broker, and what must be told of what they do."""
 
-    def __init__(self, broker: LastingBroker) -> None:
+    def __init__(self, broker: LastingBroker, *, durable: bool = True) -> None:
         self.broker = broker
+        self.sent: dict[str, str] = DURABLE if durable else {}  # headers of every SEND
         self.expected: Counts = Counter()
         self.sender = broker.connect()
         self._last = 0
@@ -72,10 +81,10 @@ class Actions:
     def send(
         self, destination: str, count: int = 1, queues: tuple[str, ...] = (), **headers: object
     ) -> list[str]:
-        """Durable messages, which enter ``queues`` (or the one of the same name); returns their marks."""
+        """Messages, which enter ``queues`` (or the one of the same name); returns their marks."""
         marks = [f"m{number}" for number in range(self._last, self._last + count)]
         self._last += count
-        self.sender.put(destination, *[f"{each} ".ljust(90, "x") for each in marks], **DURABLE, **headers)
+        self.sender.put(destination, *[f"{each} ".ljust(90, "x") for each in marks], **self.sent, **headers)
         for queue in queues or (destination,):
             self.expect(queue, marks, "added")
         return marks
@@ -286,7 +295,7 @@ def transactions(actions: Actions) -> None:
     for name in ("kept", "lost"):
         client.send("BEGIN", {"transaction": name})
         for number in range(3):
-            headers = {"destination": "committed", "transaction": name, **DURABLE}
+            headers = {"destination": "committed", "transaction": name, **actions.sent}
             client.send("SEND", headers, f"{name}{number} x".encode())
     client.ask("ABORT", {"transaction": "lost"})
     client.ask("COMMIT", {"transaction": "kept"})
@@ -414,12 +423,18 @@ SCENES = (
 )
 
 
+#: With messages that are not durable, of which no restart brings back any.
+PASSING = SCENES[:-1]
+
+
 @contextmanager
-def played(broker: LastingBroker) -> Iterator[Actions]:
-    """All of it has happened, and the broker has written it."""
-    broker.start(core=CORE, addresses=ADDRESSES, settings=SETTINGS)
-    actions = Actions(broker)
-    for scene in SCENES:
+def played(broker: LastingBroker, retain: str = "DURABLE") -> Iterator[Actions]:
+    """All of it has happened, and the broker has written it: with durable messages, or others that are all retained."""
+    durable = retain == "DURABLE"
+    settings = {match: {**values, "retain": retain} for match, values in ({"#": {}} | SETTINGS).items()}
+    broker.start(core=CORE, addresses=ADDRESSES if durable else PASSING_ADDRESSES, settings=settings)
+    actions = Actions(broker, durable=durable)
+    for scene in SCENES if durable else PASSING:
         scene(actions)
     yield actions
 

@@ -24,7 +24,7 @@ def time(milliseconds: int) -> datetime | None:
 
 
 def payloads(data: bytes) -> Iterator[tuple[str, Row]]:
-    """All payloads of a file that is not damaged, those within transactions too, but for those that are for restarts alone.
+    """All payloads of a file that is not damaged, those within transactions too, but those for restarts alone.
 
     The queues of a MESSAGE are those that have it retained.
     """

@@ -1,0 +1,161 @@
+"""What ``retain`` says of an address: messages that no restart brings back are told exactly, or not at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="not installed: pip install 'stompring[spark]'")
+
+from ..broker_document import anycast, multicast
+from ..dialogue import Dialogue
+from ..end_to_end.lasting import DURABLE, LastingBroker
+from .actions import CORE, expected_of, played
+from .test_event_counts import rows
+
+Table = list[dict[str, Any]]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[LastingBroker]:
+    with ExitStack() as opened:
+        lasting = LastingBroker(tmp_path, opened)
+        opened.callback(lasting.stop)
+        yield lasting
+
+
+def counted(events: Table, messages: Table) -> dict[str, dict[tuple[str, str], int]]:
+    """By queue: the mark of a message, what became of it, and how often."""
+    marks = {row["message_id"]: row["body"].decode().partition(" ")[0] for row in messages}
+    found: dict[str, dict[tuple[str, str], int]] = {}
+    for row in events:
+        of_queue = found.setdefault(row["queue"], {})
+        key = marks[row["message_id"]], row["event"]
+        of_queue[key] = of_queue.get(key, 0) + 1
+    return found
+
+
+def test_with_all_the_events_of_passing_messages_are_what_the_clients_did(broker: LastingBroker) -> None:
+    with played(broker, "ALL") as actions:
+        broker.stop()
+    messages, events = rows(broker.data, "messages"), rows(broker.data, "events")
+    assert {row["durable"] for row in messages} == {False}
+    added = Counter((row["queue"], row["message_id"]) for row in events if row["event"] == "added")
+    assert Counter((row["queue"], row["message_id"]) for row in messages) == added
+    expected, found = expected_of(actions), counted(events, messages)
+    assert set(found) == set(expected)
+    for queue in expected:
+        assert found[queue] == expected[queue], queue
+    broker.start()
+    assert broker.management.queue("expired")["messageCount"] == 0, "they were not durable"
+
+
+ADDRESSES = (
+    "".join(map(anycast, ("q", "paged")))
+    + anycast("ring", 'ring-size="2"')
+    + multicast("topic", queue="lasting")
+)
+PAGED = {"max-size-messages": 3, "page-size-bytes": 4096}
+
+
+def traffic(broker: LastingBroker) -> tuple[Dialogue, list[str]]:
+    """Durable messages and others, in durable queues and for a subscriber who is not; what the subscriber got."""
+    client = broker.connect()
+    subscriber = broker.connect()
+    subscriber.subscribe("/topic/topic", id="s", ack="auto")
+    for destination in ("q", "paged", "ring", "/topic/topic"):
+        for number in range(10):
+            for kind, headers in (("d", DURABLE), ("n", {})):
+                client.put(destination, f"{destination}-{kind}{number} ".ljust(200, "x"), **headers)
+    got = [subscriber.message().body.decode().split()[0] for _ in range(20)]
+    return client, got
+
+
+def test_with_durable_nothing_of_the_others_is_there(broker: LastingBroker) -> None:
+    broker.start(core=CORE, addresses=ADDRESSES, settings={"#": {"retain": "DURABLE"}, "paged": PAGED})
+    traffic(broker)
+    broker.drain("paged")
+    broker.drain("q")
+    broker.stop()
+    messages, events = rows(broker.data, "messages"), rows(broker.data, "events")
+    different = {(row["queue"], row["body"]) for row in messages}  # compaction has copied some
+    found = Counter((queue, body.decode().split("-")[1][0]) for queue, body in different)
+    assert found == {(queue, "d"): 10 for queue in ("q", "paged", "ring", "lasting")}
+    assert {row["message_id"] for row in events} == {row["message_id"] for row in messages}
+    acknowledged = Counter(row["queue"] for row in events if row["event"] == "acknowledged")
+    assert acknowledged == {"q": 10, "paged": 10}
+
+
+def test_with_none_nothing_of_the_address_is_there_and_all_of_it_comes_back(broker: LastingBroker) -> None:
+    none = {"#": {"retain": "NONE"}, "paged": {**PAGED, "retain": "NONE"}, "ring": {"retain": "DURABLE"}}
+    broker.start(core=CORE, addresses=ADDRESSES, settings=none)
+    client, _ = traffic(broker)
+    reader = broker.connect()
+    reader.subscribe("q", id="r", ack="client-individual", prefetch_count=1)
+    for command in ("NACK", "ACK"):
+        reader.answer(command, reader.message())
+    broker.kill()
+    broker.start()
+    left = {queue: broker.management.queue(queue)["messageCount"] for queue in ("q", "paged", "lasting")}
+    assert left == {"q": 9, "paged": 10, "lasting": 10}
+    broker.drain("paged")
+    broker.drain("q")
+    broker.stop()
+    for table in ("messages", "events"):
+        assert {row["address"] for row in rows(broker.data, table)} == {"ring"}
+
+
+def test_a_reload_changes_it_for_messages_that_come(broker: LastingBroker) -> None:
+    said = {"q": {"retain": "NONE"}}
+    broker.start(core=CORE, addresses=ADDRESSES, settings=said)
+    client = broker.connect()
+    client.put("q", "before", **DURABLE)
+    broker.process.reload(broker.document(settings={"q": {"retain": "ALL"}}))
+    client.put("q", "between")
+    broker.process.reload(broker.document(settings={"q": {"retain": "DURABLE"}}))
+    client.put("q", "after", **DURABLE)
+    client.put("q", "passing")
+    assert broker.drain("q") == ["before", "between", "after", "passing"]
+    broker.stop()
+    bodies = {row["message_id"]: row["body"].decode() for row in rows(broker.data, "messages")}
+    assert sorted(bodies.values()) == ["after", "between"]
+    gone = [
+        bodies[row["message_id"]] for row in rows(broker.data, "events") if row["event"] == "acknowledged"
+    ]
+    assert sorted(gone) == ["after", "between"]
+
+
+def test_after_a_kill_receipted_durable_ones_are_exact_and_others_a_part(broker: LastingBroker) -> None:
+    broker.start(
+        core=CORE, addresses=ADDRESSES, settings={"#": {"retain": "ALL"}, "paged": {**PAGED, "retain": "ALL"}}
+    )
+    client, got = traffic(broker)
+    reader = broker.connect()
+    reader.subscribe("q", id="r", ack="auto")
+    taken = [reader.message().body.decode().split()[0] for _ in range(20)]
+    broker.kill()
+    broker.start()
+    kinds = {
+        queue: {body[0] for body in (text.split("-")[1] for text in broker.drain(queue))}
+        for queue in ("q", "paged", "ring", "lasting")
+    }
+    assert all(kind <= {"d"} for kind in kinds.values()), "nothing that is not durable comes back"
+    broker.stop()
+    messages, events = rows(broker.data, "messages"), rows(broker.data, "events")
+    marks = {row["message_id"]: row["body"].decode().split()[0] for row in messages}
+    sent = {
+        f"{where}-{kind}{number}" for where in ("q", "paged", "ring") for kind in "dn" for number in range(10)
+    }
+    for where in ("q", "paged", "ring", "lasting"):
+        there = {marks[row["message_id"]] for row in messages if row["queue"] == where}
+        name = "/topic/topic" if where == "lasting" else where
+        everything = {f"{name}-{kind}{number}" for kind in "dn" for number in range(10)}
+        assert {mark for mark in everything if "-d" in mark} <= there <= everything
+    acknowledged = {marks[row["message_id"]] for row in events if row["event"] == "acknowledged"}
+    assert acknowledged <= sent | set(got)
+    assert {mark for mark in taken if "-d" in mark} <= acknowledged
