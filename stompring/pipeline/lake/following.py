@@ -19,6 +19,7 @@ from stompring.pipeline.lake.lake import NoLake
 from stompring.pipeline.lake.metrics import IngestMetrics
 from stompring.pipeline.lake.upkeep import Upkeep
 from stompring.pipeline.options import OptionError
+from stompring.store.ingested import Busy
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 #: What no other attempt changes.
-FINAL = (Replaced, NoLake, OptionError)
+FINAL = (Replaced, NoLake, OptionError, Busy)
 
 
 @dataclass(slots=True)

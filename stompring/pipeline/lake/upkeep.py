@@ -56,6 +56,7 @@ class Upkeep:
                     log.info("%s of %s: compacted %d files into %d", name, date, gone, made)
         if self.hours is not None and (self._looked is None or self.now() - self._looked >= PAUSE):
             self._looked = self.now()
+            self.lake.check_lock()  # it would delete what another process is about to commit
             for name, table in self.lake.tables.items():
                 keep = list(needed_versions(self.lake)) if name == "messages" else []
                 gone = len(table.vacuum(self.hours, dry_run=False, keep=keep))

@@ -22,6 +22,7 @@ from stompring.pipeline.backlog import Replaced
 from stompring.pipeline.lake.following import LONGEST_PAUSE, Following
 from stompring.pipeline.lake.ingest import Batch
 from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.lake.lease import LeaseLost
 from stompring.pipeline.lake.metrics import IngestMetrics
 from stompring.pipeline.lake.parts import Parts
 from stompring.pipeline.lake.upkeep import PAUSE, Upkeep, crowded
@@ -186,10 +187,11 @@ def test_what_fails_is_tried_again_later_each_time(lake: Lake, caplog: pytest.Lo
 def test_too_many_failures_and_those_that_stay_end_it(lake: Lake) -> None:
     with pytest.raises(OSError, match="away"):
         following(Work(lake, *[OSError("away")] * 5))[0].run()
-    work = Work(lake, Replaced("another directory"), BATCH)
-    with pytest.raises(Replaced):
-        following(work)[0].run()
-    assert len(work.steps) == 1
+    for final in (Replaced("another directory"), LeaseLost("another process ingests now")):
+        work = Work(lake, final, BATCH)
+        with pytest.raises(type(final)):
+            following(work)[0].run()
+        assert len(work.steps) == 1
     work = Work(lake, OSError("Connection refused"), BATCH, spark=False)
     with pytest.raises(OSError, match="refused"):
         following(work)[0].run()
