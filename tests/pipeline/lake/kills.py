@@ -1,5 +1,8 @@
 """A campaign: the processes of Spark, and the broker, are killed while messages come; the lake has each once.
 
+So it has each event: beside what clients have sent, got, acknowledged and refused, with receipts. Where a kill leaves
+open what has happened there are bounds.
+
 ``python -m tests.pipeline.lake.kills`` kills each of them 20 times, and replays 20 times more, which takes a quarter of
 an hour; the tests do it with fewer.
 """
@@ -22,7 +25,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from ...broker_document import anycast
+from ...broker_document import anycast, multicast
+from ...dialogue import Dialogue, Frame
 from ...end_to_end.lasting import LastingBroker
 from ..conftest import QUICK
 
@@ -31,8 +35,26 @@ CORE = (
     '<journal-retention-directory sample-period="500">data/retention</journal-retention-directory>'
 )
 SETTINGS: dict[str, dict[str, object]] = {"p": {"max-size-messages": 50, "page-size-bytes": 50_000}}
-QUEUES = ("q", "r", "p")
+#: By destination: the queues that a message enters.
+DESTINATIONS = {"q": ("q",), "r": ("r",), "p": ("p",), "/topic/t": ("t.one", "t.two")}
+QUEUES = tuple(queue for queues in DESTINATIONS.values() for queue in queues)
+#: Those that have a consumer. Of the others one is a ring, and in one all messages wait.
+CONSUMED = ("q", "p", "t.one")
 PATIENCE = 180.0
+
+#: Queue and body.
+Key = tuple[str, str]
+
+
+@dataclass
+class Consumed:
+    """What consumers have seen and said, each with one message out at most."""
+
+    seen: Counter[Key] = field(default_factory=Counter)
+    acknowledged: Counter[Key] = field(default_factory=Counter)  # with a receipt
+    refused: Counter[Key] = field(default_factory=Counter)  # with a receipt
+    perhaps_refused: Counter[Key] = field(default_factory=Counter)  # without one
+    lost: Counter[str] = field(default_factory=Counter)  # connections, each with one that was out perhaps
 
 
 @dataclass
@@ -43,9 +65,11 @@ class Traffic:
     sent: set[str] = field(default_factory=set)
     receipted: set[str] = field(default_factory=set)
     stopping: Event = field(default_factory=Event)
+    consumed: Consumed = field(default_factory=Consumed)
 
     def begin(self) -> None:
-        self._threads = [Thread(target=self._produce, daemon=True), Thread(target=self._consume, daemon=True)]
+        self._threads = [Thread(target=self._produce, daemon=True)]
+        self._threads += [Thread(target=self._consume, args=(queue,), daemon=True) for queue in CONSUMED]
         for thread in self._threads:
             thread.start()
 
@@ -60,34 +84,61 @@ class Traffic:
         while not self.stopping.is_set():
             bodies = [f"{number} {each}".ljust(300, "x") for each in range(10)]
             number += 1
-            queue = QUEUES[number % 3]
-            self.sent |= {f"{queue} {body}" for body in bodies}
+            destination = (*DESTINATIONS,)[number % len(DESTINATIONS)]
+            bodies = [f"{destination} {body}" for body in bodies]
+            self.sent |= {*bodies}
             try:
                 client = client or self.broker.connect()
-                client.put(queue, *[f"{queue} {body}" for body in bodies], persistent="true", n=number)
+                client.put(destination, *bodies, persistent="true", n=number)
             except Exception:  # it was killed: what was not receipted may be there or not
                 client = None
                 time.sleep(0.1)
             else:
-                self.receipted |= {f"{queue} {body}" for body in bodies}
+                self.receipted |= {*bodies}
                 time.sleep(0.02)
 
-    def _consume(self) -> None:
-        client, taken = None, 0
+    def _consume(self, queue: str) -> None:
+        """Until the end; what is out then stays so until the broker is killed."""
+        client, taken, consumed = None, 0, self.consumed
         while not self.stopping.is_set():
             try:
                 if client is None:
                     client = self.broker.connect()
-                    client.subscribe("q", id="q", ack="client-individual")
-                message = client.message()
+                    consumed.lost[queue] += 1  # in the end
+                    self._subscribe(client, queue)
+                message = client.inbox.pop(0) if client.inbox else client.frame(patience=0.2)
                 taken += 1
-                if taken % 7:
-                    client.answer("ACK", message)
-                else:
-                    client.answer("NACK", message)
+                self._answer(client, queue, message, "ACK" if taken % 7 else "NACK")
+            except TimeoutError:
+                continue
             except Exception:
+                if client is not None:
+                    client.close()
                 client = None
                 time.sleep(0.1)
+
+    @staticmethod
+    def _subscribe(client: Dialogue, queue: str) -> None:
+        client.subscribe(f"::{queue}", id="c", prefetch_count=1)
+
+    def _answer(self, client: Dialogue, queue: str, message: Frame, word: str) -> None:
+        consumed, key = self.consumed, (queue, message.body.decode())
+        consumed.seen[key] += 1
+        if word == "NACK":
+            consumed.perhaps_refused[key] += 1
+        client.answer(word, message)
+        if word == "NACK":
+            consumed.perhaps_refused[key] -= 1
+        (consumed.acknowledged if word == "ACK" else consumed.refused)[key] += 1
+
+    def drain(self) -> None:
+        """Acknowledge all that is left for the consumers."""
+        for queue in CONSUMED:
+            client = self.broker.connect()
+            self._subscribe(client, queue)
+            for _ in range(self.broker.management.queue(queue)["messageCount"]):
+                self._answer(client, queue, client.message(), "ACK")
+            client.disconnect()
 
 
 class Command:
@@ -160,7 +211,11 @@ def campaign(root: Path, opened: ExitStack, spark: int, broker: int, replays: in
     lasting = LastingBroker(root, opened)
     opened.callback(lasting.stop)
     ring = anycast("r", 'ring-size="40"')
-    lasting.start(core=CORE, addresses=ring + "".join(map(anycast, ("q", "p", "again"))), settings=SETTINGS)
+    topic = multicast("t", queue="t.one", inside="<durable>true</durable>")
+    addresses = ring + topic + "".join(map(anycast, ("q", "p", "again")))
+    lasting.start(core=CORE, addresses=addresses, settings=SETTINGS)
+    made = {"name": "t.two", "address": "t", "routingType": "MULTICAST", "durable": True}
+    lasting.management.ask("POST", "/queues", made)
     traffic = Traffic(lasting)
     traffic.begin()
     lake = str(root / "lake")
@@ -181,8 +236,7 @@ def campaign(root: Path, opened: ExitStack, spark: int, broker: int, replays: in
         ingest.kill()
     traffic.end()
     lasting.again()
-    lasting.drain("q")
-    lasting.drain("p")
+    traffic.drain()
     Command("ingest", "--data", str(lasting.data), "--lake", lake).finish()
     counts = {name: lasting.management.queue(name)["messageCount"] for name in QUEUES}
     found, events = check(Path(lake), traffic, lasting.data, counts)
@@ -212,8 +266,9 @@ def check(lake: Path, traffic: Traffic, data: Path, counts: dict[str, int]) -> t
     assert bodies <= traffic.sent
     on_disk = [(row["message_id"], row["queue"], row["body"].decode()) for row in kept(data)]
     assert messages == sorted(on_disk)
-    events = rows("select queue, message_id, event from TABLE", "events")
+    events = rows("select queue, message_id, event from TABLE where certain", "events")
     per = Counter(events)
+    check_events(per, {(row[1], row[0]): row[2] for row in messages}, traffic)
     added = {(queue, number) for queue, number, event in per if event == "added"}
     assert added == {(row[1], row[0]) for row in messages}
     ends = ("acknowledged", "expired", "killed", "replaced")
@@ -226,6 +281,34 @@ def check(lake: Path, traffic: Traffic, data: Path, counts: dict[str, int]) -> t
         left = sum(1 for each in added if each[0] == queue) - sum(1 for each in ended if each[0] == queue)
         assert left == count, (queue, left, count)
     return messages, len(events)
+
+
+def check_events(per: Counter[Any], bodies: dict[tuple[str, int], str], traffic: Traffic) -> None:
+    """Events beside what clients did: exact where they have receipts for it, within bounds where a kill took them."""
+    consumed, found = traffic.consumed, dict[Key, Counter[str]]()
+    for (queue, number, event), count in per.items():
+        found.setdefault((queue, bodies[queue, number]), Counter())[event] += count
+    out: Counter[str] = Counter()
+    for key, events in found.items():
+        queue = key[0]
+        kinds = {*events}
+        if queue == "r":
+            assert kinds <= {"added", "replaced"}, (key, events)
+        elif queue not in CONSUMED:
+            assert kinds == {"added"}, (key, events)
+        else:
+            assert kinds <= {"added", "delivered", "redelivered", "acknowledged"}, (key, events)
+            assert events["acknowledged"] == 1 >= consumed.acknowledged[key], (key, events)
+            refused = consumed.refused[key]
+            assert refused <= events["redelivered"] <= refused + consumed.perhaps_refused[key], (key, events)
+            certain = consumed.acknowledged[key] + refused
+            most = consumed.seen[key] + consumed.lost[queue]
+            assert certain <= events["delivered"] <= most, (key, events)
+            ended = events["delivered"] - events["acknowledged"] - events["redelivered"]
+            assert ended >= 0, (key, events)
+            out[queue] += ended
+    for queue, count in out.items():  # those that were out when the broker was killed
+        assert count <= consumed.lost[queue], (queue, count)
 
 
 def _live(lake: Path, table: str) -> list[str]:

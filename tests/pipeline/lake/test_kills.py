@@ -6,13 +6,15 @@ import re
 import signal
 import socket
 import urllib.request
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ..made import made, written
-from .kills import Command, campaign
+from .kills import Command, Traffic, campaign, check_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("processes of Spark")]
 
@@ -50,3 +52,55 @@ def test_following_ends_in_good_order_when_it_is_told_to(
     assert "stopping after this batch" in output and re.search(
         r"ingested .*\d+ messages, .* batches, .* MB; 0\.0 MB, 0 s are left", output
     )
+
+
+#: Messages 1 to 4, and what became of them: 1 came back once, 2 went out once more after a kill.
+BODIES = {("q", 1): "q 1", ("q", 2): "q 2", ("r", 3): "r 3", ("t.two", 4): "/topic/t 4"}
+EVENTS: dict[tuple[str, int, str], int] = {
+    **{(queue, number, "added"): 1 for queue, number in BODIES},
+    **{("q", 1, "delivered"): 2, ("q", 1, "redelivered"): 1, ("q", 1, "acknowledged"): 1},
+    **{("q", 2, "delivered"): 2, ("q", 2, "acknowledged"): 1},
+    ("r", 3, "replaced"): 1,
+}
+
+
+def traffic() -> Traffic:
+    """What the clients have seen of that."""
+    found: Any = Traffic(None)  # type: ignore[arg-type]
+    found.consumed.seen.update({("q", "q 1"): 2, ("q", "q 2"): 2})
+    found.consumed.acknowledged.update([("q", "q 1"), ("q", "q 2")])
+    found.consumed.refused["q", "q 1"] = 1
+    found.consumed.lost["q"] = 1
+    assert isinstance(found, Traffic)
+    return found
+
+
+def test_events_that_are_right_are_taken() -> None:
+    check_events(Counter(EVENTS), BODIES, traffic())
+    check_events(Counter({**EVENTS, ("q", 2, "delivered"): 1}), BODIES, traffic())  # nobody knows
+
+
+@pytest.mark.parametrize(
+    ("key", "count"),
+    [
+        (("q", 1, "redelivered"), 0),
+        (("q", 1, "redelivered"), 2),
+        (("q", 1, "delivered"), 1),
+        (("q", 1, "delivered"), 4),
+        (("q", 2, "redelivered"), 1),
+        (("q", 2, "acknowledged"), 0),
+        (("q", 2, "killed"), 1),
+        (("q", 2, "scheduled"), 1),
+        (("r", 3, "delivered"), 1),
+        (("t.two", 4, "redelivered"), 1),
+    ],
+)
+def test_events_that_are_wrong_are_not(key: tuple[str, int, str], count: int) -> None:
+    with pytest.raises(AssertionError):
+        check_events(Counter({**EVENTS, key: count}), BODIES, traffic())
+
+
+def test_more_that_was_out_than_kills_is_not_taken() -> None:
+    out = {("q", 1, "delivered"): 3}
+    with pytest.raises(AssertionError, match="'q', 2"):
+        check_events(Counter({**EVENTS, **out}), BODIES, traffic())
