@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from stompring.cli.lake_history import history, restore
 from stompring.cli.lake_ingest import ingest
 from stompring.cli.lake_replay import replay
 from stompring.cli.lake_report import report
@@ -51,14 +52,15 @@ def _told(fault: Exception) -> str | None:
     from stompring.pipeline.faults import sentence
     from stompring.pipeline.java import NoJava
     from stompring.pipeline.lake.chosen import BadCondition
+    from stompring.pipeline.lake.history import NoVersion
     from stompring.pipeline.lake.lake import NoLake
     from stompring.pipeline.options import OptionError
     from stompring.pipeline.s3a import NoConnector
     from stompring.pipeline.session import is_of_spark
     from stompring.store.ingested import Busy
 
-    ours = (NoJava, NoConnector, NoLake, BadCondition, OptionError, DataLoss, Replaced, Busy, StoreError)
-    if isinstance(fault, (*ours, OSError)):
+    ours = (NoJava, NoConnector, NoLake, NoVersion, BadCondition, OptionError, DataLoss, Replaced, Busy)
+    if isinstance(fault, (*ours, StoreError, OSError)):
         return str(fault)
     if is_of_spark(fault):
         return sentence(str(fault)) or _cause(str(fault))
@@ -87,5 +89,5 @@ def lake() -> None:
     """
 
 
-for command in (ingest, tables, sql, report, replay, compact, vacuum, warm):
+for command in (ingest, tables, sql, report, replay, compact, vacuum, history, restore, warm):
     lake.add_command(command)

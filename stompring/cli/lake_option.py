@@ -109,6 +109,39 @@ def broker_of(lake: Lake, name: str | None) -> str | None:
         raise click.BadParameter(str(reason), param_hint="--broker") from None
 
 
+def at(command: Command) -> Command:
+    """``--version`` and ``--as-of``."""
+    as_of = click.option(
+        "--as-of",
+        metavar="TIME",
+        help="The lake as it was at this time: 2026-07-01T12:00:00Z (UTC where it has no offset), or milliseconds "
+        "since the epoch.",
+    )
+    version = click.option(
+        "--version",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="The lake as it was at this version of 'messages': 'lake history' shows them.",
+    )
+    return version(as_of(command))
+
+
+def versions(lake: Lake, version: int | None, as_of: str | None) -> dict[str, int] | None:
+    """The versions of the tables that the two options mean, None without them. Raises `click.BadParameter`."""
+    from stompring.pipeline.lake.history import NoVersion
+    from stompring.pipeline.options import OptionError, read_time
+
+    if version is not None and as_of is not None:
+        raise click.UsageError("--version and --as-of are one and the same: give one of them")
+    option = "--version" if as_of is None else "--as-of"
+    try:
+        return lake.versions(version, read_time("as-of", as_of))
+    except OptionError as reason:
+        raise click.BadParameter(reason.text, param_hint=option) from None
+    except NoVersion as reason:
+        raise click.BadParameter(str(reason), param_hint=option) from None
+
+
 def times(since: str | None, until: str | None) -> tuple[int | None, int | None]:
     """What the options mean, epoch ms. Raises `click.BadParameter`."""
     from stompring.pipeline.options import OptionError, read_time

@@ -30,6 +30,7 @@ PAUSE = 5.0
 )
 @lake_option.period
 @lake_option.broker
+@lake_option.at
 @click.option(
     "--to",
     metavar="[ssl://]HOST:PORT",
@@ -76,6 +77,8 @@ def replay(
     until: str | None,
     address: tuple[str, ...],
     broker: str | None,
+    version: int | None,
+    as_of: str | None,
     to: str | None,
     destination: str | None,
     rate: float | None,
@@ -109,8 +112,10 @@ def replay(
     if ca_file is not None and not tls:
         raise click.UsageError("--ca-file is for a broker over TLS: --to ssl://HOST:PORT")
     name_of_broker = lake_option.broker_of(found, broker)
+    versions = lake_option.versions(found, version, as_of)
     choice = Choice(where, begin, end, lake_option.patterns(address))
-    plan = Plan(choice, f"{host}:{port}", destination, name, parts=parts, broker=name_of_broker)
+    at = None if versions is None else versions["messages"]
+    plan = Plan(choice, f"{host}:{port}", destination, name, parts=parts, broker=name_of_broker, at=at)
     with lake_option.session(master, conf) as spark:
         work = Replay(spark, found, plan)
         if dry_run:

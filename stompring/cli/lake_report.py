@@ -21,6 +21,7 @@ from stompring.cli import lake_option
 )
 @lake_option.period
 @lake_option.broker
+@lake_option.at
 @click.option(
     "--keep",
     metavar="PERCENT",
@@ -45,6 +46,8 @@ def report(
     until: str | None,
     address: tuple[str, ...],
     broker: str | None,
+    version: int | None,
+    as_of: str | None,
     keep: float,
     unpaged: float,
     master: str | None,
@@ -54,12 +57,13 @@ def report(
     found = lake_option.existing(lake)
     begin, end = lake_option.times(since, until)
     name = lake_option.broker_of(found, broker)
+    versions = lake_option.versions(found, version, as_of)
     if not out.absolute().parent.is_dir():
         raise click.BadParameter(f"{out.absolute().parent} is not a directory", param_hint="--out")
     with lake_option.session(master, conf, found) as spark:
         from stompring.pipeline.report import Lake, Period, write_report
 
-        frames = found.frames(spark, broker=name)
+        frames = found.frames(spark, broker=name, versions=versions)
         tables = Lake(frames["messages"], frames["events"], frames["samples"])
         period = Period(_moment(begin), _moment(end))
         something = write_report(

@@ -22,9 +22,17 @@ from stompring.cli import lake_option
     help="How rows are shown; json is one object a line.",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="No more rows than these.")
+@lake_option.at
 @lake_option.with_spark
 def sql(
-    query: str, lake: str, format_: str, limit: int | None, master: str | None, conf: tuple[str, ...]
+    query: str,
+    lake: str,
+    format_: str,
+    limit: int | None,
+    version: int | None,
+    as_of: str | None,
+    master: str | None,
+    conf: tuple[str, ...],
 ) -> None:
     """Show what a QUERY in Spark's SQL gives: over messages, events and samples.
 
@@ -32,8 +40,9 @@ def sql(
     stompring lake sql --lake lake "select queue, event, count(*) from events group by all order by 1, 2"
     """
     found = lake_option.existing(lake)
+    versions = lake_option.versions(found, version, as_of)
     with lake_option.session(master, conf, found) as spark:
-        found.register(spark)
+        found.register(spark, versions)
         frame = spark.sql(query)
         if limit is not None:
             frame = frame.limit(limit)
@@ -88,14 +97,19 @@ def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
 @click.command()
 @lake_option.where
 @click.option("--json", "as_json", is_flag=True, help="One JSON object in place of a text.")
+@lake_option.at
 @lake_option.without_spark
-def tables(lake: str, as_json: bool) -> None:
-    """Show the tables of a lake: their rows, files and columns. Needs no Java."""
+def tables(lake: str, as_json: bool, version: int | None, as_of: str | None) -> None:
+    """Show the tables of a lake: their rows, files and columns, and its brokers. Needs no Java."""
     found = lake_option.existing(lake)
-    about = {name: table.about() for name, table in found.tables.items()}
+    versions = lake_option.versions(found, version, as_of) or {}
+    about = {name: table.about(versions.get(name)) for name, table in found.tables.items()}
     losses = found.losses()
+    brokers = {
+        name: {"identity": broker.identity, "data": broker.data} for name, broker in found.brokers().items()
+    }
     if as_json:
-        click.echo(json.dumps({"tables": about, "losses": losses}, indent=2))
+        click.echo(json.dumps({"tables": about, "brokers": brokers, "losses": losses}, indent=2))
         return
     for name, told in about.items():
         click.echo(
@@ -104,5 +118,9 @@ def tables(lake: str, as_json: bool) -> None:
         )
         for column, type_ in told["columns"].items():
             click.echo(f"  {column}  {type_}")
+    for name, one in brokers.items():
+        click.echo(
+            f"broker {name}: {one['identity'] or 'identity not known'}, at {one['data'] or 'a place not known'}"
+        )
     for line in losses:
         click.echo(f"not ingested: {line}")

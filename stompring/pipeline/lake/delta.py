@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
+from deltalake.schema import ArrayType, MapType, StructType
 from deltalake.transaction import AddAction, Transaction
 
 from stompring.pipeline.arrays import TYPES
@@ -29,6 +30,14 @@ BUCKETS = 8
 
 #: The setting of a table that says so.
 BUCKETS_SETTING = "stompring.buckets"
+
+#: Changes of rows can be read by version (Delta's Change Data Feed).
+CHANGES_SETTING = "delta.enableChangeDataFeed"
+
+#: What a commit says of itself: the batch of an ingest, its broker, its rows, and how far the data directory was read
+#: then (`positions`, as JSON); or another operation of ours.
+BATCH, BROKER_NAME, ROWS, END = "stompring.batch", "stompring.broker", "stompring.rows", "stompring.end"
+OPERATION = "stompring.operation"
 
 #: Which column says when.
 TIME = {"messages": "timestamp", "events": "time", "samples": "time"}
@@ -73,7 +82,7 @@ class LakeTable:
             mode="ignore",
             partition_by=[DATE, BUCKET],
             name=self.name,
-            configuration={BUCKETS_SETTING: str(buckets)},
+            configuration={BUCKETS_SETTING: str(buckets), CHANGES_SETTING: "true"},
             storage_options=self.folder.storage_options,
             raise_if_key_not_exists=False,
         )
@@ -92,12 +101,16 @@ class LakeTable:
         """The last batch that a writer has committed, -1 for none."""
         return _committed(self.open(), writer)
 
-    def commit(self, files: Iterable[NewFile], writer: str, batch: int, broker: str) -> bool:
-        """Make files part of the table, as one batch of a writer; False, and nothing is done, where it was before."""
+    def commit(self, files: Sequence[NewFile], writer: str, batch: int, broker: str, end: str = "{}") -> bool:
+        """Make files part of the table, as one batch of a writer; False, and nothing is done, where it was before.
+
+        ``end`` is how far the data directory is ingested with that, as JSON.
+        """
         table = self.open()
         if _committed(table, writer) >= batch:
             return False
-        written = {"stompring.batch": str(batch), "stompring.broker": broker}
+        rows = sum(file.rows for file in files)
+        written = {BATCH: str(batch), BROKER_NAME: broker, ROWS: str(rows), END: end}
         try:
             self.put(files, "append", written, transactions=[Transaction(writer, batch)], table=table)
         except CommitFailedError:  # the writer has committed something since the table was opened
@@ -180,11 +193,33 @@ class LakeTable:
         """The size of its files."""
         return int(sum(pa.table(self.open().get_add_actions()).column("size_bytes").to_pylist()))
 
+    # ---- versions
+
+    def track_changes(self) -> bool:
+        """Let changes of rows be read by version from now on; False where they can be already."""
+        table = self.open()
+        if table.metadata().configuration.get(CHANGES_SETTING) == "true":
+            return False
+        table.alter.set_table_properties({CHANGES_SETTING: "true"})
+        self.sync_log()
+        return True
+
+    def lacks_files(self, version: int) -> bool:
+        """Whether files of a version were deleted, as far as that can be seen from here: in a lake of this machine."""
+        if self.folder.local is None:
+            return False
+        return not all(Path(uri).exists() for uri in self.open(version).file_uris())
+
+    def restore(self, version: int) -> None:
+        """Let it be as it was at a version: one more commit. Raises what delta-rs raises."""
+        self.open().restore(version)
+        self.sync_log()
+
     # ---- upkeep
 
-    def about(self) -> dict[str, Any]:
-        """Its rows, files, bytes, version and columns."""
-        table = self.open()
+    def about(self, version: int | None = None) -> dict[str, Any]:
+        """Its rows, files, bytes, version and columns: as its log has them, now or at a version."""
+        table = self.open(version)
         actions = pa.table(table.get_add_actions(flatten=True))
         return {
             "rows": sum(actions.column("num_records").to_pylist()),
@@ -192,7 +227,7 @@ class LakeTable:
             "bytes": sum(actions.column("size_bytes").to_pylist()),
             "version": int(table.version()),
             "buckets": self.buckets,
-            "columns": {**TABLES[self.name], BROKER: "STRING", DATE: "DATE", BUCKET: "INT"},
+            "columns": {field.name: ddl_name(field.type) for field in table.schema().fields},
         }
 
     def compact(self, target_size: int, date: str | None = None) -> tuple[int, int]:
@@ -228,6 +263,21 @@ class LakeTable:
 def _committed(table: Any, writer: str) -> int:
     version = table.transaction_version(writer)
     return -1 if version is None else int(version)
+
+
+#: Types of Delta as SQL has them, where that is another word.
+_SQL = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
+
+
+def ddl_name(kind: Any) -> str:
+    """The type of a column of a Delta table, as SQL has it."""
+    if isinstance(kind, MapType):
+        return f"MAP<{ddl_name(kind.key_type)},{ddl_name(kind.value_type)}>"
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{ddl_name(kind.element_type)}>"
+    if isinstance(kind, StructType):
+        return f"STRUCT<{','.join(f'{field.name}:{ddl_name(field.type)}' for field in kind.fields)}>"
+    return _SQL.get(kind.type) or str(kind.type).upper()
 
 
 def stats_of(rows: int, columns: dict[str, tuple[Any, Any, int]]) -> str:

@@ -25,7 +25,7 @@ from stompring.pipeline.lake.delta import for_spark
 from stompring.pipeline.lake.intent import Intent, Intents
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.task import Done, Job, ingest_ranges, write_copies
-from stompring.pipeline.positions import Positions
+from stompring.pipeline.positions import Positions, dumped
 from stompring.pipeline.schema import ENDINGS, TABLES
 from stompring.store.ingested import Busy, record_ingested
 
@@ -33,6 +33,10 @@ log = logging.getLogger(__name__)
 
 #: What is read: all of them at once, so that each file is read once.
 FILES = frozenset().union(*ENDINGS.values())
+
+#: The order of commits. Copies are looked up in the messages of the batches before, and a version of the lake is one of
+#: ``messages``: that table is the last one.
+_IN_ORDER = ("events", "samples", "messages")
 
 #: Bytes of files in one batch, and at least in one task of it.
 BATCH, TASK = 1 << 30, 64 << 20
@@ -162,11 +166,11 @@ class Ingest:
         if done.copies:
             done.add(self._originals(job, intent, done))
         self._tell(intent, lost, done)
-        for name in job.tables:
+        end = json.dumps(dumped(intent.end))
+        for name in sorted(job.tables, key=_IN_ORDER.index):
             self.lake.check_lock()
-            self.lake.tables[name].commit(
-                done.files.get(name, []), self._broker.writer, intent.number, self._broker.name
-            )
+            made = done.files.get(name, [])
+            self.lake.tables[name].commit(made, self._broker.writer, intent.number, self._broker.name, end)
         self.lake.folder.remove_all(_below(job.copies, self.lake))
         self._carried_out = intent.number
         self._mark(intent)
@@ -207,7 +211,9 @@ class Ingest:
         copies = spark.read.parquet(*paths).dropDuplicates(key)
         first, last = copies.agg(least("message_id"), most("message_id")).first()
         table = self.lake.tables["messages"]
-        known = table.frame(spark, version=intent.versions["messages"])
+        # a lake of version 1 may have committed messages before it was cut short
+        before = None if "messages" in job.tables else intent.versions["messages"]
+        known = table.frame(spark, version=before)
         known = known.where((known.broker == job.broker) & known.message_id.between(first, last)).select(*key)
         new = done.files.get("messages") or []
         if not new and "messages" not in job.tables:  # they were committed before the run was killed

@@ -34,16 +34,22 @@ class Intents:
     def last(self) -> Intent | None:
         """The newest one, None before the first. Raises `ValueError` for a file that cannot be read."""
         names = self._names()
-        if not names:
-            return None
-        text = self._state.read(names[-1])
+        return self._read(names[-1]) if names else None
+
+    def of_batch(self, number: int) -> Intent | None:
+        """That of a batch, None where it is not kept any more. Raises `ValueError`."""
+        name = f"{_FOLDER}/{number:09d}.json"
+        return self._read(name) if name in self._names() else None
+
+    def _read(self, name: str) -> Intent:
+        text = self._state.read(name)
         try:
             told = json.loads(text)
             return Intent(
                 int(told["batch"]), loaded(told["start"]), loaded(told["end"]), dict(told["versions"])
             )
         except (ValueError, KeyError, TypeError) as fault:
-            raise ValueError(f"{self._state}/{names[-1]} cannot be read: {fault!r}") from None
+            raise ValueError(f"{self._state}/{name} cannot be read: {fault!r}") from None
 
     def write(self, intent: Intent) -> None:
         """Remember one, for good when this returns. Raises `Busy` where another process has begun the same batch."""

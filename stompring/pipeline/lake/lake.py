@@ -7,24 +7,30 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from stompring.pipeline.files import DataFiles
+from stompring.pipeline.files import RETENTION, DataFiles
 from stompring.pipeline.folder import Folder
 from stompring.pipeline.lake.brokers import FIRST, Broker, UnknownBroker, admitted
 from stompring.pipeline.lake.content import check_content
 from stompring.pipeline.lake.delta import BUCKETS, LakeTable
-from stompring.pipeline.lake.intent import Intents
+from stompring.pipeline.lake.history import Commit, NoVersion, ends_at, versions_at
+from stompring.pipeline.lake.intent import Intent, Intents
 from stompring.pipeline.lake.lease import SECONDS, Lease
 from stompring.pipeline.lake.migration import migrate
+from stompring.pipeline.positions import Positions, dumped, loaded
 from stompring.pipeline.schema import TABLES
-from stompring.store.ingested import ingesting
+from stompring.store.ingested import ingesting, read_ingested, record_ingested
 
 #: Below a lake, beside its tables.
 STATE = "_stompring"
 
 _ABOUT = "lake.json"
+
+#: A restore that is under way.
+_RESTORE = "restore.json"
 
 #: Of ``lake.json``. Version 1 had no brokers, and its tables no column ``broker``.
 VERSION = 2
@@ -123,14 +129,16 @@ class Lake:
         return self.state.folder(broker.state) if broker.state else self.state
 
     def migrate(self) -> None:
-        """Bring a lake of version 1 to this one: for who has `locked` it.
+        """Bring a lake of version 1 to this one, and complete a restore that was cut short: for who has `locked` it.
 
         The tables come first, each in one commit, and ``lake.json`` last. After a crash the next call goes on with the
         tables that are left; readers see each table as it was or as it will be.
         """
+        self._complete_restore()
         for table in self.tables.values():
             if migrate(table):
                 log.info("%s: added the columns that it lacked", table.folder)
+            table.track_changes()
         if int(self._about()["version"]) < VERSION:
             self._write(self.id, self.brokers())
             log.info("%s: the lake is of version %d now", self, VERSION)
@@ -200,17 +208,93 @@ class Lake:
         """The size of its tables' files."""
         return sum(table.bytes() for table in self.tables.values() if table.exists())
 
-    def frames(self, spark: Any, *, broker: str | None = None) -> dict[str, Any]:
-        """A DataFrame for each table, as it is at this moment; of all brokers, or of one. Raises `NoLake`."""
+    # ---- versions
+
+    def versions(self, version: int | None, time: int | None) -> dict[str, int] | None:
+        """The versions of the tables at a version of the lake or a time (epoch ms), None where neither is given.
+
+        Raises `NoVersion`, `NoLake`.
+        """
         self.require()
-        frames = {name: table.frame(spark) for name, table in self.tables.items()}
+        return versions_at(self.tables, version, time)
+
+    def restore(self, versions: Mapping[str, int]) -> None:
+        """Let the tables be as they were at some versions: for who has `locked` the lake.
+
+        What was ingested since is ingested again by the next ingest, as far as the broker still has it. What is to be
+        done is written down first; after a crash the next writer completes it. Raises `NoVersion`.
+        """
+        self._complete_restore()
+        done = ends_at(self.tables["messages"], versions["messages"])
+        begins = {name: self._end(broker, done.get(name)) for name, broker in self.brokers().items()}
+        plan = {"version": 1, "tables": dict(versions), "positions": begins}
+        self.state.write(_RESTORE, json.dumps(plan, indent=1).encode())
+        self._complete_restore()
+
+    def _end(self, broker: Broker, last: Commit | None) -> dict[str, str]:
+        """How far a broker was ingested with its last batch."""
+        if last is None:
+            return {}
+        if last.end is not None:
+            return dumped(last.end)
+        assert last.batch is not None  # a commit of an earlier version did not tell
+        intent = Intents(self.state_of(broker)).of_batch(last.batch)
+        if intent is None:
+            raise NoVersion(
+                f"how far broker {broker.name!r} was ingested with batch {last.batch} is not known any more: an "
+                "earlier version of stompring has written it. Choose a later version"
+            )
+        return dumped(intent.end)
+
+    def _complete_restore(self) -> None:
+        if not self.state.exists(_RESTORE):
+            return
+        plan = json.loads(self.state.read(_RESTORE))
+        for name in sorted(plan["tables"]):
+            self.check_lock()
+            self.tables[name].restore(int(plan["tables"][name]))
+        for name, broker in self.brokers().items():
+            # a batch without anything, above all that were committed: what comes behind it begins where the table ends
+            intents = Intents(self.state_of(broker))
+            last = intents.last()
+            committed = [table.committed(broker.writer) for table in self.tables.values()]
+            number = 1 + max([*committed, -1 if last is None else last.number])
+            begin = loaded(plan["positions"].get(name, {}))
+            versions = {each: int(table.open().version()) for each, table in self.tables.items()}
+            intents.write(Intent(number, begin, begin, versions))
+            self._mark(broker, begin)
+        self.state.remove(_RESTORE)
+        self._migrated = False
+        log.info("%s was restored to version %d", self, plan["tables"]["messages"])
+
+    def _mark(self, broker: Broker, begin: Positions) -> None:
+        """Let the broker keep what is to be ingested again, where its retained files are in its data directory."""
+        directory = None if broker.data is None or "://" in broker.data else Path(broker.data) / RETENTION
+        try:
+            if directory is not None and self.id in read_ingested(directory):
+                record_ingested(directory, self.id, str(self), begin)
+        except (OSError, ValueError) as fault:
+            log.warning("broker %s is not told what is to be ingested again: %s", broker.name, fault)
+
+    # ---- reading
+
+    def frames(
+        self, spark: Any, *, broker: str | None = None, versions: Mapping[str, int] | None = None
+    ) -> dict[str, Any]:
+        """A DataFrame for each table, as it is at this moment or was at some versions; of all brokers, or of one.
+
+        Raises `NoLake`.
+        """
+        self.require()
+        at = versions or {}
+        frames = {name: table.frame(spark, version=at.get(name)) for name, table in self.tables.items()}
         if broker is None:
             return frames
         return {name: frame.where(frame.broker == broker) for name, frame in frames.items()}
 
-    def register(self, spark: Any) -> None:
+    def register(self, spark: Any, versions: Mapping[str, int] | None = None) -> None:
         """Let SQL know the tables by their names."""
-        for name, frame in self.frames(spark).items():
+        for name, frame in self.frames(spark, versions=versions).items():
             frame.createOrReplaceTempView(name)
 
 

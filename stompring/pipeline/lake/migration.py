@@ -16,7 +16,7 @@ from deltalake import Schema
 from stompring.pipeline.arrays import TYPES
 from stompring.pipeline.events import UNCERTAIN
 from stompring.pipeline.lake.brokers import MAIN
-from stompring.pipeline.lake.delta import BROKER, BUCKET, DATE, LakeTable, NewFile, arrow_schema
+from stompring.pipeline.lake.delta import BROKER, BUCKET, DATE, OPERATION, LakeTable, NewFile, arrow_schema
 from stompring.pipeline.lake.parts import Part
 from stompring.pipeline.schema import TABLES
 
@@ -45,7 +45,7 @@ def migrate(table: LakeTable) -> bool:
         table.sync_log()
         return True
     files = [_written_anew(table, *each) for each in _files(delta)]
-    table.put(files, "overwrite", {"stompring.operation": "migration"}, schema=Schema.from_arrow(schema))
+    table.put(files, "overwrite", {OPERATION: "migration"}, schema=Schema.from_arrow(schema))
     return True
 
 

@@ -55,16 +55,17 @@ class Plan:
     name: str  # for another replay of the same
     version: int = 0  # of the table
     parts: int = 1
-    broker: str | None = (
-        None  # whose messages: numbers of messages are of one broker. None: the lake has no more
-    )
+    broker: str | None = None  # whose messages; None: all of them, for there are no more brokers
+    at: int | None = None  # the version that was asked for
 
     @property
     def id(self) -> str:
         """The same for the same request."""
-        asked = [asdict(self.choice), self.to, self.destination, self.name]
+        asked: list[Any] = [asdict(self.choice), self.to, self.destination, self.name]
         if self.broker not in (None, MAIN):  # replays that began before there were names go on
             asked.append(self.broker)
+        if self.at is not None:
+            asked.append(self.at)
         return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -81,7 +82,7 @@ class Replay:
             told = json.loads(self._state.read("plan.json"))
             plan = replace(plan, version=int(told["tableVersion"]), parts=int(told["parts"]))
         else:
-            plan = replace(plan, version=int(lake.tables["messages"].open().version()))
+            plan = replace(plan, version=int(lake.tables["messages"].open(plan.at).version()))
         self.plan = plan
 
     def chosen(self) -> Any:

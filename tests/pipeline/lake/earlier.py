@@ -72,7 +72,9 @@ def first_version(data: Path, lake: Path, committed: tuple[str, ...] = tuple(TAB
                 "append",
                 schema,
                 partition_by=["date", "bucket"],
-                commit_properties=CommitProperties(app_transactions=[Transaction(WRITER, 0)]),
+                commit_properties=CommitProperties(
+                    custom_metadata={"stompring.batch": "0"}, app_transactions=[Transaction(WRITER, 0)]
+                ),
             )
     state = lake / "_stompring"
     (state / "batches").mkdir(parents=True)

@@ -1,0 +1,341 @@
+"""Versions of a lake: reading and restoring them, and what an ingest does after a restore; changes by version."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+
+import pyarrow as pa
+from click.testing import CliRunner, Result
+from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
+
+from stompring.cli.lake import lake as command
+from stompring.pipeline.files import DataFiles
+from stompring.pipeline.folder import Folder
+from stompring.pipeline.lake import ingest as ingest_module
+from stompring.pipeline.lake.delta import LakeTable
+from stompring.pipeline.lake.history import commits
+from stompring.pipeline.lake.ingest import Ingest
+from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.schema import TABLES
+from stompring.store.ingested import Position, read_ingested, record_ingested
+
+from ..made import identified, made
+from ..test_stream import write_segment
+from .earlier import first_version, rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+ONE, TWO = bytes(range(16)), bytes(range(16, 32))
+
+
+class InProcess:
+    """What an ingest of files without copies needs of Spark, in this process."""
+
+    def __init__(self, items: list[Any] | None = None) -> None:
+        self._items = items or []
+        self.sparkContext = self
+
+    def setJobDescription(self, text: str) -> None:  # noqa: N802 - Spark's name
+        pass
+
+    def parallelize(self, items: list[Any], count: int) -> InProcess:
+        return InProcess(items)
+
+    def map(self, function: Callable[[Any], Any]) -> InProcess:
+        return InProcess([function(item) for item in self._items])
+
+    def collect(self) -> list[Any]:
+        return self._items
+
+
+def ingest(data: Path, lake: Path, name: str = "main") -> int:
+    target = Lake(str(lake))
+    target.create(4)
+    return len(list(Ingest(InProcess(), DataFiles(str(data)), target, name=name).batches()))
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(command, [str(word) for word in words])
+
+
+def done(*words: object) -> str:
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def numbers(
+    lake: Path, table: str = "messages", broker: str = "main", version: int | None = None
+) -> list[int]:
+    return sorted(row["message_id"] for row in rows(lake, table, version) if row["broker"] == broker)
+
+
+def versions(lake: Path) -> dict[str, int]:
+    return {table: DeltaTable(str(lake / table)).version() for table in TABLES}
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> tuple[Path, Path]:
+    """A data directory and a lake of it, in three batches of two messages."""
+    data, lake = identified(tmp_path / "data", {}, ONE), tmp_path / "lake"
+    for number in (1, 2, 3):
+        write_segment(data, number, [2 * number - 1, 2 * number])
+        assert ingest(data, lake) == 1
+    return data, lake
+
+
+def test_history(three: tuple[Path, Path]) -> None:
+    _, lake = three
+    lines = done("history", "--lake", lake).splitlines()
+    assert [line.split()[1:2] + line.split()[3:] for line in lines] == [
+        ["3", "ingest", "batch", "2", "of", "main,", "2", "rows"],
+        ["2", "ingest", "batch", "1", "of", "main,", "2", "rows"],
+        ["1", "ingest", "batch", "0", "of", "main,", "2", "rows"],
+        ["0", "create"],
+    ]
+    done("compact", "--lake", lake)
+    told = [
+        json.loads(line) for line in done("history", "--lake", lake, "--table", "all", "--json").splitlines()
+    ]
+    assert {each["table"] for each in told} == set(TABLES)
+    newest = next(each for each in told if each["table"] == "messages")
+    assert newest["operation"] == "compact" and newest["version"] == 4
+    assert len(done("history", "--lake", lake, "--limit", "2").splitlines()) == 2
+
+
+def test_commands_read_a_version(spark: Any, three: tuple[Path, Path]) -> None:
+    _, lake = three
+    times = {one.version: one.time for one in commits(Lake(str(lake)).tables["messages"]).values()}
+    query = "select (select count(*) from messages) as m, (select count(*) from events) as e"
+    for words in (["--version", "2"], ["--as-of", str(times[2])], ["--as-of", str(times[3] - 1)]):
+        assert done("sql", query, "--lake", lake, *words).splitlines()[2].split() == ["4", "4"]
+        assert "4 messages would be sent" in done("replay", "--lake", lake, "--dry-run", *words)
+        assert "messages: 4 rows" in done("tables", "--lake", lake, *words)
+    assert "6 messages would be sent" in done("replay", "--lake", lake, "--dry-run")
+    report = lake.parent / "report.html"
+    assert "wrote" in done("report", "--lake", lake, "--out", report, "--version", "0")
+    assert (
+        "there is nothing in the lake for that"
+        in run("report", "--lake", lake, "--out", report, "--version", "0").output
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--version", "9"], "there is no version 9: there are 0 to 3"),
+        (["--as-of", "2001-01-01"], "there was no lake at 2001-01-01T00:00:00.000Z: its history begins at"),
+        (["--as-of", "yesterday"], "must be a time as"),
+        (["--as-of", "2001-01-01", "--version", "1"], "give one of them"),
+    ],
+)
+def test_versions_that_are_not(three: tuple[Path, Path], words: list[str], text: str) -> None:
+    _, lake = three
+    for name in ("tables", "restore"):
+        result = run(name, "--lake", lake, *words)
+        assert result.exit_code == 2 and text in result.output, result.output
+    assert numbers(lake) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_version_whose_files_were_deleted(three: tuple[Path, Path]) -> None:
+    _, lake = three
+    done("compact", "--lake", lake)
+    done("vacuum", "--lake", lake, "--hours", "0")
+    for name in ("tables", "restore"):
+        result = run(name, "--lake", lake, "--version", "2")
+        assert result.exit_code == 2, result.output
+        assert "version 2 of messages needs files that 'lake vacuum' has deleted" in result.output
+    assert run("restore", "--lake", lake).exit_code == 2
+
+
+def test_what_was_restored_away_is_ingested_again_once(three: tuple[Path, Path]) -> None:
+    data, lake = three
+    before = {table: rows(lake, table) for table in TABLES}
+    (data / "retention").mkdir()
+    record_ingested(data / "retention", Lake(str(lake)).id, str(lake), {"journal": Position(9, 0)})
+    for version in (1, 0, 2):
+        if version == 2:
+            done("compact", "--lake", lake)
+        output = done("restore", "--lake", lake, "--version", version)
+        assert f"messages: as it was at version {version}" in output
+        assert numbers(lake) == numbers(lake, "events") == list(range(1, 2 * version + 1))
+        (marked,) = read_ingested(data / "retention").values()  # the broker is to keep the rest
+        assert marked.positions.get("journal", Position(0, 0)).number in (version, version + 1) or not version
+        ingest(data, lake)
+        assert {table: rows(lake, table) for table in TABLES} == before
+        assert ingest(data, lake) == 0
+    write_segment(data, 4, [7])
+    ingest(data, lake)
+    assert numbers(lake) == numbers(lake, "events") == [1, 2, 3, 4, 5, 6, 7]
+    # a version that itself came after a restore
+    done("restore", "--lake", lake, "--version", versions(lake)["messages"] - 1)
+    assert numbers(lake) == [1, 2, 3, 4, 5, 6]
+    ingest(data, lake)
+    assert numbers(lake) == numbers(lake, "events") == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_broker_that_came_later_is_ingested_again_from_its_beginning(
+    three: tuple[Path, Path], tmp_path: Path
+) -> None:
+    data, lake = three
+    other = identified(tmp_path / "other", {}, TWO)
+    write_segment(other, 1, [1, 2, 3])
+    ingest(other, lake, "other")
+    done("restore", "--lake", lake, "--version", "2")
+    assert numbers(lake) == [1, 2, 3, 4] and numbers(lake, broker="other") == []
+    for _ in range(2):
+        ingest(other, lake, "other")
+        ingest(data, lake)
+    for table in ("messages", "events"):
+        assert numbers(lake, table) == [1, 2, 3, 4, 5, 6] and numbers(lake, table, "other") == [1, 2, 3]
+
+
+class Cut(BaseException):
+    """As a kill: nothing catches it."""
+
+
+@pytest.mark.parametrize("committed", [("events",), ("events", "samples")])
+def test_a_batch_that_was_half_done_before_a_restore(
+    three: tuple[Path, Path], committed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, lake = three
+    write_segment(data, 4, [7, 8])
+    commit = LakeTable.commit
+
+    def dying(table: LakeTable, *arguments: Any) -> bool:
+        if table.name not in committed:
+            raise Cut
+        return commit(table, *arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        patch.setattr(LakeTable, "commit", dying)
+        ingest(data, lake)
+    done("restore", "--lake", lake, "--version", "2")
+    assert numbers(lake) == numbers(lake, "events") == [1, 2, 3, 4]
+    ingest(data, lake)
+    assert numbers(lake) == numbers(lake, "events") == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_restore_that_is_cut_short_is_completed(
+    three: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before or after anything that it writes: the next ingest finds the lake as it was, or as it was to be."""
+    data, lake = three
+    ends = set()
+    for after in (False, True):
+        for step in range(20):
+            copy = Path(shutil.copytree(lake, tmp_path / f"{after}{step}"))
+            with monkeypatch.context() as patch:
+                left = [step]
+                for owner, name in ((LakeTable, "restore"), (Folder, "write"), (Folder, "remove")):
+                    patch.setattr(owner, name, cutting(getattr(owner, name), left, after))
+                try:
+                    Lake(str(copy)).restore({"messages": 1, "events": 1, "samples": 1})
+                    ends.add(step)
+                except Cut:
+                    pass
+            ingest(data, copy)
+            assert numbers(copy) == numbers(copy, "events") == [1, 2, 3, 4, 5, 6]
+            assert not (copy / "_stompring" / "restore.json").exists()
+            if step in ends:
+                break
+    assert ends == {6}  # what is to be done, three tables, one broker, and that it is done
+
+
+def cutting(function: Callable[..., Any], left: list[int], after: bool) -> Callable[..., Any]:
+    def called(*arguments: Any, **named: Any) -> Any:
+        left[0] -= 1
+        if left[0] == -1 and not after:
+            raise Cut
+        result = function(*arguments, **named)
+        if left[0] == -1:
+            raise Cut
+        return result
+
+    return called
+
+
+def test_back_to_version_1_of_lakes(tmp_path: Path) -> None:
+    """Its column comes again, and what has come since."""
+    every = made(identity=ONE, count=3)
+    data = identified(tmp_path / "data", every, ONE)
+    lake = first_version(data, tmp_path / "lake")
+    before = {table: rows(lake, table) for table in TABLES}
+    ingest(data, lake)
+    number = max(int(Path(name).stem) for name in every if name.endswith(".journal"))
+    write_segment(data, number + 1, [1001, 1002])
+    ingest(data, lake)
+    for _ in range(2):
+        done("restore", "--lake", lake, "--version", "1")
+        for table in TABLES:
+            now = rows(lake, table)
+            assert {row.pop("broker") for row in now} == {"main"}
+            for row in now:
+                row.pop("certain", None)
+            assert sorted(now, key=repr) == before[table]
+        ingest(data, lake)
+        assert numbers(lake)[-2:] == [1001, 1002] and len(numbers(lake)) == len(before["messages"]) + 2
+
+
+# ---- changes
+
+
+def changes(lake: Path, since: int, table: str = "messages") -> list[tuple[int, str, int]]:
+    """As docs/lake.md shows it."""
+    found = pa.table(DeltaTable(str(lake / table)).load_cdf(starting_version=since).read_all()).to_pylist()
+    return sorted((row["_commit_version"], row["_change_type"], row["message_id"]) for row in found)
+
+
+def test_changes_by_version(three: tuple[Path, Path]) -> None:
+    data, lake = three
+    done("compact", "--lake", lake)
+    write_segment(data, 4, [7])
+    ingest(data, lake)
+    assert changes(lake, 2) == [
+        *((2, "insert", 3), (2, "insert", 4)),
+        *((3, "insert", 5), (3, "insert", 6)),
+        (5, "insert", 7),  # and nothing of version 4, which put files together
+    ]
+    assert changes(lake, 5, "events") == [(5, "insert", 7)]
+
+
+def test_changes_of_a_migrated_lake(tmp_path: Path) -> None:
+    data = identified(tmp_path / "data", made(identity=ONE, count=2), ONE)
+    lake = first_version(data, tmp_path / "lake")
+    ingest(data, lake)
+    since = versions(lake)["messages"] + 1
+    number = max(int(path.stem) for path in data.glob("journal/*"))
+    write_segment(data, number + 1, [1001])
+    ingest(data, lake)
+    assert changes(lake, since) == [(since, "insert", 1001)]
+    for table in TABLES:
+        assert DeltaTable(str(lake / table)).metadata().configuration["delta.enableChangeDataFeed"] == "true"
+
+
+# ---- what is there
+
+
+def test_tables_shows_what_the_delta_log_says(three: tuple[Path, Path]) -> None:
+    data, lake = three
+    DeltaTable(str(lake / "samples")).alter.add_columns([Field("temperature", PrimitiveType("double"))])
+    output = done("tables", "--lake", lake)
+    assert "  temperature  DOUBLE" in output and "  headers  MAP<STRING,STRING>" in output
+    assert "  broker  STRING" in output and f"broker main: {ONE.hex()}, at {data}" in output
+    told = json.loads(done("tables", "--lake", lake, "--json"))
+    assert told["brokers"] == {"main": {"identity": ONE.hex(), "data": str(data)}}
+    assert told["tables"]["samples"]["columns"]["temperature"] == "DOUBLE"
+    assert told["tables"]["messages"]["columns"]["message_id"] == "BIGINT"
+
+
+def test_messages_are_committed_last() -> None:
+    """Copies are looked up in that table, and a version of it is one of the lake."""
+    assert ingest_module._IN_ORDER[-1] == "messages" and set(ingest_module._IN_ORDER) == set(TABLES)
