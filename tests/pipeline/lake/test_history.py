@@ -37,6 +37,17 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ONE, TWO = bytes(range(16)), bytes(range(16, 32))
 
 
+class Counted:
+    """As an accumulator of Spark."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __iadd__(self, more: int) -> Counted:  # noqa: PYI034 - there is no other
+        self.value += more
+        return self
+
+
 class InProcess:
     """What an ingest of files without copies needs of Spark, in this process."""
 
@@ -46,6 +57,9 @@ class InProcess:
 
     def setJobDescription(self, text: str) -> None:  # noqa: N802 - Spark's name
         pass
+
+    def accumulator(self, value: int) -> Counted:
+        return Counted(value)
 
     def parallelize(self, items: list[Any], count: int) -> InProcess:
         return InProcess(items)
@@ -236,7 +250,12 @@ def test_a_restore_that_is_cut_short_is_completed(
             copy = Path(shutil.copytree(lake, tmp_path / f"{after}{step}"))
             with monkeypatch.context() as patch:
                 left = [step]
-                for owner, name in ((LakeTable, "restore"), (Folder, "write"), (Folder, "remove")):
+                for owner, name in (
+                    (LakeTable, "restore"),
+                    (Folder, "write"),
+                    (Folder, "create"),
+                    (Folder, "remove"),
+                ):
                     patch.setattr(owner, name, cutting(getattr(owner, name), left, after))
                 try:
                     Lake(str(copy)).restore({"messages": 1, "events": 1, "samples": 1})
