@@ -154,7 +154,7 @@ def lake(environment: dict[str, str], *words: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=480,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -210,6 +210,7 @@ def both_workers_unpacked(tmp_path: Path) -> None:
 
 
 @LONG
+@pytest.mark.timeout(1800)
 def test_whole_environment_is_shipped(
     master: str, environment: dict[str, str], lasting: LastingBroker, tmp_path: Path
 ) -> None:
@@ -229,6 +230,7 @@ def test_whole_environment_is_shipped(
 
 
 @LONG
+@pytest.mark.timeout(1800)
 def test_local_cluster(
     environment: dict[str, str], shipped: list[str], lasting: LastingBroker, tmp_path: Path
 ) -> None:
@@ -239,6 +241,7 @@ def test_local_cluster(
 
 
 @LONG
+@pytest.mark.timeout(1800)
 def test_cluster_and_a_lake_on_object_storage(
     master: str,
     environment: dict[str, str],
