@@ -234,11 +234,14 @@ class _Run:
         self._run(all_of_it)
 
     def _run(self, call: Callable[[], None]) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._asked)
+        before = {number: signal.signal(number, self._asked) for number in (signal.SIGINT, signal.SIGTERM)}
         began = time.monotonic()
-        with self._line.watching(self._under_way):
-            call()
+        try:
+            with self._line.watching(self._under_way):
+                call()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
         told = ", ".join(f"{count:,} {name}" for name, count in sorted(self._rows.items())) or "nothing new"
         behind = "" if self.following is None else f"; {self._lag()} are left"
         click.echo(
