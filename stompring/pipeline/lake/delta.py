@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import time
 from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -205,10 +206,10 @@ class LakeTable:
         return True
 
     def lacks_files(self, version: int) -> bool:
-        """Whether files of a version were deleted, as far as that can be seen from here: in a lake of this machine."""
-        if self.folder.local is None:
-            return False
-        return not all(Path(uri).exists() for uri in self.open(version).file_uris())
+        """Whether files of a version were deleted."""
+        actions = pa.table(self.open(version).get_add_actions())
+        there = {entry.name for entry in self.folder.entries(deep=True)}
+        return any(unquote(path) not in there for path in actions.column("path").to_pylist())
 
     def restore(self, version: int) -> None:
         """Let it be as it was at a version: one more commit. Raises what delta-rs raises."""
