@@ -38,6 +38,19 @@ from stompring.cli import lake_option
     show_default=True,
     help="Advice for max-size-bytes: so much of the time an address should not have paged.",
 )
+@click.option(
+    "--compare/--no-compare",
+    default=True,
+    show_default=True,
+    help="Compare the headline with the period before, which is as long. It needs --since.",
+)
+@click.option(
+    "--plots",
+    type=click.Choice(["static", "interactive", "both"]),
+    default="static",
+    show_default=True,
+    help="Interactive plots make the page 5 MB larger, and need scripts; static ones need none.",
+)
 @lake_option.with_spark
 def report(
     lake: str,
@@ -50,20 +63,23 @@ def report(
     as_of: str | None,
     keep: float,
     unpaged: float,
+    compare: bool,
+    plots: str,
     master: str | None,
     conf: tuple[str, ...],
 ) -> None:
     """Write a page with plots: depths, times to acknowledge, rates, what rings threw away, and advice on sizes."""
     found = lake_option.existing(lake)
     begin, end = lake_option.times(since, until)
-    name = lake_option.broker_of(found, broker)
+    if broker is not None:
+        lake_option.broker_of(found, broker)
     versions = lake_option.versions(found, version, as_of)
     if not out.absolute().parent.is_dir():
         raise click.BadParameter(f"{out.absolute().parent} is not a directory", param_hint="--out")
     with lake_option.session(master, conf, found) as spark:
         from stompring.pipeline.report import Lake, Period, write_report
 
-        frames = found.frames(spark, broker=name, versions=versions)
+        frames = found.frames(spark, versions=versions)
         tables = Lake(frames["messages"], frames["events"], frames["samples"])
         period = Period(_moment(begin), _moment(end))
         something = write_report(
@@ -73,6 +89,9 @@ def report(
             lake_option.patterns(address),
             keep=keep,
             unpaged=unpaged,
+            brokers=() if broker is None else (broker,),
+            compare=compare,
+            plots=plots,
             progress=lambda part: click.echo(f"{part} …", err=True),
         )
     if not something:

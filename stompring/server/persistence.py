@@ -73,6 +73,9 @@ class Persistence:
         recovered, self.paging.recovered = self.paging.recovered, []
         for pages in recovered:
             page_mode.adopt(pages.address, cast(seam.Pages, pages))
+
+    def take_samples(self, broker: Broker) -> None:
+        """Begin with a sample of the queues there are, the configured ones too, before anybody sends to them."""
         if self.retention is not None and self.retention.settings.sample_period > 0:
             next_address = self.durable.journal.next_address
             self.samples = Samples(

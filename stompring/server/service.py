@@ -93,6 +93,7 @@ class BrokerService(MultiService):
             persistence.recover(self.broker)
         apply(self.broker, configuration, starting=True)
         if persistence is not None:
+            persistence.take_samples(self.broker)
             self.garbage.set_aside()
 
     def authenticator(self) -> Authenticator:

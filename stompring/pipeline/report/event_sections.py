@@ -4,19 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from stompring.pipeline.report import units
 from stompring.pipeline.report.ages import Ages, line
-from stompring.pipeline.report.findings import SINGLE, Findings, best, top
+from stompring.pipeline.report.findings import SINGLE, Findings, best, shown_of, top
 from stompring.pipeline.report.histogram import PERCENTILES
-from stompring.pipeline.report.parts import Rows, Section, Table, limited, queue_cell
-from stompring.pipeline.report.plots import MOST, Axis, Line, Plot, over_time
+from stompring.pipeline.report.parts import Rows, Section, Table, limited, name_cell, queue_cell
+from stompring.pipeline.report.plots import Axis, Line, Plot, over_time, queue_lines
+
+#: What is said of a queue that nobody reads.
+NOBODY = "no consumer in the period"
 
 NAMES = tuple(f"p{each:g}" for each in PERCENTILES)
 SECONDS = Axis("time, log scale", units.span)
 
 DURABLE = (
-    "From events, which there are of durable messages in durable queues; of others only counters are kept."
+    "From events, which there are of messages that are retained: those that are durable, in durable queues, unless "
+    "an address says otherwise. Of others only counters are kept."
 )
+
+
+def limits(found: Findings) -> str:
+    """How much of what came figures from events are about."""
+    known = found.coverage
+    if known is None:
+        return f"{DURABLE} How many messages that leaves out is unknown: there are no samples of this period."
+    if not known.missing:
+        return f"{DURABLE} None is left out: there are events of all messages that came."
+    return (
+        f"{DURABLE} {units.share(known.share)} of the messages that came to queues are left out here "
+        f"({units.whole(known.missing)} of {units.whole(known.came)}; see Coverage)."
+    )
 
 
 def latency(found: Findings) -> Section:
@@ -29,7 +48,7 @@ def latency(found: Findings) -> Section:
             "How long it was from when a message was sent, or was due if it was scheduled, to when it was "
             f"acknowledged. p99 is the time that 99 of 100 did not exceed; a step of {step} has those that were "
             "acknowledged in it. Percentiles are exact to one per cent.",
-            DURABLE,
+            limits(found),
         ],
         empty="No acknowledgement of a durable message is in the lake for this period.",
     )
@@ -37,8 +56,12 @@ def latency(found: Findings) -> Section:
         return section
     steps = found.latency_steps
     slow = sorted(steps, key=lambda queue: (-ages[queue].percentiles[2], queue))
-    lines = [Line(queue, line(dict(steps[queue]), found.hours.count, 2)) for queue in slow]
-    plots = [over_time("p99", f"p99 of {_some(lines, ages)}", found.hours, lines, SECONDS)]
+    count = found.hours.count
+    rest = None if found.rest.latency is None else line(dict(found.rest.latency), count, 2)
+    each = [(queue, line(dict(steps[queue]), count, 2)) for queue in slow]
+    lines = queue_lines(each, rest, len(ages) - len(each))
+    title = "p99 of each queue" if rest is None else "p99 of queues"
+    plots = [over_time("p99", title, found.hours, lines, SECONDS)]
     for place, queue in enumerate(slow[:SINGLE]):
         own = [
             Line(name, line(dict(steps[queue]), found.hours.count, at))
@@ -51,10 +74,6 @@ def latency(found: Findings) -> Section:
     )
 
 
-def _some(lines: list[Line], ages: Mapping[str, Ages]) -> str:
-    return "each queue" if len(lines) == len(ages) else "the slowest queues and of those with most messages"
-
-
 def _slowest(found: Findings) -> Table:
     each = [
         (ages.percentiles[2], queue, step, ages)
@@ -64,7 +83,7 @@ def _slowest(found: Findings) -> Table:
     each.sort(key=lambda one: (-one[0], one[1], one[2]))
     rows: Rows = [
         [
-            queue,
+            name_cell(queue),
             units.date(found.hours.start + step * found.hours.step)[:16],
             units.whole(ages.count),
             *map(units.span, ages.percentiles),
@@ -106,8 +125,8 @@ def evictions(found: Findings) -> Section:
         "What rings threw away",
         [
             "A full ring gives up its oldest message for a new one. How many, and when, comes from the counters in "
-            f"samples (all messages, in steps of {units.span(found.grid.seconds)}); how old they were from events of "
-            "durable messages in durable queues alone."
+            f"samples (all messages, in steps of {units.span(found.grid.seconds)}); how old they were from events.",
+            limits(found),
         ],
         empty=(
             f"No ring threw anything away: none of the {len(some)} was ever too full."
@@ -115,19 +134,25 @@ def evictions(found: Findings) -> Section:
             else "No ring threw anything away: no queue has a ring-size."
         ),
     )
+    unread = {one.queue for one in found.unread}
     if not rings and not found.evicted:
         return section
     plots: list[Plot] = []
     if rings:
-        lines = [Line(one.queue, found.series[one.queue].replaced) for one in rings[:MOST]]
+        shown = rings[: shown_of(rings)]
+        lines = queue_lines(
+            [(one.queue, found.series[one.queue].replaced) for one in shown],
+            found.rest.replaced,
+            len(rings) - len(shown),
+        )
         plots.append(
             over_time("evicted", "Messages that rings threw away", found.grid, lines, Axis("messages a step"))
         )
     if found.evicted:
-        own = [
-            Line(queue, line(dict(steps), found.hours.count, 0))
-            for queue, steps in found.evicted_steps.items()
-        ]
+        count = found.hours.count
+        rest = None if found.rest.evicted is None else line(dict(found.rest.evicted), count, 0)
+        each = [(queue, line(dict(steps), count, 0)) for queue, steps in found.evicted_steps.items()]
+        own = queue_lines(each, rest, len(found.evicted) - len(each))
         plots.append(
             over_time("evicted-age", "Median age of what was thrown away", found.hours, own, SECONDS)
         )
@@ -137,9 +162,13 @@ def evictions(found: Findings) -> Section:
         told = ["–"] * 3 if ages is None else [*map(units.span, (*ages.percentiles[:2], ages.longest))]
         lost = units.share(one.replaced / one.added) if one.added else "–"
         size = units.whole(one.ring_size) if one.ring_size else "none now"
-        rows.append([queue_cell(one.queue, one.address), size, units.whole(one.replaced), lost, *told])
+        readers = NOBODY if one.queue in unread else units.whole(one.consumers)
+        rows.append(
+            [queue_cell(one.queue, one.address), size, units.whole(one.replaced), lost, *told, readers]
+        )
     headings = ["ring", "ring-size", "thrown away", "of what came", "age, median", "age, p90", "oldest"]
-    tables = [limited(Table("By ring", headings, rows))] if rows else []
+    table = Table("By ring", [*headings, "consumers, at most"], rows)
+    tables = [limited(table)] if rows else []
     return Section(
         section.anchor, section.title, section.lead, plots, tables, after=_unknown(found, "replaced")
     )
@@ -160,7 +189,7 @@ def hot_spots(found: Findings) -> Section:
             "Messages that came back to their queue after a delivery (a NACK, a client that went away), and those of "
             f"which a copy went to a dead-letter or expiry address, by the queue that they came from; in steps of "
             f"{units.span(found.grid.seconds)}.",
-            DURABLE,
+            limits(found),
         ],
         empty="No durable message came back, and none went to a dead-letter or expiry address.",
     )
@@ -169,9 +198,12 @@ def hot_spots(found: Findings) -> Section:
     plots = []
     for event, title in (("redelivered", "Messages that came back"), ("dead-lettered", "Dead letters")):
         steps = found.hot_steps[event]
-        names = top(steps, lambda queue, steps=steps: steps[queue].sum(), MOST)  # type: ignore[misc]
+        names = top(steps, lambda queue, steps=steps: steps[queue].sum(), len(steps))  # type: ignore[misc]
         if names:
-            lines = [Line(queue, steps[queue]) for queue in names]
+            shown = names[: shown_of(names)]
+            rest = names[len(shown) :]
+            other = sum((steps[queue] for queue in rest), start=np.zeros(found.grid.count)) if rest else None
+            lines = queue_lines([(queue, steps[queue]) for queue in shown], other, len(rest))
             plots.append(over_time(event, title, found.grid, lines, Axis("messages a step")))
     addresses = found.addresses_of_queues()
     rows: Rows = [
@@ -198,12 +230,34 @@ def hot_spots(found: Findings) -> Section:
     tables = [limited(Table("By queue", headings, rows))]
     if found.hottest:
         single: Rows = [
-            [one.queue, str(one.message_id), units.whole(one.redelivered), units.whole(one.deliveries)]
+            [
+                name_cell(one.queue),
+                str(one.message_id),
+                units.whole(one.redelivered),
+                units.whole(one.deliveries),
+            ]
             for one in found.hottest
         ]
         title = "Messages that came back most often"
         tables.append(Table(title, ["queue", "message number", "came back", "deliveries"], single))
-    return Section(section.anchor, section.title, section.lead, plots, tables)
+    return Section(section.anchor, section.title, section.lead, plots, tables, after=doubts(found))
+
+
+def doubts(found: Findings) -> list[str]:
+    """What is said of events that may be none."""
+    returns, letters = (found.uncertain.get(event, 0) for event in ("redelivered", "dead-lettered"))
+    older = "files of an older version of stompring do not tell for sure"
+    told = []
+    if returns:
+        told.append(
+            f"{units.whole(returns)} more times a message may have come back, which {older}: not counted."
+        )
+    if letters:
+        told.append(
+            f"{units.whole(letters)} of {units.whole(found.total('dead-lettered'))} dead letters are uncertain: "
+            f"{older}."
+        )
+    return told
 
 
 def _part(some: int, all_: int) -> str:

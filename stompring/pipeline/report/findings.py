@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from pyspark.sql import functions as F
 
 from stompring.pipeline.report.advice import AddressAdvice, RingAdvice, address_advice, ring_advice
 from stompring.pipeline.report.ages import ENDS, Ages, Stays
-from stompring.pipeline.report.changes import changes
+from stompring.pipeline.report.arrays import columns, groups
+from stompring.pipeline.report.changes import changes, seen_early
+from stompring.pipeline.report.comparison import Comparison, compare, period_before
+from stompring.pipeline.report.coverage import Coverage, coverage
 from stompring.pipeline.report.flows import BUCKETS, flows, is_durable
 from stompring.pipeline.report.held import held
-from stompring.pipeline.report.hot_spots import HOT, Facts, HotMessage
-from stompring.pipeline.report.period import HOUR, MINUTE, Grid, Period
+from stompring.pipeline.report.hot_spots import HOT, Facts, HotMessage, Taken
+from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period
 from stompring.pipeline.report.plots import MOST
-from stompring.pipeline.report.tables import Selected, Tables, select
-from stompring.pipeline.report.traffic import QueueTraffic, Series, Traffic
+from stompring.pipeline.report.tables import ONLY, Selected, Tables, brokers_of, select
+from stompring.pipeline.report.traffic import QueueTraffic, Sampled, Series, Traffic
 
-#: Steps of a plot; hours of a plot of percentiles: those of a week, and the rest of the first.
-STEPS, HOURS = 240, 169
+#: Steps of a plot; hours of a plot of percentiles: those of a week, and the rest of the first; its steps where the
+#: period is too short for hours.
+STEPS, HOURS, MOMENTS = 240, 169, 73
 
 #: Queues that have a plot of their own, and rings and addresses for which there is advice.
 SINGLE, ADVISED = 6, 24
@@ -29,12 +34,16 @@ SINGLE, ADVISED = 6, 24
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What was asked for. ``keep`` and ``unpaged`` are per cent, more than 0 and at most 100."""
+    """What was asked for. ``keep`` and ``unpaged`` are per cent, more than 0 and at most 100. Without ``brokers`` it
+    is all of them; ``compare``: with the period before.
+    """
 
     period: Period
     addresses: Sequence[str] = ()
     keep: float = 99.0
     unpaged: float = 99.0
+    brokers: Sequence[str] = ()
+    compare: bool = True
 
     def __post_init__(self) -> None:
         for name in ("keep", "unpaged"):
@@ -44,12 +53,25 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Messages of one queue in the period."""
+    """Messages of one queue in the period, by the user who sent them ("" for nobody)."""
 
     address: str
     queue: str
     count: int
     durable: int
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The queues that have no line of their own in a plot, all of them together."""
+
+    depth: Any = None
+    added: Any = None
+    replaced: Any = None
+    consumers: Any = None
+    latency: Mapping[int, Ages] | None = None
+    evicted: Mapping[int, Ages] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +98,34 @@ class Findings:
     hottest: Sequence[HotMessage]
     rings: Sequence[RingAdvice]
     addresses: Sequence[AddressAdvice]
+    brokers: Sequence[str] = (ONLY,)
+    rest: Rest = field(default_factory=Rest)
+    coverage: Coverage | None = None  # None: there are no samples to compare with
+    comparison: Comparison | None = None
+    taken: Sequence[Taken] = ()
+    takers: int = 0  # consumers of queues in all, of whom `taken` has the first
+    taken_count: int = 0  # what all of them acknowledged
+    stays: Mapping[tuple[str, str], Ages] = field(default_factory=dict)  # by queue and consumer
+    uncertain: Mapping[str, int] = field(default_factory=dict)  # by kind: events that may be none
+    tail: float = 0.0  # seconds of the end of the period, of which rates are told
+
+    @property
+    def unread(self) -> list[QueueTraffic]:
+        """Queues with messages that nobody read in the period, those with most messages first."""
+        return best(
+            [one for one in self.traffic if not is_read(one, self.counts)],
+            lambda one: one.added or one.most,
+            len(self.traffic),
+        )
+
+    @property
+    def queue_names(self) -> list[str]:
+        """All of them."""
+        return sorted(set(self.addresses_of_queues()) | set(self.counts))
 
     def addresses_of_queues(self) -> dict[str, str]:
         """The address of each queue of which it is known."""
-        sent = {one.queue: one.address for one in self.sent}
-        return sent | {one.queue: one.address for one in self.traffic}
+        return _addresses(self.sent, self.traffic)
 
     def total(self, event: str) -> int:
         """How many events of a kind there are."""
@@ -90,39 +135,42 @@ class Findings:
 def gather(tables: Tables, wish: Wish, progress: Callable[[str], None]) -> Findings | None:
     """Let Spark add up what a report tells; None where there is nothing in the period."""
     progress("reading the period")
-    selected = select(tables, wish.period, wish.addresses)
+    brokers = list(wish.brokers) or brokers_of(tables)
+    selected = select(tables, wish.period, wish.addresses, brokers)
     sent, rows, within = _sent(selected.messages, wish.period)
     times = _times(selected, wish.period, within)
     if times is None:
         return None
     begin, end = times.begin, times.end
-    grid = Grid.nice(begin, end, STEPS)
-    hours = Grid.nice(begin, end, HOURS, HOUR if end - begin >= 12 * HOUR else 10 * MINUTE)
+    grid = Grid.nice(begin, end, STEPS, times.spacing)
+    hours = Grid.nice(begin, end, HOURS, HOUR) if end - begin >= 12 * HOUR else Grid.nice(begin, end, MOMENTS)
     fine = Grid.fine(begin, end, BUCKETS)
     with ExitStack() as opened:
         progress("reading samples")
         changed = changes(selected.samples, wish.period.begin, times.first)
-        traffic = Traffic(changed, grid)
+        traffic = Traffic(changed, grid, times.by_broker)
         opened.callback(traffic.close)
-        queues = traffic.queues()
+        queues = traffic.queues(seen_early(wish.period.begin, times.first))
         progress("counting events")
-        facts = Facts(selected.events, grid)
+        facts = Facts(selected.events, grid, times.by_broker)
         opened.callback(facts.close)
         counts = facts.counts()
+        taken, takers, known = facts.consumers()
         progress("latencies")
         ended = [queue for queue, kinds in counts.items() if kinds.keys() & {*ENDS}]
-        stays = Stays(selected.messages, selected.events, hours, rows, ended)
+        stays = Stays(selected.messages, selected.events, hours, rows, ended, taken)
         opened.callback(stays.close)
         latencies, ages = stays.overall("acknowledged"), stays.overall("replaced")
-        slowest = top(latencies, lambda queue: latencies[queue].percentiles[2], SINGLE)
-        largest = top(latencies, lambda queue: latencies[queue].count, SINGLE)
-        shown = [
-            *(one.queue for one in best(queues, lambda one: one.most)),
-            *(one.queue for one in best(queues, lambda one: one.added)),
-            *(one.queue for one in best(queues, lambda one: one.replaced)),
-        ]
+        slowest = lines_of(_notable(latencies))
+        aged = lines_of(top(ages, lambda queue: ages[queue].count, len(ages)))
+        shown = {
+            name: lines_of([one.queue for one in best(queues, weight, len(queues))])
+            for name, weight in WEIGHTS.items()
+        }
         progress("sizes of rings")
-        rings = best(queues, lambda one: one.replaced if one.ring_size else 0, ADVISED)
+        # A ring that nobody reads throws away whatever comes, however large it is.
+        read = [one for one in queues if one.ring_size and is_read(one, counts)]
+        rings = best(read, lambda one: one.replaced, ADVISED)
         durable = [is_durable(ring, counts) for ring in rings]
         flow = flows(selected.events, changed, rings, durable, fine) if rings else None
         advised = [] if flow is None else ring_advice(rings, durable, flow, wish.keep)
@@ -146,11 +194,11 @@ def gather(tables: Tables, wish: Wish, progress: Callable[[str], None]) -> Findi
             sent=sent,
             traffic=queues,
             totals=traffic.totals(),
-            series=traffic.series(shown),
+            series=traffic.series(queue for names in shown.values() for queue in names),
             latencies=latencies,
-            latency_steps=stays.steps("acknowledged", [*slowest, *largest]),
+            latency_steps=stays.steps("acknowledged", slowest),
             evicted=ages,
-            evicted_steps=stays.steps("replaced", top(ages, lambda queue: ages[queue].count, MOST)),
+            evicted_steps=stays.steps("replaced", aged),
             counts=counts,
             deliveries=facts.most_deliveries(),
             hot_steps={event: facts.steps(event) for event in HOT},
@@ -161,7 +209,78 @@ def gather(tables: Tables, wish: Wish, progress: Callable[[str], None]) -> Findi
                 for one in sorted(kept, key=lambda one: paging.index(one.address))
                 if one.average
             ],
+            brokers=brokers,
+            rest=Rest(
+                **{
+                    name: traffic.rest(name, names)
+                    for name, names in shown.items()
+                    if sum(WEIGHTS[name](one) > 0 for one in queues) > len(names)
+                },
+                latency=stays.rest("acknowledged", slowest) if len(latencies) > len(slowest) else None,
+                evicted=stays.rest("replaced", aged) if len(ages) > len(aged) else None,
+            ),
+            coverage=coverage(queues, facts.counted(), _addresses(sent, queues)) if times.by_broker else None,
+            comparison=_comparison(tables, wish, times, brokers, progress),
+            taken=taken,
+            takers=takers,
+            taken_count=known,
+            stays=stays.consumers(),
+            uncertain=facts.uncertain(),
+            tail=max(((one.last - one.tail) / SECOND for one in times.by_broker.values()), default=0.0),
         )
+
+
+#: What has a line for each queue, and by what queues are chosen for it.
+WEIGHTS: Mapping[str, Callable[[QueueTraffic], float]] = {
+    "depth": lambda one: one.most,
+    "added": lambda one: one.added,
+    "replaced": lambda one: one.replaced,
+    "consumers": lambda one: one.consumers,
+}
+
+#: Events that there are only of queues that somebody reads.
+READ = frozenset(("acknowledged", "delivered", "redelivered"))
+
+
+def is_read(queue: QueueTraffic, counts: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether anybody read the queue in the period: a sample has a consumer, or a counter or event tells it."""
+    return bool(queue.consumers or queue.acknowledged or counts.get(queue.queue, {}).keys() & READ)
+
+
+def lines_of(names: Sequence[str]) -> list[str]:
+    """Of names, the greatest first, those that have a line of their own: where there are too many, one is the rest."""
+    return list(names[: shown_of(names)])
+
+
+def shown_of(names: Sequence[object]) -> int:
+    """How many of them have a line of their own."""
+    return len(names) if len(names) <= MOST else MOST - 1
+
+
+def _notable(latencies: Mapping[str, Ages]) -> list[str]:
+    """All queues: the slowest ones, those with most messages, and the rest."""
+    slow = top(latencies, lambda queue: latencies[queue].percentiles[2], len(latencies))
+    large = top(latencies, lambda queue: latencies[queue].count, len(latencies))
+    return list(dict.fromkeys([*slow[: MOST // 2], *large]))
+
+
+def _addresses(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[str, str]:
+    """The address of each queue of which it is known."""
+    return {one.queue: one.address for one in sent} | {one.queue: one.address for one in traffic}
+
+
+def _comparison(
+    tables: Tables, wish: Wish, times: _Times, brokers: Sequence[str], progress: Callable[[str], None]
+) -> Comparison | None:
+    """With the period before, where one was asked for."""
+    if not wish.compare or wish.period.begin is None:
+        return None
+    end = times.end if wish.period.end is None else wish.period.end
+    before = period_before(wish.period.begin, end)
+    if before is None:
+        return None
+    progress("the period before")
+    return compare(select(tables, before, wish.addresses, brokers), before, times.sent_first)
 
 
 def top(names: Mapping[str, Any], weight: Callable[[str], float], most: int) -> list[str]:
@@ -179,32 +298,53 @@ def best(
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """``first`` is the time of the first sample of all, be it before the period; 0 for none."""
+    """``first`` is the time of the first sample of all, be it before the period; 0 for none. ``spacing`` is that of
+    samples, 1 where there are too few. ``sent_first`` is when the first message of all was sent; 0 for none.
+    """
 
     begin: int
     end: int
     first: int
     sampled: tuple[int, int]
+    spacing: int
+    by_broker: Mapping[str, Sampled]
+    sent_first: int
 
 
-def _times(selected: Selected, period: Period, sent: tuple[int, int] | None) -> _Times | None:
+def _times(selected: Selected, period: Period, sent: _SentTimes) -> _Times | None:
     """Of what there is in the period; None for nothing. ``sent`` is that of messages."""
     begin = period.begin
-    found, first, sampled = [] if sent is None else [sent], 0, (0, 0)
-    for table in (selected.events, selected.samples):
-        inside = F.when(_within(period, "time"), F.col("time"))
-        low, high, least = table.agg(F.min(inside), F.max(inside), F.min("time")).first()
-        if low is not None:
-            found.append((low, high))
-        if table is selected.samples:
-            first = least or 0
-            sampled = (low or 0, high or 0)
+    found = [sent.inside] if sent.inside else []
+    low, high = selected.events.agg(F.min("time"), F.max("time")).first()
+    if low is not None:
+        found.append((low, high))
+    taken = columns(selected.samples.select("broker", "time").distinct())
+    order = np.argsort(taken["time"], kind="stable")
+    times, names = taken["time"][order], taken["broker"][order]
+    first = int(times[0]) if len(times) else 0
+    inside = times >= (first if begin is None else begin)
+    by_broker = {broker: Sampled.of(times[inside][rows]) for broker, rows in groups(names[inside])}
+    gaps = [np.diff(times[inside][rows]) for _, rows in groups(names[inside])]
+    together = np.concatenate([np.zeros(0), *gaps])
+    sampled = (0, 0)
+    if by_broker:
+        sampled = (int(times[inside][0]), int(times[inside][-1]))
+        found.append(sampled)
     if not found:
         return None
     low = min(one for one, _ in found)
     if begin is not None and 0 < first < begin:
         low = begin  # what queues held then is known
-    return _Times(low, max(one for _, one in found), first, sampled)
+    return _Times(
+        begin=low,
+        end=max(one for _, one in found),
+        first=first,
+        sampled=sampled,
+        # Timers are late by a little: steps as long as samples are apart are still to be had.
+        spacing=max(1, int(np.median(together) * 0.9)) if len(together) else 1,
+        by_broker=by_broker,
+        sent_first=sent.first,
+    )
 
 
 def _within(period: Period, column: str) -> Any:
@@ -212,22 +352,32 @@ def _within(period: Period, column: str) -> Any:
     return F.lit(True) if period.begin is None else F.col(column) >= period.begin
 
 
-def _sent(messages: Any, period: Period) -> tuple[list[Sent], int, tuple[int, int] | None]:
-    """What was sent in the period, how many messages there are with those before it, and the times of the former."""
+@dataclass(frozen=True, slots=True)
+class _SentTimes:
+    """When the first message of the period was sent and the last one, and when the first of all; 0 for never."""
+
+    inside: tuple[int, int] | None
+    first: int
+
+
+def _sent(messages: Any, period: Period) -> tuple[list[Sent], int, _SentTimes]:
+    """What was sent in the period, how many messages there are with those before it, and the times of both."""
     inside = _within(period, "sent")
     rows = (
-        messages.groupBy("address", "queue")
+        messages.groupBy("address", "queue", F.coalesce("user", F.lit("")).alias("user"))
         .agg(
             F.count(F.when(inside, 1)).alias("count"),
             F.count(F.when(inside & F.col("durable"), 1)).alias("durable"),
             F.count("*").alias("rows"),
             F.min(F.when(inside, F.col("sent"))).alias("first"),
             F.max(F.when(inside, F.col("sent"))).alias("last"),
+            F.min("sent").alias("least"),
         )
-        .orderBy("address", "queue")
+        .orderBy("address", "queue", "user")
         .collect()
     )
-    found = [Sent(row.address, row.queue, row["count"], row.durable) for row in rows]
+    found = [Sent(row.address, row.queue, row["count"], row.durable, row.user) for row in rows]
     some = [row for row in rows if row["count"]]
     times = (min(row.first for row in some), max(row.last for row in some)) if some else None
-    return found, sum(row.rows for row in rows), times
+    least = min((row.least for row in rows), default=0)
+    return found, sum(row.rows for row in rows), _SentTimes(times, least)

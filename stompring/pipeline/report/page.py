@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, no script and no other file."""
+"""The page: one HTML file that needs no other file and no network, and no script without interactive plots."""
 
 from __future__ import annotations
 
@@ -8,13 +8,24 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import markupsafe
 
-from stompring.pipeline.report import event_sections, sizing_sections, summary, traffic_sections, units
+from stompring.pipeline.report import (
+    event_sections,
+    interactive,
+    reading_sections,
+    sizing_sections,
+    summary,
+    traffic_sections,
+    units,
+)
 from stompring.pipeline.report.findings import Findings, Wish
 from stompring.pipeline.report.parts import Section
 
+#: Kinds of plots: pictures, plots that answer to a pointer, or both.
+PLOTS = ("static", "interactive", "both")
 
-def page(found: Findings | None, wish: Wish, made: datetime) -> str:
-    """The HTML of a report; ``found`` is None where there is nothing to report."""
+
+def page(found: Findings | None, wish: Wish, made: datetime, plots: str = "static") -> str:
+    """The HTML of a report; ``found`` is None where there is nothing to report, ``plots`` one of `PLOTS`."""
     # Names of queues are whatever clients make them: everything is escaped but what this package wrote itself.
     environment = Environment(
         loader=PackageLoader("stompring.pipeline.report"),
@@ -23,7 +34,8 @@ def page(found: Findings | None, wish: Wish, made: datetime) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["svg"] = markupsafe.Markup
+    environment.filters["trusted"] = markupsafe.Markup
+    parts = [] if found is None else sections(found)
     return str(
         environment.get_template("report.html").render(
             made=made.strftime("%Y-%m-%d %H:%M"),
@@ -32,7 +44,10 @@ def page(found: Findings | None, wish: Wish, made: datetime) -> str:
             period=None if found is None else _period(found),
             numbers=[] if found is None else summary.numbers(found),
             sentences=[] if found is None else list(summary.sentences(found)),
-            sections=[] if found is None else sections(found),
+            sections=parts,
+            compared="" if found is None else summary.compared(found),
+            plots=plots,
+            scripts=interactive.scripts(parts) if plots != "static" and parts else None,
         )
     )
 
@@ -42,10 +57,14 @@ def sections(found: Findings) -> list[Section]:
     return [
         traffic_sections.depth(found),
         traffic_sections.rates(found),
+        reading_sections.unread(found),
+        reading_sections.drain(found),
+        reading_sections.consumers(found),
         event_sections.latency(found),
         event_sections.evictions(found),
         event_sections.hot_spots(found),
         traffic_sections.queues(found),
+        reading_sections.coverage(found),
         sizing_sections.rings(found),
         sizing_sections.addresses(found),
     ]
@@ -66,5 +85,6 @@ def _asked(wish: Wish) -> str:
         "" if since is None else f"since {units.date(since)}",
         "" if until is None else f"until {units.date(until)}",
         f"of the addresses {', '.join(wish.addresses)}" if wish.addresses else "",
+        f"of the brokers {', '.join(wish.brokers)}" if wish.brokers else "",
     ]
     return ", ".join(filter(None, parts)) or "everything in the lake"

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stompring.pipeline.report.names import short
 from stompring.pipeline.report.plots import Plot
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text, and a lesser one below it."""
+    """A text, and a lesser one below it; ``whole`` is the name that the text is short for."""
 
     text: str
     below: str = ""
+    whole: str = ""
 
 
 Rows = list[list[Cell | str]]
@@ -58,4 +60,12 @@ def limited(table: Table, most: int = ROWS) -> Table:
 
 def queue_cell(queue: str, address: str) -> Cell:
     """The name of a queue, and its address where that is another."""
-    return Cell(queue, "" if queue == address or not address else f"of {address}")
+    if queue == address or not address:
+        return name_cell(queue)
+    whole = f"{queue} of {address}" if (short(queue), short(address)) != (queue, address) else ""
+    return Cell(short(queue), f"of {short(address)}", whole)
+
+
+def name_cell(name: str) -> Cell:
+    """A name, shortened if it must be."""
+    return Cell(short(name), whole=name if short(name) != name else "")

@@ -12,6 +12,7 @@ MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 
 #: Steps that people can read at the axis of a plot.
 NICE = (
+    *(millis * SECOND // 1000 for millis in (10, 20, 50, 100, 200, 500)),
     *(seconds * SECOND for seconds in (1, 2, 5, 10, 15, 30)),
     *(minutes * MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
     *(hours * HOUR for hours in (1, 2, 3, 6, 12)),
@@ -64,7 +65,7 @@ class Grid:
     count: int
 
     @classmethod
-    def nice(cls, begin: int, end: int, at_most: int, least: int = SECOND) -> Grid:
+    def nice(cls, begin: int, end: int, at_most: int, least: int = 1) -> Grid:
         """Steps from ``begin`` to ``end``, both included, that are no more than ``at_most`` and easy to read."""
         for step in NICE:
             start = begin // step * step

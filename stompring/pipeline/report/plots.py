@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from html import escape
 from io import StringIO
 from typing import Any
@@ -27,13 +27,19 @@ from matplotlib.ticker import (
 )
 
 from stompring.pipeline.report import units
+from stompring.pipeline.report.names import labels, short
 from stompring.pipeline.report.period import Grid
 
 #: Okabe and Ito's colours, that people tell apart however they see colours; without the two that are too light or too
 #: dark for one of the two backgrounds. With the dashes there are twelve kinds of line, that differ in print too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("none", "5 2.5")
-MOST = len(COLOURS) * len(DASHES)
+
+#: Lines of a plot: of more nobody can tell which is which. Where there would be more, the last one is the rest.
+MOST = 8
+
+#: The line of the rest.
+OTHERS = ("#808080", "1 2")
 
 #: Inches of 72 units. On a phone that is about as wide as its screen, so that 9 units are letters of 9 or 10 px.
 WIDTH, HEIGHT = 4.7, 2.75
@@ -78,10 +84,12 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Values of one thing; NaN where there is none."""
+    """Values of one thing, or of all ``others``; NaN where there is none. ``whole``: what the label is short for."""
 
     label: str
     values: Any
+    whole: str = ""
+    others: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +99,41 @@ class Key:
     label: str
     colour: str
     dash: str
+    whole: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What a plot is drawn from, for those who draw it in another way.
+
+    ``across`` has the place of each value: µs since the epoch, or numbers (``logarithmic``: their axis) of which
+    ``mark`` is one that is marked.
+    """
+
+    across: Any
+    lines: Sequence[Line]
+    upright: Axis
+    level: Axis | None = None  # None: time
+    logarithmic: bool = False
+    mark: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A picture and what it shows."""
+    """A picture and what it shows. ``name`` begins the ids in it."""
 
     title: str
     svg: str
     keys: Sequence[Key]
     scale: str  # a word on the axis, or nothing
+    name: str = ""
+    chart: Chart | None = field(default=None, compare=False)  # arrays do not compare
+    whole: str = ""  # what the title is short for
+
+    @property
+    def told(self) -> list[list[str]]:
+        """For those who do not see it: of each line its name, the least, the most, where that is, and the last."""
+        return [] if self.chart is None else [_told(self.chart, line) for line in self.chart.lines]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +154,9 @@ def over_time(name: str, title: str, grid: Grid, lines: Sequence[Line], axis: Ax
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC", offset_formats=OFFSETS))
     middles = (starts + grid.step // 2).astype("datetime64[us]")
-    return _drawn(name, title, figure, [(middles, line) for line in lines], axis)
+    plot = _drawn(name, short(title), figure, [(middles, line) for line in lines], axis)
+    chart = Chart(starts + grid.step // 2, lines[:MOST], axis)
+    return replace(plot, chart=chart, whole=title if short(title) != title else "")
 
 
 def curve(
@@ -141,8 +176,54 @@ def curve(
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: axes_[0].text(value)))
     axes.set_xlabel(axes_[0].label)
     axes.axvline(mark, color=COLOURS[1], linestyle=(0, (2, 2)), linewidth=1.2)
-    plot = _drawn(name, title, figure, [(across, line)], axes_[1])
-    return Plot(plot.title, plot.svg, [*plot.keys, Key(mark_label, COLOURS[1], "2 2")], plot.scale)
+    plot = _drawn(name, short(title), figure, [(across, line)], axes_[1])
+    return replace(
+        plot,
+        keys=[*plot.keys, Key(mark_label, COLOURS[1], "2 2")],
+        chart=Chart(across, [line], axes_[1], axes_[0], axes.get_xscale() == "log", mark),
+        whole=title if short(title) != title else "",
+    )
+
+
+def queue_lines(values: Sequence[tuple[str, Any]], rest: Any = None, count: int = 0) -> list[Line]:
+    """A line for each queue by its name, and one for the ``rest`` of ``count``."""
+    names = [name for name, _ in values]
+    lines = [
+        Line(label, each, name if label != name else "")
+        for label, (name, each) in zip(labels(names), values, strict=True)
+    ]
+    if rest is None:
+        return lines
+    return [*lines, Line(f"{count} other" if count == 1 else f"{count} others", rest, others=True)]
+
+
+def style(lines: Sequence[Line]) -> list[Key]:
+    """How each line looks."""
+    kinds = [
+        OTHERS if line.others else (COLOURS[at % len(COLOURS)], DASHES[at // len(COLOURS)])
+        for at, line in enumerate(lines)
+    ]
+    return [Key(line.label, *kind, line.whole) for line, kind in zip(lines, kinds, strict=True)]
+
+
+def _told(chart: Chart, line: Line) -> list[str]:
+    known = np.flatnonzero(np.isfinite(line.values))
+    if not len(known):
+        return [line.label, *["–"] * 4]
+    values = np.asarray(line.values)[known]
+    most = known[int(np.argmax(values))]
+    write = (
+        (lambda value: units.percent(float(f"{value:.4g}"))) if chart.upright.percent else chart.upright.text
+    )
+    place = chart.across[most]
+    where = units.date(int(place))[:19] if chart.level is None else chart.level.text(float(place))
+    return [
+        line.label,
+        write(float(values.min())),
+        write(float(values.max())),
+        where,
+        write(float(values[-1])),
+    ]
 
 
 def _figure() -> tuple[Any, Any]:
@@ -158,10 +239,10 @@ def _figure() -> tuple[Any, Any]:
 def _drawn(name: str, title: str, figure: Any, lines: Sequence[tuple[Any, Line]], axis: Axis) -> Plot:
     axes = figure.axes[0]
     scale = _scaled(axes, [line.values for _, line in lines], axis)
-    keys = []
+    keys = style([line for _, line in lines[:MOST]])
     with matplotlib.rc_context(SETTINGS):
-        for place, (across, line) in enumerate(lines[:MOST]):
-            colour, dash = COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS)]
+        for key, (across, line) in zip(keys, lines, strict=False):
+            colour, dash = key.colour, key.dash
             pattern = "solid" if dash == "none" else (0, tuple(float(part) / 1.5 for part in dash.split()))
             # A point with nothing beside it is no line: it needs a dot.
             known = np.isfinite(line.values)
@@ -169,12 +250,11 @@ def _drawn(name: str, title: str, figure: Any, lines: Sequence[tuple[Any, Line]]
             axes.plot(across, line.values, color=colour, linestyle=pattern)
             if alone.any():
                 axes.plot(across[alone], line.values[alone], ".", color=colour, markersize=4)
-            keys.append(Key(line.label, colour, dash))
         axes.set_ylabel(axis.label)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: axis.text(value)))
         written = StringIO()
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    return Plot(title, _standing(written.getvalue(), name, title), keys, scale)
+    return Plot(title, _standing(written.getvalue(), name, title), keys, scale, name)
 
 
 def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stompring.pipeline.report import units
 from stompring.pipeline.report.advice import AddressAdvice, RingAdvice
+from stompring.pipeline.report.event_sections import NOBODY
 from stompring.pipeline.report.findings import ADVISED, Findings
-from stompring.pipeline.report.parts import Rows, Section, Table, queue_cell
+from stompring.pipeline.report.parts import Rows, Section, Table, limited, name_cell, queue_cell
 from stompring.pipeline.report.plots import Axis, Line, Plot, curve
+from stompring.pipeline.report.traffic import QueueTraffic
 
 #: Curves of each kind that are drawn; of others there is the row in the table.
 CURVES = 12
@@ -32,6 +36,11 @@ def rings(found: Findings) -> Section:
         ],
         empty="No ring threw anything away, so no ring was too small.",
     )
+    unread = [one for one in found.unread if one.ring_size and one.replaced]
+    if unread:
+        section = replace(
+            section, empty="No ring that is read threw anything away.", tables=[_unread(unread)]
+        )
     if not found.rings:
         return section
     rows: Rows = []
@@ -70,7 +79,22 @@ def rings(found: Findings) -> Section:
         _ring_plot(f"ring-{at}", one, keep) for at, one in enumerate(found.rings[:CURVES]) if one.modelled
     ]
     table = Table("Sizes", headings, rows, frozenset({0, 7}), note)
-    return Section(section.anchor, section.title, section.lead, plots, [table])
+    return replace(section, plots=plots, tables=[table, *section.tables])
+
+
+def _unread(rings: list[QueueTraffic]) -> Table:
+    rows: Rows = [
+        [
+            queue_cell(one.queue, one.address),
+            units.whole(one.ring_size),
+            units.whole(one.replaced),
+            f"none: {NOBODY}",
+        ]
+        for one in rings
+    ]
+    note = "A ring that nobody reads throws away what comes, however large it is."
+    headings = ["ring", "size now", "thrown away", "advice"]
+    return limited(Table("Rings that nobody reads", headings, rows, frozenset({0, 3}), note))
 
 
 def _bytes(one: RingAdvice, size: int) -> str:
@@ -111,7 +135,7 @@ def addresses(found: Findings) -> Section:
         return section
     rows: Rows = [
         [
-            one.held.address,
+            name_cell(one.held.address),
             units.share(one.paging),
             units.size(one.held.average),
             units.whole(one.size),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Protocol
 
 from pyspark.sql import functions as F
@@ -16,7 +17,13 @@ from stompring.settings.wildcard import Pattern
 LOOKBACK = DAY
 
 COUNTERS = ("added", "acknowledged", "expired", "killed", "replaced")
-GAUGES = ("ring_size", "messages", "paged", "size")
+GAUGES = ("ring_size", "messages", "paged", "size", "consumers")
+
+#: The kind of events that may be `redelivered`, or nothing.
+DOUBTFUL = "perhaps redelivered"
+
+#: Where a lake has no column `broker`, there is one broker, and nobody needs its name.
+ONLY = ""
 
 
 class Tables(Protocol):
@@ -48,43 +55,65 @@ class Lake:
 class Selected:
     """What a report reads.
 
-    ``messages`` (address, queue, message_id, sent, due, durable) are all that were sent before the end of the period:
-    what becomes of them may be in it. ``events`` (time, event, queue, message_id, deliveries, in_page) are those of the
-    period, ``samples`` (time, address, queue and numbers) have `LOOKBACK` more. Times are µs since the epoch.
+    ``messages`` (broker, address, queue, message_id, sent, due, durable, user) are all that were sent before the end of
+    the period: what becomes of them may be in it. ``events`` (broker, time, event, queue, message_id, deliveries,
+    in_page, consumer, uncertain) are those of the period, ``samples`` (broker, time, address, queue and numbers) have
+    `LOOKBACK` more. Times are µs since the epoch. Where there are several ``brokers``, the names of queues and
+    addresses begin with theirs.
     """
 
     messages: Any
     events: Any
     samples: Any
+    brokers: Sequence[str] = (ONLY,)
 
 
-def select(tables: Tables, period: Period, addresses: Sequence[str]) -> Selected:
-    """Rows of some addresses (patterns with ``*`` and ``#``; none for all) in a period."""
-    messages = _named(tables.messages, "timestamp", period.until).select(
+def brokers_of(tables: Tables) -> list[str]:
+    """The brokers of which there is anything in the tables; `ONLY` where none is named."""
+    named = [each for each in (tables.messages, tables.events, tables.samples) if "broker" in each.columns]
+    columns = [each.select("broker").distinct() for each in named]
+    rows = reduce(lambda some, more: some.union(more), columns).distinct().collect() if columns else []
+    return sorted(row.broker for row in rows if row.broker is not None) or [ONLY]
+
+
+def select(
+    tables: Tables, period: Period, addresses: Sequence[str], brokers: Sequence[str] = (ONLY,)
+) -> Selected:
+    """Rows of some addresses (patterns with ``*`` and ``#``; none for all) in a period, of some of `brokers_of`."""
+    messages = _named(_of_brokers(tables.messages, brokers), "timestamp", period.until).select(
+        "broker",
         "address",
         "queue",
         "message_id",
         F.unix_micros("timestamp").alias("sent"),
         F.unix_micros("due").alias("due"),
         "durable",
+        "user",
     )
-    events = tables.events.where(F.col("queue").isNotNull() & F.col("time").isNotNull())
-    if "certain" in events.columns:  # else nobody doubts them
-        events = events.where((F.col("event") != "redelivered") | F.col("certain"))
+    events = _of_brokers(tables.events, brokers)
+    events = events.where(F.col("queue").isNotNull() & F.col("time").isNotNull())
+    # What older records do not tell for sure. Without the column nobody doubts them.
+    certain = F.coalesce("certain", F.lit(False)) if "certain" in events.columns else F.lit(True)
+    doubtful = ~certain
     if period.since is not None:
         events = events.where(F.col("time") >= F.lit(period.since))
     if period.until is not None:
         events = events.where(F.col("time") < F.lit(period.until))
     events = events.select(
+        "broker",
         F.unix_micros("time").alias("time"),
-        "event",
+        F.when(doubtful & (F.col("event") == "redelivered"), F.lit(DOUBTFUL))
+        .otherwise(F.col("event"))
+        .alias("event"),
         "queue",
         "message_id",
         "deliveries",
         F.col("page").isNotNull().alias("in_page"),
+        "consumer",
+        doubtful.alias("uncertain"),
     )
-    samples = _named(tables.samples, "time", period.until).select(
-        F.unix_micros("time").alias("time"), "address", "queue", *GAUGES, *COUNTERS
+    samples = _named(_of_brokers(tables.samples, brokers), "time", period.until).select(
+        "broker", F.unix_micros("time").alias("time"), "address", "queue", *GAUGES, *COUNTERS
     )
     if period.begin is not None:
         samples = samples.where(F.col("time") >= period.begin - LOOKBACK)
@@ -92,7 +121,31 @@ def select(tables: Tables, period: Period, addresses: Sequence[str]) -> Selected
         names = _queues(messages, samples, addresses)
         within = F.col("queue").isin(names)
         messages, events, samples = messages.where(within), events.where(within), samples.where(within)
-    return Selected(messages, events, samples)
+    if len(brokers) > 1:
+        messages, events, samples = (_prefixed(table) for table in (messages, events, samples))
+    return Selected(messages, events, samples, tuple(brokers))
+
+
+def _of_brokers(table: Any, brokers: Sequence[str]) -> Any:
+    if "broker" not in table.columns:
+        return table.withColumn("broker", F.lit(ONLY))
+    if list(brokers) == [ONLY]:
+        return table.withColumn("broker", F.lit(ONLY))
+    return table.where(F.col("broker").isin(list(brokers)))
+
+
+def _prefixed(table: Any) -> Any:
+    """With the name of the broker before each name: brokers may have queues of the same name."""
+    names = [name for name in ("address", "queue") if name in table.columns]
+    return table.withColumns({name: F.concat_ws("/", "broker", name) for name in names})
+
+
+def by_broker(values: Mapping[str, int]) -> Any:
+    """A column with a number for the ``broker`` of each row; null for others."""
+    column = F.lit(None).cast("bigint")
+    for broker, value in values.items():
+        column = F.when(F.col("broker") == broker, F.lit(value)).otherwise(column)
+    return column
 
 
 def _named(table: Any, time: str, until: Any) -> Any:

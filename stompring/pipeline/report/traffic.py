@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,14 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from stompring.pipeline.report.arrays import columns, groups
-from stompring.pipeline.report.period import HOUR, Grid
-from stompring.pipeline.report.tables import COUNTERS
+from stompring.pipeline.report.period import HOUR, MINUTE, SECOND, Grid
+from stompring.pipeline.report.tables import COUNTERS, by_broker
 
 #: Each queue is in a sample at least once an hour. One that is not for longer is gone, or the broker is.
 LASTS = 2 * HOUR
+
+#: The end of the period is the last of so many parts of it, and a minute or more.
+TAIL = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +38,34 @@ class QueueTraffic:
     expired: int
     killed: int
     replaced: int
+    begin: int = 0  # messages when the period began
+    consumers: int = 0  # at most
+    counted: int = 0  # of those added, those after the first sample of the period
+    rate_in: float = (
+        math.nan
+    )  # messages a second at the end of the period; NaN where there are too few samples
+    rate_out: float = math.nan
 
     @property
     def out(self) -> int:
         """All that left it."""
         return self.acknowledged + self.expired + self.killed + self.replaced
+
+    @property
+    def growth(self) -> int:
+        """How many messages more it held at the end of the period than at its beginning."""
+        return self.depth - self.begin
+
+    @property
+    def drain(self) -> float:
+        """Seconds until it is empty, at the rates of the end of the period.
+
+        Infinite if it never is; 0 if it is; NaN where that is not known.
+        """
+        if not self.depth or math.isnan(self.rate_in):
+            return math.nan if self.depth else 0.0
+        falls = self.rate_out - self.rate_in
+        return self.depth / falls if falls > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +75,39 @@ class Series:
     depth: Any
     added: Any
     replaced: Any
+    consumers: Any = None  # the most in each step
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """When a broker took samples: the first one of the period and the last one, and where the end of the period begins,
+    of which rates are told. All of them are times of samples, so that counters have what came between them.
+    """
+
+    first: int
+    last: int
+    tail: int
+
+    @classmethod
+    def of(cls, times: Any) -> Sampled:
+        """``times`` in µs, sorted, one or more."""
+        first, last = int(times[0]), int(times[-1])
+        length = min(max((last - first) // TAIL, MINUTE), last - first)
+        return cls(first, last, int(times[np.searchsorted(times, last - length, side="right") - 1]))
 
 
 class Traffic:
     """Samples in steps. ``rows`` are those of `changes`; `close` gives back what Spark keeps of them meanwhile."""
 
-    def __init__(self, rows: Any, grid: Grid) -> None:
-        self._grid = grid
+    def __init__(self, rows: Any, grid: Grid, sampled: Mapping[str, Sampled]) -> None:
+        self._grid, self._sampled = grid, sampled
         known = F.when(F.col("step") >= 0, F.col("messages"))
+        first = by_broker({broker: one.first for broker, one in sampled.items()})
+        tail = F.col("time") > by_broker({broker: one.tail for broker, one in sampled.items()})
+        out = sum(F.col(name) for name in COUNTERS[1:])
         self._steps = (
             rows.withColumn("step", F.expr(grid.place("time")))
-            .groupBy("address", "queue", "step")
+            .groupBy("broker", "address", "queue", "step")
             .agg(
                 F.max("time").alias("time"),
                 F.max_by("messages", "time").alias("last"),
@@ -69,6 +118,13 @@ class Traffic:
                 F.sum("size").alias("bytes"),
                 F.sum(F.greatest(F.col("messages") - F.col("paged"), F.lit(0))).alias("held"),
                 *(F.sum(name).alias(name) for name in COUNTERS),
+                F.min("time").alias("since"),
+                F.min_by("messages", "time").alias("head"),
+                F.max("consumers").alias("consumers"),
+                F.max_by("consumers", "time").alias("last_consumers"),
+                F.sum(F.when(F.col("time") > first, F.col("added"))).alias("counted"),
+                F.sum(F.when(tail, F.col("added"))).alias("tail_in"),
+                F.sum(F.when(tail, out)).alias("tail_out"),
             )
             .persist()
         )
@@ -77,11 +133,13 @@ class Traffic:
         """Forget the steps."""
         self._steps.unpersist()
 
-    def queues(self) -> list[QueueTraffic]:
-        """Every queue of the period, and those that were there when it began."""
+    def queues(self, early: int) -> list[QueueTraffic]:
+        """Every queue of the period, and those that were there when it began; one that is first seen later than
+        ``early`` was empty then.
+        """
         within = F.col("step") >= 0
         rows = (
-            self._steps.groupBy("address", "queue")
+            self._steps.groupBy("broker", "address", "queue")
             .agg(
                 F.max_by("ring_size", "step").alias("ring_size"),
                 F.max_by("last", "step").alias("depth"),
@@ -90,19 +148,37 @@ class Traffic:
                 F.max(F.when(within, F.col("size"))).alias("size"),
                 F.when(F.sum("held") > 0, F.sum("bytes") / F.sum("held")).alias("average"),
                 *(F.sum(F.when(within, F.col(name))).alias(name) for name in COUNTERS),
+                F.max(F.when(~within, F.col("last"))).alias("before"),
+                F.min("since").alias("since"),
+                F.min_by("head", "step").alias("head"),
+                F.greatest(
+                    F.max(F.when(within, F.col("consumers"))), F.max(F.when(~within, F.col("last_consumers")))
+                ).alias("consumers"),
+                *(F.sum(name).alias(name) for name in ("counted", "tail_in", "tail_out")),
             )
             .orderBy("address", "queue")
             .collect()
         )
-        return [
-            QueueTraffic(
-                address=row.address,
-                queue=row.queue,
-                average=row.average or 0.0,
-                **{name: row[name] or 0 for name in _NUMBERS},
-            )
-            for row in rows
-        ]
+        return [self._queue(row, early) for row in rows]
+
+    def _queue(self, row: Any, early: int) -> QueueTraffic:
+        begin = row.before
+        if begin is None:
+            begin = row.head if row.since <= early else 0
+        one = self._sampled.get(row.broker)
+        seconds = 0.0 if one is None else (one.last - one.tail) / SECOND
+        rates = [(row[name] or 0) / seconds if seconds else math.nan for name in ("tail_in", "tail_out")]
+        return QueueTraffic(
+            address=row.address,
+            queue=row.queue,
+            average=row.average or 0.0,
+            **{name: row[name] or 0 for name in _NUMBERS},
+            begin=begin,
+            consumers=row.consumers or 0,
+            counted=row.counted or 0,
+            rate_in=rates[0],
+            rate_out=rates[1],
+        )
 
     def totals(self) -> dict[str, Any]:
         """What went in and out of all queues in each step, by the name of the counter."""
@@ -120,7 +196,7 @@ class Traffic:
         """Some queues, step by step."""
         found = columns(
             self._steps.where(F.col("queue").isin(sorted(set(queues)))).select(
-                "queue", "step", "time", "last", "most", "added", "replaced"
+                "queue", "step", "time", "last", "most", "added", "replaced", "consumers", "last_consumers"
             )
         )
         return {
@@ -128,12 +204,35 @@ class Traffic:
             for queue, rows in groups(found["queue"])
         }
 
+    def rest(self, name: str, shown: Sequence[str]) -> Any:
+        """The sum of one of the `Series` over all queues but those ``shown``, step by step."""
+        others = self._steps.where(~F.col("queue").isin(list(shown)))
+        if name in ("added", "replaced"):
+            found = columns(others.where("step >= 0").groupBy("step").agg(F.sum(name).alias(name)))
+            values = np.zeros(self._grid.count)
+            values[found["step"]] = found[name]
+            return values
+        gauge = {"depth": ("last", "most"), "consumers": ("last_consumers", "consumers")}[name]
+        # A number for each queue does: names take room, and there may be many.
+        found = columns(others.select(F.xxhash64("queue").alias("queue"), "step", "time", *map(F.col, gauge)))
+        return carried_sum(
+            {
+                "queue": found["queue"],
+                "step": found["step"],
+                "time": found["time"],
+                "last": found[gauge[0]],
+                "most": found[gauge[1]],
+            },
+            self._grid,
+        )
+
     def _one(self, rows: dict[str, Any]) -> Series:
         within = rows["step"] >= 0
         steps = rows["step"][within]
         added, replaced = np.zeros(self._grid.count), np.zeros(self._grid.count)
         added[steps], replaced[steps] = rows["added"][within], rows["replaced"][within]
-        return Series(carried(rows, self._grid), added, replaced)
+        consumers = {**rows, "last": rows["last_consumers"], "most": rows["consumers"]}
+        return Series(carried(rows, self._grid), added, replaced, carried(consumers, self._grid))
 
 
 def carried(rows: dict[str, Any], grid: Grid) -> Any:
@@ -154,6 +253,30 @@ def carried(rows: dict[str, Any], grid: Grid) -> Any:
         until = min(until, max(0, (known - grid.start) // grid.step + 1))
         depth[step + 1 : until] = np.fmax(depth[step + 1 : until], last)
     return depth
+
+
+def carried_sum(rows: dict[str, Any], grid: Grid) -> Any:
+    """The sum of `carried` over many queues, of which ``rows`` has a number in ``queue``; NaN where none is known."""
+    order = np.lexsort((rows["step"], rows["queue"]))
+    queue, steps, last, time, most = (rows[name][order] for name in ("queue", "step", "last", "time", "most"))
+    known = np.maximum(0, (time + max(LASTS, grid.step) - grid.start) // grid.step + 1)
+    same = np.append(queue[1:] == queue[:-1], False)  # whether the next row is of the same queue
+    until = np.minimum(np.where(same, np.append(steps[1:], 0) + 1, grid.count), np.minimum(known, grid.count))
+    before = np.append(False, same[:-1]) & (np.append(0, until[:-1]) > steps)
+    inside = steps >= 0
+    value = np.where(before, np.maximum(most, np.append(0, last[:-1])), most)
+    total, some = np.zeros((2, grid.count))
+    np.add.at(total, steps[inside], value[inside])
+    np.add.at(some, steps[inside], 1)
+    # From the step behind a row to the one before the next row it is as deep as the last sample says.
+    begin, end = steps + 1, np.where(same, np.minimum(until, np.append(steps[1:], 0)), until)
+    runs = end > begin
+    for target, amount in ((total, last[runs]), (some, np.ones(runs.sum()))):
+        change = np.zeros(grid.count + 1)
+        np.add.at(change, begin[runs], amount)
+        np.add.at(change, end[runs], -amount)
+        target += np.cumsum(change)[:-1]
+    return np.where(some > 0, total, np.nan)
 
 
 _NUMBERS = ("ring_size", "depth", "most", "paged", "size", *COUNTERS)

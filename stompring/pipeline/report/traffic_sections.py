@@ -7,36 +7,37 @@ from typing import Any
 import numpy as np
 
 from stompring.pipeline.report import units
-from stompring.pipeline.report.findings import Findings, best
+from stompring.pipeline.report.findings import Findings, best, shown_of
 from stompring.pipeline.report.parts import Rows, Section, Table, limited, queue_cell
 from stompring.pipeline.report.period import SECOND
-from stompring.pipeline.report.plots import MOST, Axis, Line, over_time
+from stompring.pipeline.report.plots import Axis, Line, over_time, queue_lines
 
 NO_SAMPLES = "There are no samples in this period: the broker writes them where there is a journal-retention-directory."
 
 
 def depth(found: Findings) -> Section:
     """Depth over time per queue."""
-    deep = best(found.traffic, lambda one: one.most)
+    deep = best(found.traffic, lambda one: one.most, len(found.traffic))
     step = units.span(found.grid.seconds)
     section = Section(
         "depth",
         "Depth over time",
         [
             f"How many messages each queue held: waiting, scheduled, with a consumer or in pages; the most in each "
-            f"step of {step}. A line ends where there was no sample for two hours: the queue was deleted, or the "
-            "broker was down.",
+            f"step of {step}; of several queues together the sum of that. A line ends where there was no "
+            "sample for two hours: the queue was deleted, or the broker was down.",
             "From samples: all messages, durable or not.",
         ],
         empty=_why(found, "No queue held a message in any sample of this period."),
     )
     if not deep:
         return section
-    lines = [Line(one.queue, found.series[one.queue].depth) for one in deep]
-    plot = over_time(
-        "depth", f"Messages in queues, the {len(lines)} deepest", found.grid, lines, Axis("messages")
+    shown = deep[: shown_of(deep)]
+    rest = deep[len(shown) :]
+    lines = queue_lines(
+        [(one.queue, found.series[one.queue].depth) for one in shown], found.rest.depth, len(rest)
     )
-    rest = best(found.traffic, lambda one: one.most, len(found.traffic))[MOST:]
+    plot = over_time("depth", "Messages in queues", found.grid, lines, Axis("messages"))
     tables = []
     if rest:
         rows: Rows = [
@@ -76,11 +77,16 @@ def rates(found: Findings) -> Section:
     ]
     lines = [lines[0], lines[1], *(line for line in lines[2:] if np.nansum(line.values) > 0)]
     plots = [over_time("rates", "All queues, in and out", found.grid, lines, Axis("messages/s"))]
-    most = best(found.traffic, lambda one: one.added)
+    most = best(found.traffic, lambda one: one.added, len(found.traffic))
     if most:
-        into = [Line(one.queue, found.series[one.queue].added / seconds) for one in most]
-        title = "Into queues" if len(found.traffic) <= MOST else f"Into queues, the {len(into)} with most"
-        plots.append(over_time("into", title, found.grid, into, Axis("messages/s")))
+        shown = most[: shown_of(most)]
+        rest = None if found.rest.added is None else found.rest.added / seconds
+        into = queue_lines(
+            [(one.queue, found.series[one.queue].added / seconds) for one in shown],
+            rest,
+            len(most) - len(shown),
+        )
+        plots.append(over_time("into", "Into queues", found.grid, into, Axis("messages/s")))
     whole = max((found.end - found.begin) / 1e6, 1.0)
     rows: Rows = [
         [

@@ -10,7 +10,7 @@ from tempfile import NamedTemporaryFile
 
 from stompring.pipeline.report import units
 from stompring.pipeline.report.findings import Wish, gather
-from stompring.pipeline.report.page import page
+from stompring.pipeline.report.page import PLOTS, page
 from stompring.pipeline.report.period import Period
 from stompring.pipeline.report.tables import Tables
 
@@ -27,6 +27,9 @@ def write_report(
     *,
     keep: float = 99.0,
     unpaged: float = 99.0,
+    brokers: Sequence[str] = (),
+    compare: bool = True,
+    plots: str = "static",
     progress: Callable[[str], None] = _silent,
 ) -> bool:
     """Write the report on a lake to ``out``, an HTML file that needs no other; whether there was anything to report.
@@ -34,17 +37,20 @@ def write_report(
     ``tables`` has the DataFrames ``messages``, ``events`` and ``samples`` (`Lake` will do), of one SparkSession; their
     columns are in docs/report.md. Bodies and headers are never read. ``addresses`` are patterns with ``*`` and ``#``,
     none for all. ``keep``: of what a ring threw away so many per cent should have been kept; ``unpaged``: so many per
-    cent of the time an address should not have paged. ``progress`` is called with a few words as each part of the work
-    begins.
+    cent of the time an address should not have paged. ``brokers`` are those of a lake of several, none for all.
+    ``compare``: with the period before, where ``period`` has a beginning. ``plots`` is ``static``, ``interactive`` or
+    ``both``. ``progress`` is called with a few words as each part of the work begins.
 
     The file is there as a whole or not at all; one that was there stays until then. Where there is nothing in the
-    period the page says so. Raises ValueError for shares that cannot be, OSError where the file cannot be written, and
-    what Spark raises.
+    period the page says so. Raises ValueError for arguments that cannot be, OSError where the file cannot be written,
+    and what Spark raises.
     """
-    wish = Wish(period or Period(), tuple(addresses), keep, unpaged)
+    if plots not in PLOTS:
+        raise ValueError(f"plots must be one of {', '.join(PLOTS)}")
+    wish = Wish(period or Period(), tuple(addresses), keep, unpaged, tuple(brokers), compare)
     found = gather(tables, wish, progress)
     progress("page")
-    _replace(out, page(found, wish, units.now()))
+    _replace(out, page(found, wish, units.now(), plots))
     return found is not None
 
 

@@ -25,7 +25,19 @@ document.getElementById("page").onload = (event) => {{
   const letters = plots.map((plot) => 9 * plot.getBoundingClientRect().width / plot.viewBox.baseVal.width);
   document.getElementById("seen").textContent = JSON.stringify({{
     width: page.documentElement.scrollWidth, scripts: page.scripts.length, plots: plots.length, wide: wide,
-    title: page.title, text: page.body.textContent, letters: Math.min(...letters)}});
+    title: page.title, text: page.body.textContent, letters: Math.min(...letters),
+    shown: plots.filter((plot) => plot.getBoundingClientRect().height > 0).length,
+    alternatives: page.querySelectorAll("figure > details table").length,
+    interactive: page.querySelectorAll(".interactive-plot svg.main-svg .cartesianlayer").length,
+    lines: [...page.querySelectorAll(".interactive-plot")].map((box) => box.querySelectorAll(".trace.scatter").length),
+    requests: event.target.contentWindow.performance.getEntriesByType("resource").length,
+    toggled: toggled(page)}});
+}};
+const toggled = (page) => {{
+  const choice = page.getElementById("static-plots");
+  if (choice === null) return 0;
+  choice.click();
+  return [...page.querySelectorAll("figure > svg")].filter((plot) => plot.getBoundingClientRect().height > 0).length;
 }};
 </script>"""
 
@@ -45,10 +57,14 @@ class Browser:
         """What a screen of so many pixels shows of a page."""
         around = self._directory / "around.html"
         around.write_text(AROUND.format(url=page.as_uri(), width=width, height=height), encoding="utf-8")
-        told = self._run("--virtual-time-budget=10000", "--dump-dom", around.as_uri()).decode()
+        told, faults = self._run(
+            "--virtual-time-budget=10000", "--enable-logging=stderr", "--dump-dom", around.as_uri()
+        )
+        told = told.decode()
         found = re.search(r'<pre id="seen">(.+?)</pre>', told, re.DOTALL)
         assert found is not None, told[-2000:]
         answer: dict[str, Any] = json.loads(html.unescape(found[1]))
+        answer["faults"] = re.findall(r"^.*CONSOLE.*$", faults, re.MULTILINE)
         return answer
 
     def printed(self, page: Path) -> bytes:
@@ -57,15 +73,24 @@ class Browser:
         self._run(f"--print-to-pdf={out}", page.as_uri())
         return out.read_bytes()
 
-    def _run(self, *arguments: str) -> bytes:
+    def shot(self, page: Path, out: Path, width: int, height: int, *more: str) -> None:
+        """The page as a picture."""
+        self._run(
+            f"--screenshot={out}",
+            f"--window-size={width},{height}",
+            "--virtual-time-budget=10000",
+            *more,
+            page.as_uri(),
+        )
+
+    def _run(self, *arguments: str) -> tuple[bytes, str]:
         program = chromium()
         assert program is not None
         profile = f"--user-data-dir={self._directory / 'profile'}"
         done = subprocess.run(
             [program, *QUIET, profile, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
             timeout=120,
             check=True,
         )
-        return done.stdout
+        return done.stdout, done.stderr.decode(errors="replace")

@@ -64,16 +64,19 @@ class PlainQueue:
     ring: int = 0
     durable: bool = True
     room: int = 10**9
+    reader: str | None = ""  # who acknowledges: "" is somebody of whom nothing is told, None is nobody
+    user: str | None = None  # who sends
+    plain: int = 0  # each so many messages one is not durable
     waiting: deque[tuple[int, int]] = field(default_factory=deque)  # number, second in which it was sent
     counters: Counter[str] = field(default_factory=Counter)
     seen: tuple[Any, ...] = ()
 
-    def row(self) -> tuple[Any, ...]:
+    def row(self, consumers: int) -> tuple[Any, ...]:
         paged = max(0, len(self.waiting) - self.room)
         names = ("added", "acknowledged", "expired", "killed", "replaced")
         size = sum(100 + number % 7 for number, _ in list(self.waiting)[: self.room])
         counters = tuple(self.counters[name] for name in names)
-        return (self.ring, len(self.waiting), 0, 0, paged, 1, *counters, size)
+        return (self.ring, len(self.waiting), 0, 0, paged, consumers, *counters, size)
 
 
 class PlainBroker:
@@ -82,22 +85,28 @@ class PlainBroker:
     def __init__(self) -> None:
         self.chance = random.Random(7)
         self.queues = [
-            PlainQueue("orders", "orders"),
+            PlainQueue("orders", "orders", reader="shop", user="alice"),
             PlainQueue("rings", HOSTILE, ring=3),
             PlainQueue("metrics", "metrics", ring=5, durable=False),
             PlainQueue("bulk.in", "bulk", room=20),
-            PlainQueue("late", "late"),
+            PlainQueue("late", "late", user="bob"),
+            PlainQueue("alone", "alone", ring=4, reader=None),
+            PlainQueue("unread", "unread", reader=None, user="bob", plain=3),
         ]
         self.messages: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
         self.samples: list[dict[str, Any]] = []
         self.happened: list[tuple[int, str, str, int, int]] = []
+        self.plain: set[int] = set()  # messages that are not durable
         self.numbers = 0
         for second in range(SECONDS):
             if second == RESTART:
                 self.sample(second, full=False)  # it stopped in good order
                 for queue in self.queues:
-                    queue.counters.clear()
+                    kept = [one for one in queue.waiting if queue.durable and one[0] not in self.plain]
+                    queue.waiting = deque(kept)
+                    # What is brought back is counted, as if it had just come.
+                    queue.counters = Counter(added=len(kept))
             if second % EVERY == 0 or second == RESTART:
                 self.sample(second, full=second in (0, 3600, RESTART))
             for queue in self.queues:
@@ -107,6 +116,10 @@ class PlainBroker:
     def work(self, queue: PlainQueue, second: int) -> None:
         chance = self.chance
         if queue.queue == "late" and second < 5005:
+            return
+        if queue.reader is None:
+            if second % 7 == 0:
+                self.add(queue, second)
             return
         busy = second % 600 < 300
         for _ in range(chance.choice([0, 0, 0, 1, 1, 2]) if busy else chance.choice([0, 0, 0, 0, 1])):
@@ -127,13 +140,15 @@ class PlainBroker:
         if queue.ring and len(queue.waiting) == queue.ring:
             self.tell(queue, second, "replaced", *queue.waiting.popleft())
         self.numbers += 1
+        if queue.plain and self.numbers % queue.plain == 0:
+            self.plain.add(self.numbers)
         scheduled = queue.queue == "orders" and self.numbers % 50 == 0
-        if queue.durable:
-            at = T0 + timedelta(seconds=second)
+        if queue.durable and self.numbers not in self.plain:
+            at = T0 + timedelta(seconds=second + 0.5)
             due = at + timedelta(seconds=3) if scheduled else None
             self.messages.append(
                 {"address": queue.address, "queue": queue.queue, "message_id": self.numbers, "timestamp": at}
-                | {"due": due, "durable": True, "body": b"never read"}
+                | {"due": due, "durable": True, "body": b"never read", "user": queue.user}
             )
         queue.waiting.append((self.numbers, second + 3 if scheduled else second))
         self.tell(queue, second, "added", self.numbers, second)
@@ -143,19 +158,20 @@ class PlainBroker:
     ) -> None:
         queue.counters[event] += 1
         self.happened.append((second, queue.queue, event, number, sent))
-        if queue.durable:
-            at = T0 + timedelta(seconds=second)
+        if queue.durable and number not in self.plain:
+            at = T0 + timedelta(seconds=second + 0.5)
+            reader = f"{queue.reader}-{number % 3}/s" if event == "acknowledged" and queue.reader else None
             # Events of messages in the journal do not know their address.
             self.events.append(
                 {"time": at, "event": event, "address": None, "queue": queue.queue, "message_id": number}
-                | {"page": None, "deliveries": deliveries, "consumer": None}
+                | {"page": None, "deliveries": deliveries, "consumer": reader}
             )
 
     def sample(self, second: int, full: bool) -> None:
         names = ("ring_size", "messages", "delivering", "scheduled", "paged", "consumers")
         names += ("added", "acknowledged", "expired", "killed", "replaced", "size")
         for queue in self.queues:
-            row = queue.row()
+            row = queue.row(self.consumers(queue, second, full))
             if queue.queue == "late" and second < 5000:
                 continue  # it is not there yet
             if full or row != queue.seen:
@@ -167,12 +183,22 @@ class PlainBroker:
                     | dict(zip(names, row, strict=True))
                 )
 
+    def consumers(self, queue: PlainQueue, second: int, full: bool) -> int:
+        """Those of a queue in a sample: the first one after a start is taken before anybody comes."""
+        if queue.reader is None or (second == RESTART and full):
+            return 0
+        return 1 + second // 600 % 3 if queue.queue == "orders" else 1
+
     def of(self, event: str, queue: str) -> list[tuple[int, int]]:
         """Second and age of what happened to messages of a queue."""
         wanted = (queue, event)
         return [
             (at, max(0, at - sent)) for at, name, what, _, sent in self.happened if (name, what) == wanted
         ]
+
+    def all_of(self, event: str, queue: str) -> list[int]:
+        """The seconds in which that happened in a queue."""
+        return [at for at, name, what, *_ in self.happened if (name, what) == (queue, event)]
 
     def flow(self, queue: str) -> list[tuple[int, int]]:
         """How many came and went in each second."""

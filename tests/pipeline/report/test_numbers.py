@@ -17,7 +17,7 @@ from stompring.pipeline.report import units  # noqa: E402
 from stompring.pipeline.report.arrays import groups  # noqa: E402
 from stompring.pipeline.report.histogram import BINS, percentiles, seconds_of  # noqa: E402
 from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period, microseconds, moment  # noqa: E402
-from stompring.pipeline.report.traffic import LASTS, carried  # noqa: E402
+from stompring.pipeline.report.traffic import LASTS, QueueTraffic, Sampled, carried, carried_sum  # noqa: E402
 
 
 @given(
@@ -67,6 +67,79 @@ def test_depth_is_carried_on_while_it_is_known() -> None:
     expected = [5, 5, 1, 9, 2, 2, math.nan, math.nan]
     assert LASTS == 2 * HOUR
     assert carried(rows, grid).tolist() == pytest.approx(expected, nan_ok=True)
+
+
+rows_of_a_queue = st.lists(
+    st.tuples(st.integers(-1, 9), st.integers(0, 3599), st.integers(0, 9), st.integers(0, 9)),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda row: row[0],
+)
+
+
+@given(st.lists(rows_of_a_queue, min_size=1, max_size=4))
+def test_the_depth_of_several_queues_is_the_sum_of_each(
+    queues: list[list[tuple[int, int, int, int]]],
+) -> None:
+    grid = Grid(0, HOUR, 10)
+    each = [
+        {
+            "queue": np.full(len(rows), number),
+            "step": np.array([step for step, *_ in rows]),
+            "time": np.array([step * HOUR + second * SECOND for step, second, *_ in rows]),
+            "last": np.array([last for *_, last, _ in rows]),
+            "most": np.array([max(last, most) for *_, last, most in rows]),
+        }
+        for number, rows in enumerate(queues)
+    ]
+    together = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+    alone = np.array([carried(one, grid) for one in each])
+    expected = np.where(np.isnan(alone).all(axis=0), np.nan, np.nansum(alone, axis=0))
+    assert carried_sum(together, grid).tolist() == pytest.approx(expected.tolist(), nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("length", "spacing", "step"),
+    [
+        (5 * SECOND, SECOND // 4, SECOND // 2),  # a quarter of a second is no step that people read
+        (3 * 60 * SECOND, SECOND, SECOND),
+        (10 * 60 * SECOND, 10 * SECOND, 10 * SECOND),
+        (10 * 60 * SECOND, 1, 5 * SECOND),
+        (24 * HOUR, 10 * SECOND, 10 * 60 * SECOND),
+        (7 * 24 * HOUR, 10 * SECOND, HOUR),
+    ],
+)
+def test_steps_are_as_short_as_the_period_and_the_samples_are(length: int, spacing: int, step: int) -> None:
+    assert Grid.nice(0, length, 240, spacing).step == step
+
+
+def test_the_end_of_a_period_begins_with_a_sample() -> None:
+    hour = np.arange(0, 3601) * SECOND
+    assert Sampled.of(hour) == Sampled(0, HOUR, HOUR - HOUR // 10)
+    assert Sampled.of(hour[:121]) == Sampled(0, 120 * SECOND, 60 * SECOND)  # a minute at least
+    assert Sampled.of(hour[:31]) == Sampled(0, 30 * SECOND, 0)
+    sparse = np.array([0, 3000, 3550, 3600]) * SECOND
+    assert Sampled.of(sparse) == Sampled(0, HOUR, 3000 * SECOND)
+    assert Sampled.of(hour[5:6]) == Sampled(5 * SECOND, 5 * SECOND, 5 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("depth", "rates", "seconds"),
+    [
+        (100, (1.0, 3.0), 50.0),
+        (100, (3.0, 1.0), math.inf),
+        (100, (1.0, 1.0), math.inf),
+        (0, (3.0, 1.0), 0.0),
+        (100, (math.nan, math.nan), math.nan),
+    ],
+)
+def test_time_to_drain(depth: int, rates: tuple[float, float], seconds: float) -> None:
+    names = ("ring_size", "most", "paged", "size", "added", "acknowledged", "expired", "killed", "replaced")
+    numbers: dict[str, int] = dict.fromkeys(names, 0)
+    queue = QueueTraffic(
+        address="a", queue="q", depth=depth, average=0.0, rate_in=rates[0], rate_out=rates[1], **numbers
+    )
+    assert queue.drain == pytest.approx(seconds, nan_ok=True)
 
 
 def test_groups_are_sorted_and_whole() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -10,14 +13,18 @@ from typing import Any
 import pytest
 
 np = pytest.importorskip("numpy")
-for library in ("pyspark", "pyarrow", "matplotlib", "jinja2"):
+for library in ("pyspark", "pyarrow", "matplotlib", "jinja2", "plotly"):
     pytest.importorskip(library)
 
 from stompring.pipeline.report.ages import Ages  # noqa: E402
-from stompring.pipeline.report.findings import Findings, Wish  # noqa: E402
-from stompring.pipeline.report.page import page  # noqa: E402
+from stompring.pipeline.report.comparison import Comparison  # noqa: E402
+from stompring.pipeline.report.coverage import Coverage, QueueCoverage, coverage  # noqa: E402
+from stompring.pipeline.report.findings import Findings, Sent, Wish  # noqa: E402
+from stompring.pipeline.report.hot_spots import Taken  # noqa: E402
+from stompring.pipeline.report.page import PLOTS, page, sections  # noqa: E402
 from stompring.pipeline.report.parts import ROWS, Table, limited  # noqa: E402
 from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period  # noqa: E402
+from stompring.pipeline.report.summary import NAMES, changed  # noqa: E402
 from stompring.pipeline.report.tables import COUNTERS  # noqa: E402
 from stompring.pipeline.report.traffic import QueueTraffic, Series  # noqa: E402
 from stompring.pipeline.report.traffic_sections import lasting, peak  # noqa: E402
@@ -116,12 +123,178 @@ def test_rings_that_were_never_full() -> None:
     assert "none of the 2 was ever too full" in text_of(findings(traffic=rings))
 
 
+def counted(known: dict[str, tuple[int, int]]) -> Coverage:
+    return Coverage([QueueCoverage("", queue, *pair) for queue, pair in known.items()])
+
+
+def plain_text(text: str) -> str:
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", text)))
+
+
+def test_a_queue_that_nobody_reads_is_said_so() -> None:
+    ring = queue(queue="deaf", ring_size=5, added=105, replaced=100, most=5, depth=5)
+    series = {"deaf": Series(np.full(4, 5.0), np.full(4, 26.0), np.full(4, 25.0), np.zeros(4))}
+    text = plain_text(text_of(findings(traffic=[ring], series=series)))
+    assert (
+        "One queue was read by nobody: most messages came to deaf , 105 (no consumer in the period)." in text
+    )
+    assert "100 none: no consumer in the period" in text  # instead of advice
+    assert "ring-size of" not in text
+    read = replace(ring, consumers=1)
+    text = plain_text(text_of(findings(traffic=[read], series=series)))
+    assert "no consumer in the period" not in text
+    assert "Every queue with messages was read." in text
+    acknowledged = findings(traffic=[ring], series=series, counts={"deaf": {"delivered": 1}})
+    assert acknowledged.unread == []  # a consumer came and went between two samples
+
+
+def test_time_to_drain_is_told_in_words() -> None:
+    each = [
+        queue(address="", queue="falls", depth=100, begin=500, rate_in=1.0, rate_out=3.0),
+        queue(address="", queue="grows", depth=700, begin=100, rate_in=3.0, rate_out=0.5),
+        queue(address="", queue="stays", depth=10, begin=10, rate_in=2.0, rate_out=2.0),
+        queue(address="", queue="short", depth=1, begin=1),
+    ]
+    text = plain_text(text_of(findings(traffic=each, tail=120.0)))
+    assert "falls 100 −400 1/s 3/s 50 s" in text
+    assert "grows 700 +600 3/s 0.5/s never, it grows by 2.5/s" in text
+    assert "stays 10 0 2/s 2/s never, as many come as go" in text
+    assert "short 1 0 – – unknown: too few samples" in text
+    assert "as in its last 2 min" in text
+    assert "One queue grew at the end of the period; most of all grows , by 2.5/s." in text
+
+
+def test_what_the_lake_does_not_have_is_told_where_it_matters() -> None:
+    known = counted({"all": (600, 600), "some": (300, 200), "none": (100, 0)})
+    text = plain_text(text_of(findings(coverage=known, counts={"all": {"added": 600}})))
+    assert "20 % of messages not in the lake" in text
+    assert "20 % of the messages that came to queues are not in the lake (200 of 1,000)" in text
+    assert "none 100 0 100 100 % some 300 200 100 33.33 % all 600 600 0 0 %" in text
+    sections_of_events = [
+        section
+        for section in sections(findings(coverage=known))
+        if any("left out" in lead for lead in section.lead)
+    ]
+    assert [section.anchor for section in sections_of_events] == [
+        "consumers",
+        "latency",
+        "rings",
+        "hot-spots",
+    ]
+    unknown = plain_text(text_of(findings()))
+    assert "unknown of messages not in the lake" in unknown
+    assert "how many messages the lake does not have is unknown" in unknown
+    nothing = plain_text(text_of(findings(coverage=counted({"all": (7, 7)}))))
+    assert "0 % of messages not in the lake" in nothing
+    assert "are not in the lake (" not in nothing
+
+
+def test_counters_that_a_crash_took_are_made_up_for_by_events() -> None:
+    one = queue(queue="q", counted=90)
+    assert counted({"q": (100, 100)}) == coverage([one], {"q": 100}, {})
+    assert counted({"q": (90, 80)}) == coverage([one], {"q": 80}, {})
+    assert counted({"p": (3, 3)}) == coverage([], {"p": 3}, {})  # it came and went between two samples
+    assert counted({}) == coverage([queue()], {}, {})
+
+
+def test_events_that_may_be_none_are_told() -> None:
+    counts = {"q": {"redelivered": 50, "dead-lettered": 4, "added": 100}}
+    steps = {"redelivered": {"q": np.full(4, 12.5)}, "dead-lettered": {"q": np.ones(4)}}
+    text = plain_text(text_of(findings(counts=counts, hot_steps=steps, uncertain={"redelivered": 30})))
+    assert text.count("30 more times a message may have come back") == 2  # in the summary too
+    assert "dead letters are uncertain" not in text
+    text = plain_text(text_of(findings(counts=counts, hot_steps=steps, uncertain={"dead-lettered": 3})))
+    assert text.count("3 of 4 dead letters are uncertain: files of an older version") == 2
+    assert "may have come back" not in text
+    assert "older version" not in plain_text(text_of(findings(counts=counts, hot_steps=steps)))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        (200, 250, "+25\u00a0%"),
+        (200, 193, "−3.5\u00a0%"),
+        (3, 1000, "+33233\u00a0%"),
+        (5, 0, "−100\u00a0%"),
+        (7, 7, "as before"),
+        (0, 0, "as before"),
+        (0, 9, "0 before"),
+    ],
+)
+def test_changes_since_the_period_before(before: int, now: int, told: str) -> None:
+    assert changed(before, now) == told
+
+
+def test_the_headline_is_compared() -> None:
+    figures = dict.fromkeys(NAMES, 0) | {"in": 80, "queues": 1}
+    found = findings(
+        traffic=[queue(queue="q", added=100)],
+        series={"q": Series(np.zeros(4), np.full(4, 25.0), np.zeros(4), np.zeros(4))},
+        comparison=Comparison(START - 4 * HOUR, START, START - 9 * HOUR, figures),
+    )
+    text = plain_text(text_of(found))
+    assert "100 +25 % messages into queues" in text
+    assert "1 as before queues" in text
+    assert (
+        "Changes are from the period before, which is as long: 2026-06-30 20:00:00 to 2026-07-01 00:00:00."
+        in text
+    )
+    part = Comparison(START - 4 * HOUR, START, START - HOUR, None)
+    text = plain_text(text_of(findings(comparison=part)))
+    assert "There is no comparison with the period before" in text
+    assert "the lake begins with 2026-06-30 23:00:00." in text
+    text = plain_text(text_of(findings(comparison=replace(part, first=0))))
+    assert "the lake has nothing of it." in text
+
+
+def test_who_sent_and_who_acknowledged() -> None:
+    name = "shop-4f2a9c11-7b3e-4f6a-9d2e-0123456789ab/1"
+    ages = Ages(30, (1.0, 2.0, 3.0, 4.0), 5.0)
+    found = findings(
+        sent=[Sent("a", "q", 30, 20, "alice"), Sent("a", "p", 10, 0, "alice"), Sent("a", "q", 60, 60)],
+        counts={"q": {"acknowledged": 40}},
+        taken=[Taken("q", name, 30)],
+        takers=1,
+        taken_count=30,
+        stays={("q", name): ages},
+    )
+    text = text_of(found)
+    assert text.count(f'<bdi title="{name}">shop-4f2a9c…/1</bdi>') == 2
+    told = plain_text(text)
+    assert "shop-4f2a9c…/1 q 30 75 %" in told
+    assert "q shop-4f2a9c…/1 30 1 s 2 s 3 s 4 s 5 s" in told
+    assert "10 more messages were acknowledged; by whom the lake does not tell." in told
+    assert "nobody logged in 60 60 % 60 1 alice 40 40 % 20 2" in told
+
+
+def test_interactive_plots_are_all_that_needs_scripts() -> None:
+    one = queue(queue="q", added=32, consumers=1)
+    series = {"q": Series(np.zeros(4), np.full(4, 8.0), np.zeros(4), np.ones(4))}
+    totals = {name: np.full(4, 8.0 * (name == "added")) for name in COUNTERS}
+    found = findings(traffic=[one], series=series, totals=totals)
+    pages = {plots: page(found, found.wish, T0, plots) for plots in PLOTS}
+    static, interactive, both = pages.values()
+    assert "script-src" not in static and "<script" not in static and len(static) < 10**6
+    for text in (interactive, both):
+        (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+        sources = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+        hashes = {base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in sources}
+        assert set(re.findall(r"'sha256-([^']+)'", policy)) == hashes
+        assert policy.startswith("default-src 'none'; ") and "unsafe-eval" not in policy
+        assert len(text) < 6 * 10**6
+    assert (
+        static.count("<svg viewBox") == both.count("<svg viewBox") == 3 and "<svg viewBox" not in interactive
+    )
+    assert interactive.count("<noscript>") == 3 and 'id="static-plots"' not in interactive
+    assert page(None, found.wish, T0, "both").count("<script") == 0
+
+
 def test_names_are_no_html() -> None:
     ages = Ages(2, (1.0, 2.0, 3.0, 4.0), 5.0)
     one = queue(most=3, added=4, replaced=2, size=9, ring_size=1)
     found = findings(
         traffic=[one],
-        series={HOSTILE: Series(np.arange(4.0), np.arange(4.0), np.arange(4.0))},
+        series={HOSTILE: Series(np.arange(4.0), np.arange(4.0), np.arange(4.0), np.arange(4.0))},
         totals={name: np.arange(4.0) for name in COUNTERS},
         latencies={HOSTILE: ages},
         latency_steps={HOSTILE: {1: ages}},
@@ -175,7 +348,7 @@ def test_what_was_asked_for_is_on_it() -> None:
 def test_what_never_happened_has_no_line() -> None:
     totals = {name: np.full(4, 8.0 * (name in ("added", "killed"))) for name in COUNTERS}
     one = queue(queue="q", added=32, killed=32)
-    series = {"q": Series(np.zeros(4), np.full(4, 8.0), np.zeros(4))}
+    series = {"q": Series(np.zeros(4), np.full(4, 8.0), np.zeros(4), np.zeros(4))}
     text = text_of(findings(traffic=[one], totals=totals, series=series, sampled=(START, START + 3 * HOUR)))
     assert "<bdi>expired or killed</bdi>" in text
     assert "<bdi>replaced by rings</bdi>" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,10 +12,23 @@ import pytest
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("matplotlib")
+pytest.importorskip("plotly")
 
 from stompring.pipeline.report import units  # noqa: E402
+from stompring.pipeline.report.interactive import described, scripts  # noqa: E402
+from stompring.pipeline.report.parts import Section  # noqa: E402
 from stompring.pipeline.report.period import HOUR, Grid  # noqa: E402
-from stompring.pipeline.report.plots import MOST, Axis, Line, Plot, curve, marks, over_time  # noqa: E402
+from stompring.pipeline.report.plots import (  # noqa: E402
+    MOST,
+    OTHERS,
+    Axis,
+    Line,
+    Plot,
+    curve,
+    marks,
+    over_time,
+    queue_lines,
+)
 
 GRID = Grid(1_782_864_000_000_000, HOUR, 48)
 HOSTILE = "</title><script>alert(1)</script>"
@@ -56,6 +70,72 @@ def test_it_takes_the_colours_of_the_page() -> None:
 def test_it_has_no_more_lines_than_can_be_told_apart() -> None:
     plot = drawn("many", *[Line(str(number), np.arange(48.0)) for number in range(MOST + 5)])
     assert len({(key.colour, key.dash) for key in plot.keys}) == len(plot.keys) == MOST
+
+
+def test_the_rest_of_many_queues_is_one_line() -> None:
+    each = [(f"queue.{number}", np.full(48, float(number))) for number in range(MOST - 1)]
+    plot = drawn("rest", *queue_lines(each, np.arange(48.0), 5))
+    assert [key.label for key in plot.keys] == [*(name for name, _ in each), "5 others"]
+    assert (plot.keys[-1].colour, plot.keys[-1].dash) == OTHERS
+    assert len({(key.colour, key.dash) for key in plot.keys}) == MOST
+    assert queue_lines(each, np.arange(48.0), 1)[-1].label == "1 other"
+
+
+def test_a_shortened_name_is_there_as_a_whole() -> None:
+    name = "sub.4f2a9c11-7b3e-4f6a-9d2e-0123456789ab"
+    plot = over_time("short", name, GRID, queue_lines([(name, np.arange(48.0))]), Axis("messages"))
+    assert (plot.title, plot.whole) == ("sub.4f2a9c…", name)
+    assert (plot.keys[0].label, plot.keys[0].whole) == ("sub.4f2a9c…", name)
+    assert described(plot)["lines"][0]["whole"] == name
+
+
+def test_who_does_not_see_a_plot_has_its_numbers() -> None:
+    values = np.full(48, np.nan)
+    values[[3, 7, 9]] = 4.0, 12_000.0, 5.0
+    plot = drawn("told", Line("a", values), Line("none", np.full(48, np.nan)))
+    assert plot.told == [
+        ["a", "4", "12\u00a0k", "2026-07-01 07:30:00", "5"],
+        ["none", "–", "–", "–", "–"],
+    ]
+
+
+def test_a_pointer_finds_the_same_numbers() -> None:
+    values = np.array([0.25, np.nan, 1 / 3])
+    grid = Grid(GRID.start, HOUR, 3)
+    plot = over_time("i", "times", grid, [Line(HOSTILE, values)], Axis("time", units.span))
+    told = described(plot)
+    middles = [(GRID.start + HOUR * at + HOUR // 2) // 1000 for at in range(3)]
+    assert (told["x"], told["time"], told["logy"]) == (middles, True, True)
+    (line,) = told["lines"]
+    assert (line["y"], line["text"]) == (
+        [0.25, None, 0.333333],
+        [units.span(0.25), None, units.span(1 / 3)],
+    )
+    whole = scripts([Section("s", "s", plots=[plot])])
+    assert "<" not in whole.data and json.loads(whole.data)[0] == told
+
+
+def test_the_script_of_plotly_can_stand_in_a_page() -> None:
+    whole = scripts([])
+    assert len(whole.policy.split()) == len(whole.sources) == 2
+    for source in whole.sources:
+        # Neither ends the element early, nor is changed by who reads it: its hash would be another.
+        assert not re.search(r"</script|<!--|\r|\0", source, re.IGNORECASE)
+
+
+def test_plotly_takes_what_is_drawn() -> None:
+    graph_objects = pytest.importorskip("plotly.graph_objects")
+    sizes = np.array([1, 10, 1000])
+    axes = Axis("size", units.size), Axis("%", percent=True)
+    told = described(curve("c", "curve", sizes, Line("kept", np.array([0.0, 50.0, 100.0])), axes, 10, "99 %"))
+    assert (told["x"], told["time"], told["logx"], told["mark"]) == ([1.0, 10.0, 1000.0], False, True, 10)
+    (line,) = told["lines"]
+    figure = graph_objects.Figure(
+        graph_objects.Scatter(
+            x=told["x"], y=line["y"], line={"color": line["colour"], "dash": line["dash"]}, mode="lines"
+        )
+    )
+    assert list(figure.data[0].y) == [0.0, 50.0, 100.0]
 
 
 @pytest.mark.parametrize(("factor", "scale"), [(2.0, ""), (10_000.0, "logarithmic scale")])

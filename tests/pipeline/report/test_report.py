@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("numpy")
-pytest.importorskip("pyarrow")
+np = pytest.importorskip("numpy")
+for library in ("pyspark", "pyarrow", "matplotlib", "jinja2", "plotly"):
+    pytest.importorskip(library)
 
-from .browser import Browser, chromium
-from .plain import HOSTILE, RESTART, SECONDS, T0, PlainBroker, emptied, simulated
+from stompring.pipeline.report.plots import MOST  # noqa: E402
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+from .browser import Browser, chromium  # noqa: E402
+from .plain import HOSTILE, RESTART, SECONDS, T0, PlainBroker, emptied, simulated  # noqa: E402
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,7 @@ def lake(spark: Any, broker: PlainBroker, tmp_path_factory: pytest.TempPathFacto
     directory = tmp_path_factory.mktemp("lake")
     time = pa.timestamp("us", "UTC")
     types = {"timestamp": time, "time": time, "due": time, "body": pa.binary(), "durable": pa.bool_()}
-    types |= dict.fromkeys(("address", "queue", "event", "consumer"), pa.string()) | {
+    types |= dict.fromkeys(("address", "queue", "event", "consumer", "user"), pa.string()) | {
         "deliveries": pa.int32()
     }
     tables = []
@@ -115,7 +119,7 @@ def test_latencies(found: Any, broker: PlainBroker, queue: str) -> None:
 
 def test_ages_of_what_was_thrown_away(found: Any, broker: PlainBroker) -> None:
     ages = [age for _, age in broker.of("replaced", HOSTILE)]
-    assert list(found.evicted) == [HOSTILE]  # of `metrics`, which is not durable, nobody knows them
+    assert list(found.evicted) == ["alone", HOSTILE]  # of `metrics`, which is not durable, nobody knows them
     assert found.evicted[HOSTILE].count == len(ages) > 10
     assert found.evicted[HOSTILE].percentiles == pytest.approx(expected_ages(ages))
 
@@ -137,12 +141,12 @@ def test_hot_spots(found: Any, broker: PlainBroker) -> None:
 def test_what_may_never_have_come_back_is_not_counted(spark: Any, lake: Any) -> None:
     from stompring.pipeline.report import Lake
     from stompring.pipeline.report.period import Period
-    from stompring.pipeline.report.tables import select
+    from stompring.pipeline.report.tables import DOUBTFUL, select
 
     rows = [("redelivered", True), ("redelivered", False), ("redelivered", None), ("acknowledged", True)]
     others = ("timestamp'2026-01-01' as time", "'q' as queue", "1L as message_id", "null as page")
     events = spark.createDataFrame(rows, "event string, certain boolean").selectExpr(
-        "*", *others, "1 as deliveries"
+        "*", *others, "1 as deliveries", "'c' as consumer"
     )
 
     def counted(events: Any) -> list[str]:
@@ -151,8 +155,88 @@ def test_what_may_never_have_come_back_is_not_counted(spark: Any, lake: Any) -> 
             for row in select(Lake(lake.messages, events, lake.samples), Period(), []).events.collect()
         )
 
-    assert counted(events) == ["acknowledged", "redelivered"]
+    assert counted(events) == ["acknowledged", DOUBTFUL, DOUBTFUL, "redelivered"]
     assert counted(events.drop("certain")) == ["acknowledged"] + ["redelivered"] * 3
+
+
+def test_a_queue_that_nobody_reads_gets_no_advice_for_a_larger_ring(found: Any, broker: PlainBroker) -> None:
+    came = {queue: len(broker.all_of("added", queue)) for queue in ("alone", "unread")}
+    assert [(one.queue, one.added) for one in found.unread] == [
+        ("alone", came["alone"]),
+        ("unread", came["unread"]),
+    ]
+    alone = found.unread[0]
+    assert alone.replaced == len(broker.all_of("replaced", "alone")) == came["alone"] - 4 > 1000
+    assert {one.ring.queue for one in found.rings} == {HOSTILE, "metrics"}
+
+
+def test_what_the_lake_does_not_have_is_counted_over_a_restart(found: Any, broker: PlainBroker) -> None:
+    came = Counter(queue for _, queue, event, *_ in broker.happened if event == "added")
+    covered = Counter(row["queue"] for row in broker.events if row["event"] == "added")
+    assert {one.queue: (one.came, one.covered) for one in found.coverage.queues} == {
+        queue: (count, covered[queue]) for queue, count in came.items()
+    }
+    assert covered["metrics"] == 0 < covered["unread"] < came["unread"]
+    missing = came["metrics"] + came["unread"] - covered["unread"]
+    assert found.coverage.missing == missing
+    assert found.coverage.share == missing / sum(came.values())
+
+
+def test_rates_of_the_end_and_time_to_drain(found: Any, broker: PlainBroker) -> None:
+    assert found.tail == SECONDS / 10
+    gone = ("acknowledged", "expired", "killed", "replaced")
+    for one in found.traffic:
+        last = [
+            event for at, queue, event, *_ in broker.happened if queue == one.queue and at >= SECONDS * 0.9
+        ]
+        rates = last.count("added") / found.tail, sum(map(last.count, gone)) / found.tail
+        assert (one.rate_in, one.rate_out) == pytest.approx(rates)
+        if one.depth:
+            falls = rates[1] - rates[0]
+            assert one.drain == pytest.approx(one.depth / falls if falls > 0 else math.inf)
+        else:
+            assert one.drain == 0.0
+        assert (one.begin, one.growth) == (0, one.depth)
+    unread = next(one for one in found.traffic if one.queue == "unread")
+    assert (unread.drain, unread.rate_in - unread.rate_out) == (math.inf, pytest.approx(103 / 720))
+
+
+def test_consumers_over_time(found: Any, broker: PlainBroker) -> None:
+    rows = [
+        ((row["time"] - T0).total_seconds(), row["consumers"])
+        for row in broker.samples
+        if row["queue"] == "orders"
+    ]
+    expected = []
+    for at in range(found.grid.count):
+        begin, end = at * found.grid.seconds, (at + 1) * found.grid.seconds
+        before = [consumers for time, consumers in rows if time < begin][-1:]
+        expected.append(max(before + [consumers for time, consumers in rows if begin <= time < end]))
+    assert found.series["orders"].consumers.tolist() == expected
+    assert {one.queue: one.consumers for one in found.traffic}["orders"] == 3 == max(expected)
+    assert {one.queue for one in found.traffic if not one.consumers} == {"alone", "unread"}
+
+
+def test_who_acknowledged_how_much_and_how_late(found: Any, broker: PlainBroker) -> None:
+    ages: dict[str, list[int]] = {}
+    for at, queue, event, number, sent in broker.happened:
+        if (queue, event) == ("orders", "acknowledged"):
+            ages.setdefault(f"shop-{number % 3}/s", []).append(max(0, at - sent))
+    expected = sorted(((-len(each), name) for name, each in ages.items()))
+    assert [(-one.count, one.consumer) for one in found.taken] == expected
+    assert (found.takers, found.taken_count) == (3, sum(map(len, ages.values())))
+    for name, each in ages.items():
+        told = found.stays["orders", name]
+        assert (told.count, told.longest) == (len(each), max(each))
+        assert told.percentiles == pytest.approx(expected_ages(each))
+    assert len(found.stays) == 3
+
+
+def test_who_sent_how_much(found: Any, broker: PlainBroker) -> None:
+    sent = Counter((row["queue"], row["user"] or "") for row in broker.messages)
+    assert {(one.queue, one.user): (one.count, one.durable) for one in found.sent} == {
+        key: (count, count) for key, count in sent.items()
+    }
 
 
 def test_advice_for_a_ring_of_durable_messages_is_that_of_a_simulation(
@@ -202,28 +286,66 @@ def test_advice_for_an_address_that_paged(found: Any, broker: PlainBroker) -> No
     assert advice.paging == pytest.approx(paging, abs=0.002)
 
 
-def test_an_address_whose_pages_were_read_back_before_a_sample_has_paged(lake: Any, found: Any) -> None:
+def test_of_two_brokers_each_has_its_own_queues(lake: Any, found: Any) -> None:
+    """Both did the same, but one of them read back a page before a sample was taken."""
     from pyspark.sql import functions as F
 
     from stompring.pipeline.report import Lake
     from stompring.pipeline.report.findings import Wish, gather
     from stompring.pipeline.report.period import Period
 
+    def both(table: Any) -> Any:
+        return table.withColumn("broker", F.explode(F.array(F.lit("east"), F.lit("west"))))
+
     paged = {one.held.address for one in found.addresses}
     queue = next(one for one in found.traffic if one.address not in paged and one.queue in found.counts)
-    page = F.when(F.col("queue") == queue.queue, F.lit(7)).cast("bigint")
-    told = Lake(lake.messages, lake.events.withColumn("page", page), lake.samples)
+    read_back = (F.col("queue") == queue.queue) & (F.col("broker") == "west")
+    page = F.when(read_back, F.lit(7)).cast("bigint")
+    # The west has been reading files of an older version.
+    certain = (F.col("broker") == "east") | (F.col("event") != "redelivered")
+    events = both(lake.events).withColumns({"page": page, "certain": certain})
+    told = Lake(both(lake.messages), events, both(lake.samples))
     again = gather(told, Wish(Period()), lambda stage: None)
-    assert again is not None
-    assert {one.held.address for one in again.addresses} == paged | {queue.address}
+    assert again is not None and again.brokers == ["east", "west"]
+    pages = {one.held.address for one in again.addresses}
+    assert pages == {f"{name}/{address}" for name in again.brokers for address in paged} | {
+        f"west/{queue.address}"
+    }
+    figures = {
+        one.queue: (one.added, one.counted, one.rate_in, one.begin, one.depth) for one in again.traffic
+    }
+    once = {one.queue: (one.added, one.counted, one.rate_in, one.begin, one.depth) for one in found.traffic}
+    assert figures == {f"{name}/{queue}": each for name in again.brokers for queue, each in once.items()}
+    assert again.coverage is not None
+    assert (again.coverage.came, again.coverage.missing) == (
+        2 * found.coverage.came,
+        2 * found.coverage.missing,
+    )
+    assert {name: ages.count for name, ages in again.latencies.items()} == {
+        f"{name}/{queue}": ages.count for name in again.brokers for queue, ages in found.latencies.items()
+    }
+    assert again.uncertain == {"redelivered": found.total("redelivered")}
+    assert again.total("redelivered") == found.total("redelivered")  # those of the east
+    assert set(again.hot_steps["redelivered"]) == {"east/orders"}
+    assert found.uncertain == {}
+    # More queues than there may be lines: the last line is the rest.
+    assert len(again.series) >= MOST - 1
+    deepest = sorted(again.traffic, key=lambda one: (-one.most, one.queue))
+    rest = [found.series[one.queue.partition("/")[2]].depth for one in deepest[MOST - 1 :] if one.most]
+    some = ~np.isnan(rest).all(axis=0)
+    assert again.rest.depth[some].tolist() == np.nansum(rest, axis=0)[some].tolist()
+    assert np.isnan(again.rest.depth[~some]).all()
+    assert gather(told, Wish(Period(), brokers=["north"]), lambda stage: None) is None
 
 
-def test_a_period_and_addresses(lake: Any, broker: PlainBroker, tmp_path: Path) -> None:
-    from stompring.pipeline.report.findings import Wish, gather
+def test_a_period_and_addresses(lake: Any, broker: PlainBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stompring.pipeline.report import findings
+    from stompring.pipeline.report.findings import Wish
     from stompring.pipeline.report.period import Period
 
     since, until = T0 + timedelta(seconds=3000), T0 + timedelta(seconds=6000)
-    found = gather(lake, Wish(Period(since, until), ("bulk.#", "late")), lambda stage: None)
+    monkeypatch.setattr(findings, "MOST", 1)  # so that both queues are the rest
+    found = findings.gather(lake, Wish(Period(since, until), ("bulk.#", "late")), lambda stage: None)
     assert found is not None
     assert {one.queue for one in found.traffic} == {"bulk", "late"} == set(found.latencies)
     bulk = next(one for one in found.traffic if one.queue == "bulk")
@@ -233,6 +355,45 @@ def test_a_period_and_addresses(lake: Any, broker: PlainBroker, tmp_path: Path) 
     assert found.latencies["bulk"].count == len(ages)
     assert found.latencies["bulk"].longest == max(ages)
     assert not found.rings
+    # Both together, in one line.
+    steps: dict[int, list[int]] = {}
+    for queue in ("bulk", "late"):
+        for second, age in broker.of("acknowledged", queue):
+            if 3000 <= second < 6000:
+                steps.setdefault(
+                    int((second + 0.5) // found.hours.seconds - 3000 // found.hours.seconds), []
+                ).append(age)
+    assert found.rest.latency is not None
+    assert {step: one.percentiles for step, one in found.rest.latency.items()} == {
+        step: pytest.approx(expected_ages(each)) for step, each in steps.items()
+    }
+    assert sum(found.rest.added) == sum(one.added for one in found.traffic)
+    assert found.coverage is not None
+    # From the first sample of the period, at 3000 s, to the last one, at 5990 s.
+    assert {one.queue: (one.came, one.covered) for one in found.coverage.queues} == {
+        queue: (count, count)
+        for queue in ("bulk", "late")
+        for count in [sum(3000 <= second < 5990 for second in broker.all_of("added", queue))]
+    }
+    # The period before is as long, from 0 to 3000 s. Its last sample was at 2990 s.
+    before = found.comparison
+    assert before is not None
+    assert (before.begin, before.end) == tuple(
+        int((T0 + timedelta(seconds=second)).timestamp() * 1e6) for second in (0, 3000)
+    )
+    sent = len([row for row in broker.messages if row["queue"] == "bulk" and row["timestamp"] < since])
+    counted = [broker.of(event, "bulk") for event in ("added", "acknowledged")]
+    into, out = (sum(second < 2990 for second, _ in each) for each in counted)
+    assert before.figures == {
+        "in": into,
+        "out": out,
+        "sent": sent,
+        "durable": sent,
+        "queues": 1,
+        "replaced": 0,
+        "redelivered": 0,
+        "dead-lettered": 0,
+    }
 
 
 def test_a_file_is_written_whole_or_not_at_all(
@@ -292,12 +453,39 @@ def test_it_needs_no_other_file(written: Path) -> None:
 def test_a_browser_shows_it(written: Path, tmp_path: Path, width: int, height: int) -> None:
     seen = Browser(tmp_path).seen(written, width, height)
     assert seen["width"] <= width  # nothing is wider than the screen
-    assert seen["scripts"] == 0
-    assert seen["plots"] > 10
+    assert seen["scripts"] == seen["interactive"] == 0
+    assert seen["plots"] == seen["shown"] == seen["alternatives"] > 10
     assert seen["wide"] == []
     assert seen["title"] == "stompring report, 2026-07-01 to 2026-07-01"
     assert HOSTILE in seen["text"]
     assert seen["letters"] > 7.5  # px of the smallest text in a plot
+    assert seen["faults"] == []
+
+
+@pytest.mark.skipif(chromium() is None, reason="there is no chromium")
+def test_a_browser_shows_interactive_plots_without_a_network(found: Any, tmp_path: Path) -> None:
+    from stompring.pipeline.report.page import page, sections
+
+    # Each plot takes a browser a second on a small machine: some of them will do.
+    few = replace(
+        found,
+        rings=found.rings[:1],
+        latency_steps={"orders": found.latency_steps["orders"]},
+        hot_steps={event: {} for event in found.hot_steps},
+    )
+    out = tmp_path / "report.html"
+    out.write_text(page(few, few.wish, T0, "both"), encoding="utf-8")
+    drawn = [plot for section in sections(few) for plot in section.plots]
+    seen = Browser(tmp_path).seen(out, 390, 844)
+    assert seen["width"] <= 390
+    assert seen["wide"] == []
+    assert seen["scripts"] == 3  # plotly's, ours, and the data
+    assert seen["interactive"] == seen["alternatives"] == seen["plots"] == len(drawn) > 5
+    assert seen["shown"] == 0  # the static ones are for paper,
+    assert seen["toggled"] == len(drawn)  # and for those who ask for them
+    assert seen["lines"] == [len(plot.chart.lines) for plot in drawn if plot.chart is not None]
+    assert seen["faults"] == []  # no script was refused, and nothing was asked for
+    assert seen["requests"] == 0
 
 
 @pytest.mark.skipif(chromium() is None, reason="there is no chromium")

@@ -1,0 +1,73 @@
+"""A report on what a real broker did, beside what was sent to it and taken from it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+for library in ("numpy", "pyspark", "deltalake", "matplotlib"):
+    pytest.importorskip(library)
+
+from ...broker_document import anycast  # noqa: E402
+from ...end_to_end.lasting import DURABLE, LastingBroker, take  # noqa: E402
+from ...end_to_end.test_retention import retention  # noqa: E402
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+def bodies(count: int) -> list[str]:
+    return [f"message {number:03d}" for number in range(count)]
+
+
+def test_figures_are_those_of_what_was_sent_over_a_restart_and_a_kill(
+    spark: Any, lasting: LastingBroker, tmp_path: Path
+) -> None:
+    from stompring.pipeline.files import DataFiles
+    from stompring.pipeline.lake.ingest import Ingest
+    from stompring.pipeline.lake.lake import Lake
+    from stompring.pipeline.report import Lake as Tables
+    from stompring.pipeline.report.findings import Wish, gather
+    from stompring.pipeline.report.period import Period
+
+    ring = anycast("ring", 'ring-size="10"')
+    lasting.start(core=retention(sample_period=100), addresses=anycast("q") + anycast("telemetry") + ring)
+    client = lasting.connect()
+    client.put("q", *bodies(120), **DURABLE)
+    client.put("q", *bodies(80))
+    client.put("telemetry", *bodies(30))
+    client.put("ring", *bodies(50), **DURABLE)
+    time.sleep(0.3)  # a sample
+    lasting.again("stop")
+    client = lasting.connect()
+    client.put("q", *bodies(20), **DURABLE)
+    client.put("q", *bodies(5))
+    time.sleep(0.3)
+    lasting.again("kill")
+    client = lasting.connect(client_id="shop")
+    assert len(take(client, "q", 140)) == 140
+    client.disconnect()
+    lasting.stop()
+
+    lake = Lake(str(tmp_path / "lake"))
+    lake.create(1)
+    for _ in Ingest(spark, DataFiles(str(lasting.data)), lake).batches():
+        pass
+    found = gather(Tables(**lake.frames(spark)), Wish(Period()), lambda stage: None)
+    assert found is not None and found.coverage is not None
+    # What a start finds on disk was there before: it has not come again.
+    added = {one.queue: (one.added, one.counted) for one in found.traffic if one.added}
+    assert added == {"q": (225, 225), "telemetry": (30, 30), "ring": (50, 50)}
+    known = {one.queue: (one.came, one.covered) for one in found.coverage.queues}
+    assert known == {"q": (225, 140), "telemetry": (30, 0), "ring": (50, 50)}
+    assert (found.coverage.missing, found.coverage.share) == (115, 115 / 305)
+    assert {one.queue: one.replaced for one in found.traffic if one.replaced} == {"ring": 40}
+    assert [one.queue for one in found.unread] == ["ring", "telemetry"]
+    assert not found.rings  # nobody reads it, so no size is better than another
+    assert [(one.queue, one.consumer, one.count) for one in found.taken] == [("q", "shop/take", 140)]
+    assert found.stays["q", "shop/take"].count == found.latencies["q"].count == 140
+    assert {one.queue: one.depth for one in found.traffic if one.depth} == {"ring": 10}
+    assert found.total("redelivered") == found.total("dead-lettered") == 0
+    assert found.uncertain == {}
