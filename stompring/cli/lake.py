@@ -15,10 +15,21 @@ from stompring.cli.lake_replay import replay
 from stompring.cli.lake_report import report
 from stompring.cli.lake_sql import sql, tables
 from stompring.cli.lake_upkeep import compact, vacuum
+from stompring.cli.lake_view import view, views
 from stompring.cli.lake_warm import warm
 
 #: What the extra brings, by the names under which it is imported.
-NEEDED = ("pyspark", "pyarrow", "numpy", "deltalake", "obstore", "jinja2", "matplotlib")
+NEEDED = (
+    "pyspark",
+    "pyarrow",
+    "numpy",
+    "deltalake",
+    "duckdb",
+    "fastavro",
+    "obstore",
+    "jinja2",
+    "matplotlib",
+)
 
 
 class _Commands(click.Group):
@@ -52,15 +63,19 @@ def _told(fault: Exception) -> str | None:
     from stompring.pipeline.faults import sentence
     from stompring.pipeline.java import NoJava
     from stompring.pipeline.lake.chosen import BadCondition
+    from stompring.pipeline.lake.duck import QueryError
     from stompring.pipeline.lake.history import NoVersion
     from stompring.pipeline.lake.lake import NoLake
+    from stompring.pipeline.lake.schemas import BadSchema
+    from stompring.pipeline.lake.views import ViewError
     from stompring.pipeline.options import OptionError
     from stompring.pipeline.s3a import NoConnector
     from stompring.pipeline.session import is_of_spark
     from stompring.store.ingested import Busy
 
     ours = (NoJava, NoConnector, NoLake, NoVersion, BadCondition, OptionError, DataLoss, Replaced, Busy)
-    if isinstance(fault, (*ours, StoreError, OSError)):
+    of_views = (QueryError, BadSchema, ViewError)
+    if isinstance(fault, (*ours, *of_views, StoreError, OSError)):
         return str(fault)
     if is_of_spark(fault):
         return sentence(str(fault)) or _cause(str(fault))
@@ -89,5 +104,5 @@ def lake() -> None:
     """
 
 
-for command in (ingest, tables, sql, report, replay, compact, vacuum, history, restore, warm):
+for command in (ingest, tables, sql, report, replay, compact, vacuum, history, restore, view, views, warm):
     lake.add_command(command)

@@ -214,7 +214,7 @@ class _Run:
         from stompring.pipeline.lake.following import Following
 
         self.following = Following(
-            self._work, upkeep, self._stop, interval, attempts, self._tell, metrics=metrics
+            self._work, upkeep, self._stop, interval, attempts, self._done, metrics=metrics
         )
         notify_manager("READY=1\nSTATUS=ingesting")
         try:
@@ -228,7 +228,7 @@ class _Run:
         def all_of_it() -> None:
             before = time.monotonic()
             for batch in self._work.batches(until=self._stop.is_set):
-                self._tell(batch, time.monotonic() - before)
+                self._done(batch, time.monotonic() - before)
                 before = time.monotonic()
 
         self._run(all_of_it)
@@ -266,6 +266,12 @@ class _Run:
         share = f"{batch.read / 1e6:,.1f} of {batch.bytes / 1e6:,.1f} MB, {batch.rows:,} rows"
         behind = f", {self._lag()} behind" if self.following is not None and self.following.left else ""
         return f"batch {batch.number}: {share}{behind}"
+
+    def _done(self, batch: Batch, seconds: float) -> None:
+        from stompring.pipeline.lake.views import Views
+
+        self._tell(batch, seconds)
+        Views(self._work.lake).refresh()
 
     def _tell(self, batch: Batch, seconds: float) -> None:
         for name, count in batch.rows.items():

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import json
-from typing import Any
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stompring.cli import lake_option
+
+if TYPE_CHECKING:
+    from stompring.pipeline.lake.lake import Lake
 
 
 @click.command()
@@ -22,6 +28,13 @@ from stompring.cli import lake_option
     help="How rows are shown; json is one object a line.",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="No more rows than these.")
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "duckdb"]),
+    default="spark",
+    show_default=True,
+    help="What answers: duckdb needs no Java and begins at once. The SQL is that of the engine.",
+)
 @lake_option.at
 @lake_option.with_spark
 def sql(
@@ -29,53 +42,80 @@ def sql(
     lake: str,
     format_: str,
     limit: int | None,
+    engine: str,
     version: int | None,
     as_of: str | None,
     master: str | None,
     conf: tuple[str, ...],
 ) -> None:
-    """Show what a QUERY in Spark's SQL gives: over messages, events and samples.
+    """Show what a QUERY in SQL gives: over messages, events, samples and the views of the lake.
 
     \b
     stompring lake sql --lake lake "select queue, event, count(*) from events group by all order by 1, 2"
     """
     found = lake_option.existing(lake)
     versions = lake_option.versions(found, version, as_of)
+    if engine == "duckdb":
+        if master is not None or conf:
+            raise click.UsageError("--master and --conf are for --engine spark")
+        _by_duckdb(found, query, format_, limit, versions)
+        return
     with lake_option.session(master, conf, found) as spark:
         found.register(spark, versions)
         frame = spark.sql(query)
         if limit is not None:
             frame = frame.limit(limit)
-        _show(frame, format_)
+        _by_spark(frame, format_)
 
 
-def _show(frame: Any, format_: str) -> None:
-    """Rows as they come: those of a long result are never all in memory, but for a table's widths."""
+def _by_spark(frame: Any, format_: str) -> None:
+    from stompring.pipeline.session import json_rows, plain_value, without_zones
+
     if format_ == "json":
-        from stompring.pipeline.session import json_rows
-
         for row in json_rows(frame):
             click.echo(row)
         return
-    if format_ == "csv":
-        import csv
-        import sys
+    rows = (list(map(plain_value, row)) for row in without_zones(frame).toLocalIterator())
+    _show(frame.columns, rows, format_)
 
+
+def _by_duckdb(
+    lake: Lake, text: str, format_: str, limit: int | None, versions: Mapping[str, int] | None
+) -> None:
+    from stompring.pipeline.lake.duck import query
+
+    with query(lake, text, limit, versions) as result:
+        if format_ == "json":
+            for told in result.objects():
+                click.echo(json.dumps(told, ensure_ascii=False, separators=(",", ":")))
+            return
+        _show(result.columns, result.rows(), format_)
+
+
+def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
+    """Rows as they come: those of a long result are never all in memory, but for a table's widths."""
+    if format_ == "csv":
         writer = csv.writer(sys.stdout)
-        writer.writerow(frame.columns)
-        for row in frame.toLocalIterator():
+        writer.writerow(columns)
+        for row in rows:
             writer.writerow([_plain(value) for value in row])
         return
-    rows = [[_shown(value) for value in row] for row in frame.toLocalIterator()]
-    for line in _table(frame.columns, rows):
+    shown = [[_shown(value) for value in row] for row in rows]
+    for line in _table(columns, shown):
         click.echo(line)
-    click.echo(f"({len(rows)} {'row' if len(rows) == 1 else 'rows'})", err=True)
+    click.echo(f"({len(shown)} {'row' if len(shown) == 1 else 'rows'})", err=True)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray)):
+        return _told(value)
+    return json.dumps(value, default=_told) if isinstance(value, (dict, list)) else value
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray)):
         return bytes(value).decode("utf-8", "backslashreplace")
-    return json.dumps(value, default=str) if isinstance(value, (dict, list)) else value
+    return str(value)
 
 
 def _shown(value: Any) -> str:

@@ -136,6 +136,31 @@ def json_rows(frame: Any) -> Iterator[str]:
     return (row.row for row in shown.toLocalIterator())
 
 
+def plain_value(value: Any) -> Any:
+    """A value of a row, with dictionaries for rows within it."""
+    from pyspark.sql import Row
+
+    if isinstance(value, Row):
+        return {name: plain_value(each) for name, each in value.asDict().items()}
+    if isinstance(value, dict):
+        return {key: plain_value(each) for key, each in value.items()}
+    return [plain_value(each) for each in value] if isinstance(value, list) else value
+
+
+def without_zones(frame: Any) -> Any:
+    """A DataFrame whose times are UTC: PySpark gives Python those of columns with a time zone in the machine's own."""
+    from pyspark.sql.functions import col
+    from pyspark.sql.types import TimestampType
+
+    times = {field.name for field in frame.schema if isinstance(field.dataType, TimestampType)}
+    if not times or len(set(frame.columns)) < len(frame.columns):
+        return frame
+    names = [(name, col("`" + name.replace("`", "``") + "`")) for name in frame.columns]
+    return frame.select(
+        *(column.cast("timestamp_ntz").alias(name) if name in times else column for name, column in names)
+    )
+
+
 def _skip_pandas() -> None:
     """PySpark asks of each value that it passes to Java whether it is one of numpy's, and imports pandas for that."""
     from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter

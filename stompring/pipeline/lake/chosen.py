@@ -88,12 +88,12 @@ class _Matching:
         matches = compile_selector(self.text).matches
         for batch in batches:
             rows = batch.to_pylist()
-            found = np.flatnonzero([matches(_Row(row)) for row in rows])
+            found = np.flatnonzero([matches(Row(row)) for row in rows])
             if len(found):
                 yield batch if len(found) == len(rows) else batch.take(indices(found))
 
 
-class _Row:
+class Row:
     """A row as a selector sees a message."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from time import time
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import ArrayType, MapType, StructType
@@ -190,6 +192,26 @@ class LakeTable:
         """Whether the table had the column at a version: before, all rows were of one broker."""
         return any(field.name == BROKER for field in self.open(version).schema().fields)
 
+    def dataset(self, version: int | None = None) -> Any:
+        """It as a data set of Arrow, with the columns that its files have."""
+        return dataset(self.open(version), self.folder)
+
+    def batches(self, columns: Sequence[str], version: int | None = None) -> Iterator[Any]:
+        """Some columns of it, as they are read."""
+        found = self.dataset(version)
+        known = [name for name in columns if name in found.schema.names]
+        schema = arrow_schema(self.name)
+        for batch in found.to_batches(columns=known):
+            if len(known) < len(columns):  # it is of before there were several brokers
+                arrays = [
+                    batch.column(name) if name in known else pa.repeat(MAIN, batch.num_rows)
+                    for name in columns
+                ]
+                batch = pa.RecordBatch.from_arrays(
+                    arrays, schema=pa.schema([schema.field(n) for n in columns])
+                )
+            yield batch
+
     def bytes(self) -> int:
         """The size of its files."""
         return int(sum(pa.table(self.open().get_add_actions()).column("size_bytes").to_pylist()))
@@ -279,6 +301,44 @@ def ddl_name(kind: Any) -> str:
     if isinstance(kind, StructType):
         return f"STRUCT<{','.join(f'{field.name}:{ddl_name(field.type)}' for field in kind.fields)}>"
     return _SQL.get(kind.type) or str(kind.type).upper()
+
+
+def dataset(table: Any, folder: Folder) -> Any:
+    """A table of delta-rs as a data set of Arrow, whose files are left out by partition columns, ids and times.
+
+    Not `DeltaTable.to_pyarrow_dataset`: in deltalake 1.6 a file has no row for any filter on a column that its
+    statistics leave out while they have others.
+    """
+    schema = pa.schema(table.schema().to_arrow())
+    file_format = ds.ParquetFileFormat(
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
+    )
+    fragments = [
+        file_format.make_fragment(
+            folder.path(unquote(file["path"])),
+            filesystem=folder.system,
+            partition_expression=_guarantee(file, schema),
+        )
+        for file in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    ]
+    return ds.FileSystemDataset(fragments, schema, file_format, folder.system)
+
+
+def _guarantee(file: Mapping[str, Any], schema: Any) -> Any:
+    """What is true for all rows of a file, as its commit tells."""
+    found = ds.scalar(True)
+    for name in (DATE, BUCKET):
+        if f"partition.{name}" in file:
+            found &= ds.field(name) == pa.scalar(file[f"partition.{name}"], schema.field(name).type)
+    for name in ("message_id", *set(TIME.values())):
+        least, most = file.get(f"min.{name}"), file.get(f"max.{name}")
+        if name not in schema.names or least is None or most is None or file.get(f"null_count.{name}") != 0:
+            continue
+        if isinstance(most, datetime):
+            most += timedelta(milliseconds=1)  # of a time statistics have no more than milliseconds
+        type_ = schema.field(name).type
+        found &= (ds.field(name) >= pa.scalar(least, type_)) & (ds.field(name) <= pa.scalar(most, type_))
+    return found
 
 
 def stats_of(rows: int, columns: dict[str, tuple[Any, Any, int]]) -> str:

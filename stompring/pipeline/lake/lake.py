@@ -293,9 +293,13 @@ class Lake:
         return {name: frame.where(frame.broker == broker) for name, frame in frames.items()}
 
     def register(self, spark: Any, versions: Mapping[str, int] | None = None) -> None:
-        """Let SQL know the tables by their names."""
+        """Let SQL know the tables and views by their names."""
+        from stompring.pipeline.lake.views import Views  # they are made of a lake
+
         for name, frame in self.frames(spark, versions=versions).items():
             frame.createOrReplaceTempView(name)
+        for view in Views(self).every():
+            view.frame(spark, (versions or {}).get("messages")).createOrReplaceTempView(view.name)
 
 
 def _document(identifier: str, brokers: Mapping[str, Broker]) -> bytes:

@@ -1,0 +1,106 @@
+"""The code in docs/lake-engines.md, as it stands there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+
+from click.testing import CliRunner
+
+from stompring.cli.lake import lake as command
+
+from .filled import FilledLake
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "lake-engines.md").read_text(encoding="utf-8")
+
+
+def section(title: str, language: str = "python") -> list[str]:
+    text = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    found = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    assert found, title
+    return found
+
+
+def run(title: str, known: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What the names of a section's code stand for in the end."""
+    names = {} if known is None else known
+    for block in section(title):
+        exec(compile(block, f"docs/lake-engines.md, {title}", "exec"), names)
+    return names
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilledLake:
+    monkeypatch.chdir(tmp_path)
+    made = FilledLake(tmp_path / "lake")
+    made.add(b"1.5", b"2.5", b"4", address="plant.pressure", headers={"sensor": "p"})
+    made.add(b'{"id": 1, "price": 10.5}', b'{"id": 2, "price": 9}', b"broken", address="orders")
+    return made
+
+
+COUNTS = [("orders", 3), ("plant.pressure", 3)]
+
+
+def test_duckdb(lake: FilledLake) -> None:
+    pytest.importorskip("duckdb")
+    assert run("DuckDB")["rows"] == [("orders", 3, None), ("plant.pressure", 3, "p")]
+    (line,) = section("DuckDB", "sh")
+    words = shlex.split(line)
+    assert words[:2] == ["stompring", "lake"]
+    result = CliRunner().invoke(command, [*words[2:], "--format", "csv"])
+    assert result.exit_code == 0 and result.stdout.split() == ["queue,n", "orders,3", "plant.pressure,3"]
+
+
+def test_expressions_of_duckdb(lake: FilledLake) -> None:
+    """Those of the table of dialects."""
+    for text, expected in [
+        ('select "user" from messages limit 1', 'user\n""\n'),
+        ("select l[1] as x from (select [5, 6] as l)", "x\n5\n"),
+        ("select decode(body) as x from messages where message_id = 1", "x\n1.5\n"),
+        (
+            "select json_extract_string(decode(body), '$.price') as x from messages where message_id = 4",
+            "x\n10.5\n",
+        ),
+        (
+            "select time_bucket(interval 10 minutes, timestamp) as x, count(*) n from messages group by 1 order by 1",
+            "x,n\n2026-07-01 23:50:00,2\n2026-07-02 00:00:00,4\n",
+        ),
+        ("select approx_quantile(message_id, 0.5) as x from messages where message_id <= 3", "x\n2\n"),
+        ("select count(*) from messages", "count_star()\n6\n"),
+        ("select sum(message_id) as x from messages", "x\n21\n"),
+    ]:
+        result = CliRunner().invoke(
+            command, ["sql", "--lake", "lake", text, "--engine", "duckdb", "--format", "csv"]
+        )
+        assert (result.exit_code, result.stdout.replace("\r", "")) == (0, expected), (text, result.output)
+
+
+def test_polars(lake: FilledLake) -> None:
+    pytest.importorskip("polars")
+    assert run("Polars")["queues"].rows() == [("plant.pressure", 3)]
+
+
+def test_pandas(lake: FilledLake) -> None:
+    pytest.importorskip("pandas")
+    assert sorted(run("pandas and PyArrow")["bodies"]) == [1.5, 2.5, 4.0]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_spark(spark: Any, lake: FilledLake) -> None:
+    directory = str(Path("lake").absolute())  # Spark was started in another directory
+    names: dict[str, Any] = {}
+    for block in section("Spark"):
+        exec(
+            compile(block.replace('Lake("lake")', f'Lake("{directory}")'), "docs/lake-engines.md", "exec"),
+            names,
+        )
+    assert [tuple(row) for row in names["counts"]] == COUNTS
+    assert [tuple(row) for row in names["expensive"]] == [(4, 1, 10.5)]
+    assert names["bad"] == 1

@@ -1,0 +1,571 @@
+"""Views of a lake: columns of bodies and headers, what does not fit, and tables that grow with the messages."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+from stompring.cli.lake import lake as command
+from stompring.pipeline.lake import views as views_module
+from stompring.pipeline.lake.duck import query
+from stompring.pipeline.lake.schemas import BadSchema, Inference, from_avro, from_json_schema
+from stompring.pipeline.lake.types import shown
+from stompring.pipeline.lake.views import Definition, ViewError, Views
+
+from .filled import BEGIN, FilledLake
+
+ORDER: dict[str, Any] = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {
+        "id": {"type": "integer"},
+        "price": {"type": "number"},
+        "paid": {"type": ["boolean", "null"]},
+        "at": {"type": "string", "format": "date-time"},
+        "day": {"type": "string", "format": "date"},
+        "lines": {"type": "array", "items": {"$ref": "#/$defs/line"}},
+        "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+        "rest": {},
+        "address": {"type": "string"},
+    },
+    "$defs": {
+        "line": {
+            "type": "object",
+            "required": ["sku"],
+            "properties": {"sku": {"type": "string"}, "count": {"type": "integer"}},
+        }
+    },
+}
+
+GOOD: list[dict[str, Any]] = [
+    {"id": 1},
+    {"id": 2.0, "price": 3, "paid": None, "at": "2026-07-01T12:00:00.123456789+02:00", "day": "2026-02-28"},
+    {"id": -(2**63), "lines": [{"sku": "a", "count": 2, "more": 1}, {"sku": "é\u0000"}], "tags": {"a": "b"}},
+    {"id": 4, "rest": {"any": [1, "x"]}, "address": "Main Street"},
+    {"id": 5, "rest": "text", "at": "2026-07-01t12:00:00", "lines": [], "ignored": {}},
+]
+
+#: Bodies that do not fit, and what is said of them.
+BAD: list[tuple[bytes, str]] = [
+    (b"", "the body is no JSON"),
+    (b"\xff", "the body is no UTF-8"),
+    (b"{", "the body is no JSON"),
+    (b"[]", "#: [] is no object"),
+    (b"{}", "#: id is required"),
+    (b'{"id": null}', "/id: null is not allowed"),
+    (b'{"id": "1"}', '/id: "1" is no whole number'),
+    (b'{"id": true}', "/id: true is no whole number"),
+    (b'{"id": 1.5}', "/id: 1.5 is no whole number"),
+    (b'{"id": 9223372036854775808}', "/id: it is beyond BIGINT"),
+    (b'{"id": 1e30}', "/id: it is beyond BIGINT"),
+    (b'{"id": 1, "price": 1e999}', "/price: it is beyond DOUBLE"),
+    (b'{"id": 1, "price": NaN}', "NaN is none of its values"),
+    (b'{"id": 1, "price": ' + b"9" * 400 + b"}", "/price: it is beyond DOUBLE"),
+    (b'{"id": ' + b"9" * 5000 + b"}", "the body is no JSON"),
+    (b'{"id": 1, "paid": 0}', "/paid: 0 is no boolean"),
+    (b'{"id": 1, "at": "2026-02-30T00:00:00Z"}', "/at: "),
+    (b'{"id": 1, "at": "0001-01-01T00:00:00+10:00"}', "/at: "),
+    (b'{"id": 1, "at": "yesterday"}', '/at: "yesterday" is no date-time of RFC 3339'),
+    (b'{"id": 1, "day": "2026-2-3"}', "/day: "),
+    (b'{"id": 1, "lines": [{"sku": "a"}, {"count": 1}]}', "/lines/1: sku is required"),
+    (b'{"id": 1, "lines": {}}', "/lines: {} is no array"),
+    (b'{"id": 1, "tags": {"a": 1}}', "/tags/a: 1 is no string"),
+    (b'{"id": 1, "address": "\\ud800"}', "/address: the string has half of a surrogate pair"),
+    (b"[" * 100_000, "the body is nested too deeply"),
+]
+
+
+def schema_file(tmp_path: Path, schema: object = ORDER) -> str:
+    path = tmp_path / "schema.json"
+    path.write_text(schema if isinstance(schema, str) else json.dumps(schema))
+    return str(path)
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(command, list(words))
+
+
+def ok(*words: str) -> str:
+    result = run(*words)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return str(result.stdout)
+
+
+def rows_of(filled: FilledLake, text: str) -> list[list[Any]]:
+    with query(filled.lake, text) as result:
+        return list(result.rows())
+
+
+def view(filled: FilledLake, *words: str) -> str:
+    return ok("view", "v", "--lake", str(filled.lake), *words)
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> FilledLake:
+    return FilledLake(tmp_path / "lake")
+
+
+def orders(filled: FilledLake) -> None:
+    filled.add(*[json.dumps(one).encode() for one in GOOD], headers={"region": "north", "n": "7"})
+    filled.add(b'{"id": 99}', address="elsewhere")
+    filled.add(*[body for body, _ in BAD])
+
+
+def test_json_schema_gives_types_and_keeps_what_does_not_fit(filled: FilledLake, tmp_path: Path) -> None:
+    orders(filled)
+    told = view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), "--header", "n:int")
+    columns = dict(line.split() for line in told.splitlines())
+    assert columns == {
+        "message_id": "BIGINT",
+        "queue": "STRING",
+        "address": "STRING",
+        "timestamp": "TIMESTAMP",
+        "broker": "STRING",
+        "n": "INT",
+        "id": "BIGINT",
+        "price": "DOUBLE",
+        "paid": "BOOLEAN",
+        "at": "TIMESTAMP",
+        "day": "DATE",
+        "lines": "ARRAY<STRUCT<sku:STRING,count:BIGINT>>",
+        "tags": "MAP<STRING,STRING>",
+        "rest": "STRING",
+        "body_address": "STRING",
+        "_bad": "STRUCT<body:BINARY,reason:STRING>",
+    }
+    found = rows_of(
+        filled, "select * exclude (queue, broker, _bad) from v where _bad is null order by message_id"
+    )
+    when = [BEGIN.replace(tzinfo=None, second=58), None]
+    assert found[0][2] == when[0]
+    assert [row[3:] for row in found] == [
+        [7, 1, None, None, None, None, None, None, None, None],
+        [7, 2, 3.0, None, datetime(2026, 7, 1, 10, 0, 0, 123456), date(2026, 2, 28), None, None, None, None],
+        [
+            *(7, -(2**63), None, None, None, None),
+            [{"sku": "a", "count": 2}, {"sku": "é\0", "count": None}],
+            {"a": "b"},
+            *(None, None),
+        ],
+        [7, 4, None, None, None, None, None, None, '{"any": [1, "x"]}', "Main Street"],
+        [7, 5, None, None, datetime(2026, 7, 1, 12), None, [], None, "text", None],
+    ]
+    bad = rows_of(
+        filled, "select _bad.body, _bad.reason, id, rest from v where _bad is not null order by message_id"
+    )
+    assert [row[0] for row in bad] == [body for body, _ in BAD]
+    for (_, reason, *columns_of), (_, expected) in zip(bad, BAD, strict=True):
+        assert expected in reason and columns_of == [None, None], (reason, expected)
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("{", "it is no JSON"),
+        ({"type": "array"}, "#: columns need an object with properties"),
+        ({"type": "object"}, "#: columns need an object with properties"),
+        ({"properties": {"a": {"type": "int"}}}, "#/properties/a/type: 'int' is none of array, boolean"),
+        (
+            {"properties": {"a": {"type": ["string", "integer"]}}},
+            "#/properties/a/type: string and integer: a column",
+        ),
+        ({"properties": {"a": {"title": "x"}}}, "#/properties/a: type is missing"),
+        (
+            {"properties": {"a": {"$ref": "other.json"}}},
+            "#/properties/a/$ref: 'other.json' is not in this file",
+        ),
+        ({"properties": {"a": {"$ref": "#/$defs/b"}}}, "#/properties/a/$ref: there is no #/$defs/b"),
+        (
+            {
+                "properties": {"a": {"$ref": "#/$defs/b"}},
+                "$defs": {"b": {"properties": {"c": {"$ref": "#/$defs/b"}}}},
+            },
+            "#/$defs/b/properties/c/$ref: #/$defs/b contains itself",
+        ),
+        (
+            {"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}},
+            "#/properties/a/anyOf: a column has one type beside null, and these are 2",
+        ),
+        ({"properties": {"a": {"allOf": []}}}, "#/properties/a/allOf: no type of a column follows from it"),
+        ({"properties": {"Ab": {}, "aB": {}}}, "#/properties: Ab and aB are the same name in SQL"),
+        ({"properties": {"a": False}}, "#/properties/a: false is no schema of values"),
+    ],
+)
+def test_schema_that_gives_no_columns_is_refused_with_its_place(
+    filled: FilledLake, tmp_path: Path, schema: object, reason: str
+) -> None:
+    file = schema_file(tmp_path, schema)
+    result = run("view", "v", "--lake", str(filled.lake), "--address", "a", "--json-schema", file)
+    assert result.exit_code == 1 and f"Error: {file}: {reason}" in result.output
+    assert Views(filled.lake).every() == []
+
+
+def test_names_that_are_taken_get_a_prefix(filled: FilledLake, tmp_path: Path) -> None:
+    schema = {
+        "properties": {"Queue": {"type": "string"}, "region": {"type": "string"}, "_bad": {"type": "string"}}
+    }
+    filled.add(b'{"Queue": "b", "region": "c"}', headers={"region": "d", "queue": "e"})
+    words = (
+        "--address",
+        "#",
+        "--json-schema",
+        schema_file(tmp_path, schema),
+        "--header",
+        "region",
+        "--header",
+        "queue",
+    )
+    view(filled, *words)
+    found = rows_of(filled, "select region, header_queue, body_Queue, body_region, body__bad, queue from v")
+    assert found == [["d", "e", "b", "c", None, "orders"]]
+    with pytest.raises(BadSchema, match="columns: a and A are the same name in SQL"):
+        Definition("w", ("a",), headers=(("a", "string"), ("A", "string"))).check()
+
+
+@pytest.mark.parametrize(
+    ("type_", "text", "expected"),
+    [
+        ("int", "2147483647", 2**31 - 1),
+        ("int", "2147483648", None),
+        ("long", "+12", 12),
+        ("long", "１", None),
+        ("long", "1_000", None),
+        ("double", "1e3", 1000.0),
+        ("double", "nan", None),
+        ("boolean", "TRUE", True),
+        ("boolean", "yes", None),
+        ("date", "2026-07-01", date(2026, 7, 1)),
+        ("timestamp", "2026-07-01T00:00:00Z", datetime(2026, 7, 1)),
+        ("string", "", ""),
+    ],
+)
+def test_header_of_a_type(filled: FilledLake, type_: str, text: str, expected: object) -> None:
+    filled.add(b"raw", headers={"h": text})
+    filled.add(b"raw")
+    view(filled, "--address", "orders", "--header", f"h:{type_}")
+    (first, second) = rows_of(filled, "select h, _bad from v order by message_id")
+    assert first[0] == expected and second == [None, None]
+    assert (first[1] is None) == (expected is not None)
+    if expected is None:
+        assert first[1]["body"] == b"raw" and first[1]["reason"].startswith("header h: ")
+
+
+def test_selector_and_patterns_choose(filled: FilledLake) -> None:
+    filled.add(b"1", address="a.b", headers={"kind": "x"}, priority=7)
+    filled.add(b"2", address="a.b", headers={"kind": "x"}, priority=3)
+    filled.add(b"3", address="a.c.d", headers={"kind": "y"}, priority=9)
+    filled.add(b"4", address="other", priority=9)
+    view(filled, "--address", "a.#", "--where", "AMQPriority > 5", "--header", "kind")
+    assert rows_of(filled, "select address, kind from v order by 1") == [["a.b", "x"], ["a.c.d", "y"]]
+    ok("view", "w", "--lake", str(filled.lake), "--address", "a.*,other", "--header", "kind")
+    assert (
+        len(rows_of(filled, "select v.kind from v join w using (message_id)")) == 1
+    )  # scanned more than once
+
+
+def test_inference_widens_and_reports(filled: FilledLake) -> None:
+    bodies = [
+        {"n": 1, "x": 1, "t": "2026-07-01T00:00:00Z", "s": "a", "o": {"a": 1}, "l": [1], "e": None, "m": 1},
+        {
+            "n": 2**70,
+            "x": 1.5,
+            "t": "2026-07-01T00:00:00Z",
+            "s": 5,
+            "o": {"b": [True]},
+            "l": [None, 2.5],
+            "m": {},
+        },
+        {"t": None, "d": "2026-07-01", "s": {"k": 1}},
+    ]
+    filled.add(*[json.dumps(one).encode() for one in bodies], b"no json", b"[1]")
+    result = run("view", "v", "--lake", str(filled.lake), "--address", "orders", "--infer")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines() == [
+        "wider: /n: a larger one in 1, a whole number in 1: DOUBLE",
+        "wider: /x: a number in 1, a whole number in 1: DOUBLE",
+        "wider: /s: a whole number in 1, an object in 1, a string in 1: STRING",
+        "wider: /l/[]: a number in 1, a whole number in 1: DOUBLE",
+        "wider: /m: a whole number in 1, an object in 1: STRING",
+        "2 of 5 bodies are no JSON objects",
+    ]
+    columns = dict(line.split() for line in result.stdout.splitlines())
+    assert {name: columns[name] for name in ("n", "x", "t", "s", "o", "l", "e", "m", "d")} == {
+        "n": "DOUBLE",
+        "x": "DOUBLE",
+        "t": "TIMESTAMP",
+        "s": "STRING",
+        "o": "STRUCT<a:BIGINT,b:ARRAY<BOOLEAN>>",
+        "l": "ARRAY<DOUBLE>",
+        "e": "STRING",
+        "m": "STRING",
+        "d": "DATE",
+    }
+    assert rows_of(filled, "select n, s, l, d from v where _bad is null order by message_id") == [
+        [1.0, "a", [1.0], None],
+        [float(2**70), "5", [None, 2.5], None],
+        [None, '{"k": 1}', None, date(2026, 7, 1)],
+    ]
+    assert rows_of(filled, "select count(*) from v where _bad is not null") == [[2]]
+
+
+def test_inference_of_names_that_are_data_and_of_nothing() -> None:
+    seen = Inference()
+    with pytest.raises(BadSchema, match="of 0 bodies none is a JSON object"):
+        seen.fields()
+    for number in range(1200):
+        seen.add(json.dumps({"by": {str(number): 1}, "Case": {"a": 1, "A": 2}, "deep": 1}).encode())
+    fields, notes = seen.fields()
+    assert {one["name"]: shown(one["type"]) for one in fields} == {
+        "by": "STRING",
+        "Case": "STRING",
+        "deep": "BIGINT",
+    }
+    assert notes == ["/by: more than 1,000 names: STRING", "/Case: 'a' and 'A' are one name in SQL: STRING"]
+
+
+AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "key", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "lines", "type": {"type": "array", "items": {"type": "map", "values": "int"}}},
+    ],
+}
+
+
+def test_avro(filled: FilledLake, tmp_path: Path) -> None:
+    fastavro = pytest.importorskip("fastavro")
+    key, moment = UUID(int=5), datetime(2026, 7, 1, 12, 0, 0, 5000, UTC)
+    value = {
+        "id": 1,
+        "note": "é",
+        "at": moment,
+        "price": Decimal("1.25"),
+        "kind": "B",
+        "key": key,
+        "lines": [{"a": 1}],
+    }
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, fastavro.parse_schema(AVRO), value)
+    body = file.getvalue()
+    canonical = fastavro.schema.to_parsing_canonical_form(AVRO)
+    mark = bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+    filled.add(body, b"\xc3\x01" + mark + body, body[:-1], body + b"x", b"", b"\x80" * 30)
+    view(filled, "--address", "orders", "--avro", schema_file(tmp_path, AVRO), "--materialize")
+    found = rows_of(
+        filled, 'select id, note, "at", price, kind, key, lines, _bad.reason from v order by message_id'
+    )
+    whole = [1, "é", moment.replace(tzinfo=None), Decimal("1.25"), "B", str(key), [{"a": 1}], None]
+    assert found[:2] == [whole, whole]
+    assert all(row[:7] == [None] * 7 and "is no Avro of this schema" in row[7] for row in found[2:])
+    assert "1 bytes behind the value" in found[3][7]
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": "array", "items": "int"}, "#: columns need a record"),
+        ({"type": "record"}, "it is no Avro schema"),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]},
+            "#/a: a union of 2 types beside null is no column",
+        ),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "R"]}]},
+            "#/a: R contains itself",
+        ),
+        (
+            {
+                "type": "record",
+                "name": "R",
+                "fields": [{"name": "a", "type": {"type": "int", "logicalType": "time-millis"}}],
+            },
+            "#/a: there is no type of a column for time-millis",
+        ),
+    ],
+)
+def test_avro_schema_that_gives_no_columns_is_refused(schema: object, reason: str) -> None:
+    pytest.importorskip("fastavro")
+    with pytest.raises(BadSchema, match=f"^{reason}"):
+        from_avro(json.dumps(schema).encode())
+
+
+# ---- materialized
+
+
+def ids(filled: FilledLake) -> list[int | None]:
+    return [row[0] for row in rows_of(filled, "select id from v order by message_id")]
+
+
+def materialized(filled: FilledLake, tmp_path: Path) -> Any:
+    told = view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), "--materialize")
+    assert told.splitlines()[-1] == f"v: {len(ids(filled))} rows, 0 of them did not fit (column _bad)"
+    return Views(filled.lake).named("v")
+
+
+def order(number: int) -> bytes:
+    return json.dumps({"id": number}).encode()
+
+
+def refresh(filled: FilledLake) -> str:
+    return ok("view", "v", "--lake", str(filled.lake), "--refresh")
+
+
+def test_refresh_adds_what_came_once(filled: FilledLake, tmp_path: Path) -> None:
+    filled.add(order(1), order(2))
+    made = materialized(filled, tmp_path)
+    assert refresh(filled) == "v: 0 rows more, 0 of them did not fit (column _bad)\n"
+    filled.add(order(3))
+    filled.add(b"bad", order(99), address="other")
+    filled.add(b"bad")
+    assert ids(filled) == [1, 2]  # as of the last refresh
+    assert refresh(filled) == "v: 2 rows more, 1 of them did not fit (column _bad)\n"
+    assert ids(filled) == [1, 2, 3, None]
+    version = DeltaTable(made.folder.where).version()
+    assert made.refresh() == (0, 0, False) and DeltaTable(made.folder.where).version() == version
+    told = json.loads(ok("views", "--lake", str(filled.lake), "--json"))
+    assert (told["v"]["rows"], told["v"]["bad"]) == (4, 1)
+    assert "v of orders: 4 rows, 1 did not fit" in ok("views", "--lake", str(filled.lake))
+
+
+def test_compaction_and_vacuum_of_messages_add_nothing(filled: FilledLake, tmp_path: Path) -> None:
+    filled.add(order(1))
+    made = materialized(filled, tmp_path)
+    filled.add(order(2))
+    messages = filled.lake.tables["messages"]
+    messages.compact(1 << 20)
+    assert made.refresh() == (1, 0, False) and ids(filled) == [1, 2]
+    filled.add(order(3))
+    filled.add(order(4))
+    messages.compact(1 << 20)
+    messages.vacuum(0, dry_run=False)
+    assert made.refresh() == (4, 0, True)  # the files that came are gone: all rows anew
+    assert ids(filled) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("kept", [(), ("--materialize",)])
+def test_view_of_an_earlier_version(filled: FilledLake, tmp_path: Path, kept: tuple[str, ...]) -> None:
+    filled.add(order(1))
+    view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), *kept)
+    filled.add(order(2))
+    with query(filled.lake, "select id from v", versions={"messages": 1}) as result:
+        assert list(result.rows()) == [[1]]
+
+
+def test_restored_messages_are_taken_anew(filled: FilledLake, tmp_path: Path) -> None:
+    filled.add(order(1))
+    made = materialized(filled, tmp_path)
+    filled.add(order(2))
+    made.refresh()
+    filled.lake.tables["messages"].open().restore(1)
+    assert made.refresh() == (1, 0, True) and ids(filled) == [1]
+
+
+@pytest.mark.parametrize("when", ["within", "before", "after"])
+def test_interrupted_refresh_is_completed_by_the_next(
+    filled: FilledLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    filled.add(order(1))
+    made = materialized(filled, tmp_path)
+    filled.add(order(2), order(3))
+    kind = type(made)
+    write = kind._write
+
+    def killed(self: Any, batches: Any) -> Any:
+        found = write(self, batches)
+        if when == "before":
+            raise KeyboardInterrupt
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "_write", killed)
+        if when == "after":
+            patch.setattr(kind, "_sync_log", _die)
+        elif when == "within":
+            patch.setattr(views_module, "_ROWS", 1)
+            patch.setattr(views_module._Counted, "count", cut)
+        with pytest.raises(KeyboardInterrupt):
+            made.refresh()
+    assert ids(filled) == ([1, 2, 3] if when == "after" else [1])
+    made.refresh()
+    assert ids(filled) == [1, 2, 3]
+
+
+def cut(self: object, batches: Any) -> Any:
+    yield next(iter(batches))
+    raise KeyboardInterrupt
+
+
+def test_view_that_was_half_made_is_made_anew(
+    filled: FilledLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.add(order(1))
+    known = Views(filled.lake)
+    definition = Definition(
+        "v", ("orders",), fields=tuple(from_json_schema(json.dumps(ORDER).encode())), materialized=True
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(type(filled.lake.folder), "write", _die)
+        with pytest.raises(KeyboardInterrupt):
+            known.create(definition)
+    assert known.every() == []
+    filled.add(order(2))
+    known.create(definition)
+    assert ids(filled) == [1, 2]
+
+
+def _die(*arguments: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_two_brokers_and_a_damaged_definition(filled: FilledLake, tmp_path: Path) -> None:
+    both = FilledLake(tmp_path / "both", ("main", "second"))
+    both.add(order(1))
+    both.add(order(2), broker="second")
+    view(both, "--address", "orders", "--json-schema", schema_file(tmp_path))
+    assert rows_of(both, "select broker, id from v order by 1") == [["main", 1], ["second", 2]]
+    (Path(str(both.lake)) / "_stompring" / "views" / "v.json").write_text("{")
+    result = run("views", "--lake", str(both.lake))
+    assert result.exit_code == 1 and "views/v.json is damaged" in result.output
+
+
+def test_names_and_options_that_are_refused(filled: FilledLake, tmp_path: Path) -> None:
+    place, schema = str(filled.lake), schema_file(tmp_path)
+    view(filled, "--address", "a", "--header", "h")
+    for words, status, reason in [
+        (("v", "--address", "a", "--header", "h"), 1, "there is a view v already"),
+        (("messages", "--address", "a", "--header", "h"), 1, "'messages' is no name of a view"),
+        (("A-b", "--address", "a", "--header", "h"), 1, "'A-b' is no name of a view"),
+        (("w", "--header", "h"), 2, "--address is needed"),
+        (("w", "--address", "a"), 1, "a view needs columns"),
+        (("w", "--address", "a", "--header", "h:text"), 2, "one of string, int, long"),
+        (("w", "--address", "a", "--header", "h", "--where", "a >"), 2, "Invalid value for --where"),
+        (("w", "--address", "a", "--infer", "--json-schema", schema), 2, "only one of"),
+        (("w", "--drop"), 1, "has no view 'w'; it has v"),
+        (("v", "--drop", "--refresh"), 2, "go alone"),
+        (("v", "--refresh"), 1, "v has no table to refresh"),
+        (("w", "--address", "a", "--infer"), 1, "of 0 bodies none is a JSON object"),
+    ]:
+        result = run("view", *words[:1], "--lake", place, *words[1:])
+        assert result.exit_code == status and reason in result.output, (words, result.output)
+    assert ok("view", "v", "--lake", place, "--drop") == "dropped v\n"
+    assert ok("views", "--lake", place) == ""
+    with pytest.raises(ViewError, match="it has none"):
+        Views(filled.lake).named("v")
