@@ -107,7 +107,6 @@ def _definition(
 ) -> Definition:
     from stompring.pipeline.lake.schemas import BadSchema, from_avro, from_json_schema
     from stompring.pipeline.lake.views import HEADER_TYPES, Definition
-    from stompring.selector import InvalidSelector, compile_selector
 
     headers = []
     for each in header:
@@ -119,11 +118,6 @@ def _definition(
                 param_hint="--header",
             )
         headers.append((key, HEADER_TYPES[type_]))
-    if where is not None:
-        try:
-            compile_selector(where)
-        except InvalidSelector as reason:
-            raise click.BadParameter(str(reason), param_hint="--where") from None
     addresses = lake_option.patterns(address)
     fields: list[dict[str, Any]] = []
     schema = None

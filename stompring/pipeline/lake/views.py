@@ -32,7 +32,7 @@ from stompring.pipeline.lake.schemas import Decoder, avro_decoder, check_names, 
 from stompring.pipeline.lake.types import SCALARS, Misfit, Type, arrow, fit, fit_struct, shown
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.schema import TABLES
-from stompring.selector import compile_selector
+from stompring.selector import InvalidSelector, compile_selector
 from stompring.store.ingested import ingesting
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Definition:
     materialized: bool = False
 
     def check(self) -> None:
-        """Raises `ViewError`, `BadSchema`, `InvalidSelector`."""
+        """Raises `ViewError`, `BadSchema`."""
         if not _NAME.fullmatch(self.name) or self.name in TABLES:
             raise ViewError(
                 f"{self.name!r} is no name of a view: small letters, digits and _, at most 64, "
@@ -98,7 +98,10 @@ class Definition:
             if type_ not in HEADER_TYPES.values():
                 raise ViewError(f"header {name}: {type_!r} is none of {', '.join(HEADER_TYPES)}")
         if self.where is not None:
-            compile_selector(self.where)
+            try:
+                compile_selector(self.where)
+            except InvalidSelector as reason:
+                raise ViewError(f"the selector {self.where!r} of --where: {reason}") from None
         self.columns()
 
     def columns(self) -> list[tuple[str, str, Type]]:

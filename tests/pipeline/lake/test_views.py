@@ -556,7 +556,7 @@ def test_names_and_options_that_are_refused(filled: FilledLake, tmp_path: Path) 
         (("w", "--header", "h"), 2, "--address is needed"),
         (("w", "--address", "a"), 1, "a view needs columns"),
         (("w", "--address", "a", "--header", "h:text"), 2, "one of string, int, long"),
-        (("w", "--address", "a", "--header", "h", "--where", "a >"), 2, "Invalid value for --where"),
+        (("w", "--address", "a", "--header", "h", "--where", "a >"), 1, "the selector 'a >' of --where: "),
         (("w", "--address", "a", "--infer", "--json-schema", schema), 2, "only one of"),
         (("w", "--drop"), 1, "has no view 'w'; it has v"),
         (("v", "--drop", "--refresh"), 2, "go alone"),
