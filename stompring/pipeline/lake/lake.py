@@ -159,8 +159,7 @@ class Lake:
             brokers, name, None if identity is None else identity.hex(), files.root.where, str(self)
         )
         if known is not None and known.identity is None and broker != known:
-            last = Intents(self.state_of(known)).last()
-            check_content(self.tables["messages"], name, files, {} if last is None else last.end)
+            check_content(self.tables["messages"], name, files, self._ingested(known))
         if broker != known:
             self._write(self.id, {**brokers, name: broker})
         if known is not None and known.data not in (None, broker.data):
@@ -207,6 +206,13 @@ class Lake:
     def bytes(self) -> int:
         """The size of its tables' files."""
         return sum(table.bytes() for table in self.tables.values() if table.exists())
+
+    def _ingested(self, broker: Broker) -> Positions:
+        """Up to where the messages of a broker are in the lake."""
+        last = Intents(self.state_of(broker)).last()
+        if last is None:
+            return {}
+        return last.end if self.tables["messages"].committed(broker.writer) >= last.number else last.start
 
     # ---- versions
 
