@@ -121,8 +121,8 @@ def several(lake: Path, directory: Path) -> None:
         ["south", "20"],
     ]
     page = directory / "page.html"
+    refused(run("replay", "--lake", lake, "--dry-run"), "--broker", "main, north.2, south")
     for words in (["replay", "--lake", lake, "--dry-run"], ["report", "--lake", lake, "--out", page]):
-        refused(run(*words), "--broker", "main, north.2, south")
         refused(run(*words, "--broker", "nowhere"), "has no broker 'nowhere'")
     result = run("replay", "--lake", lake, "--dry-run", "--broker", "north.2")
     assert "60 messages would be sent" in result.output
