@@ -42,6 +42,7 @@ ADDRESSES = (
     "".join(map(anycast, ("plain", "waiting", "churn", "returned", "slow", "dying", "dead", "expiring")))
     + "".join(map(anycast, ("expired", "purged", "committed", "lasting", "later", "orders")))
     + anycast("ring", 'ring-size="3"')
+    + anycast("kept", 'non-destructive="true"')
     + "".join(map(anycast, ("paged.plain", "paged.slow", "paged.dying", "paged.lasting", "paged.later")))
     + multicast("recurring", queue="recurring.one", inside="<durable>true</durable>")
 )
@@ -289,6 +290,20 @@ def purged(actions: Actions) -> None:
     reader.leave()
 
 
+def non_destructive(actions: Actions) -> None:
+    """Messages stay: who reads them is not told, who refuses one is."""
+    marks = actions.send("kept", 4)
+    for _ in range(2):
+        client = actions.broker.connect()
+        client.subscribe("::kept", id="r", prefetch_count=1)
+        client.answer("NACK", client.message())
+        for _ in marks:
+            client.answer("ACK", client.message())
+        client.nothing()
+        client.disconnect()
+    actions.expect("kept", marks[0], "redelivered", times=2)
+
+
 def transactions(actions: Actions) -> None:
     """What is committed has happened, what is aborted has not."""
     client = actions.sender
@@ -419,7 +434,7 @@ SCENES = (
         purged,
         transactions,
     ),
-    *(scheduled, paged, restarts),
+    *(non_destructive, transactions, scheduled, paged, restarts),
 )
 
 

@@ -29,18 +29,9 @@ from stompring.pipeline.schema import TABLES
 #: Addresses and queues, each of which has what one scene has done, or more of them.
 QUEUES = (
     *("first.sub", "second.sub", "plain", "waiting", "churn", "returned", "orders", "slow", "dying"),
-    *(
-        "dead",
-        "expiring",
-        "expired",
-        "ring",
-        "purged",
-        "committed",
-        "later",
-        "recurring.one",
-        "recurring.two",
-    ),
-    *("paged.plain", "paged.slow", "paged.dying", "paged.later", "lasting", "paged.lasting"),
+    *("dead", "expiring", "expired", "ring", "kept", "purged", "committed", "later"),
+    *("recurring.one", "recurring.two", "paged.plain", "paged.slow", "paged.dying", "paged.later"),
+    *("lasting", "paged.lasting"),
 )
 
 
