@@ -447,15 +447,15 @@ class Journal:
         held = message.segment
         if type(held) is Copies:
             alive = [each for each in held.refs if each.state != GONE]
-            refs = held.refs
-            if not self._retains(
-                message
-            ):  # what a record has is told to be settled later, and must be in this one too
-                refs = [each for each in refs if each.state != GONE or each in (held.told or ())]
+            refs, retains = held.refs, self._retains(message)
             if held.told is not None:
                 facts.flush()  # they count from that record on
-            if alive or self._retains(message):
-                changes = [each for each in held.changes if each.ref in refs]
+                if not retains:  # what that one has is told to be settled later, and must be in this one too
+                    refs = [each for each in refs if each.state != GONE or each in held.told]
+            elif not retains:
+                refs = alive
+            if alive or retains:
+                changes = held.changes and [each for each in held.changes if each.ref in refs]
                 self._tail.copies(message, refs, changes, told=held.told, time=self.clock.now)
             held.changes, held.told = [], None
             if not alive:

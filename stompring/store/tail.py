@@ -176,19 +176,20 @@ class Tail:
         """
         address = self.name_address(message.address)
         ids = b"".join([self._queues.get(ref.queue.number) or self.name_queue(ref.queue) for ref in refs])
-        happened: dict[Reference, list[Change]] = {ref: [] for ref in refs}
+        happened: dict[Reference, list[Change]] = {}
         for change in changes:
-            happened[change.ref].append(change)
-        due = _due_when_sent(happened) if told is None else _due(refs[0])
-        deliveries = min((each[0].deliveries if each else ref.deliveries) for ref, each in happened.items())
+            happened.setdefault(change.ref, []).append(change)
+        due = _due_when_sent(refs, happened) if happened and told is None else _due(refs[0])
+        deliveries = min([happened[ref][0].deliveries if ref in happened else ref.deliveries for ref in refs])
         deliveries = min(deliveries, MOST_DELIVERIES)
         head = message_head(message, address, ids, due, deliveries)
         if told is not None:
             head = b"%c%c%b" % (head[0], head[1] | COPY, head[2:])
         states: list[bytes] = []
-        for ref, each in happened.items():
+        for ref in refs:
             known = deliveries if told is None else told.get(ref, -1)
-            states += _states(ref, each, (deliveries, 0, due, b""), known, time)
+            if known < ref.deliveries or ref in happened or _differs(ref, due, deliveries):
+                states += _states(ref, happened.get(ref, ()), (deliveries, 0, due, b""), known, time)
         self.footer.note(message.number, message.timestamp)
         if self._inner is not None:
             self._inner.append(head + message.tail)
@@ -320,17 +321,29 @@ def _due(ref: Reference) -> int:
     return ref.due if ref.state == SCHEDULED else 0
 
 
-def _due_when_sent(happened: dict[Reference, list[Change]]) -> int:
+def _due_when_sent(refs: list[Reference], happened: dict[Reference, list[Change]]) -> int:
     """The due time that a message was sent with. MESSAGE tells it, so that it is taken out of what has happened."""
-    firsts = [each[0] for each in happened.values() if each and is_first_wait(each[0])]
+    firsts = [each[0] for each in happened.values() if is_first_wait(each[0])]
     if not firsts:
-        return _due(next(iter(happened)))
+        return _due(refs[0])
     due = firsts[0].due
-    if len(firsts) < len(happened) or any(each.due != due for each in firsts):
+    if len(firsts) < len(refs) or any(each.due != due for each in firsts):
         return 0
-    for each in happened.values():
-        del each[0]
+    for ref, changes in list(happened.items()):
+        del changes[0]
+        if not changes:
+            del happened[ref]
     return due
+
+
+def _differs(ref: Reference, due: int, deliveries: int) -> bool:
+    """Whether a reference stands otherwise than a MESSAGE says."""
+    return (
+        ref.deliveries != deliveries
+        or ref.attempts > 0
+        or ref.recurrence is not None
+        or (ref.due if ref.state == SCHEDULED else 0) != due
+    )
 
 
 def is_first_wait(change: Change) -> bool:
@@ -338,7 +351,9 @@ def is_first_wait(change: Change) -> bool:
     return change.cause is Cause.SCHEDULED and not change.deliveries
 
 
-def _states(ref: Reference, changes: list[Change], place: Place, known: int, time: int) -> Iterator[bytes]:
+def _states(
+    ref: Reference, changes: Iterable[Change], place: Place, known: int, time: int
+) -> Iterator[bytes]:
     """What comes behind a MESSAGE that says ``place`` of one of its queues; ``known`` deliveries were told, -1: none,
     nor that it entered the queue.
     """
