@@ -62,6 +62,7 @@ def _told(fault: Exception) -> str | None:
     from stompring.pipeline.backlog import DataLoss, Replaced
     from stompring.pipeline.faults import sentence
     from stompring.pipeline.java import NoJava
+    from stompring.pipeline.lake import delta
     from stompring.pipeline.lake.chosen import BadCondition
     from stompring.pipeline.lake.duck import QueryError
     from stompring.pipeline.lake.history import NoVersion
@@ -77,6 +78,8 @@ def _told(fault: Exception) -> str | None:
     of_views = (QueryError, BadSchema, ViewError)
     if isinstance(fault, (*ours, *of_views, StoreError, OSError)):
         return str(fault)
+    if delta.is_fault(fault):
+        return f"a table of the lake cannot be read or written: {fault}"
     if is_of_spark(fault):
         return sentence(str(fault)) or _cause(str(fault))
     return None

@@ -23,9 +23,12 @@ def compact(lake: str, target_size: int) -> None:
     Readers see the one or the other. The small ones are there until 'lake vacuum' deletes them. Needs no Java.
     """
     found = lake_option.existing(lake)
-    for name, table in found.tables.items():
-        made, gone = table.compact(target_size)
-        click.echo(f"{name}: {gone:,} files became {made:,}" if gone else f"{name}: nothing to put together")
+    with found.rewriting():
+        for name, table in found.tables.items():
+            made, gone = table.compact(target_size)
+            click.echo(
+                f"{name}: {gone:,} files became {made:,}" if gone else f"{name}: nothing to put together"
+            )
 
 
 @click.command()

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import ArrayType, MapType, StructType
 from deltalake.transaction import AddAction, Transaction
 
@@ -79,16 +79,20 @@ class LakeTable:
         """Make it, without rows, if it is not there."""
         if self.folder.local is not None:
             self.folder.local.mkdir(parents=True, exist_ok=True)
-        DeltaTable.create(
-            self.folder.where,
-            Schema.from_arrow(arrow_schema(self.name)),
-            mode="ignore",
-            partition_by=[DATE, BUCKET],
-            name=self.name,
-            configuration={BUCKETS_SETTING: str(buckets), CHANGES_SETTING: "true"},
-            storage_options=self.folder.storage_options,
-            raise_if_key_not_exists=False,
-        )
+        try:
+            DeltaTable.create(
+                self.folder.where,
+                Schema.from_arrow(arrow_schema(self.name)),
+                mode="ignore",
+                partition_by=[DATE, BUCKET],
+                name=self.name,
+                configuration={BUCKETS_SETTING: str(buckets), CHANGES_SETTING: "true"},
+                storage_options=self.folder.storage_options,
+                raise_if_key_not_exists=False,
+            )
+        except CommitFailedError:  # another process has made it meanwhile
+            if not self.exists():
+                raise
         self.sync_log()
 
     def open(self, version: int | None = None) -> Any:
@@ -254,7 +258,10 @@ class LakeTable:
         }
 
     def compact(self, target_size: int, date: str | None = None) -> tuple[int, int]:
-        """Put small files together, of one day or of all; how many were made, and how many are of no use any more."""
+        """Put small files together, of one day or of all; how many were made, and how many are of no use any more.
+
+        For who is `Lake.rewriting`: of two at once that began at one version delta-rs takes both, with each row twice.
+        """
         table = self.open()
         filters = None if date is None else [(DATE, "=", date)]
         told = table.optimize.compact(filters, target_size=target_size)
@@ -281,6 +288,11 @@ class LakeTable:
         local = self.folder.local
         for path in paths if local is not None else []:
             sync_file(Path(path))
+
+
+def is_fault(fault: Exception) -> bool:
+    """Whether delta-rs raised it: a log that cannot be read, a commit that another process made impossible."""
+    return isinstance(fault, DeltaError)
 
 
 def _committed(table: Any, writer: str) -> int:

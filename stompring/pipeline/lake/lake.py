@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -135,10 +135,12 @@ class Lake:
         tables that are left; readers see each table as it was or as it will be.
         """
         self._complete_restore()
-        for table in self.tables.values():
-            if migrate(table):
-                log.info("%s: added the columns that it lacked", table.folder)
-            table.track_changes()
+        earlier = int(self._about()["version"]) < VERSION
+        with self.rewriting() if earlier else nullcontext():
+            for table in self.tables.values():
+                if migrate(table):
+                    log.info("%s: added the columns that it lacked", table.folder)
+                table.track_changes()
         if int(self._about()["version"]) < VERSION:
             self._write(self.id, self.brokers())
             log.info("%s: the lake is of version %d now", self, VERSION)
@@ -184,6 +186,21 @@ class Lake:
                     yield
                 finally:
                     self._check = None
+        else:
+            yield
+
+    @contextmanager
+    def rewriting(self) -> Iterator[None]:
+        """While one process puts files in place of others (a compaction, a restore) no other does. Raises `Busy`.
+
+        An ingest goes on meanwhile: it only adds files.
+        """
+        if self.state.local is not None:
+            with ingesting(self.state.local, "rewrite"):
+                yield
+        elif self.state.objects is not None:
+            with Lease(self.state.objects, name="rewrite.lease").held():
+                yield
         else:
             yield
 
@@ -256,9 +273,10 @@ class Lake:
         if not self.state.exists(_RESTORE):
             return
         plan = json.loads(self.state.read(_RESTORE))
-        for name in sorted(plan["tables"]):
-            self.check_lock()
-            self.tables[name].restore(int(plan["tables"][name]))
+        with self.rewriting():
+            for name in sorted(plan["tables"]):
+                self.check_lock()
+                self.tables[name].restore(int(plan["tables"][name]))
         for name, broker in self.brokers().items():
             # a batch without anything, above all that were committed: what comes behind it begins where the table ends
             intents = Intents(self.state_of(broker))

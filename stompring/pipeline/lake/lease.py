@@ -37,8 +37,9 @@ class LeaseLost(Busy):
 class Lease:
     """See the module. Methods raise `OSError` for a store that does not answer."""
 
-    def __init__(self, objects: Objects, seconds: float = SECONDS) -> None:
+    def __init__(self, objects: Objects, seconds: float = SECONDS, name: str = _NAME) -> None:
         self._objects = objects
+        self._name = name
         self._seconds = seconds
         self._about: dict[str, Any] = {
             "owner": uuid4().hex,
@@ -71,20 +72,20 @@ class Lease:
         while True:
             began = time.monotonic()
             try:
-                self._tag = self._objects.create(_NAME, self._document())
+                self._tag = self._objects.create(self._name, self._document())
                 self._renewed = began
                 return
             except FileExistsError:
                 pass
             try:
-                data, tag = self._objects.read(_NAME)
+                data, tag = self._objects.read(self._name)
             except FileNotFoundError:
                 continue
             if not self._is_mine(data):
                 self._wait_for_end(data, tag)
             began = time.monotonic()
             try:
-                self._tag = self._objects.replace(_NAME, self._document(), tag)
+                self._tag = self._objects.replace(self._name, self._document(), tag)
             except FileExistsError:
                 raise self._busy() from None
             self._renewed = began
@@ -100,17 +101,18 @@ class Lease:
         log.info("waiting up to %g s to see whether %s is alive", seconds, _named(about))
         while (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, seconds / RENEWALS / 4))
-            now = self._objects.head(_NAME)
+            now = self._objects.head(self._name)
             if now is None or now.tag != tag:
                 raise self._busy()
         log.warning("taking over from %s: it has not renewed its lease for %g s", _named(about), seconds)
 
     def _busy(self) -> Busy:
         try:
-            owner = _named(_parsed(self._objects.read(_NAME)[0]))
+            owner = _named(_parsed(self._objects.read(self._name)[0]))
         except FileNotFoundError:
             owner = "it"
-        return Busy(f"another process ingests: {owner} holds {self._objects.url}/{_NAME}")
+        doing = "ingests" if self._name == _NAME else "is at work"
+        return Busy(f"another process {doing}: {owner} holds {self._objects.url}/{self._name}")
 
     def check(self) -> None:
         """Raises `LeaseLost` where another process may have taken over. To be called before each write."""
@@ -127,7 +129,7 @@ class Lease:
                 return
             self._about["owner"] = None
             try:
-                self._objects.replace(_NAME, self._document(), self._tag)
+                self._objects.replace(self._name, self._document(), self._tag)
             except OSError as fault:
                 log.warning("the lease is not released, the next ingest waits for its end: %s", fault)
 
@@ -148,9 +150,9 @@ class Lease:
         self._about["renewal"] += 1  # so that each version has a tag of its own
         began = time.monotonic()
         try:
-            self._tag = self._objects.replace(_NAME, self._document(), self._tag)
+            self._tag = self._objects.replace(self._name, self._document(), self._tag)
         except FileExistsError:
-            data, tag = self._objects.read(_NAME)
+            data, tag = self._objects.read(self._name)
             if not self._is_mine(data):
                 self._lost = f"the lease was lost to {_named(_parsed(data))}, which ingests now"
                 return

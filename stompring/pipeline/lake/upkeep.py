@@ -51,7 +51,8 @@ class Upkeep:
         if self.small_files is not None:
             for name, table in self.lake.tables.items():
                 for date in crowded(table, self.small_files):
-                    made, gone = table.compact(TARGET, date)
+                    with self.lake.rewriting():
+                        made, gone = table.compact(TARGET, date)
                     self.done.compacted[name] += gone
                     log.info("%s of %s: compacted %d files into %d", name, date, gone, made)
         if self.hours is not None and (self._looked is None or self.now() - self._looked >= PAUSE):

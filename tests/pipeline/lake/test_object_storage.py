@@ -139,6 +139,8 @@ def upkeep(lake: Lake, want: list[dict[str, Any]]) -> None:
     lake.state_of(broker).write("copies/000000099/left.parquet", b"of an owner that was stopped")
     done = CliRunner().invoke(commands, ["vacuum", "--lake", str(lake), "--hours", "0"])
     assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(commands, ["tables", "--lake", str(lake).replace("s3:", "s3a:")])
+    assert done.exit_code == 0 and f"messages: {len(want):,} rows" in done.output
     assert rows(lake) == want
     there = {one.name for one in lake.folder.entries(deep=True) if one.name.endswith(".parquet")}
     named = {

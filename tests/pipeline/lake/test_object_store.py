@@ -9,10 +9,12 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 pytest.importorskip("obstore", reason="obstore is not installed: pip install 'stompring[spark]'")
 
+from stompring.cli.lake import lake as commands
 from stompring.pipeline.folder import Entry, Folder, resolved
 from stompring.pipeline.lake.delta import LakeTable, NewFile
 from stompring.pipeline.lake.intent import Intent, Intents
@@ -318,3 +320,22 @@ def test_lake_that_many_make_at_once_is_one(bucket: str) -> None:
         list(pool.map(lambda lake: lake.create(3), lakes))
     assert len({lake.id for lake in lakes}) == 1
     assert {table.buckets for lake in lakes for table in lake.tables.values()} == {3}
+
+
+def test_one_compaction_at_a_time_beside_an_ingest(tmp_path: Path) -> None:
+    """Two that began at one version would both be done by delta-rs, and each row would be there twice."""
+    lake = Lake(str(tmp_path / "lake"))
+    lake.create(1)
+    words = ["compact", "--lake", str(lake)]
+    with lake.rewriting():
+        done = CliRunner().invoke(commands, words)
+        assert done.exit_code == 1 and "another process" in done.output and "Traceback" not in done.output
+    with lake.locked():
+        assert CliRunner().invoke(commands, words).exit_code == 0
+
+
+def test_compaction_and_ingest_have_leases_of_their_own(bucket: str) -> None:
+    lake = Lake(f"{bucket}/lake")
+    with lake.locked(5), lake.rewriting():
+        lake.check_lock()
+    assert {one.name for one in lake.state.entries()} == {"ingest.lease", "rewrite.lease"}
