@@ -176,7 +176,7 @@ def named(place: str) -> Lake:
 
 
 #: Bytes of a lake's files up to which a command is short: it is over before Java's second compiler pays.
-SHORT = 512 << 20
+SHORT = 64 << 20
 
 
 @contextmanager
