@@ -131,14 +131,14 @@ def as_text(array: Any, null_if_empty: bool = False) -> Any:
 
 def named(ids: Any, names: dict[int, str]) -> Any:
     """A name for each number, null for one that is not known."""
-    unique, which = _distinct(ids)
+    unique, which = distinct(ids)
     known = [names.get(number) for number in unique.tolist()]
     return texts([None if name is None else name.encode("utf-8", "replace") for name in known]).take(
         indices(which)
     )
 
 
-def _distinct(ids: Any) -> tuple[Any, Any]:
+def distinct(ids: Any) -> tuple[Any, Any]:
     """The different numbers, and which of them each is. Small ones, as ids are, need not be sorted for that."""
     if not len(ids) or ids.min() < 0 or ids.max() > _SMALL:
         return np.unique(ids, return_inverse=True)  # type: ignore[no-any-return]

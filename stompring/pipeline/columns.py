@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.arrays import arrow_schema, as_text, flags, milliseconds, named, numbers, slots, times
+from stompring.pipeline.arrays import (
+    arrow_schema,
+    as_text,
+    distinct,
+    flags,
+    milliseconds,
+    named,
+    numbers,
+    slots,
+    times,
+)
 from stompring.pipeline.headers import header_maps
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.records import Records
@@ -71,17 +81,42 @@ def message_batches(records: Records, wanted: Wanted, *, copies: bool | None = N
 
     ``copies``: only those that the broker has written once more, or only the others.
     """
-    messages = Messages(records)
-    messages.keep(wanted)
-    if copies is not None:
-        chosen = (messages.fixed["flags"] & COPY > 0) == copies
-        if wanted.below is not None:
-            chosen &= messages.fixed["number"] < wanted.below
-        messages = messages if chosen.all() else messages.only(chosen)
+    yield from _batches(_chosen(records, wanted, copies), wanted)
+
+
+def grouped_batches(
+    records: Records, wanted: Wanted, group: Callable[[Messages], Any], *, copies: bool | None = None
+) -> Iterator[tuple[int, Any]]:
+    """The same, each batch with messages of one group alone, and before it the number that ``group`` gave them.
+
+    Rows are put together by group before anything is made of them, which is cheaper than taking them apart after.
+    """
+    messages = _chosen(records, wanted, copies)
     if not len(messages.begins):
         return
-    schema = arrow_schema("messages", wanted.columns)
+    groups = group(messages)
+    least = groups.min()
+    for number in distinct(groups - least)[0].tolist():
+        for batch in _batches(messages.only(groups == number + least), wanted):
+            yield int(number + least), batch
+
+
+def _chosen(records: Records, wanted: Wanted, copies: bool | None) -> Messages:
+    messages = Messages(records)
+    messages.keep(wanted)
+    if copies is None:
+        return messages
+    chosen = (messages.fixed["flags"] & COPY > 0) == copies
+    if wanted.below is not None:
+        chosen &= messages.fixed["number"] < wanted.below
+    return messages.only(chosen)
+
+
+def _batches(messages: Messages, wanted: Wanted) -> Iterator[Any]:
     rows, queues = messages.rows(), messages.queues
+    if not len(rows):
+        return
+    schema = arrow_schema("messages", wanted.columns)
     for low, high in _cuts(messages.begins[rows], messages.ends[rows]):
         batch = _Batch(messages, rows[low:high], queues[low:high])
         yield pa.RecordBatch.from_arrays([MAKERS[name](batch) for name in wanted.columns], schema=schema)
@@ -139,6 +174,8 @@ class Messages:
 
     def only(self, good: Any) -> Messages:
         """Some of them."""
+        if good.all():
+            return self
         other = copy(self)
         other._leave(good)
         return other
@@ -147,8 +184,10 @@ class Messages:
         kept = np.repeat(good, self.fixed["queues"])
         self.queues = self.queues[kept]
         self.taken = None if self.taken is None else self.taken[kept]
-        self.begins, self.ends, self.fixed = self.begins[good], self.ends[good], self.fixed[good]
-        self.traits = self.traits[good]
+        places = np.flatnonzero(good)
+        self.begins, self.ends, self.traits = self.begins[places], self.ends[places], self.traits[places]
+        whole = f"V{PROLOGUE.itemsize}"  # numpy copies a prologue whole, or else field by field
+        self.fixed = self.fixed.view(whole)[places].view(PROLOGUE)
 
     def rows(self) -> Any:
         """Of each item of ``queues`` which message it is."""

@@ -14,7 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from stompring.errors import ProtocolError
-from stompring.pipeline.arrays import arrow_schema, flags, milliseconds, named, numbers, texts, times
+from stompring.pipeline.arrays import (
+    arrow_schema,
+    distinct,
+    flags,
+    milliseconds,
+    named,
+    numbers,
+    texts,
+    times,
+)
 from stompring.pipeline.columns import Messages
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.records import Records
@@ -407,7 +416,7 @@ def _find_addresses(rows: dict[str, Any], records: Records, messages: Messages) 
         one = messages.fixed["queues"] == 1
         few = messages.only(one)
         homes = dict(zip(few.queues.tolist(), few.fixed["address"].tolist(), strict=True))
-    unique, which = np.unique(rows["queue"][missing], return_inverse=True)
+    unique, which = distinct(rows["queue"][missing])
     known = np.array([homes.get(number, -1) for number in unique.tolist()], np.int64)
     rows["address"] = rows["address"].copy()
     rows["address"][missing] = known[which]

@@ -38,7 +38,7 @@ FILES = frozenset().union(*ENDINGS.values())
 #: ``messages``: that table is the last one.
 _IN_ORDER = ("events", "samples", "messages")
 
-#: Bytes of files in one batch, and at least in one task of it.
+#: Bytes of files in one batch, and at least in one task of it where that leaves no core idle.
 BATCH, TASK = 1 << 30, 64 << 20
 
 
@@ -157,7 +157,7 @@ class Ingest:
     def _carry_out(self, intent: Intent) -> Batch:
         job = self._job(intent)
         ranges, lost = ranges_between(self.files, FILES, intent.start, intent.end)
-        parts = packed(ranges, self.task_bytes)
+        parts = packed(ranges, self._task_bytes(sum(size for _, size in ranges)))
         self.lake.folder.remove_all(_below(job.copies, self.lake))  # of a run that was killed
         done = Done()
         self.under_way = UnderWay(self.spark, intent.number, sum(size for _, size in ranges))
@@ -177,6 +177,10 @@ class Ingest:
         self.under_way = None
         files = sum(each.last - each.first + 1 for each in lost)
         return Batch(intent.number, done.read, done.rows, done.faults, files, _latest(done))
+
+    def _task_bytes(self, size: int) -> int:
+        """As few tasks as keep all cores busy: each of them makes a file for each day and bucket of a table."""
+        return max(self.task_bytes, -(-size // int(self.spark.sparkContext.defaultParallelism)))
 
     def _job(self, intent: Intent) -> Job:
         tables = self.lake.tables

@@ -17,7 +17,7 @@ from stompring.pipeline.arrays import TYPES
 from stompring.pipeline.events import UNCERTAIN
 from stompring.pipeline.lake.brokers import MAIN
 from stompring.pipeline.lake.delta import BROKER, BUCKET, DATE, OPERATION, LakeTable, NewFile, arrow_schema
-from stompring.pipeline.lake.parts import Part
+from stompring.pipeline.lake.parts import Part, sync_files
 from stompring.pipeline.schema import TABLES
 
 #: Bytes of rows that are decoded at once.
@@ -45,6 +45,7 @@ def migrate(table: LakeTable) -> bool:
         table.sync_log()
         return True
     files = [_written_anew(table, *each) for each in _files(delta)]
+    sync_files(table.folder, files)
     table.put(files, "overwrite", {OPERATION: "migration"}, schema=Schema.from_arrow(schema))
     return True
 

@@ -11,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stompring.pipeline.arrays import TYPES, indices
+from stompring.pipeline.arrays import TYPES, distinct, indices, milliseconds
+from stompring.pipeline.columns import Messages
 from stompring.pipeline.folder import Folder, sync_directory, sync_file
 from stompring.pipeline.lake.delta import BROKER, BUCKET, DATE, TIME, NewFile, stats_of
 from stompring.pipeline.schema import LONG, TABLES, TIMESTAMP
+from stompring.store.record import ADDRESS
 
 #: Bytes of rows that wait to be written as one row group, of one file and of all together.
 GROUP, WAITING = 32 << 20, 128 << 20
@@ -40,33 +42,44 @@ class Parts:
     def add(self, batch: Any) -> None:
         """Rows, as a record batch with all columns of the table."""
         days = _integers(batch.column(TIME[self._table]), np.int64) // DAY
-        buckets = self._buckets_of(batch.column("address"))
-        codes = days * self._buckets + buckets
+        codes = days * self._buckets + self._buckets_of(batch.column("address"))
         for code in np.unique(codes).tolist():
             which = np.flatnonzero(codes == code)
-            rows = batch if len(which) == len(codes) else batch.take(indices(which))
-            key = (code // self._buckets, code % self._buckets)
-            if key not in self._open:
-                self._open[key] = Part(self._folder, self._schema, key, self._batch, self._broker)
-            self._open[key].add(rows)
+            self.add_group(code, batch if len(which) == len(codes) else batch.take(indices(which)))
+
+    def add_group(self, code: int, rows: Any) -> None:
+        """Rows of one file, by what `groups` gave for them."""
+        key = (code // self._buckets, code % self._buckets)
+        if key not in self._open:
+            self._open[key] = Part(self._folder, self._schema, key, self._batch, self._broker)
+        self._open[key].add(rows)
         if sum(part.waiting for part in self._open.values()) > WAITING:
             max(self._open.values(), key=lambda part: part.waiting).write()
 
+    def groups(self, messages: Messages) -> Any:
+        """The file of each message, as a number: of its day and its bucket."""
+        days = milliseconds(messages.fixed["timestamp"]) * 1000 // DAY
+        ids, which = distinct(messages.fixed["address"])
+        names = messages.records.names[ADDRESS]
+        return days * self._buckets + np.array([self._bucket(names.get(id_)) for id_ in ids.tolist()])[which]
+
     def _buckets_of(self, addresses: Any) -> Any:
         codes = addresses.dictionary_encode()
-        known = []
-        for name in codes.dictionary.to_pylist():
-            if name not in self._crcs:
-                self._crcs[name] = bucket_of(name, self._buckets)
-            known.append(self._crcs[name])
-        known.append(0)  # of what has no address
+        known = [self._bucket(name) for name in codes.dictionary.to_pylist()]
+        known.append(self._bucket(None))
         which = codes.indices.fill_null(len(known) - 1)
         return np.array(known, np.int64)[_integers(which, np.int32)]
+
+    def _bucket(self, address: str | None) -> int:
+        if address not in self._crcs:
+            self._crcs[address] = bucket_of(address, self._buckets)
+        return self._crcs[address]
 
     def close(self) -> list[NewFile]:
         """Complete the files, and let them be safe from a power cut."""
         files = [part.close() for part in self._open.values()]
         self._open = {}
+        sync_files(self._folder, files)
         return files
 
 
@@ -118,7 +131,7 @@ class Part:
                 filesystem=self._folder.system,
                 compression="zstd",
                 compression_level=1,
-                use_dictionary=[BROKER, *(n for n, t in TABLES_DICTIONARY if n in self._schema.names and t)],
+                use_dictionary=[BROKER, *_dictionaries(self._schema.names)],
                 write_statistics=[BROKER, *(n for n, _ in TABLES_DICTIONARY if n in self._schema.names)],
                 coerce_timestamps="us",
             )
@@ -129,12 +142,9 @@ class Part:
         self._batches, self.waiting = [], 0
 
     def close(self) -> NewFile:
-        """Complete the file, safe from a power cut."""
+        """Complete the file. It is safe from a power cut after `sync_files`."""
         self.write()
         self._writer.close()
-        local = self._folder.local
-        if local is not None:
-            _sync(local, self._path)
         size = self._folder.size(self._path) or 0
         shown = {name: _shown(self._schema, name, told) for name, told in self._ranges.items()}
         shown[BROKER] = (self._broker, self._broker, 0)
@@ -145,10 +155,19 @@ class Part:
 TABLES_DICTIONARY = (
     *(
         (name, True)
-        for name in ("address", "queue", "event", "user", "consumer", "priority", "durable", "due")
+        for name in ("address", "queue", "event", "user", "consumer", "priority", "durable", "due", "expires")
     ),
     *((name, False) for name in ("timestamp", "time", "message_id", "page")),
 )
+
+#: What Parquet calls the names within a map.
+MAP_KEYS = "key_value.key"
+
+
+def _dictionaries(names: list[str]) -> list[str]:
+    """Columns of a table that have a dictionary: the names of headers too, of which there are few."""
+    few = [name for name, is_few in TABLES_DICTIONARY if is_few and name in names]
+    return [*few, f"headers.{MAP_KEYS}"] if "headers" in names else few
 
 
 def bucket_of(address: str | None, buckets: int) -> int:
@@ -176,8 +195,12 @@ def _shown(schema: Any, name: str, told: tuple[int, int, int]) -> tuple[Any, Any
     return least, most, nulls
 
 
-def _sync(root: Path, name: str) -> None:
-    path = root / name
-    sync_file(path)
-    for parent in (path.parent, path.parent.parent, root):
-        sync_directory(parent)
+def sync_files(folder: Folder, files: list[NewFile]) -> None:
+    """Let files be safe from a power cut: their contents, and their names in the directories, each of them once."""
+    root = folder.local
+    if root is None:
+        return
+    for file in files:
+        sync_file(root / file.path)
+    for directory in {parent for file in files for parent in Path(file.path).parents}:
+        sync_directory(root / directory)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stompring.pipeline.arrays import TYPES, nulls, texts
-from stompring.pipeline.columns import message_batches
+from stompring.pipeline.columns import grouped_batches, message_batches
 from stompring.pipeline.events import event_batches
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.folder import Folder
@@ -113,12 +113,20 @@ class _Task:
         if one.name.endswith(".samples"):
             self.put("samples", lambda: sample_batches(records, WANTED["samples"]))
         else:
-            self.put("messages", lambda: message_batches(records, WANTED["messages"], copies=False))
+            self.put_messages(records)
             if "messages" in self.parts or "events" in self.parts:  # both need them
                 self.copies += message_batches(records, WANTED["messages"], copies=True)
             resolve = self.files.page_messages
             self.put("events", lambda: event_batches(records, WANTED["events"], resolve))
         self.done.faults += [(one.name, fault.at, fault.reason) for fault in records.faults]
+
+    def put_messages(self, records: Records) -> None:
+        parts = self.parts.get("messages")
+        if parts is None:
+            return
+        for group, batch in grouped_batches(records, WANTED["messages"], parts.groups, copies=False):
+            parts.add_group(group, batch)
+            self.done.rows["messages"] = self.done.rows.get("messages", 0) + batch.num_rows
 
     def put(self, table: str, batches: Callable[[], Iterable[Any]]) -> None:
         if table not in self.parts:
