@@ -211,7 +211,7 @@ def _plan_for(session: Session, head: Head, route: Route, destination: bytes) ->
         return SendPlan(
             route, Traits(block, destination, route.routing_type, origin=origin, user=user), None, gate
         )
-    traits = _traits(session, headers, destination, route, origin, user)
+    traits = _traits(session, head, destination, route, origin, user)
     if simple and (traits.durable or route.address.retained == EVERYWHERE):
         gate = session.broker.durable_rooms
     plan = SendPlan(route, traits, None if SCHEDULING.isdisjoint(headers) else Timing(headers), gate)
@@ -240,25 +240,27 @@ def _route(session: Session, destination: bytes, asked: str | None) -> Route:
 
 def _traits(
     session: Session,
-    headers: dict[bytes, bytes],
+    head: Head,
     destination: bytes,
     route: Route,
     origin: str,
     user: str | None,
 ) -> Traits:
+    headers, block = head.headers, head.block
     priority = number(headers, b"priority", 0, 9, default=4)
     durable = headers.get(b"persistent", b"").lower() == b"true"
     reply_to = headers.get(b"reply-to", b"")
     if reply_to.startswith(TEMPORARY.encode()):
         expect_replies(session, reply_to)
         headers = headers | {b"reply-to": remote_form(text_of(reply_to), session.number).encode()}
+        block = b""  # which has another reply-to
     left_out = NOT_PASSED_ON
     if headers.get(IMPORTED, b"").lower() == b"true":
         session.login.permit.check(PermissionType.MANAGE, MANAGEMENT)
         left_out = ENDS_HERE
     standard = b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false")
     return Traits(
-        standard + user_block(headers, left_out=left_out),
+        standard + user_block(headers, block, left_out),
         destination,
         route.routing_type,
         priority,

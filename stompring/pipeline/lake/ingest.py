@@ -179,8 +179,8 @@ class Ingest:
         return Batch(intent.number, done.read, done.rows, done.faults, files, _latest(done))
 
     def _task_bytes(self, size: int) -> int:
-        """As few tasks as keep all cores busy: each of them makes a file for each day and bucket of a table."""
-        return max(self.task_bytes, -(-size // int(self.spark.sparkContext.defaultParallelism)))
+        """Two tasks for a core at most: each of them makes a file for each day and bucket of a table."""
+        return max(self.task_bytes, -(-size // (2 * int(self.spark.sparkContext.defaultParallelism))))
 
     def _job(self, intent: Intent) -> Job:
         tables = self.lake.tables

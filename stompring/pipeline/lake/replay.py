@@ -13,21 +13,23 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.arrays import TYPES, indices, numbers, texts
+from stompring.pipeline.arrays import indices, numbers, texts
 from stompring.pipeline.faults import telling
 from stompring.pipeline.folder import Folder
 from stompring.pipeline.lake.brokers import MAIN
 from stompring.pipeline.lake.chosen import Choice
 from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.schema import HEADERS, INT, LONG
+from stompring.pipeline.schema import INT, LONG
 from stompring.pipeline.stomp.connection import Connection
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.sends import Sends
+from stompring.pipeline.stomp.sends import Sends, data_of, lines_of
+from stompring.stomp.encode import header_line
 
 #: Messages for which one receipt is asked, and groups of them that may be on their way.
 GROUP, IN_FLIGHT = 1000, 4
@@ -112,18 +114,14 @@ class Replay:
 
     def run(self, options: SinkOptions, rate: float | None = None) -> tuple[int, int]:
         """Send them: how many were sent, and how many had been by an earlier run. ``rate`` is messages a second."""
-        from pyspark.sql.functions import col, expr
+        from pyspark.sql.functions import col
 
         plan = self.plan
         chosen = self.chosen()
         if not self.resumed:
             about = {"version": 1, "tableVersion": plan.version, "parts": plan.parts, "to": plan.to}
             self._state.write("plan.json", json.dumps(about).encode())
-        names = ", ".join(f"'{name}'" for name in LEFT_OUT)
-        headers = expr(f"map_filter(headers, (name, value) -> name NOT IN ({names}))")
-        rows = chosen.select(
-            "message_id", "timestamp", "address", "priority", headers.alias("headers"), "body"
-        )
+        rows = chosen.select("message_id", "timestamp", "address", "priority", "headers", "body")
         rows = rows.repartition(plan.parts, col("address")).sortWithinPartitions("message_id")
         prefix = f"{self._lake.id[:12]}-{plan.id}"
         sender = _Sender(
@@ -214,7 +212,7 @@ class _Sending:
         self._sender = sender
         self._part = part
         self._connection = connection
-        self._sends = Sends(sender._options, None)
+        self._sends = Sends(sender._options, None, LEFT_OUT)
         self._waiting: deque[tuple[int, int]] = deque()  # number of the last message, and count, of groups
         self._began, self._begun_with = time.monotonic(), count
         self._noted, self._noted_at = count, self._began
@@ -223,17 +221,28 @@ class _Sending:
 
     def send(self, batch: Any) -> None:
         numbers_ = np.frombuffer(batch.column(0).buffers()[1], np.int64)[batch.column(0).offset :]
-        frames = _frames(batch, self._sender._destination, self._sender._prefix)
-        for at in range(0, len(batch), self._group):
-            part = frames.slice(at, self._group)
-            plain = part.slice(0, len(part) - 1)
-            for data, _ in self._sends.pieces(plain, 0, transaction=False):
-                self._connection.send(data)
-            receipt = self._connection.next_receipt()
-            self._connection.send(self._sends.encode(part.slice(len(part) - 1), 0, receipt=receipt))
-            self.count += len(part)
-            self._waiting.append((int(numbers_[at + len(part) - 1]), self.count))
-            self._settle(IN_FLIGHT)
+        at = 0
+        while at < len(batch):
+            count = Sends.fitting(batch, at)
+            self._send_piece(batch.slice(at, count), numbers_[at : at + count])
+            at += count
+
+    def _send_piece(self, rows: Any, numbers_: Any) -> None:
+        """Rows that are encoded at once, in groups whose last frame asks for a receipt."""
+        ends = [*range(self._group, len(rows), self._group), len(rows)]
+        receipts = texts(
+            [None, *(header_line(b"receipt", self._connection.next_receipt().encode()) for _ in ends)]
+        )
+        which = np.zeros(len(rows), np.int64)
+        which[np.array(ends) - 1] = np.arange(1, len(ends) + 1)
+        asked = receipts.cast(pa.binary()).take(indices(which))
+        columns = _frames(rows, self._sender._destination, self._sender._prefix)
+        frames = self._sends.frames(columns, 0, lines=[*_origin(rows), asked])
+        for group, (at, end) in enumerate(pairwise([0, *ends]), 1):
+            self._connection.send(data_of(frames.slice(at, end - at)))
+            self.count += end - at
+            self._waiting.append((int(numbers_[end - 1]), self.count))
+            self._settle(IN_FLIGHT, unsent=len(ends) - group)
             self._pace()
 
     def finish(self) -> None:
@@ -241,8 +250,9 @@ class _Sending:
         self._settle(0)
         self._connection.close()
 
-    def _settle(self, most: int) -> None:
-        self._connection.await_receipts(most)
+    def _settle(self, most: int, unsent: int = 0) -> None:
+        """Wait until no more than ``most`` groups are on their way; ``unsent`` receipts have not been asked for yet."""
+        self._connection.await_receipts(most + unsent)
         known = None
         while len(self._waiting) > most:
             known = self._waiting.popleft()
@@ -270,7 +280,7 @@ def _frames(batch: Any, destination: str | None, prefix: str) -> Any:
     ids = columns["message_id"].cast(pa.string())
     made = {
         "body": columns["body"],
-        "headers": _told(columns),
+        "headers": columns["headers"],
         "priority": columns["priority"],
         "dedup_id": pc.binary_join_element_wise(f"{prefix}-", ids, ""),
     }
@@ -279,30 +289,10 @@ def _frames(batch: Any, destination: str | None, prefix: str) -> Any:
     return pa.RecordBatch.from_arrays(list(made.values()), list(made))
 
 
-def _told(columns: dict[str, Any]) -> Any:
-    """The headers of each message, and behind them what it was: its number and its time."""
-    headers = columns["headers"]
-    count = len(headers)
-    offsets = np.frombuffer(headers.buffers()[1], np.int32)[headers.offset : headers.offset + count + 1]
-    sizes = np.diff(offsets)
-    begins = np.zeros(count + 1, np.int32)
-    np.cumsum(sizes + 2, out=begins[1:])
-    total = int(begins[-1])
-    old = int(offsets[0]) + np.arange(int(offsets[-1] - offsets[0]))
-    which = np.zeros(total, np.int64)
-    extra = np.zeros(total, bool)
-    extra[begins[1:] - 1] = extra[begins[1:] - 2] = True
-    which[~extra] = old
-    keys = len(headers.keys)
-    which[begins[1:] - 2] = keys + np.arange(count)
-    which[begins[1:] - 1] = keys + count + np.arange(count)
-    names = texts([b"original-timestamp", b"original-message-id"]).take(indices(np.repeat([0, 1], count)))
-    times = (
-        columns["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).cast(pa.string())
-    )
-    values = pa.concat_arrays([headers.items, times, columns["message_id"].cast(pa.string())])
-    every = pa.concat_arrays([headers.keys, names])
-    places = indices(which)
-    ends = pa.Array.from_buffers(pa.int32(), count + 1, [None, pa.py_buffer(begins)])
-    made = pa.MapArray.from_arrays(ends, every.take(places), values.take(places))
-    return made.cast(TYPES[HEADERS])
+def _origin(rows: Any) -> list[Any]:
+    """Header lines that tell what each message was: its time and its number."""
+    sent = rows.column(rows.schema.get_field_index("timestamp"))
+    number = rows.column(rows.schema.get_field_index("message_id"))
+    milliseconds_ = sent.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    named = ((b"original-timestamp", milliseconds_), (b"original-message-id", number))
+    return [lines_of(name, values.cast(pa.string()).cast(pa.binary())) for name, values in named]

@@ -7,7 +7,7 @@ the whole column, and escaped only where it is there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -80,23 +80,38 @@ def check_columns(schema: Any, options: SinkOptions) -> None:
 
 
 class Sends:
-    """Encodes rows of one task. ``prefix`` begins their duplicate ids, the number of the row ends them; None: none."""
+    """Encodes rows of one task. ``prefix`` begins their duplicate ids, the number of the row ends them; None: none.
 
-    def __init__(self, options: SinkOptions, prefix: str | None) -> None:
+    ``omitted`` are headers of rows that are not sent, beside those that never are.
+    """
+
+    def __init__(self, options: SinkOptions, prefix: str | None, omitted: Iterable[str] = ()) -> None:
         self._options = options
         self._prefix = prefix
-        self._omitted = frozenset({*OMITTED, *filter(None, [options.dedup_header])})
+        self._omitted = frozenset({*OMITTED, *omitted, *filter(None, [options.dedup_header])})
 
     def pieces(self, batch: Any, first: int, transaction: bool) -> Iterator[tuple[Any, int]]:
         """Frames of a batch whose first row is the task's row ``first``, as buffers with the number of their rows."""
         at = 0
         while at < len(batch):
-            count = self._fitting(batch, at)
+            count = self.fitting(batch, at)
             yield self.encode(batch.slice(at, count), first + at, transaction=transaction), count
             at += count
 
     def encode(self, batch: Any, first: int, *, transaction: bool = False, receipt: str | None = None) -> Any:
         """All of a batch as one buffer. ``receipt`` is asked for by each frame: give a single row with it."""
+        return data_of(self.frames(batch, first, transaction=transaction, receipt=receipt))
+
+    def frames(
+        self,
+        batch: Any,
+        first: int,
+        *,
+        transaction: bool = False,
+        receipt: str | None = None,
+        lines: Iterable[Any] = (),
+    ) -> Any:
+        """A frame for each row, as binary values. ``lines`` are columns of header lines, without any for null."""
         lead = b"SEND\n"
         if transaction:
             lead += header_line(b"transaction", TRANSACTION.encode())
@@ -108,17 +123,18 @@ class Sends:
         body = _plain(columns["body"])
         parts: list[Any] = [lead, self._destination(columns.get("destination"), first)]
         if "priority" in columns:
-            parts.append(_line(b"priority", columns["priority"].cast(pa.string()).cast(pa.binary())))
+            parts.append(lines_of(b"priority", columns["priority"].cast(pa.string()).cast(pa.binary())))
         if "expires" in columns:
-            parts.append(_line(b"expires", _milliseconds(columns["expires"])))
+            parts.append(lines_of(b"expires", _milliseconds(columns["expires"])))
         parts += [self._identifier(columns.get("dedup_id"), first, len(batch))]
         if "headers" in columns:
             parts.append(self._headers(columns["headers"], columns))
-        parts += [b"content-length:", _lengths(body), b"\n\n", body, b"\0\n"]
-        return _data(_joined(*[part for part in parts if part is not None], nulls="replace"))
+        parts += [*lines, b"content-length:", _lengths(body), b"\n\n", body, b"\0\n"]
+        return _joined(*[part for part in parts if part is not None], nulls="replace")
 
-    def _fitting(self, batch: Any, at: int) -> int:
-        """How many rows make a piece."""
+    @staticmethod
+    def fitting(batch: Any, at: int) -> int:
+        """How many rows from one on make a piece."""
         count = min(len(batch) - at, 1 << 16)
         body = batch.column(batch.schema.get_field_index("body")).slice(at, count)
         ends = np.cumsum(_sizes(body))
@@ -134,7 +150,7 @@ class Sends:
         if column.null_count and constant is None:
             row = first + int(np.flatnonzero(_bits(column.is_null()))[0])
             raise ValueError(f"column destination: is null in row {row}, and option destination is not given")
-        line = _line(b"destination", _escaped(_plain(column), "destination"))
+        line = lines_of(b"destination", _escaped(_plain(column), "destination"))
         return line if constant is None else _or_else(line, constant)
 
     def _identifier(self, column: Any, first: int, count: int) -> Any:
@@ -149,7 +165,7 @@ class Sends:
             made = _joined(lead, rows, b"\n")
         if own is None:
             return made
-        line = _line(header.encode(), own)
+        line = lines_of(header.encode(), own)
         return line if made is None else _or_else(line, made)
 
     def _headers(self, column: Any, columns: dict[str, Any]) -> Any:
@@ -188,13 +204,13 @@ def _plain(column: Any) -> Any:
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
-def _line(name: bytes, values: Any) -> Any:
-    """A header line for each value, null for null."""
+def lines_of(name: bytes, values: Any) -> Any:
+    """A header line for each value (binary, escaped where it must be), null for null."""
     return _joined(header_line(name, b"")[:-1], values, b"\n")
 
 
 def _escaped(values: Any, column: str) -> Any:
-    data = _data(values).to_pybytes()
+    data = data_of(values).to_pybytes()
     if b"\0" in data:
         raise ValueError(f"column {column}: there is a NUL in it, which no header can have")
     for plain, escape in _ESCAPES:
@@ -246,7 +262,7 @@ def _range(column: Any) -> tuple[int, int]:
     return int(offsets[0]), int(offsets[-1])
 
 
-def _data(values: Any) -> Any:
+def data_of(values: Any) -> Any:
     low, high = _range(values)
     buffer = values.buffers()[2]
     return pa.py_buffer(b"") if buffer is None else buffer.slice(low, high - low)
