@@ -1,12 +1,19 @@
-"""How many messages per second Spark reads from a journal, and takes to a lake, beside a reader of one after the other.
+"""How many messages per second Spark reads from a journal, takes to a lake, scans there and sends again.
 
     python -m benchmarks.pipeline [--messages 1000000] [--growth 10] [--rounds 3] [--headers distinct|same]
-                                  [--only plain,read,grown,ingest]
+                                  [--only plain,read,replay,grown]
 
 Durable messages of 128 bytes with 142 bytes of headers, half of them acknowledged, in segments of 10 MB. One after the
-other: a single process that takes record after record apart into tuples; Spark on two cores and on one, into a sink
-that does nothing; the same with so many times the messages; and the ingest into a new lake. Each in processes of its
-own, after a first run on little data. It needs stompring[spark], deltalake, and room: 430 bytes a message.
+other, each in processes of its own, after a first run on little data:
+
+- `plain`: a single process that takes record after record apart into tuples;
+- `read`: Spark into a sink that does nothing, on one core and on two, and beside it in the same session a source that
+  gives Spark batches which were made before: nothing that decodes anything can be faster;
+- `replay`: a part of the messages from a lake to a broker, and beside it what that takes from `stompload`, a client in
+  C, with the same headers: persistent, with duplicate ids, and receipts;
+- `grown`: so many times the messages: read, into a new lake by `Ingest`, and that lake scanned with its bodies.
+
+It needs stompring[spark], a C compiler for `replay`, and room: 430 bytes a message.
 """
 
 from __future__ import annotations
@@ -26,18 +33,38 @@ from typing import Any
 from zlib import crc32
 
 import click
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from benchmarks import load
+from benchmarks.brokers import Stompring
+from benchmarks.brokers.process import HOST
 from benchmarks.results import machine, markdown
-from benchmarks.segments import make
+from benchmarks.segments import BLOCK, BODY, QUEUES, make
 from benchmarks.targets import verdict
+from stompring.pipeline.files import DataFiles
+from stompring.pipeline.lake.chosen import Choice
+from stompring.pipeline.lake.ingest import Ingest
+from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.lake.replay import Plan, Replay
+from stompring.pipeline.options import Wanted
+from stompring.pipeline.positions import Range
+from stompring.pipeline.reading import read_files
+from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.pipeline.stomp.options import SinkOptions
 
-#: What is to be reached, in rows or messages per second; the last is a ratio to the plain reader.
-READ, INGEST, RATIO = 350_000, 80_000, 1.5
+#: What is to be reached, in rows or messages per second.
+TARGETS = {"ingest": 500_000, "scan": 8_000_000, "replay": 60_000}
 
-PARTS = ("plain", "read", "grown", "ingest")
+#: The same for reading, beside batches that were made before and beside the plain reader.
+READY, PLAIN = 0.75, 1.5
 
-#: Messages of the first run, which nobody counts.
-LITTLE = 50_000
+PARTS = ("plain", "read", "replay", "grown")
+
+#: Messages of the first run, which nobody counts, and how many a replay sends.
+LITTLE, REPLAYED = 50_000, 200_000
+
+#: Tasks of the source whose batches were made before.
+READY_TASKS = 8
 
 
 # ---- what is measured, each in a process of its own
@@ -83,53 +110,152 @@ def _rows(data: bytes, prefix: Struct, message: Struct, traits: Struct) -> Itera
             )
 
 
-def read(spark: Any, data: Path) -> int:
-    """All columns of all messages, into nothing."""
-    spark.read.format("stompring").load(str(data)).write.format("noop").mode("overwrite").save()
-    return 0  # nobody counts them
+class Ready(DataSource):
+    """Batches of the first file, as many rows of them as are asked for."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` takes."""
+        return "ready"
+
+    def schema(self) -> str:
+        """All columns of messages."""
+        return Wanted().ddl
+
+    def reader(self, schema: Any) -> ReadyReader:
+        """Reads what the options say."""
+        return ReadyReader(self.options["path"], int(self.options["rows"]))
 
 
-def ingest(spark: Any, data: Path) -> int:
-    """Into a new lake; returns the messages."""
-    from stompring.pipeline.files import DataFiles
-    from stompring.pipeline.lake.ingest import Ingest
-    from stompring.pipeline.lake.lake import Lake
+class ReadyReader(DataSourceReader):
+    """Decodes one batch in each task, and gives slices of it."""
 
-    where = data.parent / "lake"
-    lake = Lake(str(where))
-    lake.create()
-    try:
-        batches = list(Ingest(spark, DataFiles(str(data)), lake, mark=False).batches())
-        return sum(batch.rows["messages"] for batch in batches)
-    finally:
-        shutil.rmtree(where)
+    def __init__(self, path: str, rows: int) -> None:
+        self._path, self._rows = path, rows
+
+    def partitions(self) -> list[InputPartition]:
+        """As many rows each."""
+        return [InputPartition(self._rows // READY_TASKS)] * READY_TASKS
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """One batch again and again."""
+        files = DataFiles(self._path)
+        batch = next(read_files(files, [Range(files.every({".journal"})[0].name)], Wanted()))
+        left = partition.value
+        while left > 0:
+            yield batch.slice(0, left)
+            left -= len(batch)
 
 
-def work(part: str, cores: int, rounds: int, data: Path, little: Path) -> dict[str, Any]:
-    """Seconds and messages of each round, and the most memory that was resident of the driver's Java, in MB."""
+def into_nothing(frame: Any) -> None:
+    """All columns of all rows."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+class Read:
+    """All columns of all messages, and beside them those that were made before."""
+
+    def __init__(self, spark: Any, data: Path, messages: int) -> None:
+        spark.dataSource.register(Ready)
+        self._spark, self._data, self._messages = spark, str(data), messages
+
+    def work(self) -> dict[str, float]:
+        """Seconds for each."""
+        ours = self._spark.read.format("stompring").load(self._data)
+        ready = self._spark.read.format("ready").option("rows", self._messages).load(self._data)
+        return {"read": timed(lambda: into_nothing(ours)), "ready": timed(lambda: into_nothing(ready))}
+
+
+class IntoLake:
+    """Into a new lake, and a scan of that."""
+
+    def __init__(self, spark: Any, data: Path, messages: int) -> None:
+        self._spark, self._data, self._messages = spark, data, messages
+
+    def work(self) -> dict[str, float]:
+        """Seconds for each."""
+        where = self._data.parent / "lake"
+        lake = Lake(str(where))
+        lake.create()
+        try:
+            found = {"ingest": timed(lambda: ingested(self._spark, self._data, lake))}
+            messages = lake.tables["messages"]
+            for name in ("warm", "scan"):  # the second counts
+                found[name] = timed(lambda: self._scan(messages.frame(self._spark)))
+            print(f"{messages.about()['files']} files of messages", file=sys.stderr)
+            return found
+        finally:
+            shutil.rmtree(where)
+
+    def _scan(self, frame: Any) -> None:
+        rows, size = frame.selectExpr("count(1)", "sum(length(body))").first()
+        if (rows, size) != (self._messages, self._messages * len(BODY)):
+            raise click.ClickException(f"the lake has {rows} of {self._messages} messages, {size} bytes")
+
+
+class Again:
+    """From a lake to a broker, and what a client in C sends to it."""
+
+    def __init__(self, spark: Any, data: Path, messages: int) -> None:
+        self._spark, self._data, self._messages = spark, data, messages
+
+    def work(self) -> dict[str, float]:
+        """Seconds for each, for as many messages."""
+        where = self._data.parent / "lake"
+        lake = Lake(str(where))
+        lake.create()
+        try:
+            ingested(self._spark, self._data, lake)
+            with Stompring() as broker:
+                options = SinkOptions(Endpoint(HOST, broker.port), None)
+                plan = Plan(Choice(), f"{HOST}:{broker.port}", None, "", parts=QUEUES)
+                replay = Replay(self._spark, lake, plan)
+                seconds = timed(lambda: self._check(replay.run(options)))
+                lines = [word for line in BLOCK.decode().splitlines() for word in ("-x", line)]
+                sender = ["-m", "produce", "-c", "0", "-p", str(QUEUES), "-q", str(QUEUES), "-D", "1"]
+                sender += ["-r", "1000", "-R", "4", "-X", "_AMQ_DUPL_ID", "-s", str(len(BODY)), *lines]
+                done = load.run(broker, *sender, "-n", str(self._messages))
+                return {"replay": seconds, "stompload": done["seconds"]}
+        finally:
+            shutil.rmtree(where)
+
+    def _check(self, done: tuple[int, int]) -> None:
+        if done != (self._messages, 0):
+            raise click.ClickException(f"{done[0]} of {self._messages} messages were sent")
+
+
+def ingested(spark: Any, data: Path, lake: Lake) -> None:
+    """All of a data directory to a lake."""
+    for _ in Ingest(spark, DataFiles(str(data)), lake, mark=False).batches():
+        pass
+
+
+WORK: dict[str, Any] = {"read": Read, "lake": IntoLake, "replay": Again}
+
+
+def work(part: str, cores: int, rounds: int, data: Path, little: Path, messages: int) -> dict[str, Any]:
+    """Seconds of each thing in each round, and the most memory that was resident of the driver's Java, in MB."""
     if part == "plain":
         plain(little)
-        return {**timed(lambda: plain(data), rounds), "java_mb": 0.0}
+        return {"seconds": {"plain": [timed(lambda: plain(data)) for _ in range(rounds)]}, "java_mb": 0.0}
     from stompring.pipeline.session import spark_session
 
     spark = spark_session(f"local[{cores}]", settings={"spark.driver.memory": "1g"})
-    do: Callable[[Any, Path], int] = ingest if part == "ingest" else read
-    do(spark, little)
-    found = timed(lambda: do(spark, data), rounds)
+    WORK[part](spark, little, LITTLE).work()
+    every = WORK[part](spark, data, messages)
+    found = [every.work() for _ in range(rounds)]
     java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    found["java_mb"] = peak_mb(java)
+    seconds = {name: [each[name] for each in found] for name in found[0] if name != "warm"}
+    told = {"seconds": seconds, "java_mb": peak_mb(java)}
     spark.stop()
-    return found
+    return told
 
 
-def timed(do: Callable[[], int], rounds: int) -> dict[str, Any]:
-    """Seconds that something takes, and how many messages it says it was."""
-    seconds, counts = [], []
-    for _ in range(rounds):
-        begun = time.perf_counter()
-        counts.append(do())
-        seconds.append(time.perf_counter() - begun)
-    return {"seconds": seconds, "counts": counts}
+def timed(do: Callable[[], object]) -> float:
+    """Seconds that something takes."""
+    begun = time.perf_counter()
+    do()
+    return time.perf_counter() - begun
 
 
 def peak_mb(process: int) -> float:
@@ -141,21 +267,30 @@ def peak_mb(process: int) -> float:
 # ---- the table
 
 
-def measured(part: str, cores: int, rounds: int, data: Path, little: Path) -> dict[str, Any]:
+def measured(part: str, cores: int, rounds: int, data: Path, little: Path, messages: int) -> dict[str, Any]:
     """`work`, in a new process."""
     command = [sys.executable, "-m", "benchmarks.pipeline", "--work", part, "--cores", str(cores)]
-    command += ["--rounds", str(rounds), "--data", str(data), "--little", str(little)]
-    load = os.getloadavg()[0]
+    command += [
+        "--rounds",
+        str(rounds),
+        "--data",
+        str(data),
+        "--little",
+        str(little),
+        "--messages",
+        str(messages),
+    ]
+    before = os.getloadavg()[0]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise click.ClickException(f"{part} on {cores} ended with {done.returncode}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return {**found, "load": load}
+    return {**found, "load": before}
 
 
 @click.command()
 @click.option("--messages", default=1_000_000, show_default=True, type=click.IntRange(1000))
-@click.option("--growth", default=10, show_default=True, type=click.IntRange(2), help="For the last reading.")
+@click.option("--growth", default=10, show_default=True, type=click.IntRange(2), help="For `grown`.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="The median counts.")
 @click.option("--headers", default="distinct", show_default=True, type=click.Choice(["distinct", "same"]))
 @click.option("--only", default=",".join(PARTS), show_default=True, help="Of these.")
@@ -174,10 +309,10 @@ def main(
     data: Path | None,
     little: Path | None,
 ) -> None:
-    """Prints rows per second, ratios and memory."""
+    """Prints rows per second, ratios and memory, and what of the goals is reached."""
     if part is not None:
         assert data is not None and little is not None
-        click.echo(json.dumps(work(part, cores, rounds, data, little)))
+        click.echo(json.dumps(work(part, cores, rounds, data, little, messages)))
         return
     unknown = set(only.split(",")).difference(PARTS)
     if unknown:
@@ -189,44 +324,48 @@ def main(
 
 def show(root: Path, messages: int, growth: int, rounds: int, distinct: bool, only: list[str]) -> None:
     """Make the files, measure, and print."""
-    make(root / "little", LITTLE, distinct=distinct)
-    size = make(root / "data", messages, distinct=distinct)
-    click.echo(f"{messages:,} messages, {size / 1e6:,.0f} MB", err=True)
+    made_of = {"little": LITTLE, "data": messages, "sent": min(messages, REPLAYED)}
+    sizes = {name: make(root / name, count, distinct=distinct) for name, count in made_of.items()}
+    click.echo(f"{messages:,} messages, {sizes['data'] / 1e6:,.0f} MB", err=True)
     rows: list[list[str]] = []
     rates: dict[str, float] = {}
 
-    def add(name: str, part: str, cores: int, count: int, data: str, rounds: int = rounds) -> None:
-        found = measured(part, cores, rounds, root / data, root / "little")
-        if not set(found["counts"]) <= {0, count}:
-            raise click.ClickException(f"{name} had {found['counts']} of {count} messages")
-        seconds = statistics.median(found["seconds"])
-        rates[name] = count / seconds
-        ratio = f"{rates[name] / rates['plain']:.2f}" if "plain" in rates else ""
-        spread = f"{min(found['seconds']):.1f}-{max(found['seconds']):.1f}"
-        java = f"{found['java_mb']:,.0f}" if found["java_mb"] else ""
-        told = [name, f"{count:,}", f"{seconds:.1f}", spread, f"{rates[name]:,.0f}", ratio, java]
-        rows.append([*told, f"{found['load']:.1f}"])
-        click.echo("  ".join(rows[-1]), err=True)
+    def add(part: str, cores: int, data: str, count: int, rounds: int = rounds) -> None:
+        found = measured(part, cores, rounds, root / data, root / "little", count)
+        for name, every in found["seconds"].items():
+            seconds = statistics.median(every)
+            named = f"{name}, {cores} cores" + (f", x{growth}" if data == "grown" else "")
+            rates[named] = rates[name] = count / seconds
+            java = f"{found['java_mb']:,.0f}" if found["java_mb"] else ""
+            spread = f"{min(every):.1f}-{max(every):.1f}"
+            told = [named, f"{count:,}", f"{seconds:.1f}", spread, f"{rates[named]:,.0f}", java]
+            rows.append([*told, f"{found['load']:.1f}"])
+            click.echo("  ".join(rows[-1]), err=True)
 
     if "plain" in only:
-        add("plain", "plain", 1, messages, "data")
+        add("plain", 1, "data", messages)
     if "read" in only:
-        add("Spark, 1 core", "read", 1, messages, "data")
-        add("Spark, 2 cores", "read", 2, messages, "data")
-    if "ingest" in only:
-        add("ingest, 2 cores", "ingest", 2, messages, "data")
+        add("read", 1, "data", messages)
+        add("read", 2, "data", messages)
+    if "replay" in only:
+        add("replay", 2, "sent", made_of["sent"], 1)
     if "grown" in only:
         shutil.rmtree(root / "data")
         make(root / "grown", messages * growth, distinct=distinct)
-        add(f"Spark, 2 cores, x{growth}", "read", 2, messages * growth, "grown", 1)
-    head = ["", "messages", "s (median)", "s (all)", "per s", "x plain", "Java RSS MB", "load before"]
+        add("read", 2, "grown", messages * growth, 1)
+        add("lake", 2, "grown", messages * growth, 1)
+    head = ["", "messages", "s (median)", "s (all)", "per s", "Java RSS MB", "load before"]
     click.echo("\n" + markdown(head, rows))
-    for name, target in ((f"Spark, 2 cores, x{growth}", READ), ("ingest, 2 cores", INGEST)):
+    for name, target in TARGETS.items():
         if name in rates:
-            click.echo(f"{name} (at least {target:,} per s): {verdict(rates[name], target)}")
-    if "plain" in rates and "Spark, 2 cores" in rates:
-        reached = rates["Spark, 2 cores"] / rates["plain"]
-        click.echo(f"Spark, 2 cores, x plain (at least {RATIO}): {verdict(reached, RATIO)}")
+            click.echo(f"{name} (at least {target:,} a second): {verdict(rates[name], target)}")
+    for peer, target in (("ready", READY), ("plain", PLAIN)):
+        two = "read, 2 cores"
+        if two in rates and peer in rates:
+            against = rates.get(f"{peer}, 2 cores", rates[peer])
+            click.echo(f"{two}, beside {peer} (at least {target}): {verdict(rates[two] / against, target)}")
+    if "replay" in rates:
+        click.echo(f"replay, beside stompload: {rates['replay'] / rates['stompload']:.2f}")
 
 
 if __name__ == "__main__":
