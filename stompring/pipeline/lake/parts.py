@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,7 +16,7 @@ from stompring.pipeline.arrays import TYPES, distinct, indices, milliseconds
 from stompring.pipeline.columns import Messages
 from stompring.pipeline.folder import Folder, sync_directory, sync_file
 from stompring.pipeline.lake.delta import BROKER, BUCKET, DATE, TIME, NewFile, stats_of
-from stompring.pipeline.schema import LONG, TABLES, TIMESTAMP
+from stompring.pipeline.schema import TABLES
 from stompring.store.record import ADDRESS
 
 #: Bytes of rows that wait to be written as one row group, of one file and of all together.
@@ -96,7 +97,7 @@ class Part:
         self._writer: Any = None
         self._rows = 0
         self._batches: list[Any] = []
-        self._ranges: dict[str, tuple[int, int, int]] = {}
+        self._metadata: list[Any] = []  # of the file, once it is closed
         self.waiting = 0
 
     def add(self, batch: Any) -> None:
@@ -104,20 +105,8 @@ class Part:
         self._batches.append(batch)
         self._rows += batch.num_rows
         self.waiting += batch.nbytes
-        for name in ("timestamp", "time", "message_id"):
-            if name in self._schema.names:
-                self._note(name, batch.column(name))
         if self.waiting > GROUP:
             self.write()
-
-    def _note(self, name: str, column: Any) -> None:
-        """The least and the greatest value, by which files are left out of queries."""
-        valid = column.drop_null() if column.null_count else column
-        values = _integers(valid, np.int64)
-        least, most, nulls = self._ranges.get(name, (2**63 - 1, -(2**63), 0))
-        if len(values):
-            least, most = min(least, int(values.min())), max(most, int(values.max()))
-        self._ranges[name] = (least, most, nulls + column.null_count)
 
     def write(self) -> None:
         """Write the rows that wait as one row group."""
@@ -132,7 +121,8 @@ class Part:
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=[BROKER, *_dictionaries(self._schema.names)],
-                write_statistics=[BROKER, *(n for n, _ in TABLES_DICTIONARY if n in self._schema.names)],
+                write_statistics=[BROKER, *_compared(self._schema)],
+                metadata_collector=self._metadata,
                 coerce_timestamps="us",
             )
         if self._batches:
@@ -146,19 +136,14 @@ class Part:
         self.write()
         self._writer.close()
         size = self._folder.size(self._path) or 0
-        shown = {name: _shown(self._schema, name, told) for name, told in self._ranges.items()}
-        shown[BROKER] = (self._broker, self._broker, 0)
+        shown = {
+            name: _range(self._metadata[0], name, self._rows) for name in (BROKER, *_compared(self._schema))
+        }
         return NewFile(self._path, size, self._rows, self._date, self._bucket, stats_of(self._rows, shown))
 
 
-#: Columns of few different values, and others that queries choose rows by.
-TABLES_DICTIONARY = (
-    *(
-        (name, True)
-        for name in ("address", "queue", "event", "user", "consumer", "priority", "durable", "due", "expires")
-    ),
-    *((name, False) for name in ("timestamp", "time", "message_id", "page")),
-)
+#: Columns of few different values.
+FEW = ("address", "queue", "event", "user", "consumer", "priority", "durable", "due", "expires")
 
 #: What Parquet calls the names within a map.
 MAP_KEYS = "key_value.key"
@@ -166,7 +151,7 @@ MAP_KEYS = "key_value.key"
 
 def _dictionaries(names: list[str]) -> list[str]:
     """Columns of a table that have a dictionary: the names of headers too, of which there are few."""
-    few = [name for name, is_few in TABLES_DICTIONARY if is_few and name in names]
+    few = [name for name in FEW if name in names]
     return [*few, f"headers.{MAP_KEYS}"] if "headers" in names else few
 
 
@@ -183,16 +168,41 @@ def _integers(column: Any, type_: Any) -> Any:
     return np.frombuffer(data, type_)[column.offset : column.offset + len(column)]
 
 
-def _shown(schema: Any, name: str, told: tuple[int, int, int]) -> tuple[Any, Any, int]:
-    """Least and greatest as JSON has them."""
-    least, most, nulls = told
-    if least > most:
+#: What stands for the least and the greatest of texts that are too long for Parquet's statistics.
+_FIRST, _LAST = "", "\U0010ffff" * 8
+
+
+def _compared(schema: Any) -> list[str]:
+    """The columns whose least and greatest values a commit tells: all that can be compared.
+
+    A reader may take a column that is left out, while others are there, for one without values (deltalake 1.6 does).
+    """
+    return [
+        field.name
+        for field in schema
+        if not (pa.types.is_binary(field.type) or pa.types.is_nested(field.type))
+    ]
+
+
+def _range(metadata: Any, name: str, rows: int) -> tuple[Any, Any, int]:
+    """The least and the greatest value of a column as JSON has them, None without values; and how many are null."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    place = metadata.schema.names.index(name)
+    told = [group.column(place).statistics for group in groups]
+    nulls = sum(one.null_count for one in told)
+    if nulls == rows:
         return None, None, nulls
-    if schema.field(name).type == TYPES[TIMESTAMP]:
-        texts = [f"{np.datetime64(value // 1000, 'ms')}Z" for value in (least, most)]
-        return texts[0], texts[1], nulls
-    assert schema.field(name).type == TYPES[LONG]
+    ranges = [(one.min, one.max) for one in told if one.has_min_max]
+    if len(ranges) < sum(one.null_count < group.num_rows for one, group in zip(told, groups, strict=True)):
+        return _FIRST, _LAST, nulls
+    least, most = min(one for one, _ in ranges), max(one for _, one in ranges)
+    if isinstance(least, datetime):
+        return _instant(least), _instant(most), nulls
     return least, most, nulls
+
+
+def _instant(time: datetime) -> str:
+    return f"{time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def sync_files(folder: Folder, files: list[NewFile]) -> None:
