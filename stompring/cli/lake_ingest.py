@@ -216,11 +216,11 @@ class _Run:
         self.following = Following(
             self._work, upkeep, self._stop, interval, attempts, self._done, metrics=metrics
         )
-        notify_manager("READY=1\nSTATUS=ingesting")
+        notify_systemd("READY=1\nSTATUS=ingesting")
         try:
             self._run(self.following.run)
         finally:
-            notify_manager("STOPPING=1")
+            notify_systemd("STOPPING=1")
 
     def run(self) -> None:
         """All there is."""
@@ -292,7 +292,7 @@ class _Run:
             f"({rate:,.0f} messages/s){faults}{more}"
         )
         self._line.show(text)
-        notify_manager(f"STATUS={text}")
+        notify_systemd(f"STATUS={text}")
 
 
 class Progress:
@@ -347,7 +347,7 @@ class Progress:
         self._drawn = len(text)
 
 
-def notify_manager(state: str) -> None:
+def notify_systemd(state: str) -> None:
     """Let a service manager that wants to know it (sd_notify of systemd) know what this process does."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
