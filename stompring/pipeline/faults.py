@@ -65,6 +65,53 @@ def tells(function: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
+def tells_of_stream(function: Callable[P, Any]) -> Callable[P, Any]:
+    """The same around ``streamReader``, whose fault is told by the first that Spark asks of the reader.
+
+    What ``streamReader`` itself raises Spark 4.3 hides behind an error of its own.
+    """
+
+    @wraps(function)
+    def called(*arguments: P.args, **named: P.kwargs) -> Any:
+        try:
+            return function(*arguments, **named)
+        except EXPECTED as fault:
+            if not _is_worker():
+                raise
+            return _refused(fault)
+
+    return called
+
+
+def _refused(fault: Exception) -> Any:
+    from pyspark.sql.datasource import DataSourceStreamReader
+
+    class Refused(DataSourceStreamReader):
+        """A stream that cannot be read."""
+
+        @tells
+        def initialOffset(self) -> Any:  # noqa: N802 - Spark's name
+            """Nowhere."""
+            raise fault
+
+        @tells
+        def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802 - Spark's name
+            """Nowhere."""
+            raise fault
+
+        @tells
+        def partitions(self, start: Any, end: Any) -> Any:
+            """None."""
+            raise fault
+
+        @tells
+        def read(self, partition: Any) -> Any:
+            """Nothing."""
+            raise fault
+
+    return Refused()
+
+
 def telling(items: Iterator[Any]) -> Iterator[Any]:
     """The same around what Spark iterates over."""
     with told():

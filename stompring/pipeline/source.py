@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from stompring.pipeline.arrays import TYPES
-from stompring.pipeline.faults import telling, tells
+from stompring.pipeline.faults import telling, tells, tells_of_stream
 from stompring.pipeline.files import DataFiles, planned
 from stompring.pipeline.options import OptionError, Options
 from stompring.pipeline.positions import Range
@@ -41,7 +41,7 @@ class StompringSource(DataSource):
         """``schema`` is the one above, or what was given to ``spark.read.schema``."""
         return StompringReader(_with_columns(Options.of_batch(self.options), schema))
 
-    @tells
+    @tells_of_stream
     def streamReader(self, schema: StructType) -> StompringStream:  # noqa: N802 - Spark's name
         """The same for ``spark.readStream``."""
         return StompringStream(_with_columns(Options.of(self.options), schema))

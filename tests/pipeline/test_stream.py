@@ -100,7 +100,7 @@ def test_beginning_with_what_comes(tmp_path: Path) -> None:
     source = stream(tmp_path, startingOffsets="LATEST")
     begin = source.initialOffset()
     assert source.latestOffset(begin, ReadAllAvailable()) == begin
-    write_segment(tmp_path, 7, [1000, 1001])
+    write_segment(tmp_path, next_segment(tmp_path), [1000, 1001])
     assert [[row["message_id"] for row in batch] for batch in batches(source, begin)] == [[1000, 1001]]
 
 
@@ -108,7 +108,7 @@ def test_up_to_what_was_there(tmp_path: Path) -> None:
     source = stream(written(tmp_path, FILES), maxFilesPerTrigger="4")
     source.prepareForTriggerAvailableNow()
     expected = [row for batch in batches(stream(tmp_path)) for row in batch]
-    write_segment(tmp_path, 7, [1000])
+    write_segment(tmp_path, next_segment(tmp_path), [1000])
     found = batches(source)
     assert len(found) > 2 and len([row for batch in found for row in batch]) == len(expected)
     assert len([row for batch in batches(stream(tmp_path)) for row in batch]) == len(expected) + 1
@@ -196,6 +196,10 @@ def test_a_file_of_another_directory_is_left_out(tmp_path: Path, caplog: pytest.
 
 
 # ---- messages that the broker has written once more
+
+
+def next_segment(root: Path) -> int:
+    return 1 + max(int(path.stem) for path in (root / "journal").iterdir())
 
 
 def write_segment(root: Path, number: int, messages: list[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from stompring.pipeline.faults import tells
+from stompring.pipeline.faults import tells, tells_of_stream
 from stompring.pipeline.stomp.rows import COLUMNS
 from stompring.pipeline.stomp.sink import StompStreamWriter, StompWriter, writer_options
 from stompring.pipeline.stomp.source import StompStreamReader, reader_columns
@@ -32,7 +32,7 @@ class StompFormat(DataSource):
             "Use spark.readStream, with trigger(availableNow=True) for what is there now"
         )
 
-    @tells
+    @tells_of_stream
     def streamReader(self, schema: StructType) -> StompStreamReader:
         """``schema`` is the one above, or what was given to ``readStream.schema``."""
         return StompStreamReader(self.options, reader_columns(schema))

@@ -51,6 +51,8 @@ class Counted:
 class InProcess:
     """What an ingest of files without copies needs of Spark, in this process."""
 
+    defaultParallelism = 2
+
     def __init__(self, items: list[Any] | None = None) -> None:
         self._items = items or []
         self.sparkContext = self
