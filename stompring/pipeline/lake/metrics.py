@@ -15,7 +15,9 @@ class IngestMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._lag = self._gauge("lag_seconds", "Age of the oldest data that is not in the lake, 0 for none.")
+        self._lag = self._gauge(
+            "lag_seconds", "Time since the newest row of the last batch, while something is left; 0 for none."
+        )
         self._left = self._gauge("lag_bytes", "Bytes of the broker's files that are not in the lake.")
         self._rows = self._counter("rows", "Rows added, by table; rows of copies too.", "table")
         self._bytes = self._counter("read_bytes", "Bytes of the broker's files that were ingested.")

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from stompring.pipeline.lake.delta import DATE, LakeTable
 from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.lake.views import Views
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,11 @@ class Upkeep:
                         made, gone = table.compact(TARGET, date)
                     self.done.compacted[name] += gone
                     log.info("%s of %s: compacted %d files into %d", name, date, gone, made)
+            for view in Views(self.lake).materialized():
+                if view.small_files(TARGET // 2) > self.small_files:
+                    made, gone = view.compact(TARGET)
+                    self.done.compacted[view.name] += gone
+                    log.info("view %s: compacted %d files into %d", view.name, gone, made)
         if self.hours is not None and (self._looked is None or self.now() - self._looked >= PAUSE):
             self._looked = self.now()
             self.lake.check_lock()  # it would delete what another process is about to commit
@@ -64,6 +70,8 @@ class Upkeep:
                 self.done.vacuumed[name] += gone
                 if gone:
                     log.info("%s: deleted %d files that were of no use for %d hours", name, gone, self.hours)
+            for view in Views(self.lake).materialized():
+                self.done.vacuumed[view.name] += len(view.vacuum(self.hours, dry_run=False))
 
 
 def crowded(table: LakeTable, most: int) -> list[str]:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from time import time
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -426,6 +427,31 @@ class View:
                     found.append(action["add"]["path"])
         return found if all(folder.exists(path) for path in found) else None
 
+    # ---- upkeep of its table
+
+    def small_files(self, size: int) -> int:
+        """How many files it has below so many bytes."""
+        actions = pa.table(self._open().get_add_actions())
+        return sum(one < size for one in actions.column("size_bytes").to_pylist())
+
+    def compact(self, target_size: int) -> tuple[int, int]:
+        """Put small files together: how many were made, and how many are of no use any more. Raises `Busy`."""
+        with self._locked(), self.lake.rewriting():
+            table = self._open()
+            told = table.optimize.compact(target_size=target_size)
+            for uri in table.file_uris() if self.folder.local is not None else []:
+                sync_file(Path(uri))
+            self._sync_log()
+            return int(told["numFilesAdded"]), int(told["numFilesRemoved"])
+
+    def vacuum(self, hours: int, *, dry_run: bool) -> list[str]:
+        """Delete files that are of no use for so many hours, and those that no commit ever named. Raises `Busy`."""
+        with self._locked():
+            found: list[str] = self._open().vacuum(
+                retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False, full=True
+            )
+            return found
+
     def counts(self) -> tuple[int, int]:
         """Rows of its table, and those that did not fit."""
         rows = dataset(self._open(), self.folder)
@@ -525,14 +551,17 @@ class Views:
         self._folder.remove(f"{name}.json")
         self._lake.folder.remove_all(f"{_FOLDER}/{name}")
 
+    def materialized(self) -> list[View]:
+        """Those that have a table."""
+        return [view for view in self.every() if view.definition.materialized]
+
     def refresh(self) -> None:
         """Add to the tables of all. What does not work is logged, and done by the next call."""
-        for view in self.every():
-            if view.definition.materialized:
-                try:
-                    view.refresh()
-                except Exception as fault:  # the messages are in the lake all the same
-                    log.warning("view %s was not refreshed: %s", view.name, fault)
+        for view in self.materialized():
+            try:
+                view.refresh()
+            except Exception as fault:  # the messages are in the lake all the same
+                log.warning("view %s was not refreshed: %s", view.name, fault)
 
 
 def bodies(messages: LakeTable, addresses: tuple[str, ...]) -> Iterator[bytes]:

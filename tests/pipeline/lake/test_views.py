@@ -22,6 +22,7 @@ from stompring.pipeline.lake import views as views_module
 from stompring.pipeline.lake.duck import query
 from stompring.pipeline.lake.schemas import BadSchema, Inference, from_avro, from_json_schema
 from stompring.pipeline.lake.types import shown
+from stompring.pipeline.lake.upkeep import Upkeep
 from stompring.pipeline.lake.views import Definition, ViewError, Views
 
 from .filled import BEGIN, FilledLake
@@ -458,6 +459,25 @@ def test_compaction_and_vacuum_of_messages_add_nothing(filled: FilledLake, tmp_p
     messages.vacuum(0, dry_run=False)
     assert made.refresh() == (4, 0, True)  # the files that came are gone: all rows anew
     assert ids(filled) == [1, 2, 3, 4]
+
+
+def test_small_files_of_a_materialized_view_are_put_together(filled: FilledLake, tmp_path: Path) -> None:
+    filled.add(order(1))
+    made = materialized(filled, tmp_path)
+    for number in (2, 3, 4):
+        filled.add(order(number))
+        assert made.refresh() == (1, 0, False)
+    assert made.small_files(1 << 20) == 4
+    assert "view v: 4 files became 1\n" in ok("compact", "--lake", str(filled.lake))
+    assert ids(filled) == [1, 2, 3, 4] and made.small_files(1 << 20) == 1
+    assert "view v: 4 files deleted\n" in ok("vacuum", "--lake", str(filled.lake), "--hours", "0")
+    filled.add(order(5))
+    assert made.refresh() == (1, 0, False) and ids(filled) == [1, 2, 3, 4, 5]
+    upkeep = Upkeep(filled.lake, small_files=1, hours=0)
+    upkeep.between_batches()
+    assert upkeep.done.compacted["v"] == 2
+    assert len(list(Path(made.folder.where).glob("*.parquet"))) == 1
+    assert ids(filled) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("kept", [(), ("--materialize",)])
