@@ -166,11 +166,7 @@ class LakeTable:
 
     def sync_log(self) -> None:
         """Let the last commits be safe from a power cut."""
-        if self.folder.local is not None:
-            log = self.folder.local / "_delta_log"
-            for path in sorted(log.glob("*.json"))[-2:]:
-                sync_file(path)
-            sync_directory(log)
+        sync_log(self.folder)
 
     def files(self, version: int | None = None) -> list[str]:
         """All Parquet files of it, as Spark takes them."""
@@ -262,32 +258,44 @@ class LakeTable:
 
         For who is `Lake.rewriting`: of two at once that began at one version delta-rs takes both, with each row twice.
         """
-        table = self.open()
-        filters = None if date is None else [(DATE, "=", date)]
-        told = table.optimize.compact(filters, target_size=target_size)
-        self._sync_files(table.file_uris())
-        self.sync_log()
-        return int(told["numFilesAdded"]), int(told["numFilesRemoved"])
+        return compact(self.open(), self.folder, target_size, None if date is None else [(DATE, "=", date)])
 
     def vacuum(self, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -> list[str]:
         """Delete files that are of no use for so many hours, and those that no commit ever named. Their paths.
 
         ``keep`` are versions of which all files stay.
         """
-        table = self.open()
-        found: list[str] = table.vacuum(
-            retention_hours=hours,
-            dry_run=dry_run,
-            enforce_retention_duration=False,
-            full=True,
-            keep_versions=list(keep) or None,
-        )
-        return found
+        return vacuum(self.open(), hours, dry_run=dry_run, keep=keep)
 
-    def _sync_files(self, paths: list[str]) -> None:
-        local = self.folder.local
-        for path in paths if local is not None else []:
-            sync_file(Path(path))
+
+def sync_log(folder: Folder) -> None:
+    """Let the last commits to the table of a folder be safe from a power cut."""
+    if folder.local is not None:
+        log = folder.local / "_delta_log"
+        for path in sorted(log.glob("*.json"))[-2:]:
+            sync_file(path)
+        sync_directory(log)
+
+
+def compact(table: Any, folder: Folder, target_size: int, filters: Any = None) -> tuple[int, int]:
+    """Put small files of a table together: how many were made, and how many are of no use any more."""
+    told = table.optimize.compact(filters, target_size=target_size)
+    for path in table.file_uris() if folder.local is not None else []:
+        sync_file(Path(path))
+    sync_log(folder)
+    return int(told["numFilesAdded"]), int(told["numFilesRemoved"])
+
+
+def vacuum(table: Any, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -> list[str]:
+    """See `LakeTable.vacuum`."""
+    found: list[str] = table.vacuum(
+        retention_hours=hours,
+        dry_run=dry_run,
+        enforce_retention_duration=False,
+        full=True,
+        keep_versions=list(keep) or None,
+    )
+    return found
 
 
 def is_fault(fault: Exception) -> bool:

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from time import time
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -25,9 +24,18 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, Transaction
 
-from stompring.pipeline.folder import Folder, sync_directory, sync_file
+from stompring.pipeline.folder import Folder, sync_directory
 from stompring.pipeline.lake.chosen import Row
-from stompring.pipeline.lake.delta import BROKER, LakeTable, dataset, for_spark, stats_of
+from stompring.pipeline.lake.delta import (
+    BROKER,
+    LakeTable,
+    compact,
+    dataset,
+    for_spark,
+    stats_of,
+    sync_log,
+    vacuum,
+)
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.schemas import Decoder, avro_decoder, check_names, decode_json
 from stompring.pipeline.lake.types import SCALARS, Misfit, Type, arrow, fit, fit_struct, shown
@@ -373,7 +381,7 @@ class View:
             partition_by=[],
             commit_properties=CommitProperties(app_transactions=[Transaction(_WRITER, version)]),
         )
-        self._sync_log()
+        sync_log(self.folder)
         return Refreshed(counted.rows, counted.bad, files is None and before is not None)
 
     def _write(self, batches: Iterable[Any]) -> list[Any]:
@@ -404,13 +412,6 @@ class View:
             sync_directory(self.folder.local)
         return added
 
-    def _sync_log(self) -> None:
-        if self.folder.local is not None:
-            log_folder = self.folder.local / "_delta_log"
-            for path in sorted(log_folder.glob("*.json"))[-2:]:
-                sync_file(path)
-            sync_directory(log_folder)
-
     def _added(self, before: int, version: int) -> list[str] | None:
         """Files that commits after one added to ``messages``; None where it takes all rows to say what changed."""
         folder, found = self.lake.tables["messages"].folder, []
@@ -437,20 +438,12 @@ class View:
     def compact(self, target_size: int) -> tuple[int, int]:
         """Put small files together: how many were made, and how many are of no use any more. Raises `Busy`."""
         with self._locked(), self.lake.rewriting():
-            table = self._open()
-            told = table.optimize.compact(target_size=target_size)
-            for uri in table.file_uris() if self.folder.local is not None else []:
-                sync_file(Path(uri))
-            self._sync_log()
-            return int(told["numFilesAdded"]), int(told["numFilesRemoved"])
+            return compact(self._open(), self.folder, target_size)
 
     def vacuum(self, hours: int, *, dry_run: bool) -> list[str]:
         """Delete files that are of no use for so many hours, and those that no commit ever named. Raises `Busy`."""
         with self._locked():
-            found: list[str] = self._open().vacuum(
-                retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False, full=True
-            )
-            return found
+            return vacuum(self._open(), hours, dry_run=dry_run)
 
     def counts(self) -> tuple[int, int]:
         """Rows of its table, and those that did not fit."""

@@ -517,7 +517,7 @@ def test_interrupted_refresh_is_completed_by_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(kind, "_write", killed)
         if when == "after":
-            patch.setattr(kind, "_sync_log", _die)
+            patch.setattr(views_module, "sync_log", _die)
         elif when == "within":
             patch.setattr(views_module, "_ROWS", 1)
             patch.setattr(views_module._Counted, "count", cut)
