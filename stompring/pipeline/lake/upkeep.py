@@ -51,7 +51,7 @@ class Upkeep:
         """Do what is due. Raises `OSError` and what delta-rs raises: nothing is half done then."""
         if self.small_files is not None:
             for name, table in self.lake.tables.items():
-                for date in crowded(table, self.small_files):
+                for date in days_to_compact(table, self.small_files):
                     with self.lake.rewriting():
                         made, gone = table.compact(TARGET, date)
                     self.done.compacted[name] += gone
@@ -74,7 +74,7 @@ class Upkeep:
                 self.done.vacuumed[view.name] += len(view.vacuum(self.hours, dry_run=False))
 
 
-def crowded(table: LakeTable, most: int) -> list[str]:
+def days_to_compact(table: LakeTable, most: int) -> list[str]:
     """The days of which some partition has more small files than that."""
     files = pa.table(table.open().get_add_actions(flatten=True)).to_pylist()
     counts = Counter(

@@ -25,7 +25,7 @@ from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.lease import LeaseLost
 from stompring.pipeline.lake.metrics import IngestMetrics
 from stompring.pipeline.lake.parts import Parts
-from stompring.pipeline.lake.upkeep import PAUSE, Upkeep, crowded
+from stompring.pipeline.lake.upkeep import PAUSE, Upkeep, days_to_compact
 from stompring.pipeline.schema import TABLES
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -75,7 +75,7 @@ def test_a_day_with_many_small_files_is_compacted_and_no_other(lake: Lake) -> No
     filled(lake, "messages", 4)
     filled(lake, "messages", 2, DAYS[1:])
     upkeep = Upkeep(lake, small_files=5, hours=None)
-    assert crowded(lake.tables["messages"], 5) == [DAYS[1]]
+    assert days_to_compact(lake.tables["messages"], 5) == [DAYS[1]]
     upkeep.between_batches()
     files = lake.tables["messages"].files()
     assert [sum(day in name for name in files) for day in DAYS] == [4, 1]
