@@ -25,6 +25,9 @@ BLOCK = (
     b"region:eu-central-1\ntrace:7f3a9c\nsource:shop-01\n"
 )
 
+#: Milliseconds from its arrival until a message is acknowledged.
+UNTIL_SETTLED = 5
+
 #: Numbers of messages begin here, so that all have the same number of digits.
 FIRST = 100_000_000
 DIGITS = len(str(FIRST))
@@ -39,21 +42,22 @@ def make(directory: Path, messages: int, *, distinct: bool = True, acknowledged:
     folder.mkdir(parents=True)
     chunks = _chunks(messages, distinct, acknowledged)
     number, size = 0, 0
-    segment = _Segment()
-    for chunk, width, count in chunks:
+    segment = _Segment(_now())
+    for chunk, width, count, arrived in chunks:
         segment.add(chunk, width, count)
+        segment.footer.note(FIRST, arrived)
         if segment.size >= SEGMENT:
             number += 1
             size += segment.write(folder / f"{number:09d}.journal")
-            segment = _Segment()
+            segment = _Segment(arrived + UNTIL_SETTLED)
     if segment.size > HEADER.size:
         size += segment.write(folder / f"{number + 1:09d}.journal")
     return size
 
 
 class _Segment:
-    def __init__(self) -> None:
-        self.parts = [pack_header(JOURNAL, FIRST, 1)]
+    def __init__(self, created: int) -> None:
+        self.parts = [pack_header(JOURNAL, FIRST, created)]
         self.size = HEADER.size
         self.starts = array("I")
         self.footer = Footer(self.starts)
@@ -71,12 +75,14 @@ class _Segment:
         self.size += len(data)
 
     def write(self, path: Path) -> int:
-        now = int(time.time() * 1000)
-        self.footer.note(FIRST, now)
         data = b"".join(self.parts)
         data += self.footer.ending(data)
         path.write_bytes(data)
         return len(data)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
 
 
 def _name(queue: int) -> bytes:
@@ -95,9 +101,9 @@ def _template(queue: int) -> tuple[bytes, int, int]:
     return framed(before + head + BODY + b"\0\n"), at, at + len(own)
 
 
-def _chunks(messages: int, distinct: bool, acknowledged: float) -> Iterator[tuple[bytes, int, int]]:
-    """Messages of one queue, and a record that some of them are acknowledged."""
-    now = int(time.time() * 1000)
+def _chunks(messages: int, distinct: bool, acknowledged: float) -> Iterator[tuple[bytes, int, int, int]]:
+    """Messages of one queue, and a record that some of them are acknowledged; and when they arrived, epoch ms."""
+    now = _now()
     templates = [_template(queue) for queue in range(1, QUEUES + 1)]
     powers: Any = 10 ** np.arange(DIGITS - 1, -1, -1)
     for at in range(0, messages, TOGETHER):
@@ -117,5 +123,5 @@ def _chunks(messages: int, distinct: bool, acknowledged: float) -> Iterator[tupl
         crcs = np.array([crc32(row) for row in rows[:, PREFIX.size :].copy()], np.uint32)
         rows[:, 4:8] = crcs.view(np.uint8).reshape(-1, 4)
         done = numbers[: int(count * acknowledged)]
-        fact = SETTLED.pack(Kind.SETTLED, 0, 0, queue, now + at // 50 + 5) + done.tobytes()
-        yield rows.tobytes() + (framed(fact) if len(done) else b""), len(record), count
+        fact = SETTLED.pack(Kind.SETTLED, 0, 0, queue, now + at // 50 + UNTIL_SETTLED) + done.tobytes()
+        yield rows.tobytes() + (framed(fact) if len(done) else b""), len(record), count, now + at // 50
