@@ -16,6 +16,7 @@ import stompring
 from stompring.pipeline import register
 from stompring.pipeline.class_archive import ClassArchive
 from stompring.pipeline.java import find_java
+from stompring.pipeline.worker_python import worker_python
 
 #: What a session has unless it is told otherwise. One that `spark-submit` starts has what that was given.
 SETTINGS: Mapping[str, str] = {
@@ -29,6 +30,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16777216",  # bodies may be large, and all of a batch is in memory
     "spark.sql.files.maxPartitionBytes": "64m",
+    "spark.python.authenticate.socketTimeout": "2m",  # by default 15 s, which a loaded machine exceeds
 }
 
 #: For one machine: nobody else is to be listened to.
@@ -81,8 +83,6 @@ def spark_session(
         java = find_java(directory / "java")
         os.environ["JAVA_HOME"] = str(java)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", _LAUNCHER_OPTIONS)
-        python = (settings or {}).get("spark.pyspark.python", sys.executable)
-        os.environ.setdefault("PYSPARK_PYTHON", python)  # else it is the first python3 of the PATH
         log = directory / "log4j2.properties"
         log.write_text(LOGGING, encoding="utf-8")
         given = {**SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
@@ -90,12 +90,15 @@ def spark_session(
         options = " ".join(
             [f"-Dlog4j.configurationFile=file:{log}", java_options, *(f'"{each}"' for each in shared)]
         )
-        master = master or "local[*]"
+        python, master = sys.executable, master or "local[*]"
         if master.startswith("local"):
             given |= LOCAL
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             if not master.startswith("local-cluster"):  # its workers are like those of another machine
                 _let_workers_import()
+                python = worker_python(directory)
+        python = (settings or {}).get("spark.pyspark.python", python)
+        os.environ.setdefault("PYSPARK_PYTHON", python)  # else it is the first python3 of the PATH
         given["spark.driver.extraJavaOptions"] = options
         given["spark.local.dir"] = str(directory)
     else:

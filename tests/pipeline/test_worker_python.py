@@ -1,0 +1,101 @@
+"""Python workers of Spark import what is installed, and not the archives that Spark puts first."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
+
+import pyspark
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from stompring.pipeline.worker_python import worker_python
+
+
+class WhereaboutsStream(DataSourceStreamReader):
+    """Its offsets say where the process that plans a stream has PySpark from."""
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        return {"file": ""}
+
+    def latestOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        return {"file": pyspark.__file__}
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
+        return [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        return iter(())
+
+
+class Whereabouts(DataSource):
+    """A source of streams without rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "whereabouts"
+
+    def schema(self) -> str:
+        return "nothing int"
+
+    def streamReader(self, schema: Any) -> WhereaboutsStream:  # noqa: N802 - Spark's name
+        return WhereaboutsStream()
+
+
+def path_seen(python: str, *entries: str) -> list[str]:
+    """The search path from the environment, as a process that Spark starts has it."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entries)}
+    words = [python, "-c", "import json, os; print(json.dumps(os.environ['PYTHONPATH']))"]
+    told = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    return str(json.loads(told.stdout)).split(os.pathsep)
+
+
+def test_archives_are_taken_out_and_the_rest_stays(tmp_path: Path) -> None:
+    directory = tmp_path / "a place"
+    directory.mkdir()
+    python = worker_python(directory)
+    assert Path(python).parent == directory
+    lib = "/opt/a spark/python/lib"
+    archives = (f"{lib}/pyspark.zip", f"{lib}/py4j-0.10.9.9-src.zip")
+    assert path_seen(python, *archives, "/opt/core.jar", "/home/a b") == ["/opt/core.jar", "/home/a b"]
+    assert path_seen(python, "/home/a b", "/opt/other.zip") == ["/home/a b", "/opt/other.zip"]
+
+
+def test_without_an_executable_place_it_is_this_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: mode != os.X_OK and real(path, mode)
+    )  # as on a file system mounted with noexec
+    assert worker_python(tmp_path) == sys.executable
+
+
+def test_archive_that_holds_the_only_pyspark_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "pyspark.zip" / "pyspark" / "__init__.py"))
+    assert worker_python(tmp_path) == sys.executable
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_tasks_and_planners_of_streams_import_the_installed_pyspark(spark: Any, tmp_path: Path) -> None:
+    def place(number: int) -> str:
+        import pyspark
+
+        return str(pyspark.__file__)
+
+    assert spark.sparkContext.parallelize([0], 1).map(place).collect() == [pyspark.__file__]
+    spark.dataSource.register(Whereabouts)
+    writer = spark.readStream.format("whereabouts").load().writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(200)
+    (source,) = query.lastProgress["sources"]
+    assert json.loads(str(source["endOffset"]).replace("'", '"')) == {"file": pyspark.__file__}
