@@ -82,24 +82,24 @@ class Administrator:
         self.purged = purged
         self.management = Management(world.http_port)
 
-    async def run(self) -> None:
-        """Go on until the broker is gone."""
+    async def run(self, first_each: bool = False) -> None:
+        """Go on until the broker is gone. All jobs come by chance, or each of them once before."""
         wire = await self.world.open()
+        jobs = [
+            self._purge,
+            self._make,
+            self._change,
+            self._pause,
+            self._delete,
+            self._make_address,
+            self._change_address,
+            self._delete_address,
+            self._subscribe,
+        ]
+        first = iter(jobs if first_each else ())
         while True:
             await self.world.pause(0.05)
-            job = self.world.random.choice(
-                [
-                    self._purge,
-                    self._make,
-                    self._change,
-                    self._pause,
-                    self._delete,
-                    self._make_address,
-                    self._change_address,
-                    self._delete_address,
-                    self._subscribe,
-                ]
-            )
+            job = next(first, None) or self.world.random.choice(jobs)
             await job(wire)
 
     async def _ask(self, method: str, path: str, body: object = None) -> Any:

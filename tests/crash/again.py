@@ -36,6 +36,10 @@ class Identifiers:
         sent = self._sent.setdefault(destination, deque(maxlen=KEPT))
         sent.append(Sent(identifier, unit, tuple(copies)))
 
+    def receipted(self) -> bool:
+        """Whether one is known for certain, and so can be sent again after a kill."""
+        return any(one.unit.state is State.DONE for sent in self._sent.values() for one in sent)
+
     def settle(self, present: Collection[Copy]) -> None:
         """After a kill: what was receipted is known, and so is what is there; of what is not nobody can tell."""
         for destination, sent in self._sent.items():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +23,17 @@ from .again import Identifiers
 from .audit import NOTICE, Audit, everything, observe
 from .consumers import Diet, consume
 from .ledger import Fault, Ledger
-from .plots import PLOTS, establish, grouped_load, settle
+from .plots import FIRST_PLOTS, PLOTS, establish, grouped_load, settle
 from .producers import Producer
 from .stuck import find_stuck
 from .victim import Victim
 from .world import World
+
+#: Seconds that a first life may take in which each kind of action must happen.
+BEGINNING = 60.0
+
+#: The sizes of its files: there are several soon.
+SMALL_FILES = {"journal-file-size": "4K", "journal-compact-min-files": 10}
 
 #: Seconds that draining everything may take.
 DRAINING = 30.0
@@ -63,6 +71,9 @@ class Campaign:
     """Many lives of one broker.
 
     ``directory`` must be empty; all choices come from ``seed``. ``hurry`` are the seconds that a life takes at most.
+    However slow the machine is, the first life goes on until all in ``begin_with`` was counted, by the names of
+    `Report.counts`, and there are journal files, pages, and ids that can be sent again. ``forked`` brokers start
+    sooner (`tests.nursery`); those that are killed while they start never are forked.
     """
 
     def __init__(
@@ -75,6 +86,8 @@ class Campaign:
         core: Mapping[str, object] | None = None,
         areas: tuple[str, ...] = tuple(plan.AREAS),
         hurry: float = 1.0,
+        begin_with: tuple[str, ...] = (),
+        forked: bool = False,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.directory = directory
@@ -85,6 +98,8 @@ class Campaign:
         self.core = core
         self.areas = areas
         self.hurry = hurry
+        self.begin_with = begin_with
+        self.forked = forked
         self.tell = tell
         self.random = Random(seed)
         self.ledger = Ledger()
@@ -107,19 +122,24 @@ class Campaign:
 
     # ---- one life
 
-    def _start(self) -> Victim:
+    @property
+    def _beginning(self) -> bool:
+        return bool(self.begin_with) and not self.report.kills and not self.report.stops
+
+    def _start(self, forked: bool = False) -> Victim:
         config = self.directory / "broker.xml"
+        core = {**(SMALL_FILES if self._beginning else {}), **(self.core or {})}
         config.write_text(
-            plan.document(self.random, persistence=self.persistence, more=self.core), encoding="utf-8"
+            plan.document(self.random, persistence=self.persistence, more=core), encoding="utf-8"
         )
-        return Victim(config, self.data, forked=False)
+        return Victim(config, self.data, forked=forked)
 
     def _life(self) -> None:
         while 0 < self.report.kills < self.kills - 1 and self.random.random() < 0.15:
             early = self._start().kill_while_starting(self.random)
             self.report.kills += 1
             self.report.early += early
-        with self._start() as victim:
+        with self._start(self.forked) as victim:
             self._audit(victim)
             asyncio.run(self._load(victim))
         self._keep_copy()
@@ -130,9 +150,13 @@ class Campaign:
         try:
             await establish(world, self.bindings)
             self._begin(world)
-            end = time.monotonic() + 0.1 + self.random.random() * self.hurry
+            began = time.monotonic()
+            end = began + 0.1 + self.random.random() * self.hurry
             while time.monotonic() < end:
                 await asyncio.sleep(0.01)
+                world.check()
+            while self._beginning and not self._has_begun() and time.monotonic() < began + BEGINNING:
+                await asyncio.sleep(0.05)
                 world.check()
             if self.random.random() < 0.3:
                 await find_stuck(world)
@@ -142,12 +166,25 @@ class Campaign:
 
     def _begin(self, world: World) -> None:
         plots = [(plot, area) for plot in PLOTS for area in self.areas]
-        for plot, area in self.random.sample(plots, self.random.randint(3, 9)):
+        some = self.random.sample(plots, self.random.randint(3, 9))
+        if self._beginning:
+            some = list(zip(FIRST_PLOTS, itertools.cycle(self.areas[::-1]), strict=False))
+        for plot, area in some:
             plot(world, area)
-        if self.random.random() < 0.5:
+        if self._beginning or self.random.random() < 0.5:
             purged = [plan.address(area, "purged") for area in self.areas]
-            world.start(Administrator(world, self.bindings, self.addresses, purged).run())
+            administrator = Administrator(world, self.bindings, self.addresses, purged)
+            world.start(administrator.run(first_each=self._beginning))
         settle(world)
+
+    def _has_begun(self) -> bool:
+        files = Counter(path.suffix for path in self.data.rglob("*.*"))
+        return (
+            all(self.ledger.counts.get(what) for what in self.begin_with)
+            and self.identifiers.receipted()
+            and files[".journal"] > 2
+            and files[".page"] > 0
+        )
 
     async def _kill(self, world: World, victim: Victim) -> None:
         if self.random.random() < 0.9:
@@ -220,14 +257,14 @@ class Campaign:
     # ---- the end
 
     def _last_life(self) -> None:
-        with self._start() as victim:
+        with self._start(self.forked) as victim:
             self._audit(victim)
             asyncio.run(self._drain(victim))
             self._raise_faults(self.ledger.faults)
         left = list((self.data / "paging").rglob("*.page"))
         if left:
             raise BrokenPromise(f"seed {self.seed}: everything is consumed, and page files are left: {left}")
-        with self._start() as victim:
+        with self._start(self.forked) as victim:
             self._audit(victim)
             rest = self.ledger.everything()
             if rest:

@@ -136,6 +136,9 @@ PLOTS: tuple[Plot, ...] = (
     grouped,
 )
 
+#: Those that together do each kind of thing: a few, so that it is soon done on a slow machine too.
+FIRST_PLOTS: tuple[Plot, ...] = (grouped, purged, transfer, work)
+
 
 async def establish(world: World, bindings: Bindings) -> None:
     """Make the durable subscriptions, in the first life; they must be there in all that follow."""

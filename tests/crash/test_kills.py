@@ -12,31 +12,29 @@ from . import campaign
 from .campaign import BrokenPromise, Campaign
 from .victim import Victim
 
+#: What must happen before the first kill. Seconds are no measure of that: a machine may be slow.
+EACH = (
+    *("receipts of SEND", "receipts of ACK", "receipts of NACK", "receipts of COMMIT"),
+    *("ABORTs of an ACK", "purges"),
+    *("queues made", "queues changed", "queues paused or resumed", "queues deleted", "addresses made"),
+)
+
 
 @pytest.mark.timeout(300)
 def test_nothing_that_was_promised_is_lost(tmp_path: Path) -> None:
     """Sixteen kills. The seed is in the report of a failure; STOMPRING_SEED repeats it."""
     seed = int(os.environ.get("STOMPRING_SEED", "1"))
-    report = Campaign(tmp_path, seed, 16, hurry=0.5).run()
+    report = Campaign(tmp_path, seed, 16, hurry=0.5, begin_with=EACH, forked=True).run()
     assert report.kills == 16
-    receipts = ("receipts of SEND", "receipts of ACK", "receipts of NACK", "receipts of COMMIT")
-    managed = (
-        "queues made",
-        "queues changed",
-        "queues paused or resumed",
-        "queues deleted",
-        "addresses made",
-    )
-    for what in (*receipts, "purges", "ids sent again", "ABORTs of an ACK"):
+    for what in (*EACH, "ids sent again"):
         assert report.counts.get(what), f"nothing was tested of {what}: {report}"
-    assert any(report.counts.get(what) for what in managed), f"nothing was tested of management: {report}"
     assert report.paged and report.segments > 2, f"files did not matter: {report}"
 
 
 def test_a_broker_without_a_store_is_found_out(tmp_path: Path) -> None:
     """The whole apparatus fails where it must: at the first restart after a life in which anything was receipted."""
     with pytest.raises(BrokenPromise, match=r"seed 7, kill \d+: \d+ broken promises\n  lost: "):
-        Campaign(tmp_path, 7, 20, persistence=False).run()
+        Campaign(tmp_path, 7, 20, persistence=False, forked=True).run()
 
 
 @pytest.mark.timeout(300)
@@ -58,9 +56,9 @@ def test_a_queue_that_gives_nothing_more_is_found_out(
     with pytest.raises(
         BrokenPromise, match=r"undrained: \d+ never came; the broker counts {'memory.grouped': \d+}"
     ):
-        Stopped(tmp_path, 7, 1, areas=("memory",)).run()
+        Stopped(tmp_path, 7, 1, areas=("memory",), forked=True).run()
 
 
 def test_a_broker_that_forgets_ids_is_found_out(tmp_path: Path) -> None:
     with pytest.raises(BrokenPromise, match=r"duplicate: of \d+ ids that .* had, \d+ were routed again"):
-        Campaign(tmp_path, 7, 20, core={"persist-id-cache": "false"}).run()
+        Campaign(tmp_path, 7, 20, core={"persist-id-cache": "false"}, forked=True).run()
