@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,8 @@ from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.lease import Lease, LeaseLost
 from stompring.pipeline.object_store import Objects, ObjectStoreError, S3Config
 from stompring.store.ingested import Busy
+
+from ...broker_process import PATIENCE
 
 # ---- how a store is reached
 
@@ -176,20 +179,39 @@ def lease(bucket: str, seconds: float) -> Lease:
     return Lease(objects, seconds)
 
 
-def test_second_owner_is_refused_while_the_first_lives(bucket: str) -> None:
-    with lease(bucket, 0.9).held() as check:
-        began = time.monotonic()
-        with pytest.raises(Busy, match="another process ingests: process .* holds s3://.*/lake/ingest.lease"):
-            lease(bucket, 0.9).acquire()
-        assert time.monotonic() - began < 0.9
-        time.sleep(1.2)  # it is renewed meanwhile
+def test_second_owner_is_refused_while_the_first_lives(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = lease(bucket, 2), lease(bucket, 2)
+    first.acquire()
+    real = Objects.head
+
+    def renewed(self: Objects, name: str) -> Any:
+        first._renew()  # the first lives: it has renewed before the second looks, however slow the machine is
+        return real(self, name)
+
+    refused = "another process ingests: process .* holds s3://.*/lake/ingest.lease"
+    with monkeypatch.context() as patched, pytest.raises(Busy, match=refused):
+        patched.setattr(Objects, "head", renewed)
+        second.acquire()
+    first.check()
+    first.release()
+
+    def waited(*given: object) -> None:
+        raise AssertionError("it waits for one that has released it")
+
+    monkeypatch.setattr(Objects, "head", waited)
+    second.acquire()
+    second.check()
+
+
+def test_lease_that_is_held_is_renewed(bucket: str) -> None:
+    folder = Folder(f"{bucket}/lake")
+    with lease(bucket, 0.3).held() as check:
+        deadline = time.monotonic() + PATIENCE
+        while json.loads(folder.read("ingest.lease"))["renewal"] < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         check()
-        with pytest.raises(Busy):
-            lease(bucket, 0.9).acquire()
-    began = time.monotonic()
-    with lease(bucket, 60).held() as check:  # the first has released it: nobody waits
-        check()
-    assert time.monotonic() - began < 10
+    assert json.loads(folder.read("ingest.lease"))["owner"] is None
 
 
 def test_killed_owner_is_followed_and_a_stopped_one_ends(bucket: str) -> None:
@@ -205,13 +227,19 @@ def test_killed_owner_is_followed_and_a_stopped_one_ends(bucket: str) -> None:
     second.check()  # is not released by who has lost it
 
 
-def test_of_many_that_take_over_one_does(bucket: str) -> None:
+def test_of_many_that_take_over_one_does(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them have seen the same owner, which is dead."""
     lease(bucket, 0.5).acquire()
     many = [lease(bucket, 0.5) for _ in range(6)]
-    ready = Barrier(6)
+    ready, real = Barrier(6), Lease._wait_for_end
+
+    def wait_together(self: Lease, data: bytes, tag: str) -> None:
+        ready.wait(PATIENCE)
+        real(self, data, tag)
+
+    monkeypatch.setattr(Lease, "_wait_for_end", wait_together)
 
     def take(one: Lease) -> bool:
-        ready.wait()
         try:
             one.acquire()
         except Busy:
