@@ -1,7 +1,8 @@
 """The commands on a standalone cluster of Spark: one master, two workers, as processes on the loopback interface.
 
-Python of the workers has nothing but an archive that the command ships. It is packed as docs/lake.md says: the short
-tests pack this package alone, and let it find the libraries where they are; the long one installs all of them.
+Python of the workers has nothing but an archive that the command ships. It is packed as docs/lake.md says: most tests
+pack this package alone, and let it find the libraries where they are; `test_whole_environment_is_shipped` installs all
+of them. What always runs is an ingest with executors that the command starts; the others take minutes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from stompring.pipeline.java import NoJava, find_java
 from ...broker_document import anycast
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from ..conftest import QUICK
+from .earlier import rows
 from .kills import CORE
 from .object_server import ObjectServer
 
@@ -38,6 +40,9 @@ FOUND = find_spec("pyspark")
 SPARK = Path() if FOUND is None or FOUND.origin is None else Path(FOUND.origin).parent
 PATIENCE = 60.0
 LONG = pytest.mark.skipif(not os.environ.get("STOMPRING_LONG"), reason="long: set STOMPRING_LONG=1")
+
+#: For executors with little memory, and as many tasks as there are cores.
+SMALL = ["--conf", "spark.executor.memory=512m", "--conf", "spark.sql.shuffle.partitions=2"]
 
 #: What the tasks of a lake import beside this package: not Spark, which the workers have.
 WORKERS = ["numpy", "pyarrow", "deltalake", "obstore"]
@@ -129,6 +134,18 @@ def packed(place: Path) -> list[str]:
 
 
 @pytest.fixture
+def work(tmp_path: Path, environment: dict[str, str]) -> Path:
+    """The directory of executors of ``local-cluster``: in Spark's home, which is a copy of links here."""
+    home = tmp_path / "spark"
+    home.mkdir()
+    for path in SPARK.iterdir():
+        if path.name != "work":
+            (home / path.name).symlink_to(path)
+    environment["SPARK_HOME"] = str(home)
+    return home / "work"
+
+
+@pytest.fixture
 def master(tmp_path: Path, daemons: dict[str, str]) -> Iterator[str]:
     """The URL of a cluster."""
     logs = tmp_path / "logs"
@@ -170,6 +187,14 @@ def produced(lasting: LastingBroker) -> list[str]:
     return sent
 
 
+def ingested(environment: dict[str, str], lasting: LastingBroker, cluster: list[str]) -> list[str]:
+    """An ingest on a cluster of what a broker is sent; the bodies of that."""
+    sent = produced(lasting)
+    told = lake(environment, "ingest", "--data", str(lasting.data), *cluster)
+    assert "3,000 messages" in told
+    return sent
+
+
 def ingest_query_replay(
     environment: dict[str, str],
     lasting: LastingBroker,
@@ -179,11 +204,8 @@ def ingest_query_replay(
     report: bool = False,
 ) -> None:
     """All of it on a cluster, and what comes of it."""
-    sent = produced(lasting)
-    cluster = ["--lake", place, *cluster, "--conf", "spark.executor.memory=512m"]
-    cluster += ["--conf", "spark.sql.shuffle.partitions=2"]  # for as many cores
-    told = lake(environment, "ingest", "--data", str(lasting.data), *cluster)
-    assert "3,000 messages" in told
+    cluster = ["--lake", place, *cluster, *SMALL]
+    sent = ingested(environment, lasting, cluster)
     query = "select count(*), count(distinct body), sum(length(body)) from messages"
     told = lake(environment, "sql", query, "--format", "csv", *cluster)
     assert f"3000,3000,{3000 * 300}" in told
@@ -197,16 +219,29 @@ def ingest_query_replay(
     assert lasting.drain("again") == [body.partition(" ")[0] for body in sent]
 
 
+def test_executor_runs_the_shipped_environment(
+    environment: dict[str, str], shipped: list[str], lasting: LastingBroker, tmp_path: Path, work: Path
+) -> None:
+    """The executor is a process of its own, which finds no Python of ours but in the archive."""
+    place = tmp_path / "lake"
+    cluster = ["--lake", str(place), "--master", "local-cluster[1,1,1024]", *shipped, *SMALL]
+    sent = ingested(environment, lasting, cluster)
+    assert sorted(row["body"].decode() for row in rows(place, "messages")) == sorted(sent)
+    assert len(unpacked(work)) == 1
+
+
+@LONG
+@pytest.mark.timeout(1800)
 def test_ingest_query_and_replay_with_a_shipped_environment(
     master: str, environment: dict[str, str], shipped: list[str], lasting: LastingBroker, tmp_path: Path
 ) -> None:
     ingest_query_replay(environment, lasting, str(tmp_path / "lake"), ["--master", master, *shipped])
-    both_workers_unpacked(tmp_path)
+    assert len(unpacked(tmp_path / "work")) == 2
 
 
-def both_workers_unpacked(tmp_path: Path) -> None:
-    executors = {path.parent.name for path in (tmp_path / "work").glob("app-*/*/environment")}
-    assert len(executors) == 2
+def unpacked(work: Path) -> set[Path]:
+    """The directories of executors that have unpacked the archive."""
+    return {path.parent for path in work.glob("app-*/*/environment")}
 
 
 @LONG
@@ -226,18 +261,18 @@ def test_whole_environment_is_shipped(
     ingest_query_replay(
         environment, lasting, str(tmp_path / "lake"), ["--master", master, *shipping], report=True
     )
-    both_workers_unpacked(tmp_path)
+    assert len(unpacked(tmp_path / "work")) == 2
 
 
 @LONG
 @pytest.mark.timeout(1800)
 def test_local_cluster(
-    environment: dict[str, str], shipped: list[str], lasting: LastingBroker, tmp_path: Path
+    environment: dict[str, str], shipped: list[str], lasting: LastingBroker, tmp_path: Path, work: Path
 ) -> None:
     """Executors are processes of their own there, which the driver starts."""
-    environment["SPARK_WORKER_DIR"] = str(tmp_path / "work")
     cluster = ["--master", "local-cluster[2,1,1024]", *shipped]
     ingest_query_replay(environment, lasting, str(tmp_path / "lake"), cluster)
+    assert unpacked(work)
 
 
 @LONG
