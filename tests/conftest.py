@@ -119,16 +119,42 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+#: The groups that take longest, the longest first.
+LONGEST = (
+    "spark",
+    "processes of Spark",
+    "crash/test_kills",
+    "end_to_end/test_plugin_package",
+    "crash/test_write_faults",
+    "crash/test_power_loss",
+    "cli/test_data_import",
+    "benchmarks/test_stompload",
+)
+
+
+def _file(item: pytest.Item) -> str:
+    """The name of a test's file; those in several directories have the same last part."""
+    return f"{item.path.parent.name}/{item.path.stem}"
+
+
+def _rank(item: pytest.Item) -> int:
+    """What begins sooner has less."""
+    mark = item.get_closest_marker("xdist_group")
+    assert mark is not None
+    group = mark.args[0] if mark.args else mark.kwargs["name"]
+    return LONGEST.index(group) if group in LONGEST else len(LONGEST)
+
+
 @pytest.hookimpl(wrapper=True)  # before pytest-xdist, which looks for the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Where tests run in several processes, those of one file run in the same: brokers that they share, and
-    environments, are made once. So do all with Spark, a session of which takes memory and time to start; files that
-    start processes of Spark instead name a group of their own."""
+    environments, are made once. So do all that use the session of Spark, which takes memory and time to start; tests
+    that start processes of Spark instead name a group of their own. The groups that take longest begin first."""
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
-            group = "spark" if item.get_closest_marker("spark") is not None else item.path.stem
+            group = "spark" if "spark" in getattr(item, "fixturenames", ()) else _file(item)
             item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)  # what takes longest begins first
+    items.sort(key=_rank)
     yield
     # with pytest 9.2 pytest-xdist 3.8 passes over all groups in silence, and everything takes twice as long
     if config.getoption("loadgroup", False) and items and "@" not in items[0].nodeid:
