@@ -188,17 +188,20 @@ def test_an_import_that_was_interrupted_goes_on(
 
 def test_an_import_that_was_killed_goes_on(tmp_path: Path) -> None:
     file, data = tmp_path / "many.json.gz", tmp_path / "data"
-    bodies = [f"{number}" for number in range(30_000)]
+    bodies = [f"{number}" for number in range(15_000)]
     write(file, bodies)
     command = [sys.executable, "-m", "stompring", "data", "import", str(file), "--data", str(data)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for patience in (0.9, 1.3, 1.7):
+    codes = []
+    for size in (1, 800_000, 1_600_000):  # of 2.6 MB, in three commits
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        time.sleep(patience)
+        while process.poll() is None and sum(path.stat().st_size for path in data.rglob("*.journal")) < size:
+            time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        codes.append(process.wait())
+    assert -signal.SIGKILL in codes
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0 or "imported here before, completely" in done.stderr, done.stderr
     assert [message["body"] for message in contents(data, tmp_path)[2]] == bodies

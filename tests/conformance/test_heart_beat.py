@@ -65,12 +65,15 @@ def test_the_broker_beats_when_it_has_nothing_to_say(connect: Connect) -> None:
 
 def test_traffic_stands_for_beats(connect: Connect, name: str) -> None:
     client = connect(heart_beat="0,1000")
-    began = time.monotonic()
+    began = asked = time.monotonic()
+    pauses = 0
     while time.monotonic() - began < 2.2:
+        before, asked = asked, time.monotonic()
         client.ask("BEGIN", {"transaction": "t"})
         client.ask("ABORT", {"transaction": "t"})
+        pauses += time.monotonic() - before > 0.9  # between two answers, where the machine has stood still
         client.hear(0.1)
-    assert not client.beats
+    assert len(client.beats) <= pauses
 
 
 def test_who_asked_for_no_beats_gets_none(connect: Connect) -> None:

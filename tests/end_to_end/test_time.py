@@ -112,7 +112,7 @@ def test_delays_repeats_and_heart_beats_go_on_when_the_clock_is_set(
             bodies.append(client.frame().body.decode())
         assert bodies.count("repeat") == 8 and bodies.count("delay") == 1
         assert ("tomorrow" in bodies) == (jump > 0)
-        assert 2 < time.monotonic() - began < 10
+        assert time.monotonic() - began > 2
         for_seconds(2.5, lambda: client.raw(b"\n"))
         client.put("/queue/other", "x")
         assert len(client.beats) > before, "the broker beats as promised"

@@ -155,8 +155,11 @@ def test_a_frame_cut_up_and_frames_packed_together(opened: Open, name: str) -> N
 
 def test_heart_beats(opened: Open) -> None:
     client = opened(heart_beat="0,500")
-    client.hear(2.5)
-    assert len(client.beats) >= 3
+    began = time.monotonic()
+    while len(client.beats) < 3:
+        client.hear(0.1)
+        assert time.monotonic() < began + PATIENCE
+    assert time.monotonic() - began > 1.0  # and not faster than agreed
     assert client.pieces[-1].payload == b"\n"
     client.put("/queue/still-here", "x")
 
@@ -337,12 +340,15 @@ def test_a_producer_that_is_blocked(
     before = resident(broker.pid)
     producer.socket.settimeout(2)
     sent, rest = 0, b""
-    with pytest.raises(TimeoutError):
-        while sent < 100:
-            rest = rest or piece_bytes(BINARY, frame)
+    blocked = False
+    while not blocked:
+        rest = rest or piece_bytes(BINARY, frame)
+        try:
             rest = rest[producer.socket.send(rest) :]
-            sent += not rest
-    assert sent >= 20
+        except TimeoutError:  # the broker is only slow where it has not got all yet that it may
+            blocked = sent >= 20 and management.queue(queue)["messageCount"] == 20
+        sent += not rest
+        assert sent < 100
     management.expect(queue, messageCount=20)
     assert resident(broker.pid) - before < 50 * MIB
     producer.socket.settimeout(PATIENCE)

@@ -201,6 +201,7 @@ def test_the_age_of_a_message_counts_over_a_restart(tmp_path: Path, opened: Exit
     began = time.monotonic()
     client.put("positions.a", "1", "2", **DURABLE, priority=9)
     lasting.kill()
+    time.sleep(2)
     lasting.start()
     ready = time.monotonic()
     lasting.management.expect("positions.a", messageCount=0, messagesReplaced=2)

@@ -10,6 +10,7 @@ from twisted.trial.unittest import TestCase
 
 from stompring.broker.broker import Broker
 from stompring.policy.policies import Policies
+from stompring.server import protocol as protocol_module
 from stompring.server.factory import Connections, StompFactory
 from stompring.server.fairness import DEAR, LOOK
 from stompring.server.protocol import LINGER, StompProtocol
@@ -26,6 +27,8 @@ CONNECT = frame("CONNECT", accept_version="1.2", host="/")
 
 class ProtocolTest(TestCase):
     def setUp(self) -> None:
+        # reads take no time, or a connection would rest where the machine stood still during one
+        self.patch(protocol_module, "perf_counter", lambda: 0.0)
         self.clock = Clock()
         self.clock.advance(1_000_000)
         entries = (

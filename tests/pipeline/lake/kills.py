@@ -42,6 +42,9 @@ QUEUES = tuple(queue for queues in DESTINATIONS.values() for queue in queues)
 CONSUMED = ("q", "p", "t.one")
 PATIENCE = 180.0
 
+#: Messages that are there at least.
+LEAST = 400
+
 #: Queue and body.
 Key = tuple[str, str]
 
@@ -130,6 +133,17 @@ class Traffic:
         if word == "NACK":
             consumed.perhaps_refused[key] -= 1
         (consumed.acknowledged if word == "ACK" else consumed.refused)[key] += 1
+
+    def go_on(self, messages: int) -> None:
+        """Until so many were receipted, and some acknowledged and refused, however slow the machine is."""
+        deadline = time.monotonic() + PATIENCE
+        while not (
+            len(self.receipted) >= messages
+            and self.consumed.acknowledged.total()
+            and self.consumed.refused.total()
+        ):
+            assert time.monotonic() < deadline, f"{len(self.receipted)} messages"
+            time.sleep(0.05)
 
     def drain(self) -> None:
         """Acknowledge all that is left for the consumers."""
@@ -234,6 +248,7 @@ def campaign(root: Path, opened: ExitStack, spark: int, broker: int, replays: in
         time.sleep(chance.uniform(0, 2.5))
         assert ingest.process.poll() is None, ingest.output()
         ingest.kill()
+    traffic.go_on(LEAST)
     traffic.end()
     lasting.again()
     traffic.drain()

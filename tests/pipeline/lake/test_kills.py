@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ..made import made, written
-from .kills import Command, Traffic, campaign, check_events
+from .kills import LEAST, Command, Traffic, campaign, check_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("processes of Spark")]
 
@@ -24,7 +24,7 @@ def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
         pytest.importorskip(library, reason="not installed: pip install 'stompring[test]'")
     with ExitStack() as opened:
         found = campaign(tmp_path, opened, spark=1, broker=1, replays=1, seed=7)
-    assert found.messages > 300 and found.events > 600
+    assert found.messages >= LEAST and found.events > 2 * LEAST  # three of each that has a consumer
 
 
 def test_following_ends_in_good_order_when_it_is_told_to(
