@@ -125,6 +125,12 @@ $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --editable .
 	@touch $@
 
+# For the tests and the checks at once: pip looks for what fits together, and builds this package, once.
+$(VENV)/.installed-all: setup.cfg pyproject.toml | $(VENV)/bin/python
+	@echo 'installing stompring and what tests and checks need into $(VENV)'
+	@$(VENV)/bin/python -m pip install --disable-pip-version-check --no-compile --quiet --editable '.[test,check]'
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-check
+
 $(VENV)/.installed-%: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@echo 'installing stompring and what $* needs into $(VENV)'
 	@$(VENV)/bin/python -m pip install --disable-pip-version-check --no-compile --quiet --editable '.[$*]'
