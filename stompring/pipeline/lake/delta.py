@@ -178,19 +178,16 @@ class LakeTable:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = from_arrow_schema(arrow_schema(self.name))
-        files = self.files(version) if self.exists() else []
+        table = self.open(version) if self.exists() else None
+        files = [for_spark(uri) for uri in table.file_uris()] if table is not None else []
         if not files:
             frame = spark.createDataFrame([], schema)
         else:
             reader = spark.read.schema(schema).option("basePath", for_spark(self.folder.where))
             frame = reader.parquet(*files)
-            if not self._has_brokers(version):
-                frame = frame.withColumn(BROKER, lit(MAIN))
+            if not any(field.name == BROKER for field in table.schema().fields):
+                frame = frame.withColumn(BROKER, lit(MAIN))  # it is of before there were several brokers
         return frame.select(*columns) if columns else frame
-
-    def _has_brokers(self, version: int | None) -> bool:
-        """Whether the table had the column at a version: before, all rows were of one broker."""
-        return any(field.name == BROKER for field in self.open(version).schema().fields)
 
     def dataset(self, version: int | None = None) -> Any:
         """It as a data set of Arrow, with the columns that its files have."""

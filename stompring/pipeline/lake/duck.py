@@ -1,6 +1,7 @@
 """Queries over a lake by DuckDB: without Java, in this process, with the columns and types that Spark shows.
 
-DuckDB reads the tables as Arrow data sets that delta-rs lists the files of, so it needs none of its extensions.
+delta-rs lists the files. DuckDB reads those on this machine itself, and those in other places as an Arrow data set: it
+needs none of its extensions that way.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from urllib.parse import unquote
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stompring.pipeline.folder import Folder
 from stompring.pipeline.lake.brokers import MAIN
-from stompring.pipeline.lake.delta import BROKER
+from stompring.pipeline.lake.delta import BROKER, BUCKET, DATE, dataset
 from stompring.pipeline.lake.lake import Lake
 
 #: Rows of a result that are in memory at a time.
@@ -82,19 +85,15 @@ def query(
         }
         with duckdb.connect(":memory:", config=settings) as connection:
             connection.execute("set TimeZone = 'UTC'")
-            for name, table in lake.tables.items():
-                rows = table.dataset((versions or {}).get(name))
-                if BROKER in rows.schema.names:
-                    connection.register(name, rows)
-                    continue
-                connection.register(f"{name} of one broker", rows)
-                connection.execute(
-                    f"create view {name} as select * exclude (date, bucket), '{MAIN}' as {BROKER}, date, bucket "
-                    f'from "{name} of one broker"'  # nosec B608 - names of ours
-                )
-            for view in Views(lake).every():
-                connection.register(view.name, view.source((versions or {}).get("messages")))
+            at = versions or {}
             try:
+                for name, table in lake.tables.items():
+                    _add_table(connection, name, table.open(at.get(name)), table.folder)
+                for view in Views(lake).every():
+                    if view.definition.materialized and "messages" not in at:
+                        _add_table(connection, view.name, view.open(), view.folder)
+                    else:
+                        connection.register(view.name, view.source(at.get("messages")))
                 relation = connection.sql(text)
                 if relation is None:
                     raise QueryError("it is a statement without rows, no query")
@@ -111,6 +110,44 @@ def query(
                 yield result
             finally:
                 del relation, reader, result._reader
+
+
+#: Types of the columns that are in the names of directories.
+_PARTITION_TYPES = {DATE: "date", BUCKET: "integer"}
+
+#: Signs that DuckDB does not take as part of a path: of patterns, and of columns that are in the names of directories.
+_SIGNS = "*?[="
+
+
+def _add_table(connection: Any, name: str, table: Any, folder: Folder) -> None:
+    """Let queries know a Delta table by a name, with the columns of lakes of this version."""
+    columns = [field.name for field in table.schema().fields]
+    partitions = table.metadata().partition_columns
+    paths = pa.table(table.get_add_actions()).column("path").to_pylist()
+    if folder.local is None or not paths or any(sign in str(folder.local) for sign in _SIGNS):
+        source = f"files of {name}"
+        connection.register(source, dataset(table, folder))
+        rows = _name(source)
+    else:
+        files = ", ".join(_text_of(folder.path(unquote(path))) for path in paths)
+        types = ", ".join(f"{_text_of(each)}: {_PARTITION_TYPES[each]}" for each in partitions)
+        hive = f", hive_partitioning = true, hive_types = {{{types}}}" if partitions else ""
+        rows = f"read_parquet([{files}]{hive})"
+    shown = {each: _name(each) for each in columns}
+    if partitions and BROKER not in shown:  # it is of before there were several brokers
+        shown = {each: shown[each] for each in columns if each not in partitions}
+        shown |= {BROKER: f"'{MAIN}' as {BROKER}"} | {each: each for each in partitions}
+    connection.execute(f"create view {_name(name)} as select {', '.join(shown.values())} from {rows}")  # nosec B608
+
+
+def _name(text: str) -> str:
+    """A name, as SQL quotes it."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _text_of(text: str) -> str:
+    """A text, as SQL quotes it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _first(reason: Exception) -> str:

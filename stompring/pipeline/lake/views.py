@@ -164,9 +164,10 @@ HEADER_TYPES = {
 }
 _MESSAGE_TYPES = {"STRING": SCALARS["string"], "BIGINT": SCALARS["long"], "TIMESTAMP": SCALARS["timestamp"]}
 
-#: What rows are made of.
-_READ = ("message_id", "queue", "address", "timestamp", BROKER, "headers", "body")
-_READ_BY_SELECTOR = (*_READ, "expires", "priority", "durable", "user")
+#: What rows are made of; headers cost a scan more than all the rest, and are read where a column needs them.
+_READ = (*OF_MESSAGE, "body")
+_READ_BY_HEADERS = (*_READ, "headers")
+_READ_BY_SELECTOR = (*_READ_BY_HEADERS, "expires", "priority", "durable", "user")
 
 
 @dataclass(slots=True)
@@ -185,7 +186,9 @@ class Rows:
     @property
     def columns(self) -> tuple[str, ...]:
         """Of ``messages``: those that are needed."""
-        return _READ if self.definition.where is None else _READ_BY_SELECTOR
+        if self.definition.where is not None:
+            return _READ_BY_SELECTOR
+        return _READ_BY_HEADERS if self.definition.headers else _READ
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """From batches of messages, with `columns`, to batches of the view."""
@@ -316,7 +319,7 @@ class View:
 
         schema = from_arrow_schema(self.definition.schema())
         if self.definition.materialized and version is None:
-            files = [for_spark(uri) for uri in self._open().file_uris()]
+            files = [for_spark(uri) for uri in self.open().file_uris()]
             return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
         messages = self.lake.tables["messages"].frame(spark, version=version)
         messages = messages.where(concat(col("address"), lit(".")).rlike(pattern(self.definition.addresses)))
@@ -326,12 +329,13 @@ class View:
     def source(self, version: int | None = None) -> Any:
         """The same for DuckDB and others, which scan it any number of times, by Arrow's stream interface."""
         if self.definition.materialized and version is None:
-            return dataset(self._open(), self.folder)
+            return dataset(self.open(), self.folder)
         return _Stream(self.definition, self.lake.tables["messages"], version)
 
     # ---- its table
 
-    def _open(self) -> Any:
+    def open(self) -> Any:
+        """The table of a materialized one, as it is now."""
         return DeltaTable(self.folder.where, storage_options=self.folder.storage_options)
 
     @contextmanager
@@ -362,7 +366,7 @@ class View:
                 name=self.name,
                 storage_options=self.folder.storage_options,
             )
-        table = self._open()
+        table = self.open()
         before = table.transaction_version(_WRITER)
         if before == version:
             return Refreshed(0, 0, False)
@@ -432,22 +436,22 @@ class View:
 
     def small_files(self, size: int) -> int:
         """How many files it has below so many bytes."""
-        actions = pa.table(self._open().get_add_actions())
+        actions = pa.table(self.open().get_add_actions())
         return sum(one < size for one in actions.column("size_bytes").to_pylist())
 
     def compact(self, target_size: int) -> tuple[int, int]:
         """Put small files together: how many were made, and how many are of no use any more. Raises `Busy`."""
         with self._locked(), self.lake.rewriting():
-            return compact(self._open(), self.folder, target_size)
+            return compact(self.open(), self.folder, target_size)
 
     def vacuum(self, hours: int, *, dry_run: bool) -> list[str]:
         """Delete files that are of no use for so many hours, and those that no commit ever named. Raises `Busy`."""
         with self._locked():
-            return vacuum(self._open(), hours, dry_run=dry_run)
+            return vacuum(self.open(), hours, dry_run=dry_run)
 
     def counts(self) -> tuple[int, int]:
         """Rows of its table, and those that did not fit."""
-        rows = dataset(self._open(), self.folder)
+        rows = dataset(self.open(), self.folder)
         return int(rows.count_rows()), int(rows.count_rows(filter=ds.field(BAD, "reason").is_valid()))
 
 
