@@ -209,6 +209,7 @@ def settings(conf: tuple[str, ...]) -> dict[str, str]:
     """
     from stompring.pipeline import s3a
     from stompring.pipeline.object_store import S3Config
+    from stompring.pipeline.session import LOOKUP_THRESHOLD
 
     given = {}
     for each in conf:
@@ -220,7 +221,9 @@ def settings(conf: tuple[str, ...]) -> dict[str, str]:
     if not buckets:
         return given
     jars = {} if is_submitted() else s3a.settings(given)
-    return {**S3Config.of().in_region(buckets[0]).for_hadoop(), **jars, **given}
+    # to look up files takes requests there, which tasks make at the same time
+    lookup = {LOOKUP_THRESHOLD: "32"}
+    return {**S3Config.of().in_region(buckets[0]).for_hadoop(), **lookup, **jars, **given}
 
 
 def is_submitted() -> bool:

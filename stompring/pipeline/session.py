@@ -33,12 +33,14 @@ SETTINGS: Mapping[str, str] = {
     "spark.python.authenticate.socketTimeout": "2m",  # by default 15 s, which a loaded machine exceeds
 }
 
-#: For one machine: nobody else is to be listened to, and nobody helps.
+#: A setting of Spark: where a query has more files than these, a job looks them up, with a task for each of them.
+LOOKUP_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+
+#: For one machine: nobody else is to be listened to, and its files are looked up sooner than tasks start.
 LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # the files of a query are looked up by the driver: a job for that has a task for each of them
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    LOOKUP_THRESHOLD: "10000",
 }
 
 #: Warnings of Spark about what its user cannot change are left out, errors are not.

@@ -178,7 +178,7 @@ class LakeTable:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = from_arrow_schema(arrow_schema(self.name))
-        table = self.open(version) if self.exists() else None
+        table: Any = self.open(version) if self.exists() else None
         files = [for_spark(uri) for uri in table.file_uris()] if table is not None else []
         if not files:
             frame = spark.createDataFrame([], schema)
