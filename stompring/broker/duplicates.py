@@ -51,10 +51,11 @@ class Duplicates:
 
     def add(self, identifier: bytes, *, lasting: bool) -> None:
         """A message with an id that is not known was routed."""
+        order = self._order
         self._known[identifier] = lasting
-        self._order.append(identifier)
-        if len(self._order) > self.size:
-            self._forget()
+        order.append(identifier)
+        if len(order) > self.size and self._known.pop(order.popleft()):
+            self.forgotten += 1
 
     def resize(self, size: int) -> None:
         """At most so many are known from now on."""

@@ -106,8 +106,11 @@ class Storage(Protocol):
     def unbind_address(self, address: Address) -> None:
         """An address was deleted."""
 
-    def begin(self) -> None:
-        """What follows, up to `commit`, takes effect as one."""
+    def begin(self, size: int = 0) -> None:
+        """What follows, up to `commit`, takes effect as one.
+
+        ``size``, in bytes, is given where it may as well do so together with what was told right before in that way.
+        """
 
     def commit(self) -> None:
         """End of what `begin` opened."""
@@ -177,7 +180,7 @@ class NoStorage:
     def unbind_address(self, address: Address) -> None:
         """Nothing was kept."""
 
-    def begin(self) -> None:
+    def begin(self, size: int = 0) -> None:
         """A process that dies takes all of it along, so all is atomic."""
 
     def commit(self) -> None:

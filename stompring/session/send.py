@@ -167,9 +167,13 @@ def put(session: Session, plan: SendPlan, body: bytes) -> None:
         paging = session.broker.paging
         if paging is not None and paging.gathered:
             paging.write_gathered()  # what came before is no part of what follows
-        with session.broker.together():
+        storage = session.broker.storage
+        storage.begin(len(body) + len(plan.traits.block) + len(identifier))
+        try:
             _route(session, plan, body)
             remember(address, identifier, lasting=True)
+        finally:
+            storage.commit()
     else:
         _route(session, plan, body)
         remember(address, identifier, lasting=False)

@@ -34,7 +34,18 @@ _LENGTH = Struct("<I")
 class Chunk(Kept):
     """Ids of one address with consecutive positions."""
 
-    __slots__ = ("_mark", "_owner", "_size", "_told", "_untold", "dropped", "first", "ids", "live_bytes")
+    __slots__ = (
+        "_mark",
+        "_owner",
+        "_size",
+        "_told",
+        "_untold",
+        "dropped",
+        "first",
+        "full",
+        "ids",
+        "live_bytes",
+    )
 
     whole = False
 
@@ -43,6 +54,7 @@ class Chunk(Kept):
         self.ids: list[bytes] = []
         self.first = first
         self.dropped = 0  # how many at the front are forgotten
+        self.full = False  # nothing more is added
         self.live_bytes = 0  # what this takes in the journal, more or less
         self._owner = owner
         self._size = 0
@@ -56,11 +68,6 @@ class Chunk(Kept):
         return self.first + len(self.ids)
 
     @property
-    def full(self) -> bool:
-        """Nothing more is added."""
-        return len(self.ids) >= CHUNK_IDS or self._size >= CHUNK_BYTES
-
-    @property
     def left(self) -> int:
         """How many count."""
         return len(self.ids) - self.dropped
@@ -68,9 +75,8 @@ class Chunk(Kept):
     def add(self, identifier: bytes) -> None:
         """One more. Those of one transaction are told together, and apart from those of others."""
         log = self._owner.log
-        self.ids.append(identifier)
-        self._size += len(identifier)
-        if self._untold and log.in_transaction and self._mark is log.mark:
+        self._append(identifier)
+        if self._mark is log.mark and self._untold and log.in_transaction:
             self._untold[-1] += 1
         else:
             self._mark = log.mark
@@ -79,9 +85,14 @@ class Chunk(Kept):
 
     def restore(self, identifier: bytes) -> None:
         """One more that a segment has."""
+        self._append(identifier)
+        self._told += 1
+
+    def _append(self, identifier: bytes) -> None:
         self.ids.append(identifier)
         self._size += len(identifier)
-        self._told += 1
+        if len(self.ids) >= CHUNK_IDS or self._size >= CHUNK_BYTES:
+            self.full = True
 
     def count_live(self) -> None:
         """The journal counts what was restored."""
@@ -89,6 +100,7 @@ class Chunk(Kept):
 
     def tell(self, tail: Tail) -> None:
         """See `Kept.tell`."""
+        self._owner.drop_forgotten()
         first = self._told
         self._told += self._untold.popleft()
         ids = self.ids[max(first, self.dropped) : self._told]
@@ -150,10 +162,11 @@ class StoredIds:
 
     def remember(self, identifier: bytes) -> None:
         """A durable message with this id was routed."""
-        self.drop_forgotten()
-        if not self.chunks or self.chunks[-1].full:
-            self.chunks.append(Chunk(self, self._next))
-        self.chunks[-1].add(identifier)
+        chunks = self.chunks
+        if not chunks or chunks[-1].full:
+            self.drop_forgotten()
+            chunks.append(Chunk(self, self._next))
+        chunks[-1].add(identifier)
         self._next += 1
 
     def drop_forgotten(self) -> None:
@@ -246,10 +259,9 @@ def record_bytes(ids: list[bytes]) -> int:
 
 def pack_ids(address: int, first: int, oldest: int, ids: list[bytes]) -> bytes:
     """The payload of a DUPLICATE_IDS record."""
-    parts = [DUPLICATE_IDS.pack(Kind.DUPLICATE_IDS, 0, 0, address, first, oldest, len(ids))]
-    for identifier in ids:
-        parts += (_LENGTH.pack(len(identifier)), identifier)
-    return b"".join(parts)
+    head = DUPLICATE_IDS.pack(Kind.DUPLICATE_IDS, 0, 0, address, first, oldest, len(ids))
+    pack = _LENGTH.pack
+    return head + b"".join([pack(len(identifier)) + identifier for identifier in ids])
 
 
 def unpack_ids(data: bytes, begin: int, end: int) -> tuple[int, int, int, list[bytes]]:

@@ -87,7 +87,7 @@ class Durable:
         self.delivered: Callable[[Reference], None] = self.journal.delivered
         self.log: Callable[[Reference, int], None] = self.journal.log
         self.record: Callable[[Entries], None] = self.journal.record
-        self.begin: Callable[[], None] = self.journal.begin_transaction
+        self.begin: Callable[..., None] = self.journal.begin_transaction
         self.commit: Callable[[], None] = self.journal.commit
         self._sync_transactional = configuration.journal_sync_transactional
         self._sync_others = configuration.journal_sync_non_transactional

@@ -22,12 +22,16 @@ ALL_COMPLETE = "complete"
 
 
 class Opened:
-    """A transaction that is open. It has a number once a page needs one."""
+    """A transaction that is open. It has a number once a page needs one.
 
-    __slots__ = ("number",)
+    ``spare`` is how many bytes of others may still become one with it, after it was closed.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("number", "spare")
+
+    def __init__(self, spare: int = 0) -> None:
         self.number = 0
+        self.spare = spare
 
 
 class Closed:

@@ -40,6 +40,9 @@ LEASE = 1000
 #: Of what was told, how much is put into records in one go: some milliseconds of work.
 GATHERED = 2000
 
+#: Bytes of transactions that become one, where they may: what a record has that counts as a whole or not at all.
+JOINED = 64 * 1024
+
 #: Retained messages that take as long as one thing that was told.
 RETAINED_AT_ONCE = 10
 
@@ -93,6 +96,7 @@ class Journal:
         self._syncing: Timer | None = None  # when what was retained is synced
         self._depth = 0
         self.mark = self._opened = Opened()  # the transaction that was begun last
+        self._closed = Closed(self._opened)
         self._gathering: Iterator[None] | None = None  # what was told and is put into records bit by bit
         self._going_on = False  # with that, soon
         self._lease_written = 0
@@ -281,18 +285,28 @@ class Journal:
         if segment is not None:
             del segment.live[kept]
 
-    def begin_transaction(self) -> None:
-        """What follows takes effect as one. Transactions nest."""
+    def begin_transaction(self, size: int = 0) -> None:
+        """What follows takes effect as one. Transactions nest.
+
+        With a ``size`` in bytes it may become one with such a transaction that was told right before: both are written
+        together in any case, and nobody was told that one of them is safe.
+        """
         if not self._depth:
-            self.mark = self._opened = Opened()
-            self.note(self._opened)
+            opened, told = self._opened, self._told
+            if 0 < size <= opened.spare and told and told[-1] is self._closed and not opened.number:
+                told.pop()
+                opened.spare -= size
+            else:
+                self.mark = self._opened = opened = Opened(JOINED - size if size else 0)
+                self._closed = Closed(opened)
+                self.note(opened)
         self._depth += 1
 
     def commit(self) -> None:
         """End of what `begin_transaction` opened."""
         self._depth -= 1
         if not self._depth:
-            self.note(Closed(self._opened))
+            self.note(self._closed)
             if self._skipped:
                 self._skipped = False
                 self.clock.soon(self.writer.attend)

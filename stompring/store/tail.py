@@ -140,7 +140,6 @@ class Tail:
         address, ids = message.address.number, self._queues.get(queue.number)
         if (
             ids is None
-            or self._inner is not None
             or ref.state == SCHEDULED
             or ref.attempts
             or ref.deliveries > MOST_DELIVERIES
@@ -149,11 +148,14 @@ class Tail:
             self.copies(message, [ref])
             return
         head = message_head(message, address, ids, 0, ref.deliveries)
-        frame = framed_message(head, tail)
-        at = self.at
-        self.at = at + len(frame) + len(tail)
-        self._starts.append(at)
-        self._parts += (frame, tail)
+        if self._inner is not None:
+            self._inner.append(head + tail)
+        else:
+            frame = framed_message(head, tail)
+            at = self.at
+            self.at = at + len(frame) + len(tail)
+            self._starts.append(at)
+            self._parts += (frame, tail)
         footer = self.footer
         if message.number > footer.greatest_number > 0 and message.timestamp >= footer.greatest_timestamp:
             footer.greatest_number, footer.greatest_timestamp = message.number, message.timestamp

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from stompring.broker.duplicates import forget_all, is_known, remember
 from stompring.server.reload import apply
 from stompring.session.outbox import Outgoing
-from stompring.store import duplicates
+from stompring.store import duplicates, journal
 from stompring.store.duplicates import Chunk, ReadIds, pack_ids, unpack_ids
+from stompring.store.record import TRANSACTION, Kind
 from stompring.store.replay import ReadSegment
 from stompring.store.segment import Header
 
@@ -419,6 +420,8 @@ def test_every_cut_of_what_a_session_told() -> None:
     world.turn()
     for identifier in ids(1, 3):
         client.say("SEND", identifier, _AMQ_DUPL_ID=identifier.decode(), **send_one)
+        if identifier == b"1":
+            world.turn()
     client.say("BEGIN", transaction="t")
     for identifier in ids(4, 6):
         client.say("SEND", identifier, _AMQ_DUPL_ID=identifier.decode(), transaction="t", **send_one)
@@ -432,7 +435,43 @@ def test_every_cut_of_what_a_session_told() -> None:
         again = world.again(cut)
         assert held(again) == known(again), length
         seen.add(len(known(again)))
-    assert seen == {0, 1, 2, 3, 6}
+    assert seen == {0, 1, 3, 6}  # those of one turn are one, but for what a transaction of the client's has
+
+
+def test_messages_of_one_turn_become_one_record_with_their_ids() -> None:
+    world = make()
+    client = conversing(world)
+    world.turn()
+    for size, expected in ((100, [3]), (journal.JOINED // 2 - 100, [2, 1]), (journal.JOINED, [1, 1, 1])):
+        before = world.memory.size(FIRST)
+        for place in range(3):
+            headers = {"destination": "/queue/q", "persistent": "true", "_AMQ_DUPL_ID": f"{size}.{place}"}
+            client.say("SEND", b"x" * size, **headers)
+        world.turn()
+        written = world.memory.read(FIRST, before, world.memory.size(FIRST))
+        assert _messages_of_transactions(written) == expected, size
+    assert len(known(world.again())) == len(held(world.again())) == 9
+
+
+def _messages_of_transactions(records: bytes) -> list[int]:
+    """How many messages each TRANSACTION has, beside one record of their ids."""
+    found, at = [], 0
+    while at < len(records):
+        length, at = int.from_bytes(records[at : at + 4], "little"), at + 8
+        payload, at = records[at : at + length], at + length
+        if payload[0] != Kind.TRANSACTION:
+            continue
+        kinds, place = [], TRANSACTION.size
+        while place < length:
+            size = int.from_bytes(payload[place : place + 4], "little")
+            part = payload[place + 4 : place + 4 + size]
+            kinds.append(part[0])
+            place += 4 + size
+        assert kinds.count(Kind.DUPLICATE_IDS) == 1
+        ids_at = kinds.index(Kind.DUPLICATE_IDS)
+        assert set(kinds[:ids_at] + kinds[ids_at + 1 :]) == {Kind.MESSAGE}
+        found.append(len(kinds) - 1)
+    return found
 
 
 def test_the_receipt_of_a_duplicate_waits_for_the_first_one() -> None:
