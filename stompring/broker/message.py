@@ -31,6 +31,9 @@ NOWHERE, IN_DURABLE, EVERYWHERE, NEVER = range(4)
 BACKSLASH = 92
 
 
+_new_traits = object.__new__
+
+
 class Traits:
     """What all messages sent with the same header block have in common. Made once per distinct block."""
 
@@ -42,6 +45,7 @@ class Traits:
         "group",
         "group_sequence",
         "lifetime_end",
+        "like",
         "origin",
         "priority",
         "record",
@@ -77,6 +81,26 @@ class Traits:
         self.retained = IN_DURABLE if durable else NOWHERE
         self.escaped = BACKSLASH in block
         self.record: bytes | None = None  # its part of a message record, once a store has encoded it
+        self.like: Traits | None = None  # others that differ in nothing but the block
+
+    def with_block(self, block: bytes) -> Traits:
+        """The same with other header lines."""
+        traits = _new_traits(Traits)
+        traits.block = block
+        traits.destination = self.destination
+        traits.routing_type = self.routing_type
+        traits.priority = self.priority
+        traits.durable = self.durable
+        traits.lifetime_end = self.lifetime_end
+        traits.group = self.group
+        traits.group_sequence = self.group_sequence
+        traits.origin = self.origin
+        traits.user = self.user
+        traits.retained = self.retained
+        traits.escaped = BACKSLASH in block
+        traits.record = None
+        traits.like = self
+        return traits
 
 
 class Account(Protocol):

@@ -75,6 +75,13 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         message = Message(session.next_message_number(), address, traits, body, now, expires)
         if not (page_mode.route(address, message) if detour else address.route(message)):
             session.broker.unrouted(message)
+    elif plan.alone and kin is None and plan.identifier is not None and offered is None:
+        if is_known(address, plan.identifier):
+            count_duplicate(address, plan.identifier)
+        elif (hindered := obstacle(address, plan.traits.durable, plan.offer, body)) is not None:
+            _keep_out(session, hindered, head, body, plan, offered)
+        else:
+            put(session, plan, body)
     else:
         _enter(session, head, body, plan, offered)
 

@@ -23,6 +23,7 @@ from stompring.settings.model import RoutingType
 from stompring.settings.security_setting import PermissionType
 from stompring.stomp.encode import header_line
 from stompring.stomp.frame import Head
+from stompring.stomp.template import HeaderUse, Template, TemplateHead
 
 from .destination import TEMPORARY, remote_form
 from .made_up import bounded
@@ -77,6 +78,20 @@ ENDS_HERE = SCHEDULING | {
 #: Headers that are not passed on: also those that a receiver takes for the broker's word.
 NOT_PASSED_ON = ENDS_HERE | BROKERS_OWN
 
+#: How SENDs are read whose headers have the same names. What makes more of a message than its traits is not for them.
+HEADER_USE = HeaderUse(
+    read=(MEANINGFUL - SCHEDULING)
+    | {b"destination", b"destination-type", b"_AMQ_ROUTING_TYPE", b"transaction", b"content-length"},
+    hidden=NOT_PASSED_ON,
+    special=SCHEDULING | {IMPORTED, b"reply-to", b"transaction"},
+)
+
+#: Destinations, priorities and so on of one template that a session remembers plans for.
+PLANS_OF_TEMPLATE = 256
+
+#: Plans of one template after which it is given up, unless each was used twice.
+PLANS_IN_VAIN = 512
+
 #: Destinations that a session remembers. A client that writes to more of them has each looked up again.
 ROUTES = 1000
 
@@ -110,11 +125,14 @@ class SendPlan:
 
     Where they have changed something, that is a plan of its own (`derive`): ``head`` has the headers as changed,
     ``target`` is another address.
+
+    ``alone`` tells that it asks for no receipt and is in no transaction.
     """
 
     __slots__ = (
         "address",
         "admit",
+        "alone",
         "derived",
         "gate",
         "head",
@@ -140,6 +158,7 @@ class SendPlan:
         hooks = route.address.hooks
         self.admit = hooks.admit
         self.reports = ENTERED if hooks.reports_entered else REFUSED if hooks.reports_refused else 0
+        self.alone = False
         self.identifier: bytes | None = None
         self.offer = NO_OFFER
         self.head: Head | None = None
@@ -164,6 +183,8 @@ def plan_send(session: Session, head: Head) -> SendPlan:
 
 def plan_anew(session: Session, head: Head) -> SendPlan:
     """Plan for a header block, and for all that are the same but for their receipt."""
+    if type(head) is TemplateHead:
+        return _plan_of_template(session, head)
     kept = head if head.kin is None else head.kin
     plan = kept.plan = plan_send(session, kept)
     return plan
@@ -218,6 +239,64 @@ def _plan_for(session: Session, head: Head, route: Route, destination: bytes) ->
     identifier = headers.get(DUPLICATE_ID)
     if identifier and cache_size(route.address):
         plan.identifier, plan.gate = bounded("_AMQ_DUPL_ID", identifier), None
+    plan.alone = simple
+    return plan
+
+
+class TemplatePlans:
+    """The plans of the messages that one template matches: by the values that count (``key`` has their places).
+
+    A plan is used for one message after the other, which differ in their block and their duplicate id.
+    """
+
+    __slots__ = ("identifier", "key", "made", "plans")
+
+    def __init__(self, template: Template) -> None:
+        places = dict(template.varying)
+        self.identifier = places.pop(DUPLICATE_ID, 0)
+        self.key = tuple(places.values())
+        self.plans: dict[object, tuple[SendPlan, Traits, bytes]] = {}
+        self.made = 0  # plans that were made, of any message
+
+
+def _plan_of_template(session: Session, head: TemplateHead) -> SendPlan:
+    template, found = head.template, head.found
+    known: TemplatePlans | None = template.plan
+    if known is None:
+        known = template.plan = TemplatePlans(template)
+    key = found.group(*known.key) if known.key else None
+    made = known.plans.get(key)
+    if made is None or made[0].stamp != made[0].address.stamp:
+        return _first_of_template(session, head, known, key)
+    plan, traits, standard = made
+    if known.identifier:
+        identifier: bytes = found[known.identifier]
+        if not identifier:
+            return plan_send(session, head)
+        plan.identifier = bounded("_AMQ_DUPL_ID", identifier)
+    rest = template.rest
+    if len(rest) == 1:
+        standard += found[rest[0]]
+    elif rest:
+        standard = b"".join((standard, *found.group(*rest)))
+    plan.traits = traits.with_block(standard)
+    return plan
+
+
+def _first_of_template(session: Session, head: TemplateHead, known: TemplatePlans, key: object) -> SendPlan:
+    """The plan of a message as of any, which is used for others too where nothing but routing is to be done."""
+    plan = plan_send(session, head)
+    known.made += 1
+    same_use = bool(known.identifier) == (plan.identifier is not None)
+    in_vain = known.made > PLANS_IN_VAIN and known.made * 2 > head.template.matched
+    if plan.admit is not None or plan.offer is not NO_OFFER or not same_use or in_vain:
+        session.refuse_template(head.template)
+        return plan
+    if len(known.plans) >= PLANS_OF_TEMPLATE:
+        known.plans.clear()
+    traits = plan.traits
+    standard = b"priority:%d\npersistent:%b\n" % (traits.priority, b"true" if traits.durable else b"false")
+    known.plans[key] = plan, traits, standard
     return plan
 
 

@@ -26,6 +26,7 @@ from stompring.settings.acceptor import StompAcceptor
 from stompring.stomp.encode import encode_frame
 from stompring.stomp.frame import Head
 from stompring.stomp.parser import Parser
+from stompring.stomp.template import Template
 
 from .acknowledge import SETTLING
 from .admit import OfferedSend
@@ -35,7 +36,7 @@ from .destination import Destination, Destinations
 from .heartbeat import Heartbeat
 from .outbox import Outbox, Outgoing, Wire
 from .send import on_SEND, resume_SEND
-from .send_plan import Route
+from .send_plan import HEADER_USE, Route
 from .subscription import AcknowledgedSubscription, Subscription
 from .text import printable, text_of
 from .verbs import VERBS, first_verb
@@ -89,7 +90,9 @@ class Session:
         self._destinations = destinations
         self.authenticator = authenticator
         self.wire = wire
-        self._parser = Parser(limits.max_body_length, limits.max_headers, limits.max_header_length)
+        self._parser = Parser(
+            limits.max_body_length, limits.max_headers, limits.max_header_length, HEADER_USE
+        )
         self._held: list[Frame] = []  # came in while something must be waited for
         self.awaiting_login = False
         self._blocked_by: Address | None = None
@@ -177,6 +180,10 @@ class Session:
                     self._let_settlements_pass()
             elif not self.awaiting_login:
                 self._wait_for_turn()
+
+    def refuse_template(self, template: Template) -> None:
+        """Frames are read without it: nothing is won by it."""
+        self._parser.refuse(template)
 
     # ---- waiting
 

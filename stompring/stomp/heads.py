@@ -9,6 +9,7 @@ from stompring.stomp.memo import HeadMemo
 from stompring.stomp.scan import HeadLimits, HeadScan
 from stompring.stomp.show import shown
 from stompring.stomp.spec import BACKSLASH, CR, NUL, RULES
+from stompring.stomp.template import HeaderUse, Templates
 
 # A header block ends in an empty line, which is one of two. The line end before it may be of the other kind.
 _LF_END = b"\n\n"
@@ -27,15 +28,28 @@ class HeadReader:
 
     ``end`` is how its blocks end, as far as seen; whoever looks for one looks for this first. ``plain`` tells that
     such a block is worth a try of `decode_plain`. ``memo`` holds what was read before. ``body`` is the offset after
-    the block that `read` looked at last.
+    the block that `read` looked at last. ``templates`` are for SENDs of which no two are the same, where the one who
+    reads them has said what for (``use``).
     """
 
-    __slots__ = ("_crlf", "_opened_crlf", "body", "end", "limits", "max_body", "memo", "plain", "version")
+    __slots__ = (
+        "_crlf",
+        "_opened_crlf",
+        "body",
+        "end",
+        "limits",
+        "max_body",
+        "memo",
+        "plain",
+        "templates",
+        "version",
+    )
 
-    def __init__(self, limits: HeadLimits, max_body_length: int) -> None:
+    def __init__(self, limits: HeadLimits, max_body_length: int, use: HeaderUse | None = None) -> None:
         self.version: bytes | None = None
         self.limits = limits
         self.memo = HeadMemo()
+        self.templates = None if use is None else Templates(use, limits)
         self.end = _LF_END
         self.plain = False
         self.body = 0
@@ -49,6 +63,26 @@ class HeadReader:
         self._crlf = RULES[version].crlf or self._opened_crlf
         self._end_with(self.end if self._crlf else _LF_END)
         self.memo.clear()
+        if self.templates is not None:
+            self.templates.clear()
+
+    def active_templates(self) -> Templates | None:
+        """Those by which blocks are read, while no two of them are the same."""
+        templates = self.templates
+        if templates is None or not self.memo.rest or not templates.ready:
+            return None
+        templates.max_body = self.max_body
+        return templates
+
+    def keep(self, block: bytes, head: Head) -> None:
+        """An ordinary SEND was read: the next one may be the same, or have the same names at least."""
+        if head.kin is None:
+            self.memo.keep(block, head)
+        self._learn(block)
+
+    def _learn(self, block: bytes) -> None:
+        if self.memo.rest and self.templates is not None and self.version is not None:
+            self.templates.learn(block, self.version)
 
     def scan(self) -> HeadScan:
         """For a block of which not all is there."""
@@ -80,6 +114,8 @@ class HeadReader:
             )
         if head.command == b"SEND" and self.version is not None:
             self.memo.keep(block, head)
+            if CR not in block and not RULES[self.version].trims:
+                self._learn(block)  # it has an escape
         return head
 
     def with_receipt(self, block: bytes) -> Head | None:

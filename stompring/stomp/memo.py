@@ -17,17 +17,17 @@ class HeadMemo:
     entries is emptied and left so for a while.
     """
 
-    __slots__ = ("_rest", "heads", "hits")
+    __slots__ = ("heads", "hits", "rest")
 
     def __init__(self) -> None:
         self.heads: dict[bytes, Head] = {}
         self.hits = 0  # since the memo was last empty; added up by the reader, once per read
-        self._rest = 0
+        self.rest = 0  # how many more heads are not kept
 
     def keep(self, block: bytes, head: Head) -> None:
         """Remember ``head``, unless its block is long or sure to be unique."""
-        if self._rest:
-            self._rest -= 1
+        if self.rest:
+            self.rest -= 1
         elif len(block) <= _LONGEST_BLOCK and b"receipt" not in head.headers:
             if len(self.heads) >= _MOST_HEADS:
                 self._start_again()
@@ -36,9 +36,13 @@ class HeadMemo:
     def clear(self) -> None:
         self.heads.clear()
         self.hits = 0
-        self._rest = 0
+        self.rest = 0
+
+    def pass_over(self, heads: int) -> None:
+        """So many were not worth keeping, without being looked at."""
+        self.rest = max(0, self.rest - heads)
 
     def _start_again(self) -> None:
         rest = 0 if self.hits >= len(self.heads) else _REST
         self.clear()
-        self._rest = rest
+        self.rest = rest

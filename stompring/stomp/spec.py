@@ -10,6 +10,7 @@ LF = ord("\n")
 CR = ord("\r")
 NUL = 0
 BACKSLASH = ord("\\")
+COLON = ord(":")
 
 _ESCAPES_1_1 = {BACKSLASH: b"\\", ord("n"): b"\n", ord("c"): b":"}
 _ESCAPES_1_2 = {**_ESCAPES_1_1, ord("r"): b"\r"}

@@ -157,6 +157,11 @@ def framed(payload: bytes) -> bytes:
 
 def encode_traits(traits: Traits) -> bytes:
     """Flags and priority, then the traits part of a message record. Made once per `Traits`."""
+    like = traits.like
+    if like is not None:  # with another block, whose length stands behind flags and priority
+        known = like.record or encode_traits(like)
+        traits.record = record = known[:2] + _LENGTH.pack(len(traits.block)) + known[2 + _LENGTH.size :]
+        return record
     flags = (DURABLE if traits.durable else 0) | (GROUP_END if traits.group_sequence == -1 else 0)
     flags |= ROUTING[traits.routing_type]
     if type(traits) is CopiedTraits:
