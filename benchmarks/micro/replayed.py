@@ -1,9 +1,9 @@
 """What a replay costs the broker: ``python -m benchmarks.micro.replayed``.
 
 Durable SENDs as ``stompring lake replay`` makes them go through a real session and a real journal, without sockets
-and without a reactor: headers of which no two blocks are the same, a duplicate id each, a receipt for every thousandth, read
-64 KiB at a time. Printed are the microseconds of processor time for a message: of the reactor's thread and of the
-disk's, the best of the rounds.
+and without a reactor: headers of which no two blocks are the same, a duplicate id each, a receipt for every
+thousandth, read 64 KiB at a time. Printed are the microseconds of processor time for a message: of the reactor's
+thread and of the disk's, the best of the rounds.
 """
 
 from __future__ import annotations
