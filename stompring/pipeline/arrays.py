@@ -114,7 +114,7 @@ def texts(values: Sequence[bytes | None]) -> Any:
 
 
 def as_text(array: Any, null_if_empty: bool = False) -> Any:
-    """Binary values as strings."""
+    """Binary values, or strings, as strings."""
     try:
         text = array.cast(pa.string())
     except pa.ArrowInvalid:

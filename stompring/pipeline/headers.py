@@ -32,6 +32,9 @@ _COMMON = 64
 #: Layouts of blocks of one length that are tried; lengths of blocks above this have none.
 _LAYOUTS, _LONGEST = 8, (1 << 16) - 1
 
+#: Bytes of blocks that are compared with a layout at once.
+_COMPARED = 1 << 13
+
 #: Different names of headers, and lines of a message, up to which a bit for each name tells of one that is there twice.
 _BITS, _MOST_LINES = 40, 1 << 20
 
@@ -76,10 +79,12 @@ class _Layout:
                 names.append(name)
                 values.append(slice(end if colon < 0 else colon + 1, end))
             at = end + 1
-        self._block = block
-        self._inside = np.zeros(len(text), bool)
+        self._size = len(text)
+        outside = np.ones(len(text), bool)
         for value in values:
-            self._inside[value] = True
+            outside[value] = False
+        self._many = max(_COMPARED // max(len(text), 1), 1)
+        self._blocks, self._outside = np.tile(block, self._many), np.tile(outside, self._many)
         self._values = [value for value in values if value.stop > value.start]
         self.lines = len(names)
         self.names = np.frombuffer(b"".join(names), np.uint8)
@@ -89,15 +94,25 @@ class _Layout:
 
     def values_of(self, blocks: Any) -> tuple[Any, Any]:
         """Which of some blocks (rows of bytes) have this layout and no escapes, and the values of those."""
-        same = blocks == self._block
-        same |= self._inside
-        fits = np.ones(len(blocks), bool) if same.all() else same.all(axis=1)
+        fits = self._same(blocks)
         values = self._copied(blocks if fits.all() else blocks[fits])
         text = values.tobytes()
         if b"\n" in text or b"\\" in text:
             plain = ~((values == _LINE_FEED) | (values == _BACKSLASH)).any(axis=1)
             fits[fits], values = plain, values[plain]
         return fits, values
+
+    def _same(self, blocks: Any) -> Any:
+        """Which blocks have the same bytes outside of the values. Many of them are compared as if they were one."""
+        fits, whole = np.ones(len(blocks), bool), len(blocks) // self._many * self._many
+        for low, high in ((0, whole), (whole, len(blocks))):
+            if low < high and self._size:
+                size = (min(self._many, high - low)) * self._size
+                differs = blocks[low:high].reshape(-1, size) != self._blocks[:size]
+                differs &= self._outside[:size]
+                if differs.any():
+                    fits[low:high] = ~differs.reshape(-1, self._size).any(axis=1)
+        return fits
 
     def _copied(self, blocks: Any) -> Any:
         """The bytes of the values alone. As items of a structure, which numpy copies row by row in one pass."""
@@ -106,7 +121,7 @@ class _Layout:
         names = [f"{value.start}" for value in self._values]
         kinds = [f"V{value.stop - value.start}" for value in self._values]
         places = [value.start for value in self._values]
-        given = np.dtype({"names": names, "formats": kinds, "offsets": places, "itemsize": len(self._block)})
+        given = np.dtype({"names": names, "formats": kinds, "offsets": places, "itemsize": self._size})
         taken = blocks.view(given)[:, 0].astype(np.dtype(list(zip(names, kinds, strict=True))))
         return taken.view(np.uint8).reshape(len(blocks), -1)
 
@@ -125,14 +140,28 @@ class _Copied:
                     break
                 layout = _Layout(blocks[0])
                 fits, values = layout.values_of(blocks)
-                fits[0] = True  # if it has escapes: it is not tried again
                 if len(values) >= _COMMON:
                     self.layouts[places[fits]] = len(self._found)
                     self._found.append((layout, places[fits], values))
+                fits[0] = True  # if it has escapes: it is parsed, and its layout is not tried again
+                if fits.all():
+                    break
                 blocks, places = blocks[~fits], places[~fits]
 
     def maps(self) -> Any:
         """A map for each block that has a layout, in their order."""
+        lines, names, name_ends, values, value_ends = self._parts()
+        return _maps(lines, _strings(name_ends, names), _strings(value_ends, values))
+
+    def _parts(self) -> tuple[Any, Any, Any, Any, Any]:
+        """Where the lines of each block begin; the bytes of all names and where each ends; the same of the values."""
+        if len(self._found) == 1:  # nothing is between its blocks
+            layout, places, found = self._found[0]
+            rows = np.arange(len(places) + 1, dtype=np.int32)
+            sizes = (len(layout.names), layout.name_ends), (layout.value_bytes, layout.value_ends)
+            ends = [np.append(np.int32(0), (rows[:-1, None] * np.int32(size) + each)) for size, each in sizes]
+            names = np.tile(layout.names, len(places))
+            return rows * np.int32(layout.lines), names, ends[0], found.reshape(-1), ends[1]
         layouts = self.layouts[self.layouts >= 0]
         before = np.cumsum(self.layouts >= 0) - 1
         lines, names, values = (
@@ -149,11 +178,14 @@ class _Copied:
             _scatter(texts_of[1], values[at], found)
             _scatter(ends_of[0][1:], lines[at], names[at, None] + layout.name_ends)
             _scatter(ends_of[1][1:], lines[at], values[at, None] + layout.value_ends)
-        keys, items = (
-            pa.Array.from_buffers(type_, len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
-            for type_, ends, text in zip((pa.string(), pa.binary()), ends_of, texts_of, strict=True)
-        )
-        return _maps(lines, keys, as_text(items))
+        return lines, texts_of[0], ends_of[0], texts_of[1], ends_of[1]
+
+
+def _strings(ends: Any, letters: Any) -> Any:
+    """Texts that stand one after the other. They are looked at one by one only where there is more than ASCII."""
+    text = letters.tobytes()
+    type_ = pa.string() if text.isascii() else pa.binary()
+    return as_text(pa.Array.from_buffers(type_, len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(text)]))
 
 
 def _by_size(sizes: Any) -> Iterator[tuple[int, Any]]:

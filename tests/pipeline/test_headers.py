@@ -108,6 +108,12 @@ def test_a_layout_holds_whatever_the_values_are() -> None:
     assert maps(blocks, list(range(len(blocks)))) == [one_by_one(block) for block in blocks]
 
 
+def test_the_first_of_many_blocks_has_an_escape_in_a_value() -> None:
+    blocks = [b"id:\\n34\nkind:a\n", *(b"id:%04d\nkind:a\n" % number for number in range(100))]
+    assert len({len(block) for block in blocks}) == 1
+    assert maps(blocks, list(range(len(blocks)))) == [one_by_one(block) for block in blocks]
+
+
 def test_layouts_of_one_length_and_of_several_are_put_in_order() -> None:
     blocks = []
     for number in range(300):
