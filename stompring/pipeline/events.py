@@ -70,6 +70,9 @@ ROWS = 1 << 16
 #: The messages of a page (`columns.PageMessages`), None where the page is gone.
 Resolve = Callable[[int], Any]
 
+#: From times (epoch ms), numbers of addresses and the names of these to a number for each row.
+Group = Callable[[Any, Any, dict[int, str]], Any]
+
 _FIELDS = (
     "at",
     "event",
@@ -142,6 +145,41 @@ def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = No
 
     ``resolve`` gives the messages of a page by their place, for events that tell the place alone.
     """
+    rows, names = _rows(records, wanted, resolve)
+    yield from _batches(rows, names, wanted)
+
+
+def grouped_event_batches(
+    records: Records, wanted: Wanted, group: Group, resolve: Resolve | None = None
+) -> Iterator[tuple[int, Any]]:
+    """The same, each batch with events of one group alone, and before it the number that ``group`` gave them.
+
+    Rows are put together by group before columns are made of them: numbers are cheaper to take apart than texts.
+    """
+    rows, names = _rows(records, wanted, resolve)
+    if not len(rows["at"]):
+        return
+    groups = group(rows["time"], rows["address"], names[ADDRESS])
+    least = groups.min()
+    for number in distinct(groups - least)[0].tolist():
+        places = np.flatnonzero(groups == number + least)
+        some = rows if len(places) == len(groups) else {name: rows[name][places] for name in wanted.columns}
+        for batch in _batches(some, names, wanted):
+            yield int(number + least), batch
+
+
+def _batches(rows: dict[str, Any], names: dict[int, dict[int, str]], wanted: Wanted) -> Iterator[Any]:
+    schema = arrow_schema("events", wanted.columns)
+    for low in range(0, max(map(len, rows.values())), ROWS):
+        part = {name: values[low : low + ROWS] for name, values in rows.items()}
+        made = [_column(name, part, names) for name in wanted.columns]
+        yield pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+def _rows(
+    records: Records, wanted: Wanted, resolve: Resolve | None
+) -> tuple[dict[str, Any], dict[int, dict[int, str]]]:
+    """The fields of all events that are wanted, in the order in which their records stand, and names of numbers."""
     names = {what: dict(records.names[what]) for what in (ADDRESS, QUEUE, CONSUMER)}
     messages = Messages(records)
     parts = [  # of one record in this order
@@ -154,7 +192,7 @@ def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = No
         *_page_settled(records),
     ]
     if not parts:
-        return
+        return {name: np.zeros(0, np.int64) for name in (*_FIELDS, "certain")}, names
     rows = {name: np.concatenate([part[name] for part in parts]) for name in _FIELDS}
     order = np.argsort(rows["at"], kind="stable")
     rows = {name: values[order] for name, values in rows.items()}
@@ -163,14 +201,9 @@ def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = No
     rows["certain"] = ~np.isin(rows["event"], doubtful)
     _find_addresses(rows, records, messages)
     keep = _wanted(rows, wanted, names[ADDRESS])
-    rows = {name: values[keep] for name, values in rows.items()}
-    if resolve is not None:
-        rows = _find_messages(rows, resolve)
-    schema = arrow_schema("events", wanted.columns)
-    for low in range(0, len(rows["at"]), ROWS):
-        part = {name: values[low : low + ROWS] for name, values in rows.items()}
-        made = [_column(name, part, names) for name in wanted.columns]
-        yield pa.RecordBatch.from_arrays(made, schema=schema)
+    if not keep.all():
+        rows = {name: values[keep] for name, values in rows.items()}
+    return (rows if resolve is None else _find_messages(rows, resolve)), names
 
 
 def told_times(records: Records) -> list[tuple[Any, Any]]:

@@ -185,7 +185,9 @@ def _strings(ends: Any, letters: Any) -> Any:
     """Texts that stand one after the other. They are looked at one by one only where there is more than ASCII."""
     text = letters.tobytes()
     type_ = pa.string() if text.isascii() else pa.binary()
-    return as_text(pa.Array.from_buffers(type_, len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(text)]))
+    return as_text(
+        pa.Array.from_buffers(type_, len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
+    )
 
 
 def _by_size(sizes: Any) -> Iterator[tuple[int, Any]]:

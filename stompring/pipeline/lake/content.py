@@ -12,7 +12,8 @@ import pyarrow.dataset as ds
 
 from stompring.pipeline.backlog import Replaced, newest
 from stompring.pipeline.files import DataFiles
-from stompring.pipeline.lake.delta import BROKER, LakeTable
+from stompring.pipeline.lake.data_file import BROKER
+from stompring.pipeline.lake.delta import LakeTable
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.positions import START, Positions
 from stompring.pipeline.reading import table_batches

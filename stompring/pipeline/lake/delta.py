@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from time import time
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,13 +19,8 @@ from deltalake.transaction import AddAction, Transaction
 from stompring.pipeline.arrays import TYPES
 from stompring.pipeline.folder import Folder, sync_directory, sync_file
 from stompring.pipeline.lake.brokers import MAIN
+from stompring.pipeline.lake.data_file import BROKER, BUCKET, DATE, TIME, NewFile
 from stompring.pipeline.schema import TABLES
-
-#: Partition columns, behind the others.
-DATE, BUCKET = "date", "bucket"
-
-#: Which broker a row is of: behind the columns of the data directory, before the partition columns.
-BROKER = "broker"
 
 #: Into how many parts addresses are spread unless the lake was made with another number.
 BUCKETS = 8
@@ -41,20 +35,6 @@ CHANGES_SETTING = "delta.enableChangeDataFeed"
 #: then (`positions`, as JSON); or another operation of ours.
 BATCH, BROKER_NAME, ROWS, END = "stompring.batch", "stompring.broker", "stompring.rows", "stompring.end"
 OPERATION = "stompring.operation"
-
-#: Which column says when.
-TIME = {"messages": "timestamp", "events": "time", "samples": "time"}
-
-
-class NewFile(NamedTuple):
-    """A Parquet file below a table's folder that no commit has named yet. ``stats`` is JSON, as Delta wants it."""
-
-    path: str
-    size: int
-    rows: int
-    date: str
-    bucket: int
-    stats: str
 
 
 def arrow_schema(table: str) -> Any:
@@ -356,18 +336,6 @@ def _guarantee(file: Mapping[str, Any], schema: Any) -> Any:
         type_ = schema.field(name).type
         found &= (ds.field(name) >= pa.scalar(least, type_)) & (ds.field(name) <= pa.scalar(most, type_))
     return found
-
-
-def stats_of(rows: int, columns: dict[str, tuple[Any, Any, int]]) -> str:
-    """Statistics of a file as Delta has them: the least, the greatest and the number of nulls of columns."""
-    return json.dumps(
-        {
-            "numRecords": rows,
-            "minValues": {name: least for name, (least, _, _) in columns.items() if least is not None},
-            "maxValues": {name: most for name, (_, most, _) in columns.items() if most is not None},
-            "nullCount": {name: nulls for name, (_, _, nulls) in columns.items()},
-        }
-    )
 
 
 def for_spark(uri: str) -> str:

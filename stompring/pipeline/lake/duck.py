@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 
 from stompring.pipeline.folder import Folder
 from stompring.pipeline.lake.brokers import MAIN
-from stompring.pipeline.lake.delta import BROKER, BUCKET, DATE, dataset
+from stompring.pipeline.lake.data_file import BROKER, BUCKET, DATE
+from stompring.pipeline.lake.delta import dataset
 from stompring.pipeline.lake.lake import Lake
 
 #: Rows of a result that are in memory at a time.

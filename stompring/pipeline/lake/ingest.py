@@ -14,17 +14,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from stompring.pipeline.arrays import texts
 from stompring.pipeline.backlog import Limit, Lost, newest, ranges_between
-from stompring.pipeline.faults import telling, tells
 from stompring.pipeline.files import DataFiles, packed
 from stompring.pipeline.lake.brokers import MAIN, Broker
 from stompring.pipeline.lake.delta import for_spark
 from stompring.pipeline.lake.intent import Intent, Intents
 from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.lake.task import Done, Job, ingest_ranges, write_copies
+from stompring.pipeline.lake.task import Done, IngestRanges, Job, UnderWay, WriteCopies
 from stompring.pipeline.positions import Positions, dumped
 from stompring.pipeline.schema import ENDINGS, TABLES
 from stompring.store.ingested import Busy, record_ingested
@@ -51,31 +47,6 @@ class Batch(NamedTuple):
     faults: list[tuple[str, int, str]]
     lost: int = 0  # files that were deleted before
     latest: int = 0  # time of its newest row, epoch ms; 0 where it has none
-
-
-class UnderWay:
-    """How far a batch is, as far as tasks have come to their end."""
-
-    def __init__(self, spark: Any, number: int, size: int) -> None:
-        context = spark.sparkContext
-        self.number = number
-        self.bytes = size  # of all of it
-        self._read, self._rows = context.accumulator(0), context.accumulator(0)
-
-    def add(self, done: Done) -> None:
-        """Called in tasks."""
-        self._read += done.read
-        self._rows += sum(done.rows.values())
-
-    @property
-    def read(self) -> int:
-        """Bytes that are read."""
-        return int(self._read.value)
-
-    @property
-    def rows(self) -> int:
-        """Rows of all tables that are written."""
-        return int(self._rows.value)
 
 
 @dataclass(slots=True)
@@ -201,7 +172,9 @@ class Ingest:
             return []
         context = self.spark.sparkContext
         context.setJobDescription(f"stompring: batch {job.batch}")
-        found: list[Done] = context.parallelize(parts, len(parts)).map(_Run(job, self.under_way)).collect()
+        found: list[Done] = (
+            context.parallelize(parts, len(parts)).map(IngestRanges(job, self.under_way)).collect()
+        )
         return found
 
     def _originals(self, job: Job, intent: Intent, done: Done) -> Done:
@@ -226,7 +199,7 @@ class Ingest:
             paths = [for_spark(f"{table.folder.where}/{file.path}") for file in new]
             known = known.unionByName(spark.read.parquet(*paths).select(*key))
         kept = copies.join(known, key, "left_anti").select(*TABLES["messages"])
-        found = kept.mapInArrow(_WriteCopies(job), "done string").collect()
+        found = kept.mapInArrow(WriteCopies(job), "done string").collect()
         result = Done()
         for row in found:
             result.add(Done.loaded(row.done))
@@ -259,32 +232,6 @@ class Ingest:
                 record_ingested(directory, self.lake.id, str(self.lake), intent.end)
             except OSError as fault:
                 log.warning("the broker is not told what was ingested: %s", fault)
-
-
-class _Run:
-    """Called in tasks."""
-
-    def __init__(self, job: Job, under_way: UnderWay | None) -> None:
-        self.job = job
-        self.under_way = under_way
-
-    @tells
-    def __call__(self, ranges: Any) -> Done:
-        done = ingest_ranges(self.job, ranges)
-        if self.under_way is not None:
-            self.under_way.add(done)
-        return done
-
-
-class _WriteCopies:
-    """The same, for copies of messages."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for done in telling(write_copies(self.job, batches)):
-            yield pa.RecordBatch.from_arrays([texts([done.dumped()])], ["done"])
 
 
 def _latest(done: Done) -> int:

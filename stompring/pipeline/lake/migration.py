@@ -16,7 +16,8 @@ from deltalake import Schema
 from stompring.pipeline.arrays import TYPES
 from stompring.pipeline.events import UNCERTAIN
 from stompring.pipeline.lake.brokers import MAIN
-from stompring.pipeline.lake.delta import BROKER, BUCKET, DATE, OPERATION, LakeTable, NewFile, arrow_schema
+from stompring.pipeline.lake.data_file import BROKER, BUCKET, DATE, NewFile
+from stompring.pipeline.lake.delta import OPERATION, LakeTable, arrow_schema
 from stompring.pipeline.lake.parts import Part, sync_files
 from stompring.pipeline.schema import TABLES
 

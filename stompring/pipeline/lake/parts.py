@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stompring.pipeline.arrays import TYPES, distinct, indices, milliseconds
+from stompring.pipeline.arrays import TYPES, distinct, indices, milliseconds, texts
 from stompring.pipeline.columns import Messages
 from stompring.pipeline.folder import Folder, sync_directory, sync_file
-from stompring.pipeline.lake.delta import BROKER, BUCKET, DATE, TIME, NewFile, stats_of
+from stompring.pipeline.lake.data_file import BROKER, BUCKET, DATE, TIME, NewFile, stats_of
 from stompring.pipeline.schema import TABLES
 from stompring.store.record import ADDRESS
 
@@ -23,6 +24,8 @@ from stompring.store.record import ADDRESS
 GROUP, WAITING = 32 << 20, 128 << 20
 
 DAY = 86_400_000_000  # microseconds
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _Key = tuple[int, int]  # days since the epoch, bucket
 
@@ -42,11 +45,16 @@ class Parts:
 
     def add(self, batch: Any) -> None:
         """Rows, as a record batch with all columns of the table."""
+        for code, rows in self.grouped(batch):
+            self.add_group(code, rows)
+
+    def grouped(self, batch: Any) -> Iterator[tuple[int, Any]]:
+        """The rows of a record batch with all columns of the table, those of each file, and before them its number."""
         days = _integers(batch.column(TIME[self._table]), np.int64) // DAY
         codes = days * self._buckets + self._buckets_of(batch.column("address"))
         for code in np.unique(codes).tolist():
             which = np.flatnonzero(codes == code)
-            self.add_group(code, batch if len(which) == len(codes) else batch.take(indices(which)))
+            yield code, batch if len(which) == len(codes) else batch.take(indices(which))
 
     def add_group(self, code: int, rows: Any) -> None:
         """Rows of one file, by what `groups` gave for them."""
@@ -57,19 +65,21 @@ class Parts:
         if sum(part.waiting for part in self._open.values()) > WAITING:
             max(self._open.values(), key=lambda part: part.waiting).write()
 
-    def groups(self, messages: Messages) -> Any:
-        """The file of each message, as a number: of its day and its bucket."""
-        days = milliseconds(messages.fixed["timestamp"]) * 1000 // DAY
-        ids, which = distinct(messages.fixed["address"])
-        names = messages.records.names[ADDRESS]
+    def groups(self, times: Any, addresses: Any, names: dict[int, str]) -> Any:
+        """The file of each row as a number, from its time (epoch ms) and the number of its address."""
+        days = milliseconds(times) * 1000 // DAY
+        ids, which = distinct(addresses)
         return days * self._buckets + np.array([self._bucket(names.get(id_)) for id_ in ids.tolist()])[which]
 
+    def of_messages(self, messages: Messages) -> Any:
+        """The same for messages."""
+        fixed = messages.fixed
+        return self.groups(fixed["timestamp"], fixed["address"], messages.records.names[ADDRESS])
+
     def _buckets_of(self, addresses: Any) -> Any:
-        codes = addresses.dictionary_encode()
+        codes = addresses.dictionary_encode(null_encoding="encode")
         known = [self._bucket(name) for name in codes.dictionary.to_pylist()]
-        known.append(self._bucket(None))
-        which = codes.indices.fill_null(len(known) - 1)
-        return np.array(known, np.int64)[_integers(which, np.int32)]
+        return np.array(known, np.int64)[_integers(codes.indices, np.int32)]
 
     def _bucket(self, address: str | None) -> int:
         if address not in self._crcs:
@@ -127,7 +137,7 @@ class Part:
             )
         if self._batches:
             rows = pa.Table.from_batches(self._batches, self._schema)
-            broker = pa.repeat(pa.scalar(self._broker, pa.string()), rows.num_rows)
+            broker = texts([self._broker.encode()]).take(indices(np.zeros(rows.num_rows, np.int64)))
             self._writer.write_table(rows.append_column(BROKER, broker))
         self._batches, self.waiting = [], 0
 
@@ -192,13 +202,21 @@ def _range(metadata: Any, name: str, rows: int) -> tuple[Any, Any, int]:
     nulls = sum(one.null_count for one in told)
     if nulls == rows:
         return None, None, nulls
-    ranges = [(one.min, one.max) for one in told if one.has_min_max]
+    ranges = [(_value(one, one.min_raw), _value(one, one.max_raw)) for one in told if one.has_min_max]
     if len(ranges) < sum(one.null_count < group.num_rows for one, group in zip(told, groups, strict=True)):
         return _FIRST, _LAST, nulls
     least, most = min(one for one, _ in ranges), max(one for _, one in ranges)
     if isinstance(least, datetime):
         return _instant(least), _instant(most), nulls
     return least, most, nulls
+
+
+def _value(told: Any, raw: Any) -> Any:
+    """What stands for a value in a file's statistics. Not ``told.min``: for times pyarrow imports pandas."""
+    kind = told.logical_type.type
+    if kind == "TIMESTAMP":
+        return _EPOCH + timedelta(microseconds=raw)
+    return raw.decode() if kind == "STRING" else raw
 
 
 def _instant(time: datetime) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 
 from stompring.pipeline.arrays import TYPES, nulls, texts
 from stompring.pipeline.columns import grouped_batches, message_batches
-from stompring.pipeline.events import event_batches
+from stompring.pipeline.events import grouped_event_batches
+from stompring.pipeline.faults import telling, tells
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.folder import Folder
-from stompring.pipeline.lake.delta import NewFile
+from stompring.pipeline.lake.data_file import NewFile
 from stompring.pipeline.lake.parts import Parts
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.positions import Range
@@ -111,28 +112,33 @@ class _Task:
         self.done.read += (len(data) if one.stop < 0 else one.stop) - one.start
         records = Records(data, one.start, one.stop)
         if one.name.endswith(".samples"):
-            self.put("samples", lambda: sample_batches(records, WANTED["samples"]))
+            self.put_samples(records)
         else:
             self.put_messages(records)
             if "messages" in self.parts or "events" in self.parts:  # both need them
                 self.copies += message_batches(records, WANTED["messages"], copies=True)
-            resolve = self.files.page_messages
-            self.put("events", lambda: event_batches(records, WANTED["events"], resolve))
+            self.put_events(records)
         self.done.faults += [(one.name, fault.at, fault.reason) for fault in records.faults]
 
     def put_messages(self, records: Records) -> None:
-        parts = self.parts.get("messages")
-        if parts is None:
-            return
-        for group, batch in grouped_batches(records, WANTED["messages"], parts.groups, copies=False):
-            parts.add_group(group, batch)
-            self.done.rows["messages"] = self.done.rows.get("messages", 0) + batch.num_rows
+        if parts := self.parts.get("messages"):
+            self.put(
+                "messages", grouped_batches(records, WANTED["messages"], parts.of_messages, copies=False)
+            )
 
-    def put(self, table: str, batches: Callable[[], Iterable[Any]]) -> None:
-        if table not in self.parts:
-            return
-        for batch in batches():
-            self.parts[table].add(batch)
+    def put_events(self, records: Records) -> None:
+        if parts := self.parts.get("events"):
+            resolve = self.files.page_messages
+            self.put("events", grouped_event_batches(records, WANTED["events"], parts.groups, resolve))
+
+    def put_samples(self, records: Records) -> None:
+        if parts := self.parts.get("samples"):
+            for batch in sample_batches(records, WANTED["samples"]):
+                self.put("samples", parts.grouped(batch))
+
+    def put(self, table: str, batches: Iterable[tuple[int, Any]]) -> None:
+        for group, batch in batches:
+            self.parts[table].add_group(group, batch)
             self.done.rows[table] = self.done.rows.get(table, 0) + batch.num_rows
 
     def close(self) -> Done:
@@ -187,3 +193,57 @@ def _added(messages: Any) -> Any:
 
 def _zeros(count: int) -> Any:
     return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(np.zeros(count, np.int64))])
+
+
+# ---- what Spark calls. Here, so that a process of its executors imports no more than it needs
+
+
+class UnderWay:
+    """How far a batch is, as far as tasks have come to their end."""
+
+    def __init__(self, spark: Any, number: int, size: int) -> None:
+        context = spark.sparkContext
+        self.number = number
+        self.bytes = size  # of all of it
+        self._read, self._rows = context.accumulator(0), context.accumulator(0)
+
+    def add(self, done: Done) -> None:
+        """Called in tasks."""
+        self._read += done.read
+        self._rows += sum(done.rows.values())
+
+    @property
+    def read(self) -> int:
+        """Bytes that are read."""
+        return int(self._read.value)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all tables that are written."""
+        return int(self._rows.value)
+
+
+class IngestRanges:
+    """Called in tasks."""
+
+    def __init__(self, job: Job, under_way: UnderWay | None) -> None:
+        self.job = job
+        self.under_way = under_way
+
+    @tells
+    def __call__(self, ranges: Any) -> Done:
+        done = ingest_ranges(self.job, ranges)
+        if self.under_way is not None:
+            self.under_way.add(done)
+        return done
+
+
+class WriteCopies:
+    """The same, for copies of messages."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for done in telling(write_copies(self.job, batches)):
+            yield pa.RecordBatch.from_arrays([texts([done.dumped()])], ["done"])

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from stompring.pipeline.lake.delta import DATE, LakeTable
+from stompring.pipeline.lake.data_file import DATE
+from stompring.pipeline.lake.delta import LakeTable
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.views import Views
 

@@ -26,13 +26,12 @@ from deltalake.transaction import AddAction, Transaction
 
 from stompring.pipeline.folder import Folder, sync_directory
 from stompring.pipeline.lake.chosen import Row
+from stompring.pipeline.lake.data_file import BROKER, stats_of
 from stompring.pipeline.lake.delta import (
-    BROKER,
     LakeTable,
     compact,
     dataset,
     for_spark,
-    stats_of,
     sync_log,
     vacuum,
 )

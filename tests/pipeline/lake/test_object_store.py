@@ -17,7 +17,8 @@ pytest.importorskip("obstore", reason="obstore is not installed: pip install 'st
 
 from stompring.cli.lake import lake as commands
 from stompring.pipeline.folder import Entry, Folder, resolved
-from stompring.pipeline.lake.delta import LakeTable, NewFile
+from stompring.pipeline.lake.data_file import NewFile
+from stompring.pipeline.lake.delta import LakeTable
 from stompring.pipeline.lake.intent import Intent, Intents
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.lease import Lease, LeaseLost
