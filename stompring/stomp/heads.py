@@ -67,9 +67,9 @@ class HeadReader:
             self.templates.clear()
 
     def active_templates(self) -> Templates | None:
-        """Those by which blocks are read, while no two of them are the same."""
+        """Those by which blocks are read while the memo rests."""
         templates = self.templates
-        if templates is None or not self.memo.rest or not templates.ready:
+        if templates is None or not templates.ready:
             return None
         templates.max_body = self.max_body
         return templates

@@ -121,11 +121,12 @@ class Parser:
         if self._held:
             data, start = self._resume(data, frames)
         heads = self._heads
-        known = heads.memo.heads.get
+        memo = heads.memo
+        known = memo.heads.get
         find = data.find
         size = len(data)
         missed = matched = 0
-        templates = heads.active_templates()
+        templates = heads.active_templates() if memo.rest else None
         while start < size:
             if data[start] == LF:  # most clients send one after each frame
                 start += 1
@@ -178,9 +179,9 @@ class Parser:
             if heads.version is None:
                 self._hold(_Held.OPENED if head.command in CONNECT_COMMANDS else _Held.UNREAD, data, start)
                 break
-        heads.memo.hits += len(frames) - missed - matched
+        memo.hits += len(frames) - missed - matched
         if matched:
-            heads.memo.pass_over(matched)
+            memo.pass_over(matched)
         return frames
 
     # -- what comes before a body
