@@ -15,7 +15,7 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 import click
 
 #: Seconds that an answer may take.
-PATIENCE = 60.0
+REQUEST_TIMEOUT = 60.0
 
 
 class Missing(Exception):
@@ -49,7 +49,7 @@ class ManagementApi:
             headers["Content-Type"] = "application/json"
         request = Request(self._root + where, data, headers, method=method)
         try:
-            with self._opener.open(request, timeout=PATIENCE) as answer:
+            with self._opener.open(request, timeout=REQUEST_TIMEOUT) as answer:
                 text = answer.read()
         except HTTPError as error:
             if error.code == 404:

@@ -54,7 +54,7 @@ NOT_SENT = frozenset(
 )
 
 #: Seconds to wait for the end of an earlier import of the same file.
-PATIENCE = 10.0
+EARLIER_IMPORT_TIMEOUT = 10.0
 
 #: Queues or addresses that are asked for at a time.
 PAGE = 1000
@@ -120,7 +120,7 @@ class RunningBroker:
 
     def _be_alone(self) -> None:
         """What an earlier import of this file still has under way would come too late to be counted."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + EARLIER_IMPORT_TIMEOUT
         while self._api.ask("GET", ("connections",), clientID=self._marker)["count"]:
             if time.monotonic() > deadline:
                 raise click.ClickException("another import of this file is under way there")

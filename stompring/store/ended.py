@@ -5,11 +5,15 @@ Otherwise, once the journal no longer knows that the queue was deleted, its mess
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .holding import pack_spans
 from .kept import Kept
-from .page import Page
 from .record import PAGE_CURSOR, Kind
 from .tail import Tail
+
+if TYPE_CHECKING:
+    from .page import Page
 
 
 class Ended(Kept):

@@ -40,7 +40,7 @@ def portable(
     held: Held, journal: Inspection, names: dict[int, str], memo: TraitsMemo
 ) -> PortableMessage | None:
     """A message with its whole contents; None for one that is in no known queue."""
-    places = [_place(held, number, names[number]) for number in held.queues if number in names]
+    places = [_portable_place(held, number, names[number]) for number in held.queues if number in names]
     if not places:
         return None
     message = held.stored.restore(None, memo, _NoAccount())
@@ -55,7 +55,7 @@ def portable(
     )
 
 
-def _place(held: Held, number: int, name: str) -> Place:
+def _portable_place(held: Held, number: int, name: str) -> Place:
     deliveries, attempts, due, recurrence = held.state(number)
     return Place(name, deliveries, attempts, due, unpack_recurrence(recurrence))
 

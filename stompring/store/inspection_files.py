@@ -19,11 +19,11 @@ from stompring.settings.data_directory import DataDirectory
 
 from .datadir import IDENTITY, LOCK, VERSION, is_locked, read_identity
 from .files import Files
-from .page_names import ADDRESS_FILE, DIRECTORY
+from .page_names import ADDRESS_FILE, DIRECTORY_NAME
 from .replay import SEGMENT_NAME
 from .segment import NO_IDENTITY
 
-PAGE = re.compile(r"(\d{9,})\.page")
+LIVE_PAGE_NAME = re.compile(r"(\d{9,})\.page")
 SET_ASIDE = re.compile(r".*\.(damaged|invalidPage|orphaned)(\.\d+)?")
 KNOWN = frozenset({LOCK, VERSION, IDENTITY, "journal", "paging", "retention"})
 
@@ -145,7 +145,7 @@ class Snapshot:
 
     def _folder(self, path: Path) -> Folder:
         folder = Folder(path)
-        folder.pages = _opened(path, PAGE)
+        folder.pages = _opened(path, LIVE_PAGE_NAME)
         try:
             folder.address = (path / ADDRESS_FILE).read_text("utf-8", "replace").removesuffix("\n")
         except FileNotFoundError:
@@ -168,11 +168,12 @@ class Snapshot:
         self._sort(directory.root, lambda path: path.name in KNOWN or path in own)
         self._sort(directory.journal, lambda path: SEGMENT_NAME.fullmatch(path.name) is not None)
         self._sort(
-            directory.paging, lambda path: path.is_dir() and DIRECTORY.fullmatch(path.name) is not None
+            directory.paging, lambda path: path.is_dir() and DIRECTORY_NAME.fullmatch(path.name) is not None
         )
         for folder in self.folders:
             self._sort(
-                folder.path, lambda path: path.name == ADDRESS_FILE or PAGE.fullmatch(path.name) is not None
+                folder.path,
+                lambda path: path.name == ADDRESS_FILE or LIVE_PAGE_NAME.fullmatch(path.name) is not None,
             )
 
     def _sort(self, directory: Path, belongs: Callable[[Path], bool]) -> None:
@@ -193,7 +194,7 @@ def _listing(directory: Path) -> list[Path]:
 
 
 def _directories(directory: Path) -> list[Path]:
-    return [path for path in _listing(directory) if path.is_dir() and DIRECTORY.fullmatch(path.name)]
+    return [path for path in _listing(directory) if path.is_dir() and DIRECTORY_NAME.fullmatch(path.name)]
 
 
 def _opened(directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:

@@ -15,9 +15,9 @@ ADDRESS_FILE = "address.txt"
 SET_ASIDE = ".invalidPage"
 
 #: A page file by its number, set aside or not.
-PAGE_FILE = re.compile(r"(\d{9,})\.page(?:(\.invalidPage)(?:\.\d+)?)?")
+PAGE_NAME = re.compile(r"(\d{9,})\.page(?:(\.invalidPage)(?:\.\d+)?)?")
 
-DIRECTORY = re.compile(r"(\d{9,})(?:-\d+)?")
+DIRECTORY_NAME = re.compile(r"(\d{9,})(?:-\d+)?")
 
 
 def page_path(directory: Path, number: int) -> Path:
@@ -27,7 +27,7 @@ def page_path(directory: Path, number: int) -> Path:
 
 def directory_number(path: Path) -> int:
     """The number of the address that a directory is of."""
-    match = DIRECTORY.fullmatch(path.name)
+    match = DIRECTORY_NAME.fullmatch(path.name)
     return int(match[1]) if match else 0
 
 

@@ -23,7 +23,7 @@ from .page_facts import PageFacts, QueueInPage
 from .page_file import PageFile, shares_of
 from .page_footer import Summary
 from .page_front import FrontReading
-from .page_names import ADDRESS_FILE, DIRECTORY, PAGE_FILE, directory_number, page_path, set_aside
+from .page_names import ADDRESS_FILE, DIRECTORY_NAME, PAGE_NAME, directory_number, page_path, set_aside
 from .page_reads import read_footer
 from .page_scan import Scan, transactions_at
 from .pages import Pages, report_loss
@@ -92,7 +92,7 @@ class PageRecovery:
         except OSError as fault:
             raise StoreError(fault.strerror or str(fault), str(directory), 0) from None
         for name in names:
-            if DIRECTORY.fullmatch(name):
+            if DIRECTORY_NAME.fullmatch(name):
                 self._directory(directory / name)
         for address, (directories, files) in self._found.items():
             self._bring_back(address, directories, sorted(files))
@@ -108,7 +108,7 @@ class PageRecovery:
             self._paging.count_loss(0)
             return
         files = []
-        for match in filter(None, map(PAGE_FILE.fullmatch, names)):
+        for match in filter(None, map(PAGE_NAME.fullmatch, names)):
             number = int(match[1])
             self.last_page = max(self.last_page, number)
             if match[2] is None:

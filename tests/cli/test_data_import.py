@@ -425,7 +425,7 @@ def test_one_import_of_a_file_at_a_time(
     export = json.loads(file.read_text().partition("\n")[0])["export"]
     other = Dialogue(broker.port)
     other.connect({"client-id": f"stompring.import.{export['id']}"})
-    monkeypatch.setattr(data_running, "PATIENCE", 0.3)
+    monkeypatch.setattr(data_running, "EARLIER_IMPORT_TIMEOUT", 0.3)
     result = invoke("import", file, *places(broker))
     assert result.exit_code == 1 and "another import of this file is under way" in result.stderr
     other.ask("DISCONNECT")
