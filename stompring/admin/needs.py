@@ -8,7 +8,6 @@ has ``manage`` on that address may do everything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from stompring.broker.queue import Queue
 from stompring.errors import Refused
@@ -16,9 +15,7 @@ from stompring.session.permit import Permit
 from stompring.settings.security_setting import PermissionType
 
 from .inputs import flag, required, text
-
-if TYPE_CHECKING:
-    from .routes import Call
+from .routes import Call
 
 #: Stands for the broker as a whole in security-settings, as Artemis's management address does.
 MANAGEMENT = "activemq.management"
@@ -26,7 +23,7 @@ MANAGEMENT = "activemq.management"
 #: A permission, the address that it must be on, and the queue of that address where it is about one.
 Demand = tuple[PermissionType, str, str | None]
 
-Need = Callable[["Call"], Iterator[Demand]]
+Need = Callable[[Call], Iterator[Demand]]
 
 VIEW, EDIT, BROWSE, MANAGE = (
     PermissionType.VIEW,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stompring.errors import NotFound
 from stompring.settings.nearest import unknown
 
 from .answer import Answer, Problem, Steps
-from .needs import Need
 from .query import Query
 from .served import Served
+
+if TYPE_CHECKING:
+    from .needs import Need
 
 
 @dataclass(frozen=True, slots=True)
