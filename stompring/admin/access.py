@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from stompring.errors import Refused
 from stompring.session.connect import Credentials, Login
 from stompring.settings.acceptor_url import is_local, is_loopback
-from stompring.settings.origin import host_name
+from stompring.settings.network import host_name
 
 from .answer import Problem
 from .served import Served

@@ -10,7 +10,7 @@ from stompring.broker import duplicates
 from stompring.broker.address import Address
 from stompring.errors import Refused
 from stompring.settings.model import RoutingType
-from stompring.settings.secret import hidden
+from stompring.settings.references import hidden
 
 from .answer import NO_CONTENT, Answer, Steps, json_answer
 from .counters import ADDRESS, readers

@@ -18,7 +18,7 @@ from twisted.web.http import HTTPChannel
 
 from stompring.errors import LimitReached
 from stompring.session.crowd import Crowd
-from stompring.settings.peer import is_here, place_of
+from stompring.settings.network import is_this_machine, source_network
 
 from .answer import Answer, problem_answer
 from .body import BODY_LIMIT, PATIENCE
@@ -242,7 +242,7 @@ class Entrance:
     def enter(self, channel: AdminChannel, address: IAddress | None) -> None:
         """A client has come: its channel learns where it is, and whether there are too many."""
         channel.entrance = self
-        channel.place = place = place_of(str(getattr(address, "host", "")))
+        channel.place = place = source_network(str(getattr(address, "host", "")))
         channel.beyond = self._beyond(place)
         if channel.beyond is None:
             self._crowd.enter(place)
@@ -264,7 +264,7 @@ class Entrance:
         """The limit that one more from there passes."""
         if self._crowd.number >= CONNECTIONS:
             return LimitReached(f"More than {CONNECTIONS} HTTP connections", "http-connections", 503)
-        if not is_here(place) and self._crowd.by_place[place] >= CONNECTIONS_OF_ONE:
+        if not is_this_machine(place) and self._crowd.by_place[place] >= CONNECTIONS_OF_ONE:
             text = f"More than {CONNECTIONS_OF_ONE} HTTP connections from {place}"
             return LimitReached(text, "http-connections-per-host", 503)
         return None

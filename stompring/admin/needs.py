@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from stompring.broker.queue import Queue
 from stompring.errors import Refused
 from stompring.session.permit import Permit
-from stompring.settings.security_setting import PermissionType
+from stompring.settings.model import PermissionType
 
 from .inputs import flag, required, text
 from .routes import Call

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stompring.errors import NotFound
-from stompring.settings.nearest import unknown
+from stompring.settings.suggestions import with_suggestion
 
 from .answer import Answer, Problem, Steps
 from .query import Query
@@ -46,11 +46,11 @@ class Route:
         for name in call.query.names:
             if name not in self.parameters:
                 raise Problem(
-                    400, unknown(f"Unknown parameter {name!r}", name, self.parameters), parameter=name
+                    400, with_suggestion(f"Unknown parameter {name!r}", name, self.parameters), parameter=name
                 )
         for name in call.body:
             if name not in self.fields:
-                raise Problem(400, unknown(f"Unknown field {name!r}", name, self.fields), field=name)
+                raise Problem(400, with_suggestion(f"Unknown field {name!r}", name, self.fields), field=name)
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stompring.settings.security_setting import PermissionType
+from stompring.settings.model import PermissionType
 
 from .counters import COUNTER, Counter
 from .served import Served

@@ -10,8 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from stompring.errors import LimitReached
-from stompring.settings.global_limits import ResourceLimit
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, ResourceLimit
 
 if TYPE_CHECKING:
     from .directory import Directory

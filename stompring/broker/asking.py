@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from stompring.settings.security_setting import PermissionType
+from stompring.settings.model import PermissionType
 
 
 class Ask(Protocol):

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompring.errors import NotFound, Refused
-from stompring.settings.model import QueueConfiguration, RoutingType
-from stompring.settings.security_setting import PermissionType
+from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
 from .address import Address
 from .asking import Ask, everything

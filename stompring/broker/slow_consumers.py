@@ -10,8 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stompring.settings.model import AddressSettings
-from stompring.settings.slow_consumers import SlowConsumerPolicy
+from stompring.settings.model import AddressSettings, SlowConsumerPolicy
 
 from .notification import notify
 from .refusals import QUIET

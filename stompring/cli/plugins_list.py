@@ -161,11 +161,11 @@ def _entry(listing: Listing, entry: Entry) -> Iterator[str]:
 
 
 def _missing(listing: Listing, plugin: PluginConfiguration) -> str:
-    from stompring.settings.nearest import unknown
+    from stompring.settings.suggestions import with_suggestion
 
     where = f"{listing.file}:{plugin.line}"
     text = f"{where}: broker-plugin '{plugin.name}' is missing: there is no policy '{plugin.policy}'"
-    return unknown(text, _policy_name(plugin), {entry.name for entry in listing.entries})
+    return with_suggestion(text, _policy_name(plugin), {entry.name for entry in listing.entries})
 
 
 def _used(listing: Listing, plugin: PluginConfiguration) -> Iterator[str]:

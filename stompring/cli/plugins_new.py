@@ -14,7 +14,7 @@ import click
 
 from stompring.cli import config_option
 from stompring.settings.model import FullPolicy
-from stompring.settings.units import plugin_name
+from stompring.settings.value_types import plugin_name
 
 TEMPLATES = Path(__file__).with_name("templates")
 

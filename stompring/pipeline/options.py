@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from stompring.pipeline.folder import resolved
 from stompring.pipeline.schema import TABLES, ddl
-from stompring.settings.units import whole_number
-from stompring.settings.wildcard import Pattern
+from stompring.settings.match import Pattern
+from stompring.settings.value_types import whole_number
 
 #: What any query takes, and what streams take besides. Spark hands them over in whatever case.
 ALWAYS = ("path", "retention", "table", "columns", "addresses", "since", "until", "copies")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stompring.broker.hooks import FAULTS
-from stompring.settings.faults import Faults
+from stompring.settings.document import Faults
 from stompring.settings.model import BrokerConfiguration, PluginConfiguration, PolicyUse, Property
-from stompring.settings.nearest import unknown
-from stompring.settings.secret import revealed
+from stompring.settings.references import revealed
+from stompring.settings.suggestions import with_suggestion
 
 from .address_policy import AddressPolicy
 from .source import NotLoaded
@@ -135,7 +135,8 @@ class _Reading:
             name = known.get(given.key)
             if name is None:
                 self._faults.add(
-                    given.line or 1, unknown(f"{what} has no parameter '{given.key}'", given.key, known)
+                    given.line or 1,
+                    with_suggestion(f"{what} has no parameter '{given.key}'", given.key, known),
                 )
                 right = False
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NewType, Union, get_args, get_origin
 
-from stompring.settings import units
+from stompring.settings import value_types
 
 #: A time. Written as a plain number, as all times in broker.xml.
 Milliseconds = NewType("Milliseconds", int)
@@ -135,13 +135,13 @@ def _comma_list(text: str) -> tuple[str, ...]:
 
 
 READERS: Mapping[Any, tuple[str, Reader]] = {
-    str: ("text", _plain(units.name)),
-    int: ("whole number", _plain(units.whole_number)),
+    str: ("text", _plain(value_types.name)),
+    int: ("whole number", _plain(value_types.whole_number)),
     float: ("number", _plain(_decimal)),
-    bool: ("true or false", _plain(units.boolean)),
-    Milliseconds: ("milliseconds", _plain(units.milliseconds)),
-    Bytes: ("bytes", _plain(units.byte_size)),
-    Path: ("file", lambda text, folder: folder / units.name(text)),
+    bool: ("true or false", _plain(value_types.boolean)),
+    Milliseconds: ("milliseconds", _plain(value_types.milliseconds)),
+    Bytes: ("bytes", _plain(value_types.byte_size)),
+    Path: ("file", lambda text, folder: folder / value_types.name(text)),
     tuple[str, ...]: ("comma list", _plain(_comma_list)),
 }
 

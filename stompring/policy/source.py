@@ -16,7 +16,7 @@ from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
 
-from stompring.settings.nearest import unknown
+from stompring.settings.suggestions import with_suggestion
 
 from .address_policy import AddressPolicy
 
@@ -72,7 +72,7 @@ class Sources:
             return _from_package(packages[wanted])
         looked = "".join(f", no {wanted.replace('-', '_')}.py in {folder}" for folder in self.folders)
         what = f"there is no policy '{name}'{looked}, no installed package with it (entry points {GROUP})"
-        raise NotLoaded(unknown(what, wanted, [*modules, *packages]))
+        raise NotLoaded(with_suggestion(what, wanted, [*modules, *packages]))
 
     def _from_file(self, path: Path) -> type[AddressPolicy]:
         if not path.is_file():

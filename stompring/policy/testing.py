@@ -42,7 +42,7 @@ from stompring.settings.model import (
     QueueConfiguration,
     RoutingType,
 )
-from stompring.settings.nearest import unknown
+from stompring.settings.suggestions import with_suggestion
 from stompring.stomp.encode import encode_frame, unescape
 
 from .address_policy import AddressPolicy
@@ -306,7 +306,7 @@ def _check_fields(what: str, kind: type[Any], values: Mapping[str, object]) -> N
             near = name.replace("-", "_")
             hint = f"; did you mean '{near}'?" if near in known else ""
             text = f"{what}: unknown '{name}'"
-            raise HarnessError(f"{text}{hint}" if hint else unknown(text, name, known))
+            raise HarnessError(f"{text}{hint}" if hint else with_suggestion(text, name, known))
         if known[name] == "int" and (isinstance(value, bool) or not isinstance(value, int)):
             raise HarnessError(f"{what}: {name} must be a whole number, not {value!r}")
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from stompring.security.permissions import Permissions
 from stompring.security.roles import Roles
-from stompring.settings.security_setting import PermissionType
+from stompring.settings.model import PermissionType
 
 
 class Authority:

@@ -18,12 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from stompring.settings.match import literal_name
-from stompring.settings.model import BrokerConfiguration, WildcardSyntax
-from stompring.settings.overlap import covers, overlaps
-from stompring.settings.security_setting import PermissionType, SecuritySettingEntry
-from stompring.settings.security_settings import QUALIFIED
-from stompring.settings.wildcard import DEFAULT_SYNTAX, Pattern
+from stompring.settings.broker_xml import QUEUE_SEPARATOR
+from stompring.settings.match import DEFAULT_SYNTAX, Pattern, covers, literal_name, overlaps
+from stompring.settings.model import BrokerConfiguration, PermissionType, SecuritySettingEntry, WildcardSyntax
 
 REMEMBERED = 16_384
 """Addresses and queues for which it is remembered which entries decide."""
@@ -54,7 +51,7 @@ class Permissions:
             pattern = Pattern(entry.match, wildcard)
             if literal is not None:
                 self._literal[literal] = entry
-            elif QUALIFIED in entry.match:
+            elif QUEUE_SEPARATOR in entry.match:
                 self._queues[entry.match] = entry
             elif pattern.is_wildcard:
                 patterns.append((pattern, entry))
@@ -80,7 +77,7 @@ class Permissions:
     ) -> bool:
         """Whether somebody with these roles has a permission on an address, or on that queue of it."""
         if queue is not None and permission in CREATE_QUEUE and queue != address:
-            if f"{address}{QUALIFIED}{queue}" not in self._queues and not self.allows(
+            if f"{address}{QUEUE_SEPARATOR}{queue}" not in self._queues and not self.allows(
                 roles, permission, queue
             ):
                 return False
@@ -92,7 +89,7 @@ class Permissions:
     def _look_up(self, address: str, queue: str | None) -> tuple[SecuritySettingEntry, ...]:
         """The entries that decide, which must all allow it; none where nobody may."""
         if queue is not None:
-            of_queue = self._queues.get(f"{address}{QUALIFIED}{queue}")
+            of_queue = self._queues.get(f"{address}{QUEUE_SEPARATOR}{queue}")
             if of_queue is not None:
                 return (of_queue,)
         named = self._literal.get(address)

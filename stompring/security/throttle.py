@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from stompring.settings.peer import place_of
+from stompring.settings.network import source_network
 
 FREE = 10
 """Logins of a host that may fail before the next one is delayed."""
@@ -33,7 +33,7 @@ class Throttle:
 
     def failed(self, host: str) -> bool:
         """A login failed; True where it is the one after which logins of that host are delayed."""
-        key = place_of(host)
+        key = source_network(host)
         failures = self._of(key) + 1
         self._failures[key] = (failures, self._now())
         self._failures.move_to_end(key)
@@ -43,12 +43,12 @@ class Throttle:
 
     def delay(self, host: str) -> float:
         """Seconds that a login of that host has to wait."""
-        beyond = self._of(place_of(host)) - FREE
+        beyond = self._of(source_network(host)) - FREE
         return 0.0 if beyond < 0 else min(LONGEST, FIRST * 2.0 ** min(beyond, 16))
 
     def enter(self, host: str) -> bool:
         """A login is to wait; False where too many of that host do."""
-        key = place_of(host)
+        key = source_network(host)
         if self._waiting.get(key, 0) >= WAITING:
             return False
         self._waiting[key] = self._waiting.get(key, 0) + 1
@@ -56,7 +56,7 @@ class Throttle:
 
     def leave(self, host: str) -> None:
         """A login has waited."""
-        key = place_of(host)
+        key = source_network(host)
         left = self._waiting.pop(key) - 1
         if left:
             self._waiting[key] = left

@@ -14,10 +14,9 @@ from twisted.internet.interfaces import IAddress, IDelayedCall, IProtocolFactory
 
 from stompring.errors import ConfigurationError
 from stompring.security.certificates import CertificateFault, Identity, source_files
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.acceptor import HttpAcceptor, ProxyProtocol, StompAcceptor
 from stompring.settings.acceptor_url import is_loopback
 from stompring.settings.model import BrokerConfiguration
-from stompring.settings.proxy_protocol import ProxyProtocol
 
 from .first_bytes import FirstBytesFactory
 from .proxy_connection import ProxyFactory

@@ -15,7 +15,7 @@ from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from zope.interface import directlyProvides, providedBy
 
-from stompring.settings.proxy_protocol import ProxyProtocol
+from stompring.settings.acceptor import ProxyProtocol
 
 from .proxy_header import read_proxy_header
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stompring.errors import LimitReached
 from stompring.session.crowd import Crowd
 from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.peer import is_here, place_of
+from stompring.settings.network import is_this_machine, source_network
 
 
 class Threshold:
@@ -19,7 +19,7 @@ class Threshold:
 
     def share(self, place: str) -> int:
         """How many may come from one place where nobody says: half, so that one machine cannot shut out all others."""
-        return -1 if self.limit < 0 or is_here(place) else max(1, self.limit // 2)
+        return -1 if self.limit < 0 or is_this_machine(place) else max(1, self.limit // 2)
 
 
 class Door:
@@ -34,7 +34,7 @@ class Door:
         """Somebody at ``host`` has connected. Raises `LimitReached`."""
         threshold, acceptor, crowd = self._threshold, self._acceptor, self._crowd
         allowed = acceptor.connections_allowed
-        place = place_of(host)
+        place = source_network(host)
         if 0 <= threshold.limit <= threshold.number:
             raise LimitReached(
                 f"More than {threshold.limit} connections to this broker (global-max-connections)",

@@ -15,7 +15,7 @@ from stompring.security.certificates import (
     subject_of,
 )
 from stompring.session.text import printable
-from stompring.settings.tls import TLS_VERSIONS, Tls
+from stompring.settings.acceptor import TLS_VERSIONS, Tls
 
 #: For TLS 1.2: all with forward secrecy and authenticated encryption. For TLS 1.3 OpenSSL has no others.
 CIPHER_SUITES = (

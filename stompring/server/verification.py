@@ -15,7 +15,7 @@ from stompring.errors import Refused
 from stompring.security.fair_line import FairLine
 from stompring.security.remembered import Remembered
 from stompring.security.users import Users
-from stompring.settings.peer import place_of
+from stompring.settings.network import source_network
 
 #: Passwords that are checked at a time. Each check works on several cores itself.
 AT_ONCE = min(4, max(1, (os.cpu_count() or 1) // 2))
@@ -73,7 +73,7 @@ class Verification:
             self._asked[digest].append(answer)
             return answer
         self._asked[digest] = [answer]
-        gone = self._line.put(place_of(host), _Check(digest, generation, name, password))
+        gone = self._line.put(source_network(host), _Check(digest, generation, name, password))
         if gone is not None:
             self._tell(gone.digest, Failure(_overloaded()))
         self._go_on()

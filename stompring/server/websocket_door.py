@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stompring.session.text import printable
+from stompring.settings.acceptor import WebSocketSettings
 from stompring.settings.acceptor_url import is_local, is_loopback
-from stompring.settings.origin import ANY, NULL, host_name, normal_origin, origin_host
-from stompring.settings.websocket import WebSocketSettings
+from stompring.settings.network import ANY_ORIGIN, NULL_ORIGIN, host_name, normal_origin, origin_host
 
 #: The best first.
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
@@ -66,15 +66,15 @@ class WebSocketDoor:
         )
 
     def _is_known(self, name: str) -> bool:
-        return is_local(name) or name in self._names or ANY in self._allowed
+        return is_local(name) or name in self._names or ANY_ORIGIN in self._allowed
 
     def _is_welcome(self, origin: str, name: str) -> bool:
-        if ANY in self._allowed:
+        if ANY_ORIGIN in self._allowed:
             return True
         try:
             origin = normal_origin(origin)
         except ValueError:  # file:// for one
-            origin = NULL
+            origin = NULL_ORIGIN
         page = origin_host(origin)
         same = page == name or (is_local(page) and is_local(name))
         return origin in self._allowed or (same and page != "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from stompring.errors import Refused
-from stompring.settings.security_setting import PermissionType
+from stompring.settings.model import PermissionType
 
 from .destination import TEMPORARY_QUEUE
 

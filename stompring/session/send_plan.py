@@ -19,8 +19,7 @@ from stompring.broker.offer import Offer
 from stompring.broker.queue import Queue
 from stompring.broker.transfer import BROKERS_OWN, IMPORTED
 from stompring.errors import ProtocolError
-from stompring.settings.model import RoutingType
-from stompring.settings.security_setting import PermissionType
+from stompring.settings.model import PermissionType, RoutingType
 from stompring.stomp.encode import header_line
 from stompring.stomp.frame import Head
 from stompring.stomp.template import HeaderUse, Template, TemplateHead

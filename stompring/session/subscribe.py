@@ -10,8 +10,7 @@ from stompring.broker.hooks import Subscriber
 from stompring.broker.queue import Queue
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
 from stompring.selector import InvalidSelector, Selector, compile_selector
-from stompring.settings.model import QueueConfiguration, RoutingType
-from stompring.settings.security_setting import PermissionType
+from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 from stompring.stomp.frame import Head
 
 from .destination import Destination

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from stompring.broker.queue import Queue
 from stompring.errors import NotFound
-from stompring.settings.model import QueueConfiguration, RoutingType
-from stompring.settings.security_setting import PermissionType
+from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
 from .destination import TEMPORARY_QUEUE, Destination
 

@@ -1,10 +1,10 @@
-"""The URL of an ``<acceptor>``: where to listen, for what, and with which parameters.
+"""The URL of an ``<acceptor>``: protocol, host, port and parameters.
 
 ``tcp://127.0.0.1:61613?anycastPrefix=/queue/,queue/;multicastPrefix=/topic/`` listens for STOMP,
 ``ws://127.0.0.1:61614/stomp`` for STOMP over WebSocket, and ``http://127.0.0.1:8161`` for metrics, health checks and
 the management API; ``ssl``, ``wss`` and ``https`` are the same over TLS. Parameters are separated by ``;`` or ``&``,
-with blanks and new lines around them as you like, and may be percent-encoded; they are called what the fields of
-`StompAcceptor` are called, in camelCase.
+with optional blanks and line breaks, and may be percent-encoded. Their names are those of the fields of
+`StompAcceptor` in camelCase.
 """
 
 from __future__ import annotations
@@ -13,24 +13,183 @@ import ipaddress
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from stompring.settings import units
-from stompring.settings.acceptor import FrameLimits, HttpAcceptor, StompAcceptor
-from stompring.settings.artemis_names import (
-    ACCEPTOR_PARAMETERS,
-    OTHER_SCHEMES,
-    PROTOCOLS,
-    not_supported,
+from stompring.settings import value_types
+from stompring.settings.acceptor import (
+    TLS_VERSIONS,
+    FrameLimits,
+    HttpAcceptor,
+    ProxyProtocol,
+    StompAcceptor,
+    Tls,
+    WebSocketSettings,
 )
-from stompring.settings.listener_parameters import LISTENER_PARAMETERS, Parameter, proxy_of, tls_of
-from stompring.settings.nearest import unknown
-from stompring.settings.origin import origins
-from stompring.settings.secret import HIDDEN, Secret
-from stompring.settings.websocket import WebSocketSettings
+from stompring.settings.network import parse_origins
+from stompring.settings.references import HIDDEN, Secret
+from stompring.settings.suggestions import with_suggestion
+from stompring.settings.unsupported_names import ACCEPTOR_PARAMETERS, OTHER_SCHEMES, PROTOCOLS, not_supported
+from stompring.settings.value_types import Reader
+
+A = TypeVar("A", bound=StompAcceptor | HttpAcceptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter: the field it sets and how it is read.
+
+    ``part`` is the field of an acceptor whose object has that field; "" is the acceptor itself.
+    """
+
+    field: str
+    read: Reader
+    part: str = ""
+
+
+def comma_list(what: str, read: Callable[[str], Any] = str) -> Callable[[str], tuple[Any, ...]]:
+    """A reader of texts with a comma between each two, of which each is read by ``read``."""
+
+    def reader(text: str) -> tuple[Any, ...]:
+        found = [part.strip() for part in text.split(",")]
+        if not all(found):
+            raise ValueError(f"must be {what} with a comma between each two")
+        return tuple(read(part) for part in found)
+
+    return reader
+
+
+def _version(text: str) -> str:
+    for version in TLS_VERSIONS:
+        if text.lower() == version.lower():
+            return version
+    raise ValueError(f"'{text}' is not one of {', '.join(TLS_VERSIONS)}")
+
+
+def _cipher_suite(text: str) -> str:
+    """A name, and none of the words and signs by which OpenSSL knows more than one suite."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", text) or not re.search(r"[-_]", text):
+        raise ValueError(f"'{text}' is not the name of a cipher suite, as TLS_AES_256_GCM_SHA384")
+    return text
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"must be addresses and networks, as 10.0.0.7,192.168.0.0/24: {error}") from None
+
+
+def _store_type(text: str) -> str:
+    if text.upper() != "PEM":
+        raise ValueError(
+            "must be PEM, the one kind that is read here; 'openssl pkcs12 -in FILE -out broker.pem' makes such "
+            "of a PKCS12 file"
+        )
+    return text.upper()
+
+
+#: What only tells that things are as they are here anyway: it is read, and sets nothing.
+WITHOUT_EFFECT = ("keyStoreType", "trustStoreType")
+
+TLS_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
+    {
+        "sslEnabled": Parameter("enabled", value_types.boolean, "tls"),
+        "keyStorePath": Parameter("key_store_path", comma_list("files and directories"), "tls"),
+        "keyPath": Parameter("key_path", comma_list("files"), "tls"),
+        "keyStorePassword": Parameter("key_store_password", value_types.name, "tls"),
+        "keyStoreType": Parameter("key_store_type", _store_type, "tls"),
+        "trustStorePath": Parameter("trust_store_path", value_types.name, "tls"),
+        "trustStoreType": Parameter("trust_store_type", _store_type, "tls"),
+        "needClientAuth": Parameter("need_client_auth", value_types.boolean, "tls"),
+        "wantClientAuth": Parameter("want_client_auth", value_types.boolean, "tls"),
+        "enabledProtocols": Parameter("enabled_protocols", comma_list("versions", _version), "tls"),
+        "enabledCipherSuites": Parameter("enabled_cipher_suites", comma_list("names", _cipher_suite), "tls"),
+        "sslAutoReload": Parameter("ssl_auto_reload", value_types.boolean, "tls"),
+    }
+)
+
+PROXY_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
+    {
+        "proxyProtocolEnabled": Parameter("enabled", value_types.boolean, "proxy"),
+        "proxyProtocolTrusted": Parameter(
+            "proxy_protocol_trusted", comma_list("addresses and networks", _network), "proxy"
+        ),
+    }
+)
+
+LISTENER_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({**TLS_PARAMETERS, **PROXY_PARAMETERS})
+
+
+def tls_of(values: dict[str, Any], secure: bool, faults: list[str]) -> Tls | None:
+    """What ``values``, by field, say about TLS. ``secure``: the scheme of the URL asks for it."""
+    given = [name for name, parameter in TLS_PARAMETERS.items() if parameter.field in values]
+    enabled = values.get("enabled", secure)
+    plain = {
+        TLS_PARAMETERS[name].field: values[TLS_PARAMETERS[name].field]
+        for name in given
+        if name not in ("sslEnabled", *WITHOUT_EFFECT)
+    }
+    if secure and not enabled:
+        faults.append("sslEnabled is false, and the URL asks for TLS: write tcp:// or http:// for none")
+    if not enabled:
+        others = [name for name in given if name != "sslEnabled"]
+        if others and not secure:
+            faults.append(
+                f"{others[0]} means nothing without TLS: write ssl:// or https://, or sslEnabled=true"
+            )
+        return None
+    tls = Tls(**plain)
+    if not faults:  # what could not be read looks as if it had not been said
+        faults += _tls_conflicts(tls)
+    return tls
+
+
+def _tls_conflicts(tls: Tls) -> Iterator[str]:
+    if not tls.key_store_path:
+        yield "TLS needs keyStorePath: a PEM file with the broker's certificate and those that vouch for it"
+    elif tls.key_path and len(tls.key_path) != len(tls.key_store_path):
+        yield (
+            f"keyPath names {len(tls.key_path)} files and keyStorePath {len(tls.key_store_path)}: "
+            "there must be one for each"
+        )
+    if tls.asks_for_certificates and tls.trust_store_path is None:
+        yield "needClientAuth and wantClientAuth need trustStorePath: a PEM file of those who vouch for clients"
+    if tls.trust_store_path is not None and not tls.asks_for_certificates:
+        yield "trustStorePath means nothing without needClientAuth or wantClientAuth"
+
+
+def proxy_of(values: dict[str, Any], faults: list[str]) -> ProxyProtocol | None:
+    """What ``values``, by field, say about the PROXY protocol."""
+    trusted = values.get("proxy_protocol_trusted", ())
+    if not values.get("enabled", False):
+        if trusted:
+            faults.append("proxyProtocolTrusted means nothing without proxyProtocolEnabled=true")
+        return None
+    return ProxyProtocol(trusted)
+
+
+def with_absolute_paths(acceptor: A, directory: Path) -> A:
+    """With the paths of its files beginning at ``directory``, where they are not absolute."""
+    tls = acceptor.tls
+    if tls is None:
+        return acceptor
+
+    def each(paths: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(directory / path) for path in paths)
+
+    trust = None if tls.trust_store_path is None else str(directory / tls.trust_store_path)
+    found = replace(
+        tls,
+        key_store_path=each(tls.key_store_path),
+        key_path=each(tls.key_path),
+        trust_store_path=trust,
+    )
+    return replace(acceptor, tls=found)
+
 
 Acceptor = StompAcceptor | HttpAcceptor
 
@@ -86,10 +245,10 @@ def encoder_type(text: str) -> str:
     return kind
 
 
-_TIME = units.at_least(1, units.milliseconds)
-_ALLOWED = units.at_least(1, units.whole_number, "no limit")
-_FRAME_COUNT = units.at_least(1, units.whole_number)
-_FRAME_BYTES = units.at_least(1, units.byte_size)
+_TIME = value_types.at_least(1, value_types.milliseconds)
+_ALLOWED = value_types.at_least(1, value_types.whole_number, "no limit")
+_FRAME_COUNT = value_types.at_least(1, value_types.whole_number)
+_FRAME_BYTES = value_types.at_least(1, value_types.byte_size)
 
 STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
     {
@@ -100,45 +259,49 @@ STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         "connectionTtlMax": Parameter("connection_ttl_max", _TIME),
         "heartBeatToConnectionTtlModifier": Parameter(
             "heart_beat_to_connection_ttl_modifier",
-            units.decimal(1, why="below 1 a client that beats on time would be cut off"),
+            value_types.decimal(1, why="below 1 a client that beats on time would be cut off"),
         ),
-        "handshake-timeout": Parameter("handshake_timeout", units.at_least(0, units.seconds)),
+        "handshake-timeout": Parameter("handshake_timeout", value_types.at_least(0, value_types.seconds)),
         "connectionsAllowed": Parameter("connections_allowed", _ALLOWED),
         "connectionsAllowedPerHost": Parameter("connections_allowed_per_host", _ALLOWED),
         "subscriptionsAllowed": Parameter("subscriptions_allowed", _ALLOWED),
         "transactionsAllowed": Parameter("transactions_allowed", _ALLOWED),
         "maxTransactionBytes": Parameter(
-            "max_transaction_bytes", units.at_least(1, units.byte_size, "no limit")
+            "max_transaction_bytes", value_types.at_least(1, value_types.byte_size, "no limit")
         ),
         "maxUnsettledMessages": Parameter("max_unsettled_messages", _ALLOWED),
-        "outboxSize": Parameter("outbox_size", units.at_least(1024, units.byte_size)),
+        "outboxSize": Parameter("outbox_size", value_types.at_least(1024, value_types.byte_size)),
         "stompConsumerWindowSize": Parameter(
-            "stomp_consumer_window_size", units.at_least(0, units.byte_size, "no limit")
+            "stomp_consumer_window_size", value_types.at_least(0, value_types.byte_size, "no limit")
         ),
         "stompPrefetchCount": Parameter(
             "stomp_prefetch_count",
-            units.at_least(1, units.whole_number, "no limit", "with 0 nothing would ever be delivered"),
+            value_types.at_least(
+                1, value_types.whole_number, "no limit", "with 0 nothing would ever be delivered"
+            ),
         ),
-        "disableStompServerHeader": Parameter("disable_stomp_server_header", units.boolean),
+        "disableStompServerHeader": Parameter("disable_stomp_server_header", value_types.boolean),
         "maxBodyLength": Parameter("max_body_length", _FRAME_BYTES, "limits"),
         "maxHeaders": Parameter("max_headers", _FRAME_COUNT, "limits"),
         "maxHeaderLength": Parameter("max_header_length", _FRAME_BYTES, "limits"),
-        "webSocketUpgrade": Parameter("web_socket_upgrade", units.boolean, "websocket"),
+        "webSocketUpgrade": Parameter("web_socket_upgrade", value_types.boolean, "websocket"),
         "webSocketMaxFramePayloadLength": Parameter(
-            "web_socket_max_frame_payload_length", units.at_least(1, units.byte_size, "no limit"), "websocket"
+            "web_socket_max_frame_payload_length",
+            value_types.at_least(1, value_types.byte_size, "no limit"),
+            "websocket",
         ),
         "webSocketEncoderType": Parameter("web_socket_encoder_type", encoder_type, "websocket"),
         "webSocketCompressionSupported": Parameter(
-            "web_socket_compression_supported", units.boolean, "websocket"
+            "web_socket_compression_supported", value_types.boolean, "websocket"
         ),
-        "webSocketAllowedOrigins": Parameter("web_socket_allowed_origins", origins, "websocket"),
+        "webSocketAllowedOrigins": Parameter("web_socket_allowed_origins", parse_origins, "websocket"),
     }
 )
 
-SECRET = "password"  # nosec B105
+SECRET_PARAMETER = "password"  # nosec B105
 """Texts of parameters with this in their name are never shown."""
 
-OLD_NAMES: Mapping[str, str] = MappingProxyType(
+OLD_PARAMETER_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "stompConsumerCredits": "stompConsumerWindowSize",
         "protocol": "protocols",
@@ -160,16 +323,16 @@ def parse_acceptor(name: str, url: str, resolve: Resolve = str) -> Acceptor:
     Raises `ValueError` whose text is all that is wrong with it, a fault per line.
     """
     place, _, query = url.partition("?")
-    split, host, port = _resolved_place(place.strip(), resolve)
+    split, host, port = _resolved_endpoint(place.strip(), resolve)
     if split.scheme in ("http", "https"):
         return _http_acceptor(name, split, host, port, query, resolve)
     return _stomp_acceptor(name, split, host, port, query, resolve)
 
 
-def _resolved_place(written: str, resolve: Resolve) -> tuple[SplitResult, str, int]:
+def _resolved_endpoint(written: str, resolve: Resolve) -> tuple[SplitResult, str, int]:
     url = resolve(written)
     try:
-        return _place(url)
+        return _endpoint(url)
     except ValueError:
         if url == written:
             raise
@@ -178,7 +341,7 @@ def _resolved_place(written: str, resolve: Resolve) -> tuple[SplitResult, str, i
         ) from None
 
 
-def _place(url: str) -> tuple[SplitResult, str, int]:
+def _endpoint(url: str) -> tuple[SplitResult, str, int]:
     if re.search(r"\s", url):
         raise ValueError("the URL must not contain blanks before its parameters")
     split = _split(url)
@@ -239,7 +402,7 @@ def _stomp_acceptor(
         tls=tls_of(parts["tls"], scheme.secure, faults),
         proxy=proxy_of(parts["proxy"], faults),
     )
-    faults += _contradictions(acceptor)
+    faults += _conflicts(acceptor)
     if faults:
         raise ValueError("\n".join(faults))
     return acceptor
@@ -264,7 +427,7 @@ def _read_parameters(
     parts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     seen: set[str] = set()
     for key, text in _pairs(query, faults):
-        known = OLD_NAMES.get(key, key)
+        known = OLD_PARAMETER_NAMES.get(key, key)
         if known in seen:
             faults.append(f"parameter '{key}' is given twice")
         seen.add(known)
@@ -300,12 +463,12 @@ def _read_parameter(
     try:
         value = parameter.read(given) if parameter else protocols(given)
     except ValueError as error:
-        secret = SECRET in key.lower()
+        secret = SECRET_PARAMETER in key.lower()
         # neither what it refers to is shown, nor what must not be
         fault = str(error).replace(given, HIDDEN if secret else text) if given else str(error)
         shown = "" if secret else f" is '{text}'"
         raise ValueError(f"parameter '{key}'{shown}: {fault}") from None
-    return parameter, Secret(value) if isinstance(value, str) and SECRET in key.lower() else value
+    return parameter, Secret(value) if isinstance(value, str) and SECRET_PARAMETER in key.lower() else value
 
 
 def _unknown_parameter(key: str, table: Mapping[str, Parameter]) -> str:
@@ -313,11 +476,11 @@ def _unknown_parameter(key: str, table: Mapping[str, Parameter]) -> str:
         return not_supported(f"parameter '{key}'", ACCEPTOR_PARAMETERS[key])
     if table is LISTENER_PARAMETERS:
         text = f"an http acceptor takes parameters of TLS and of the PROXY protocol alone, not '{key}'"
-        return unknown(text, key, table)
-    return unknown(f"unknown parameter '{key}'", key, (*table, "protocols"))
+        return with_suggestion(text, key, table)
+    return with_suggestion(f"unknown parameter '{key}'", key, (*table, "protocols"))
 
 
-def _contradictions(acceptor: StompAcceptor) -> Iterator[str]:
+def _conflicts(acceptor: StompAcceptor) -> Iterator[str]:
     least, most = acceptor.connection_ttl_min, acceptor.connection_ttl_max
     if most is not None and least > most:
         yield f"connectionTtlMin ({least}) is above connectionTtlMax ({most})"

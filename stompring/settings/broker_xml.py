@@ -1,34 +1,482 @@
 """broker.xml, read into a `BrokerConfiguration`.
 
-Nothing in the file is ever ignored: a name that is not in the schema, a value out of its range, a
-contradiction is a fault, and all faults of a file come together in one `ConfigurationError`, each with its
-line. Entities and external files are off: a document type declaration is refused, since nothing in a
-broker.xml needs one.
+Nothing in the file is ignored: a name that is not in the schema, a value out of its range, a contradiction is a
+fault. All faults of a file come together in one `ConfigurationError`, each with its line. Entities and external
+files are off, and a document type declaration is refused: no broker.xml needs one.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lxml import etree
 
 from stompring.errors import ConfigurationError
-from stompring.settings import units
-from stompring.settings.artemis_names import SECTIONS, not_supported
-from stompring.settings.assembly import assemble
-from stompring.settings.document import Node
-from stompring.settings.faults import Faults
-from stompring.settings.model import BrokerConfiguration
-from stompring.settings.nearest import unknown
-from stompring.settings.references import References, refers, refers_by_name
-from stompring.settings.secret import Secret
-from stompring.settings.vocabulary import ElementRule, homes, root_rules, schema_bytes
+from stompring.settings import value_types
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.acceptor_url import Acceptor, is_loopback, parse_acceptor, with_absolute_paths
+from stompring.settings.document import Faults, Node, snake
+from stompring.settings.machine_memory import (
+    default_dispatch_memory,
+    default_global_max_size,
+    default_transaction_memory,
+    machine_memory,
+)
+from stompring.settings.match import Pattern, SettingsRepository, defaults_of, literal_name
+from stompring.settings.model import (
+    AddressConfiguration,
+    AddressSettingEntry,
+    AddressSettings,
+    BrokerConfiguration,
+    FullPolicy,
+    PermissionType,
+    PluginConfiguration,
+    PolicyUse,
+    Property,
+    QueueConfiguration,
+    ResourceLimit,
+    Retention,
+    RoutingType,
+    SecuritySettingEntry,
+    TimeUnit,
+    WildcardSyntax,
+)
+from stompring.settings.references import References, Secret, has_known_reference, has_reference
+from stompring.settings.schema import ElementRule, parents_of, root_rules, schema_bytes
+from stompring.settings.suggestions import with_suggestion
+from stompring.settings.unsupported_names import SECTIONS, not_supported
+
+PAGE_LIMIT_ELEMENTS = ("page-limit-bytes", "page-limit-messages", "page-full-policy")
+
+
+def check_address_limits(
+    core: Node, persistent: bool, markers: str | None, repository: SettingsRepository, faults: Faults
+) -> Iterator[str]:
+    """Note contradictions in ``faults``, and give a warning for what is allowed and has no effect.
+
+    What an entry means is looked at where it is merged with the less specific ones, at its own match.
+    """
+    for node in core.within("address-settings"):
+        match = node.attributes.get("match")
+        if match is None:
+            continue
+        policy = node.first("address-full-policy")
+        if policy is not None and policy.value is FullPolicy.PAGE and not persistent:
+            faults.add(policy.line, PAGE_NEEDS_STORE)
+            continue
+        in_force = repository.lookup(literal_name(match, markers) or match)
+        _check_zeros(node, in_force, faults)
+        warning = _ineffective_page_limit(node, in_force)
+        if warning:
+            yield f"{faults.file}:{warning}"
+
+
+def _check_zeros(node: Node, in_force: AddressSettings, faults: Faults) -> None:
+    if in_force.address_full_policy not in (FullPolicy.BLOCK, FullPolicy.DROP, FullPolicy.FAIL):
+        return
+    for name in ("max-size-bytes", "max-size-messages"):
+        limit = node.first(name)
+        if limit is not None and limit.value == 0:
+            policy = in_force.address_full_policy
+            faults.add(limit.line, f"<{name}> is '0': with {policy} no message would get in; 0 is for PAGE")
+
+
+def _ineffective_page_limit(node: Node, in_force: AddressSettings) -> str | None:
+    """``page-full-policy`` and the limits that it is for mean nothing without each other, as in Artemis."""
+    said = next((child for child in map(node.first, PAGE_LIMIT_ELEMENTS) if child is not None), None)
+    if said is None:
+        return None
+    limited = max(in_force.page_limit_bytes, in_force.page_limit_messages) >= 0
+    if limited and in_force.page_full_policy is None:
+        return f"{said.line}: the page-limit has no effect without a <page-full-policy> (DROP or FAIL)"
+    if in_force.page_full_policy is not None and not limited:
+        return f"{said.line}: <page-full-policy> has no effect without <page-limit-bytes> or <page-limit-messages>"
+    return None
+
+
+PAGE_NEEDS_STORE = (
+    "<address-full-policy> is 'PAGE', which needs a store, and <persistence-enabled> is false; "
+    "use BLOCK, DROP or FAIL, or let persistence-enabled be true"
+)
+
+
+def read_plugins(core: Node, faults: Faults) -> tuple[PluginConfiguration, ...]:
+    """The ``<broker-plugin>`` elements. Names are for one each, and none of them is built in."""
+    plugins: dict[str, PluginConfiguration] = {}
+    for node in core.within("broker-plugins"):
+        name = node.attributes.get("name")
+        if name is None:
+            continue
+        if name in plugins:
+            faults.add(node.line, f"broker-plugin '{name}' is already given at line {plugins[name].line}")
+        elif name.upper() in list(FullPolicy):
+            faults.add(node.line, f"broker-plugin '{name}': {name.upper()} is built in; give it another name")
+        else:
+            policy = node.attributes.get("policy", name)
+            plugins[name] = PluginConfiguration(name, policy, _properties(node, faults), node.line)
+    return tuple(plugins.values())
+
+
+def read_policy_uses(setting: Node, plugins: Iterable[PluginConfiguration], faults: Faults) -> dict[str, Any]:
+    """What an ``<address-setting>`` says about policies, as values of `AddressSettings`."""
+    known = [plugin.name for plugin in plugins]
+    full = setting.first("address-full-policy")
+    if full is not None and full.value is not None and full.value not in (*FullPolicy, *known):
+        text = f"<address-full-policy> is '{full.value}': must be one of {', '.join(FullPolicy)}, or a <broker-plugin>"
+        faults.add(full.line, with_suggestion(text, full.value, [*FullPolicy, *known]))
+    uses = tuple(_policy_uses(setting, known, faults))
+    return {"address_policy": uses} if uses else {}
+
+
+def _policy_uses(setting: Node, known: list[str], faults: Faults) -> Iterator[PolicyUse]:
+    lines: dict[str, int] = {}
+    for node in setting.all("address-policy"):
+        name = node.attributes.get("name")
+        if name is None:
+            continue
+        if name not in known:
+            text = f'<address-policy name="{name}"> is no <broker-plugin>'
+            if not known:
+                text += f'; declare it: <broker-plugins><broker-plugin name="{name}"/></broker-plugins>'
+            faults.add(node.line, with_suggestion(text, name, known))
+        elif name in lines:
+            text = f'<address-policy name="{name}"> is given twice; the first is at line {lines[name]}'
+            faults.add(
+                node.line, text + "; to have it twice declare a second <broker-plugin> with its policy"
+            )
+        else:
+            yield PolicyUse(name, _properties(node, faults), node.attributes.get("enabled", True), node.line)
+        lines.setdefault(name, node.line)
+
+
+def _properties(node: Node, faults: Faults) -> tuple[Property, ...]:
+    properties: dict[str, Property] = {}
+    for one in node.all("property"):
+        key, value = one.attributes.get("key"), one.attributes.get("value")
+        if key is None or value is None:
+            continue
+        if key in properties:
+            faults.add(one.line, f"property '{key}' is already given at line {properties[key].line}")
+        else:
+            properties[key] = Property(key, value, one.line)
+    return tuple(properties.values())
+
+
+QUEUE_SEPARATOR = "::"
+"""Stands between an address and a queue."""
+
+
+def read_security_settings(
+    core: Node, wildcard: WildcardSyntax, markers: str | None, faults: Faults
+) -> tuple[SecuritySettingEntry, ...]:
+    """The ``<security-setting>`` elements. Each match and each permission of it is for one each."""
+    entries: dict[str, SecuritySettingEntry] = {}
+    for node in core.within("security-settings"):
+        match = node.attributes.get("match")
+        if match is None:
+            continue
+        if match in entries:
+            faults.add(
+                node.line, f"security-setting '{match}' is already given at line {entries[match].line}"
+            )
+        if literal_name(match, markers) is None:
+            for text in _wrong_match(match, wildcard):
+                faults.add(node.line, f"match '{match}': {text}")
+        roles = MappingProxyType(dict(_permissions(node, faults)))
+        entries.setdefault(match, SecuritySettingEntry(match, roles, node.line))
+    return tuple(entries.values())
+
+
+def _wrong_match(match: str, wildcard: WildcardSyntax) -> Iterator[str]:
+    address, qualified, queue = match.partition(QUEUE_SEPARATOR)
+    if qualified and (not address or not queue or QUEUE_SEPARATOR in queue):
+        yield "a queue is named as address::queue"
+    pattern = Pattern(address, wildcard)
+    if qualified and pattern.is_wildcard:
+        yield "the address of a queue is taken as it is, without wildcards"
+    for word in pattern.half_wildcards():
+        yield (
+            f"'{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole words, which "
+            f"'{word}' is not; to name such an address literally use <literal-match-markers>"
+        )
+
+
+def _permissions(setting: Node, faults: Faults) -> Iterator[tuple[PermissionType, frozenset[str]]]:
+    lines: dict[PermissionType, int] = {}
+    for node in setting.all("permission"):
+        kind, roles = node.attributes.get("type"), node.attributes.get("roles")
+        if kind is None or roles is None:
+            continue
+        if kind in lines:
+            faults.add(
+                node.line,
+                f"permission '{kind}' is already given at line {lines[kind]}; write all its roles there",
+            )
+            continue
+        lines[kind] = node.line
+        yield kind, frozenset(roles)
+
+
+#: The name that Artemis had for ``max-sessions``, and still reads.
+MAX_SESSIONS_OLD_NAME = "max-connections"
+
+
+def read_resource_limits(core: Node, faults: Faults) -> tuple[ResourceLimit, ...]:
+    """The ``<resource-limit-setting>`` elements, one for a user."""
+    limits: dict[str, ResourceLimit] = {}
+    lines: dict[str, int] = {}
+    for node in core.within("resource-limit-settings"):
+        user = node.attributes.get("match")
+        if user is None:
+            continue
+        if user in limits:
+            faults.add(node.line, f"resource-limit-setting '{user}' is already given at line {lines[user]}")
+            continue
+        sessions, old = node.first("max-sessions"), node.first(MAX_SESSIONS_OLD_NAME)
+        if sessions is not None and old is not None:
+            faults.add(
+                old.line,
+                f"<{MAX_SESSIONS_OLD_NAME}> is the old name of <max-sessions>, which is at line {sessions.line}",
+            )
+        said = sessions or old
+        queues = node.first("max-queues")
+        lines[user] = node.line
+        limits[user] = ResourceLimit(
+            user,
+            -1 if said is None or said.value is None else said.value,
+            -1 if queues is None or queues.value is None else queues.value,
+        )
+    return tuple(limits.values())
+
+
+SAMPLE_PERIOD = Retention("").sample_period
+
+SECURITY_FILES: Mapping[str, str | None] = {
+    "users_file": "users.properties",
+    "roles_file": "roles.properties",
+    "certificate_users_file": None,
+}
+"""What security is made of beside broker.xml, and what these files are called where it does not say."""
+
+
+def build_configuration(core: Node, faults: Faults, references: References) -> BrokerConfiguration:
+    """The configuration that ``core`` describes. Contradictions are noted in ``faults``."""
+    plain = core.leaves()
+    wildcard = _wildcard_syntax(core.first("wildcard-addresses"), faults)
+    markers = plain.get("literal_match_markers")
+    persistent = plain.get("persistence_enabled", BrokerConfiguration().persistence_enabled)
+    plugins = read_plugins(core, faults)
+    settings = tuple(_address_settings(core.within("address-settings"), wildcard, markers, plugins, faults))
+    repository = SettingsRepository(settings, wildcard, markers, defaults_of(persistent))
+    warnings = (
+        *check_address_limits(core, persistent, markers, repository, faults),
+        *_unused_retain(core, faults),
+    )
+    _check_directories(core, faults)
+    _set_memory_defaults(plain)
+    plain["journal_retention_directory"] = _retention(core.first("journal-retention-directory"), core, faults)
+    secure = plain.get("security_enabled", BrokerConfiguration().security_enabled)
+    acceptors = list(_acceptors(core.within("acceptors"), secure, faults, references))
+    for name, usual in SECURITY_FILES.items():
+        plain[name] = _beside_file(faults.file, plain.get(name) or (usual if secure else None))
+    return BrokerConfiguration(
+        **plain,
+        file=faults.file,
+        warnings=warnings,
+        wildcard=wildcard,
+        stomp_acceptors=tuple(found for found in acceptors if isinstance(found, StompAcceptor)),
+        http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
+        plugins=plugins,
+        resource_limits=read_resource_limits(core, faults),
+        security_settings=read_security_settings(core, wildcard, markers, faults),
+        address_settings=settings,
+        addresses=tuple(_addresses(core.within("addresses"), repository, faults)),
+    )
+
+
+def _check_directories(core: Node, faults: Faults) -> None:
+    journal, paging = core.first("journal-directory"), core.first("paging-directory")
+    default = BrokerConfiguration()
+    used = (
+        default.journal_directory if journal is None else journal.value,
+        default.paging_directory if paging is None else paging.value,
+    )
+    said = paging or journal
+    if said is not None and None not in used and Path(used[0]) == Path(used[1]):
+        faults.add(said.line, "<journal-directory> and <paging-directory> must be two different directories")
+
+
+def _retention(node: Node | None, core: Node, faults: Faults) -> Retention | None:
+    if node is None or node.value is None:
+        return None
+    given = node.attributes
+    period, unit = given.get("period", -1), given.get("unit", TimeUnit.DAYS)
+    others = [core.first(name) for name in ("journal-directory", "paging-directory")]
+    if any(other is not None and Path(other.value) == Path(node.value) for other in others):
+        faults.add(node.line, "<journal-retention-directory> must be a directory of its own")
+    persistent = core.first("persistence-enabled")
+    if persistent is not None and persistent.value is False:
+        faults.add(
+            node.line, "<journal-retention-directory> needs a store, and <persistence-enabled> is false"
+        )
+    return Retention(
+        directory=node.value,
+        period=period if period < 0 else period * unit.milliseconds,
+        storage_limit=given.get("storage-limit", -1),
+        sample_period=given.get("sample-period", SAMPLE_PERIOD),
+    )
+
+
+def _unused_retain(core: Node, faults: Faults) -> Iterator[str]:
+    """Warnings where ``retain`` says what is retained, and nothing is."""
+    directory = core.first("journal-retention-directory")
+    if directory is not None and directory.value is not None:
+        return
+    for node in core.within("address-settings"):
+        retain = node.first("retain")
+        if retain is not None:
+            yield f"{faults.file}:{retain.line}: <retain> has no effect without <journal-retention-directory>"
+
+
+def _set_memory_defaults(plain: dict[str, Any]) -> None:
+    """Sizes whose defaults are shares of what there is."""
+    memory = machine_memory()
+    size = plain.setdefault("global_max_size", default_global_max_size(memory))
+    plain.setdefault("dispatch_memory", default_dispatch_memory(size, memory))
+    plain.setdefault("global_max_transaction_size", default_transaction_memory(size, memory))
+
+
+def _beside_file(file: str, name: str | None) -> str | None:
+    return None if name is None else str(Path(file).parent / name)
+
+
+def _wildcard_syntax(node: Node | None, faults: Faults) -> WildcardSyntax:
+    if node is None:
+        return WildcardSyntax()
+    syntax = WildcardSyntax(**node.leaves())
+    if len({syntax.delimiter, syntax.any_words, syntax.single_word}) < 3:
+        faults.add(node.line, "delimiter, any-words and single-word must be three different characters")
+    return syntax
+
+
+class _UniqueNames:
+    """Names that may be given once, with the line that gave them."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._lines: dict[str, int] = {}
+
+    def take(self, what: str, line: int) -> None:
+        """Note a fault where ``what`` was taken before."""
+        if what in self._lines:
+            self._faults.add(line, f"{what} is already given at line {self._lines[what]}")
+        self._lines.setdefault(what, line)
+
+
+def _acceptors(
+    nodes: Iterable[Node], secure: bool, faults: Faults, references: References
+) -> Iterator[Acceptor]:
+    once = _UniqueNames(faults)
+    for node in nodes:
+        name, url = node.attributes.get("name"), node.value
+        if name is None or url is None:
+            continue
+        once.take(f"acceptor '{name}'", node.line)
+        try:
+            acceptor = parse_acceptor(name, url, references.resolve)
+        except ValueError as error:
+            for text in str(error).splitlines():
+                faults.add(node.line, f"acceptor '{name}': {text}")
+            continue
+        if acceptor.port:  # port 0 is any free one
+            once.take(f"a listener on {acceptor.host}:{acceptor.port}", node.line)
+        if not secure and not is_loopback(acceptor.host):
+            faults.add(node.line, _exposed_without_security(acceptor))
+        yield with_absolute_paths(acceptor, Path(faults.file).parent)
+
+
+def _exposed_without_security(acceptor: Acceptor) -> str:
+    return (
+        f"acceptor '{acceptor.name}' listens on {acceptor.host}, beyond this machine, with security switched "
+        "off: anybody could use it. To allow it set <security-enabled> to true and add users with "
+        "'stompring user add'; or listen on 127.0.0.1"
+    )
+
+
+def _address_settings(
+    nodes: Iterable[Node],
+    wildcard: WildcardSyntax,
+    markers: str | None,
+    plugins: tuple[PluginConfiguration, ...],
+    faults: Faults,
+) -> Iterator[AddressSettingEntry]:
+    once = _UniqueNames(faults)
+    for node in nodes:
+        match = node.attributes.get("match")
+        if match is None:
+            continue
+        once.take(f"address-setting '{match}'", node.line)
+        if literal_name(match, markers) is None:
+            for word in Pattern(match, wildcard).half_wildcards():
+                faults.add(node.line, _half_wildcard(match, word, wildcard))
+        values = node.leaves() | read_policy_uses(node, plugins, faults)
+        least, most = values.get("min_expiry_delay", -1), values.get("max_expiry_delay", -1)
+        if -1 < most < least:
+            faults.add(node.line, f"min-expiry-delay ({least}) is above max-expiry-delay ({most})")
+        yield AddressSettingEntry(match, MappingProxyType(values), node.line)
+
+
+def _half_wildcard(match: str, word: str, wildcard: WildcardSyntax) -> str:
+    return (
+        f"match '{match}': '{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole "
+        f"words, which '{word}' is not; to name such an address literally use <literal-match-markers>"
+    )
+
+
+def _addresses(
+    nodes: Iterable[Node], repository: SettingsRepository, faults: Faults
+) -> Iterator[AddressConfiguration]:
+    once = _UniqueNames(faults)
+    for node in nodes:
+        name = node.attributes.get("name")
+        if name is None:
+            continue
+        once.take(f"address '{name}'", node.line)
+        queues: list[QueueConfiguration] = []
+        types: set[RoutingType] = set()
+        for routing_type in RoutingType:
+            holder = node.first(routing_type.lower())
+            if holder is not None:
+                types.add(routing_type)
+                queues += _queues(holder.children, name, routing_type, once, faults)
+        if not types:
+            types.add(repository.lookup(name).default_address_routing_type)
+        yield AddressConfiguration(name, frozenset(types), tuple(queues))
+
+
+def _queues(
+    nodes: Iterable[Node], address: str, routing_type: RoutingType, once: _UniqueNames, faults: Faults
+) -> Iterator[QueueConfiguration]:
+    for node in nodes:
+        values = {snake(key): value for key, value in node.attributes.items()}
+        inside = node.leaves()
+        if "user" in values and "user" in inside:
+            faults.add(node.line, "<queue> gives its user twice, as an attribute and as an element")
+        if "name" in values:
+            once.take(f"queue '{values['name']}'", node.line)
+            holder = node.first("filter")
+            condition = holder.attributes.get("string") if holder else None
+            yield QueueConfiguration(
+                **(values | inside), address=address, routing_type=routing_type, filter=condition
+            )
+
 
 NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
 _XINCLUDE = "http://www.w3.org/2001/XInclude"
@@ -38,7 +486,7 @@ _NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U
 
 #: More attributes than any element has here. libxml2 looks for each from the first one on: a hundred thousand of them
 #: would take minutes.
-_MOST_ATTRIBUTES = 200
+_MAX_ATTRIBUTES = 200
 
 
 def read_broker_xml(path: str | os.PathLike[str]) -> BrokerConfiguration:
@@ -60,19 +508,21 @@ def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
     Raises `ConfigurationError` as `read_broker_xml` does.
     """
     faults = Faults(file)
-    root = _well_formed(data, file)
+    root = _parse_xml(data, file)
     references = References(Path(file).parent)
-    reading = _Reading(faults, references)
+    reading = _DocumentReader(faults, references)
     document = reading.document(root)
     core = document.first("core")
-    configuration = assemble(core, faults, references) if core is not None else BrokerConfiguration(file=file)
+    configuration = (
+        build_configuration(core, faults, references) if core is not None else BrokerConfiguration(file=file)
+    )
     faults.raise_if_any()
-    _hold_against_schema(root, faults)
+    _validate(root, faults)
     faults.raise_if_any()
     return configuration
 
 
-def _well_formed(data: bytes, file: str) -> etree._Element:
+def _parse_xml(data: bytes, file: str) -> etree._Element:
     parser = etree.XMLParser(
         resolve_entities=False,
         no_network=True,
@@ -97,7 +547,7 @@ def _schema() -> etree.XMLSchema:
     return etree.XMLSchema(etree.fromstring(schema_bytes()))
 
 
-def _hold_against_schema(root: etree._Element, faults: Faults) -> None:
+def _validate(root: etree._Element, faults: Faults) -> None:
     """The second look: whatever the reading below let pass and the schema does not."""
     schema = _schema()
     if not schema.validate(root.getroottree()):
@@ -106,7 +556,7 @@ def _hold_against_schema(root: etree._Element, faults: Faults) -> None:
             faults.add(error.line, f"against the schema: {error.message}")
 
 
-class _Reading:
+class _DocumentReader:
     """Turns the parsed tree into `Node`s, and notes what is not in the schema or cannot be read.
 
     On its way it brings the tree into the plain form that the schema describes: no namespaces, no unknown
@@ -140,7 +590,7 @@ class _Reading:
         else:
             text = (element.text or "").strip()
             known, node.value, text = self._value(f"<{name}>", node.line, rule.text, text)
-            element.text = _plain(node.value, text)
+            element.text = _canonical(node.value, text)
             if not known:
                 node.is_leaf = False  # so that nobody takes it for a value
         return node
@@ -164,7 +614,7 @@ class _Reading:
             node.children.append(self._node(child, child_rule))
 
     def _read_attributes(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
-        if len(element.attrib) > _MOST_ATTRIBUTES:
+        if len(element.attrib) > _MAX_ATTRIBUTES:
             self._faults.add(node.line, f"<{node.name}> has {len(element.attrib)} attributes")
             return
         for name, text in list(element.attrib.items()):
@@ -176,7 +626,7 @@ class _Reading:
                     self._faults.add(node.line, _unknown_attribute(name, node.name, rule))
                 continue
             known, value, text = self._value(f"{name} of <{node.name}>", node.line, attribute.type, text)
-            element.set(name, _plain(value, text))
+            element.set(name, _canonical(value, text))
             if known:
                 node.attributes[name] = value
         for name, attribute in rule.attributes.items():
@@ -186,8 +636,8 @@ class _Reading:
     def _value(self, what: str, line: int, kind: str, text: str) -> tuple[bool, object, str]:
         """Whether it can be read, what was read, and the text with what it refers to."""
         # of a URL each parameter is looked up on its own: what it stands for may hold a ';'
-        own = kind == "url" or (kind == "filter" and not refers_by_name(text))
-        if own or not refers(text):
+        own = kind == "url" or (kind == "filter" and not has_known_reference(text))
+        if own or not has_reference(text):
             return *self._read(what, line, kind, text, text), text
         try:
             resolved = self._references.resolve(text)
@@ -202,7 +652,7 @@ class _Reading:
 
     def _read(self, what: str, line: int, kind: str, text: str, shown: str) -> tuple[bool, object]:
         try:
-            return True, units.READERS[kind](text)
+            return True, value_types.READERS[kind](text)
         except ValueError as error:
             self._faults.add(line, f"{what} is '{shown}': {str(error).replace(text, shown)}")
             return False, None
@@ -234,9 +684,9 @@ def _unknown_element(name: str, parent: str, rule: ElementRule) -> str:
     what = f"unknown element <{name}> in <{parent}>"
     if name in rule.attributes:
         return f'{what}; it is an attribute: <{parent} {name}="…">'
-    if homes(name):
-        return f"{what}; it belongs in {' or '.join(f'<{home}>' for home in homes(name))}"
-    return unknown(what, name, (*rule.children, *rule.attributes))
+    if parents_of(name):
+        return f"{what}; it belongs in {' or '.join(f'<{home}>' for home in parents_of(name))}"
+    return with_suggestion(what, name, (*rule.children, *rule.attributes))
 
 
 def _unknown_attribute(name: str, parent: str, rule: ElementRule) -> str:
@@ -246,7 +696,7 @@ def _unknown_attribute(name: str, parent: str, rule: ElementRule) -> str:
     what = f"unknown attribute '{name}' of <{parent}>"
     if name in rule.children:
         return f"{what}; it is an element: <{parent}><{name}>…</{name}></{parent}>"
-    return unknown(what, name, (*rule.attributes, *rule.children))
+    return with_suggestion(what, name, (*rule.attributes, *rule.children))
 
 
 def _artemis(what: str, name: str, parent: str) -> str | None:
@@ -256,7 +706,7 @@ def _artemis(what: str, name: str, parent: str) -> str | None:
     return not_supported(what, names[name])
 
 
-def _plain(value: object, text: str) -> str:
+def _canonical(value: object, text: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return value.value if isinstance(value, StrEnum) else text

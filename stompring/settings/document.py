@@ -1,10 +1,12 @@
-"""A checked broker.xml as a tree of plain data: known names only, every value already read."""
+"""A checked broker.xml as a tree of plain data, and the faults found in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from stompring.errors import ConfigurationError
 
 
 @dataclass(slots=True)
@@ -43,3 +45,45 @@ class Node:
 def snake(name: str) -> str:
     """``ring-size`` as Python writes it."""
     return name.replace("-", "_")
+
+
+SHORTEST_HIDDEN = 4
+"""Characters of a value that is looked for in texts: one that is shorter stands there by chance."""
+#: Faults after which the rest of a file is not looked at: to find what each unknown name may have meant takes time.
+MAX_FAULTS = 200
+
+
+class Faults:
+    """Collects what is wrong with ``file``, so that its author need not find it error by error."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._found: set[tuple[int, str]] = set()
+        self._hidden: dict[str, str] = {}
+        self._added = 0
+
+    def add(self, line: int, text: str) -> None:
+        """Note that ``text`` is wrong at ``line``. What was noted already is not noted twice.
+
+        Raises `ConfigurationError` where there are so many that nobody reads them all.
+        """
+        for value, reference in self._hidden.items():
+            text = text.replace(value, reference)
+        self._found.add((line, text))
+        self._added += 1
+        if self._added >= MAX_FAULTS:
+            self._found.add((line, f"that makes {MAX_FAULTS} faults; what follows was not looked at"))
+            self.raise_if_any()
+
+    def hide(self, value: str, reference: str) -> None:
+        """From now on ``reference`` stands where a text shows ``value``. Shorter ones are no secret and no loss."""
+        if len(value) >= SHORTEST_HIDDEN:
+            self._hidden[value] = reference
+
+    def raise_if_any(self) -> None:
+        """Raise one `ConfigurationError` at the first fault; its text lists all, a line each."""
+        if not self._found:
+            return
+        (line, first), *others = sorted(self._found)
+        more = "".join(f"\n{self.file}:{line}: {text}" for line, text in others)
+        raise ConfigurationError(first + more, self.file, line)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path("/")
 
-LEAST_DISPATCH = 16 * 1024 * 1024
+MIN_DISPATCH_MEMORY = 16 * 1024 * 1024
 """A budget of dispatch below this would read pages in pieces too small to be worth it."""
 
 SHARE = 4
@@ -27,7 +27,7 @@ def default_global_max_size(memory: int) -> int:
 def default_dispatch_memory(global_max_size: int, memory: int) -> int:
     """``dispatch-memory`` where a file does not say it, in bytes; without a global limit it goes by its default."""
     size = default_global_max_size(memory) if global_max_size < 0 else global_max_size
-    return max(size // SHARE, LEAST_DISPATCH)
+    return max(size // SHARE, MIN_DISPATCH_MEMORY)
 
 
 def default_transaction_memory(global_max_size: int, memory: int) -> int:

@@ -1,9 +1,13 @@
-"""Which settings are in force for an address: all entries that match it, merged by specificity.
+"""Address patterns (Artemis, wildcard syntax), and the address-settings in force for an address.
 
-The most specific entry that sets a value decides it; what none sets has its default (`AddressSettings`). Of
-``address-policy`` each name is a value of its own: an address has the policies of all entries, the least specific
-first. A literal match, as ``(orders.#)`` with ``literal-match-markers`` ``()``, stands for the one address of that
-very name.
+``*`` stands for exactly one word and ``#`` for any number of words, including none. The delimiter is ``.``;
+``<wildcard-addresses>`` changes all three. A wildcard is a whole word: in ``a.b*`` the star is an ordinary
+character. ``#`` may stand anywhere, in address-settings too, where Artemis takes it only at the end.
+
+All entries that match an address are merged by specificity: the most specific entry that sets a value decides it,
+and the defaults of `AddressSettings` fill the gaps. Of ``address-policy`` each name is a value of its own: an
+address has the policies of all entries, the least specific first. A literal match, as ``(orders.#)`` with
+``literal-match-markers`` ``()``, stands for the one address of that very name.
 """
 
 from __future__ import annotations
@@ -21,12 +25,109 @@ from stompring.settings.model import (
     PolicyUse,
     WildcardSyntax,
 )
-from stompring.settings.wildcard import DEFAULT_SYNTAX, Pattern
+
+DEFAULT_SYNTAX = WildcardSyntax()
+
+
+class Pattern:
+    """An address that may hold wildcards, taken apart once."""
+
+    __slots__ = (
+        "is_wildcard",
+        "specificity",
+        "text",
+        "_any",
+        "_begin",
+        "_delimiter",
+        "_end",
+        "_middle",
+        "_single",
+        "_words",
+    )
+
+    def __init__(self, text: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
+        self.text = text
+        self._delimiter = syntax.delimiter
+        self._any = syntax.any_words
+        self._single = syntax.single_word
+        self._words = tuple(text.split(syntax.delimiter))
+        self.is_wildcard = self._any in self._words or self._single in self._words
+        self.specificity = self._specificity()
+        parts = self._between_any_words()
+        self._begin, self._end = parts[0], parts[-1]
+        self._middle = None if len(parts) == 1 else parts[1:-1]
+
+    def _between_any_words(self) -> list[list[str]]:
+        """The words before, between and after the any-words; one list alone where there is none of these."""
+        parts: list[list[str]] = [[]]
+        for word in self._words:
+            if word == self._any:
+                parts.append([])
+            else:
+                parts[-1].append(word)
+        return parts
+
+    def _specificity(self) -> tuple[object, ...]:
+        """A sort key: of the patterns that match one address, the most specific sorts first.
+
+        Plain names; then patterns with ``*`` alone, the one whose first differing word is a name before the
+        others; then those with ``#``, the longer before the shorter. What Artemis leaves open (two of one
+        length) is settled by the first differing word, a name before ``*`` before ``#``, then by the text.
+        """
+        kinds = tuple(2 if word == self._any else word == self._single for word in self._words)
+        length = len(self.text) if 2 in kinds else 0
+        return (max(kinds), -length, kinds, self.text)
+
+    def matches(self, address: str) -> bool:
+        """Whether ``address``, taken literally, is one that this pattern stands for."""
+        if not self.is_wildcard:
+            return address == self.text
+        return self.matches_words(address.split(self._delimiter))
+
+    def matches_words(self, address: list[str]) -> bool:
+        """`matches` for an address that is split into its words already."""
+        begin, end, middle = self._begin, self._end, self._middle
+        if middle is None:
+            return len(address) == len(begin) and self._fits(begin, address, 0)
+        stop = len(address) - len(end)
+        at = len(begin)
+        if stop < at or not self._fits(begin, address, 0) or not self._fits(end, address, stop):
+            return False
+        # The leftmost index for what stands between two any-words leaves the most for the rest.
+        for part in middle:
+            while at + len(part) <= stop and not self._fits(part, address, at):
+                at += 1
+            at += len(part)
+            if at > stop:
+                return False
+        return True
+
+    def _fits(self, part: list[str], address: list[str], at: int) -> bool:
+        """Whether words without an any-words stand in the address from the index ``at`` on."""
+        single = self._single
+        return all(
+            word in (single, there) for word, there in zip(part, address[at : at + len(part)], strict=True)
+        )
+
+    def half_wildcards(self) -> tuple[str, ...]:
+        """The words that hold a wildcard's character among others, where it has no meaning."""
+        marks = (self._any, self._single)
+        others = (word for word in self._words if word not in marks)
+        return tuple(word for word in others if any(mark in word for mark in marks))
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.text!r})"
+
+
+def matches(pattern: str, address: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
+    """Whether ``address`` is one that ``pattern`` stands for. To ask more than once, keep a `Pattern`."""
+    return Pattern(pattern, syntax).matches(address)
+
 
 DEFAULTS = AddressSettings()
 DEFAULTS_IN_MEMORY = AddressSettings(address_full_policy=FullPolicy.BLOCK)
 
-REMEMBERED = 16_384
+CACHED_ADDRESSES = 16_384
 """Addresses whose settings are remembered. One beyond them costs a walk over the wildcard entries."""
 
 
@@ -46,23 +147,23 @@ class SettingsRepository:
         self._defaults = defaults
         self._delimiter = wildcard.delimiter
         self._entries = tuple(entries)
-        # Below, an entry is its place in the tuple above.
+        # Below, an entry is its index in the tuple above.
         self._exact: dict[str, int] = {}
         self._literal: dict[str, int] = {}
         patterns: dict[str, tuple[Pattern, int]] = {}
-        for place, entry in enumerate(self._entries):
+        for index, entry in enumerate(self._entries):
             literal = literal_name(entry.match, literal_match_markers)
             pattern = Pattern(entry.match, wildcard)
             if literal is not None:
-                self._literal[literal] = place
+                self._literal[literal] = index
             elif pattern.is_wildcard:
-                patterns[entry.match] = (pattern, place)
+                patterns[entry.match] = (pattern, index)
             else:
-                self._exact[entry.match] = place
+                self._exact[entry.match] = index
         self._patterns = sorted(patterns.values(), key=lambda pair: pair[0].specificity)
-        self._remembered = lru_cache(REMEMBERED)(self._look_up)
+        self._cached = lru_cache(CACHED_ADDRESSES)(self._look_up)
         # Ten thousand addresses under the same entries share one object.
-        self._merged = lru_cache(REMEMBERED)(self._merge)
+        self._merged = lru_cache(CACHED_ADDRESSES)(self._merge)
 
     @classmethod
     def of(cls, configuration: BrokerConfiguration) -> SettingsRepository:
@@ -76,27 +177,27 @@ class SettingsRepository:
 
     def lookup(self, address: str) -> AddressSettings:
         """The settings in force for ``address``."""
-        return self._remembered(address)
+        return self._cached(address)
 
     def entries_for(self, address: str) -> tuple[AddressSettingEntry, ...]:
         """The entries that match ``address``, the most specific first."""
-        return tuple(self._entries[place] for place in self._places(address))
+        return tuple(self._entries[index] for index in self._indexes(address))
 
-    def _places(self, address: str) -> tuple[int, ...]:
+    def _indexes(self, address: str) -> tuple[int, ...]:
         named = (self._exact.get(address), self._literal.get(address))
-        found = [place for place in named if place is not None]
+        found = [index for index in named if index is not None]
         words = address.split(self._delimiter)
-        found += [place for pattern, place in self._patterns if pattern.matches_words(words)]
+        found += [index for pattern, index in self._patterns if pattern.matches_words(words)]
         return tuple(found)
 
     def _look_up(self, address: str) -> AddressSettings:
-        return self._merged(self._places(address))
+        return self._merged(self._indexes(address))
 
-    def _merge(self, places: tuple[int, ...]) -> AddressSettings:
+    def _merge(self, indexes: tuple[int, ...]) -> AddressSettings:
         values: dict[str, Any] = {}
         policies: dict[str, PolicyUse] = {}
-        for place in reversed(places):
-            entry = self._entries[place].values
+        for index in reversed(indexes):
+            entry = self._entries[index].values
             values.update(entry)
             uses: Any = entry.get("address_policy", ())
             policies.update((use.name, use) for use in uses)
@@ -115,3 +216,64 @@ def literal_name(match: str, markers: str | None) -> str | None:
     if markers is None or len(match) < 2 or (match[0], match[-1]) != (markers[0], markers[1]):
         return None
     return match[1:-1]
+
+
+def overlaps(one: str, other: str, syntax: WildcardSyntax) -> bool:
+    """Whether there may be an address that both match."""
+    left, right = _normalized_words(one, syntax), _normalized_words(other, syntax)
+    many, single = syntax.any_words, syntax.single_word
+    for word, opposite in zip(left, right, strict=False):  # most that differ do so before any wildcard
+        if many in (word, opposite):
+            break
+        if word != opposite and single not in (word, opposite):
+            return False
+    # row[j]: whether what is left of both from here on can match the same words
+    row = [False] * (len(right) + 1)
+    for i in range(len(left), -1, -1):
+        below, row = row, [False] * (len(right) + 1)
+        for j in range(len(right), -1, -1):
+            a = left[i] if i < len(left) else None
+            b = right[j] if j < len(right) else None
+            if a is None and b is None:
+                row[j] = True
+            elif a == many or b == many:
+                row[j] = (a is not None and below[j] and (a == many or b == many)) or (
+                    b is not None and row[j + 1]
+                )
+            elif a is not None and b is not None and (a == b or single in (a, b)):
+                row[j] = below[j + 1]
+    return row[0]
+
+
+def covers(wide: str, narrow: str, syntax: WildcardSyntax) -> bool:
+    """Whether ``wide`` matches every address that ``narrow`` does. What it says is so; it may miss odd cases."""
+    left, right = _normalized_words(wide, syntax), _normalized_words(narrow, syntax)
+    many, single = syntax.any_words, syntax.single_word
+    row = [False] * (len(right) + 1)
+    for i in range(len(left), -1, -1):
+        below, row = row, [False] * (len(right) + 1)
+        for j in range(len(right), -1, -1):
+            a = left[i] if i < len(left) else None
+            b = right[j] if j < len(right) else None
+            if a is None:
+                row[j] = b is None
+            elif a == many:
+                row[j] = below[j] or (b is not None and row[j + 1])
+            elif b is not None and b != many and (a == single or a == b):
+                row[j] = below[j + 1]
+    return row[0]
+
+
+def _normalized_words(address: str, syntax: WildcardSyntax) -> list[str]:
+    """The words, those that come to the same written in one way: ``#.*`` as ``*.#``, ``#.#`` as ``#``."""
+    words: list[str] = []
+    waiting = False
+    for word in address.split(syntax.delimiter):
+        if word == syntax.any_words:
+            waiting = True
+            continue
+        if waiting and word != syntax.single_word:
+            words.append(syntax.any_words)
+            waiting = False
+        words.append(word)
+    return [*words, syntax.any_words] if waiting else words

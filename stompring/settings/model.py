@@ -1,4 +1,4 @@
-"""Everything that can be configured, as frozen data: no parsing, no I/O, no other room of the house.
+"""The configuration of a broker, as frozen data: no parsing, no I/O, nothing of the other packages.
 
 Names are those of Artemis's broker.xml with ``-`` as ``_``. Times are milliseconds and sizes bytes unless a
 field says otherwise; -1 means "no limit" or "not set" as it does in Artemis.
@@ -12,9 +12,62 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
-from stompring.settings.global_limits import ResourceLimit
-from stompring.settings.security_setting import SecuritySettingEntry
-from stompring.settings.slow_consumers import SlowConsumerPolicy, ThresholdUnit
+
+
+class PermissionType(StrEnum):
+    """What a role may be allowed (Artemis, ``type`` of ``<permission>``). ERRORs show the names in capitals."""
+
+    SEND = "send"
+    CONSUME = "consume"
+    BROWSE = "browse"
+    CREATE_ADDRESS = "createAddress"
+    DELETE_ADDRESS = "deleteAddress"
+    CREATE_DURABLE_QUEUE = "createDurableQueue"
+    DELETE_DURABLE_QUEUE = "deleteDurableQueue"
+    CREATE_NON_DURABLE_QUEUE = "createNonDurableQueue"
+    DELETE_NON_DURABLE_QUEUE = "deleteNonDurableQueue"
+    MANAGE = "manage"
+    VIEW = "view"
+    EDIT = "edit"
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySettingEntry:
+    """One ``<security-setting match="…">``: the roles that have each permission. What is not named nobody has."""
+
+    match: str
+    roles: Mapping[PermissionType, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    line: int | None = field(default=None, compare=False)
+
+
+class SlowConsumerPolicy(StrEnum):
+    """What becomes of a consumer that is slow (``slow-consumer-policy``)."""
+
+    NOTIFY = "NOTIFY"
+    KILL = "KILL"
+
+
+class ThresholdUnit(StrEnum):
+    """What ``slow-consumer-threshold`` is counted in (``slow-consumer-threshold-measurement-unit``)."""
+
+    MESSAGES_PER_SECOND = "MESSAGES_PER_SECOND"
+    MESSAGES_PER_MINUTE = "MESSAGES_PER_MINUTE"
+    MESSAGES_PER_HOUR = "MESSAGES_PER_HOUR"
+    MESSAGES_PER_DAY = "MESSAGES_PER_DAY"
+
+    @property
+    def seconds(self) -> int:
+        """How long the time is in which so many messages are wanted."""
+        return {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400}[self.value.rpartition("_")[2]]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLimit:
+    """One ``<resource-limit-setting>``: what the user of that exact name may have. -1: no limit."""
+
+    user: str
+    max_sessions: int = -1
+    max_queues: int = -1
 
 
 class RoutingType(StrEnum):

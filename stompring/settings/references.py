@@ -1,4 +1,4 @@
-"""``${env:NAME}`` and ``${file:PATH}`` in the values of a broker.xml: what must not stand in the file itself.
+"""References to secrets in broker.xml, ``${env:NAME}`` and ``${file:PATH}``, and secrets themselves.
 
 ``$${`` is how the characters ``${`` are written.
 """
@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-MARK = "${"
+REFERENCE_MARK = "${"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\})?")
 _KNOWN = re.compile(r"\$\{(env|file):")
 
-LONGEST = 64 * 1024
+MAX_FILE_BYTES = 64 * 1024
 """Bytes of a file that is referred to: a secret is shorter, and a device has no end."""
 
 
@@ -27,11 +27,11 @@ class References:
 
     def resolve(self, text: str) -> str:
         """``text`` with the values in place of the references. Raises `ValueError` that says which has none."""
-        return _REFERENCE.sub(self._value, text) if MARK in text else text
+        return _REFERENCE.sub(self._value, text) if REFERENCE_MARK in text else text
 
     def _value(self, found: re.Match[str]) -> str:
         if found[1] is None:
-            return MARK
+            return REFERENCE_MARK
         if found[2] is None:
             raise ValueError("'${' without '}' after it; the characters themselves are written '$${'")
         kind, _, name = found[1].partition(":")
@@ -54,23 +54,61 @@ class References:
         path = self._folder / name
         try:
             with path.open("rb") as file:
-                content = file.read(LONGEST + 1)
+                content = file.read(MAX_FILE_BYTES + 1)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise ValueError(f"the file {path} cannot be read: {reason}") from None
-        if len(content) > LONGEST:
-            raise ValueError(f"the file {path} is longer than {LONGEST} bytes")
+        if len(content) > MAX_FILE_BYTES:
+            raise ValueError(f"the file {path} is longer than {MAX_FILE_BYTES} bytes")
         try:
             return content.decode().removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError:
             raise ValueError(f"the file {path} must be UTF-8 text") from None
 
 
-def refers(text: str) -> bool:
+def has_reference(text: str) -> bool:
     """Whether something is looked up for ``text``, or would be if it were spelled right."""
-    return MARK in text
+    return REFERENCE_MARK in text
 
 
-def refers_by_name(text: str) -> bool:
+def has_known_reference(text: str) -> bool:
     """Whether there is a reference of a known kind: where ``${`` may be part of a text, as in a filter."""
     return _KNOWN.search(text) is not None
+
+
+HIDDEN = "***"
+
+
+class Secret(str):
+    """A text that came from outside of broker.xml, as a password.
+
+    It is that text for whoever uses it (``encode``, ``==``, as a key), and stars for whoever shows it: ``str``,
+    ``repr``, ``format``, log lines.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return HIDDEN
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    def __format__(self, form: str) -> str:
+        return HIDDEN
+
+
+def revealed(text: str) -> str:
+    """The text itself, for those who use it."""
+    return str.__str__(text)
+
+
+def hidden(value: object) -> object:
+    """``value`` with stars for each secret in it, for those who show it: texts, dicts, lists and tuples."""
+    if isinstance(value, Secret):
+        return HIDDEN
+    if isinstance(value, dict):
+        return {name: hidden(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [hidden(one) for one in value]
+    return value

@@ -9,7 +9,7 @@ import pytest
 
 from stompring.admin.access import check_host, check_origin
 from stompring.errors import Refused
-from stompring.settings.security_setting import PermissionType, SecuritySettingEntry
+from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 from ..security.hashers import QUICK
 from .house import House

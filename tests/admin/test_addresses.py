@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stompring.settings.model import AddressSettings, PolicyUse, Property
-from stompring.settings.secret import Secret
+from stompring.settings.references import Secret
 
 from .house import ANYCAST, MULTICAST, House, path
 

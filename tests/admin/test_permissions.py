@@ -12,7 +12,7 @@ import pytest
 
 from stompring.admin.needs import MANAGEMENT
 from stompring.security.throttle import FREE, WAITING
-from stompring.settings.security_setting import PermissionType, SecuritySettingEntry
+from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 from ..security.hashers import QUICK
 from .house import House

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stompring.errors import LimitReached, NotFound
-from stompring.settings.global_limits import ResourceLimit
-from stompring.settings.model import QueueConfiguration
+from stompring.settings.model import QueueConfiguration, ResourceLimit
 
 from .world import ANYCAST, MULTICAST, World
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stompring.broker.queue import Queue
-from stompring.settings.slow_consumers import SlowConsumerPolicy, ThresholdUnit
+from stompring.settings.model import SlowConsumerPolicy, ThresholdUnit
 
 from .world import MULTICAST, Taker, World
 

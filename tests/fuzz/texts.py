@@ -13,10 +13,10 @@ from stompring.broker.recurrence import Recurrence
 from stompring.errors import ConfigurationError, Refused
 from stompring.security.users_file import parse_users
 from stompring.session.destination import Destinations, remote_form
-from stompring.settings import units
+from stompring.settings import value_types
 from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.acceptor_url import parse_acceptor
-from stompring.settings.wildcard import Pattern
+from stompring.settings.match import Pattern
 
 from .oracle import expect
 
@@ -105,12 +105,18 @@ def _cron(text: str) -> None:
 
 
 def _number(text: str) -> None:
-    for reader in (units.byte_size, units.milliseconds, units.whole_number, units.boolean, units.seconds):
+    for reader in (
+        value_types.byte_size,
+        value_types.milliseconds,
+        value_types.whole_number,
+        value_types.boolean,
+        value_types.seconds,
+    ):
         try:
             reader(text)
         except ValueError as refusal:
             expect(0 < len(str(refusal)) < 1000, f"{text!r}: {refusal}")
-    units.decimal(1)(text)
+    value_types.decimal(1)(text)
 
 
 LANGUAGES: tuple[tuple[Callable[[str], None], type[Exception]], ...] = (

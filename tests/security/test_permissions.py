@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompring.security.permissions import Permissions
-from stompring.settings.model import WildcardSyntax
-from stompring.settings.security_setting import PermissionType, SecuritySettingEntry
+from stompring.settings.model import PermissionType, SecuritySettingEntry, WildcardSyntax
 
 SEND, CONSUME = PermissionType.SEND, PermissionType.CONSUME
 

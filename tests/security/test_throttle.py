@@ -6,7 +6,7 @@ import pytest
 
 from stompring.security import throttle
 from stompring.security.throttle import FIRST, FORGETS, FREE, HOSTS, LONGEST, WAITING, Throttle
-from stompring.settings.peer import place_of
+from stompring.settings.network import source_network
 
 
 class Time:
@@ -85,7 +85,7 @@ def test_it_remembers_so_many_hosts(time: Time, monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_what_counts_as_one_host(host: str, stands_for: str) -> None:
-    assert place_of(host) == stands_for
+    assert source_network(host) == stands_for
 
 
 def test_so_many_wait(time: Time) -> None:

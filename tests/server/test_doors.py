@@ -20,10 +20,8 @@ from twisted.python.failure import Failure
 from stompring.errors import ConfigurationError
 from stompring.server.doors import AUTO_RELOAD, DAY, Doors
 from stompring.server.first_bytes import ALERT
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.acceptor import HttpAcceptor, ProxyProtocol, StompAcceptor, Tls
 from stompring.settings.model import BrokerConfiguration
-from stompring.settings.proxy_protocol import ProxyProtocol
-from stompring.settings.tls import Tls
 
 from ..certificates import Authority
 

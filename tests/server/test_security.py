@@ -9,7 +9,7 @@ import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.server.protocol import StompProtocol
-from stompring.settings.security_setting import PermissionType, SecuritySettingEntry
+from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 from ..admin.house import House
 from ..security.hashers import QUICK

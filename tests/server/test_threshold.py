@@ -20,7 +20,7 @@ from stompring.server.descriptors import (
 from stompring.server.threshold import Door, Place, Threshold
 from stompring.session.crowd import Crowd
 from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.peer import is_here, place_of
+from stompring.settings.network import is_this_machine, source_network
 
 GB = 1024**3
 
@@ -50,7 +50,7 @@ def limit(door: Door, host: str) -> str | None:
     ],
 )
 def test_what_counts_as_one_peer(host: str, place: str) -> None:
-    assert place_of(host) == place
+    assert source_network(host) == place
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_counts_as_one_peer(host: str, place: str) -> None:
     ],
 )
 def test_this_machine(host: str, here: bool) -> None:
-    assert is_here(place_of(host)) is here
+    assert is_this_machine(source_network(host)) is here
 
 
 def test_a_crowd_forgets_places_that_are_empty() -> None:

@@ -25,9 +25,8 @@ from stompring.server.factory import Connections, StompFactory
 from stompring.server.tls_connection import LINGER
 from stompring.session.connect import Credentials, Login
 from stompring.session.outbox import Outgoing
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor, Tls
 from stompring.settings.model import BrokerConfiguration
-from stompring.settings.tls import Tls
 
 from ..certificates import Authority
 from .transport import TcpTransport

@@ -18,9 +18,8 @@ from stompring.server.protocol import LINGER, StompProtocol
 from stompring.server.websocket import LONGEST_REQUEST, MOST_CONTROLS, MOST_FRAGMENTS, SHORT_FRAGMENT, SLICE
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
-from stompring.settings.acceptor import FrameLimits, StompAcceptor
+from stompring.settings.acceptor import FrameLimits, StompAcceptor, WebSocketSettings
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
-from stompring.settings.websocket import WebSocketSettings
 
 from ..session.conversation import frame, parse
 from ..websocket_dialogue import BINARY, CLOSE, PING, PONG, TEXT, Piece, WebSocketClient, piece_bytes

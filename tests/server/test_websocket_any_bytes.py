@@ -13,9 +13,8 @@ from stompring.server.factory import Connections, StompFactory
 from stompring.server.websocket_cutting import SHORT
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
-from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.acceptor import StompAcceptor, WebSocketSettings
 from stompring.settings.model import BrokerConfiguration
-from stompring.settings.websocket import WebSocketSettings
 
 from ..websocket_dialogue import BINARY, CLOSE, PING, TEXT, WebSocketClient, piece_bytes
 from .transport import TcpTransport

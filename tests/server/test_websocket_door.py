@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from stompring.server.websocket_door import NotAdmitted, WebSocketDoor
-from stompring.settings.websocket import WebSocketSettings
+from stompring.settings.acceptor import WebSocketSettings
 
 HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 

@@ -12,7 +12,7 @@ from stompring.broker.clock import Clock
 from stompring.broker.directory import MAX_WORDS
 from stompring.session.session import VISITS
 from stompring.session.slow_sockets import SLOW
-from stompring.settings.global_limits import ResourceLimit
+from stompring.settings.model import ResourceLimit
 
 from ..broker.world import ANYCAST
 from .conversation import Client, Server, frame

@@ -10,8 +10,7 @@ import pytest
 
 from stompring.session.connect import Credentials, Login
 from stompring.session.permit import CREATE_QUEUE, FREE, REMEMBERED, Permit, review
-from stompring.settings.model import QueueConfiguration, RoutingType
-from stompring.settings.security_setting import PermissionType
+from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
 from .conversation import Client, Server
 

@@ -6,10 +6,9 @@ from dataclasses import fields
 
 import pytest
 
-from stompring.settings.acceptor import FrameLimits, HttpAcceptor, StompAcceptor
-from stompring.settings.acceptor_url import OLD_NAMES, STOMP_PARAMETERS, is_loopback, parse_acceptor
-from stompring.settings.artemis_names import ACCEPTOR_PARAMETERS
-from stompring.settings.websocket import WebSocketSettings
+from stompring.settings.acceptor import FrameLimits, HttpAcceptor, StompAcceptor, WebSocketSettings
+from stompring.settings.acceptor_url import OLD_PARAMETER_NAMES, STOMP_PARAMETERS, is_loopback, parse_acceptor
+from stompring.settings.unsupported_names import ACCEPTOR_PARAMETERS
 
 BASE = "tcp://127.0.0.1:61613"
 
@@ -143,7 +142,7 @@ def test_protocols_must_include_stomp() -> None:
 def test_old_names_are_taken() -> None:
     assert stomp("stompConsumerCredits=77").stomp_consumer_window_size == 77
     assert stomp("stompMaxFramePayloadLength=5").websocket.web_socket_max_frame_payload_length == 5
-    assert set(OLD_NAMES.values()) <= {*STOMP_PARAMETERS, "protocols"}
+    assert set(OLD_PARAMETER_NAMES.values()) <= {*STOMP_PARAMETERS, "protocols"}
 
 
 FAULTS = [
@@ -226,7 +225,7 @@ def test_all_faults_of_a_url_are_told() -> None:
 
 
 def test_no_parameter_is_both_known_and_not_supported() -> None:
-    assert not set(ACCEPTOR_PARAMETERS) & {*STOMP_PARAMETERS, *OLD_NAMES, "protocols"}
+    assert not set(ACCEPTOR_PARAMETERS) & {*STOMP_PARAMETERS, *OLD_PARAMETER_NAMES, "protocols"}
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from lxml import etree
 
 from stompring.errors import ConfigurationError
-from stompring.settings.broker_xml import _hold_against_schema
-from stompring.settings.faults import MOST, Faults
+from stompring.settings.broker_xml import _validate
+from stompring.settings.document import MAX_FAULTS, Faults
 
 from .documents import QUIET, acceptor, faults, faults_of, queue, setting
 
@@ -267,15 +267,18 @@ def test_the_schema_has_the_last_word() -> None:
     """Whatever the reading would let pass is still refused, with its line."""
     root = etree.fromstring(b"<configuration><core>\n<surprise/></core></configuration>")
     found = Faults("f")
-    _hold_against_schema(root, found)
+    _validate(root, found)
     with pytest.raises(ConfigurationError, match="^f:2: against the schema: .*surprise"):
         found.raise_if_any()
 
 
 def test_faults_without_an_end() -> None:
     found = faults("".join(f"<unknown-{number}/>\n" for number in range(5000)))
-    assert len(found) == MOST + 1
-    assert sum(f"that makes {MOST} faults; what follows was not looked at" in fault for fault in found) == 1
+    assert len(found) == MAX_FAULTS + 1
+    assert (
+        sum(f"that makes {MAX_FAULTS} faults; what follows was not looked at" in fault for fault in found)
+        == 1
+    )
 
 
 def test_attributes_without_an_end() -> None:

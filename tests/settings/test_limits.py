@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stompring.settings.broker_xml import parse_broker_xml
-from stompring.settings.global_limits import ResourceLimit
 from stompring.settings.match import SettingsRepository
-from stompring.settings.slow_consumers import SlowConsumerPolicy, ThresholdUnit
+from stompring.settings.model import ResourceLimit, SlowConsumerPolicy, ThresholdUnit
 
 from .documents import document, faults
 

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
-from stompring.settings.acceptor_url import STOMP_PARAMETERS, parse_acceptor
-from stompring.settings.artemis_names import ACCEPTOR_PARAMETERS
-from stompring.settings.listener_parameters import (
+from stompring.settings.acceptor import TLS_VERSIONS, HttpAcceptor, ProxyProtocol, StompAcceptor, Tls
+from stompring.settings.acceptor_url import (
     LISTENER_PARAMETERS,
     PROXY_PARAMETERS,
+    STOMP_PARAMETERS,
     TLS_PARAMETERS,
-    resolved,
+    parse_acceptor,
+    with_absolute_paths,
 )
-from stompring.settings.proxy_protocol import ProxyProtocol
-from stompring.settings.tls import TLS_VERSIONS, Tls
+from stompring.settings.unsupported_names import ACCEPTOR_PARAMETERS
 
 from .documents import acceptor, faults, parse
 from .test_settings_docs import tables
@@ -148,7 +147,7 @@ def test_paths_begin_at_the_directory_of_the_file() -> None:
 
 def test_without_tls_there_are_no_paths() -> None:
     for one in (StompAcceptor("s", "h", 1), HttpAcceptor("h", "h", 1)):
-        assert resolved(one, Path("/x")) is one
+        assert with_absolute_paths(one, Path("/x")) is one
 
 
 def test_faults_are_told_with_file_and_line() -> None:

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.settings.match import REMEMBERED, SettingsRepository
+from stompring.settings.match import CACHED_ADDRESSES, Pattern, SettingsRepository
 from stompring.settings.model import AddressSettingEntry, AddressSettings, FullPolicy, WildcardSyntax
-from stompring.settings.wildcard import Pattern
 
 
 def entry(match: str, **values: object) -> AddressSettingEntry:
@@ -132,7 +131,7 @@ def test_what_is_remembered_is_bounded_and_saves_the_walk(monkeypatch: pytest.Mo
     for _ in range(3):
         repository.lookup("a")
     assert tried == ["a"]  # one wildcard entry tried once; exact ones are not walked
-    for number in range(REMEMBERED):
+    for number in range(CACHED_ADDRESSES):
         repository.lookup(f"b.{number}")
     del tried[:]
     repository.lookup("a")  # the oldest was forgotten, and is found again

@@ -11,8 +11,7 @@ from stompring.settings import acceptor_url
 from stompring.settings.acceptor_url import Parameter, parse_acceptor
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.model import BrokerConfiguration
-from stompring.settings.references import LONGEST, References
-from stompring.settings.secret import HIDDEN, Secret, hidden, revealed
+from stompring.settings.references import HIDDEN, MAX_FILE_BYTES, References, Secret, hidden, revealed
 
 SECRET = "s3cret;with&odd<chars>%41"
 
@@ -24,7 +23,7 @@ def references(tmp_path: Path) -> References:
     (tmp_path / "crlf").write_bytes(b"line\r\n")
     (tmp_path / "bare").write_text("bare")
     (tmp_path / "binary").write_bytes(b"\xff")
-    (tmp_path / "long").write_text("x" * (LONGEST + 1))
+    (tmp_path / "long").write_text("x" * (MAX_FILE_BYTES + 1))
     return References(tmp_path, {"NAME": SECRET, "EMPTY": ""})
 
 

@@ -10,9 +10,8 @@ import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.settings.broker_xml import parse_broker_xml
-from stompring.settings.model import BrokerConfiguration
-from stompring.settings.security_setting import PermissionType, SecuritySettingEntry
-from stompring.settings.vocabulary import schema_bytes
+from stompring.settings.model import BrokerConfiguration, PermissionType, SecuritySettingEntry
+from stompring.settings.schema import schema_bytes
 
 FILE = "/etc/stompring/broker.xml"
 

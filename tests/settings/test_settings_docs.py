@@ -11,24 +11,23 @@ import pytest
 
 from stompring.broker.refusals import LIMITS
 from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.acceptor_url import OLD_NAMES, STOMP_PARAMETERS
-from stompring.settings.broker_xml import parse_broker_xml
+from stompring.settings.acceptor_url import OLD_PARAMETER_NAMES, STOMP_PARAMETERS
+from stompring.settings.broker_xml import MAX_SESSIONS_OLD_NAME, parse_broker_xml
 from stompring.settings.machine_memory import machine_memory
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressSettings,
     BrokerConfiguration,
     FullPolicy,
+    PermissionType,
     QueueConfiguration,
     Retain,
     RoutingType,
+    ThresholdUnit,
     WildcardSyntax,
 )
-from stompring.settings.resource_limits import OLD_NAME
-from stompring.settings.security_setting import PermissionType
-from stompring.settings.slow_consumers import ThresholdUnit
-from stompring.settings.units import READERS
-from stompring.settings.vocabulary import ElementRule, all_elements, root_rules
+from stompring.settings.schema import ElementRule, all_elements, root_rules
+from stompring.settings.value_types import READERS
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 TEXT = DOCS.read_text(encoding="utf-8")
@@ -93,7 +92,9 @@ def test_every_name_is_documented_and_nothing_else() -> None:
     assert set(QUEUES) == {*QUEUE.attributes, *QUEUE.children}
 
 
-@pytest.mark.parametrize("name", sorted({*(name for _, name in RULES), *OLD_NAMES, *OLD_NAMES.values()}))
+@pytest.mark.parametrize(
+    "name", sorted({*(name for _, name in RULES), *OLD_PARAMETER_NAMES, *OLD_PARAMETER_NAMES.values()})
+)
 def test_every_element_and_old_name_is_mentioned(name: str) -> None:
     assert re.search(rf"[<`/]{re.escape(name)}[ >`/]", TEXT)
 
@@ -290,7 +291,7 @@ def test_what_plugins_are_written_with() -> None:
 def test_limits_of_users() -> None:
     documented = [row["name"].strip("`") for row in tables("Users' limits")]
     rule = RULES["resource-limit-settings", "resource-limit-setting"]
-    assert {*documented, OLD_NAME} == set(rule.children) and f"`{OLD_NAME}`" in TEXT
+    assert {*documented, MAX_SESSIONS_OLD_NAME} == set(rule.children) and f"`{MAX_SESSIONS_OLD_NAME}`" in TEXT
 
 
 def test_every_limit_has_its_row_and_its_reason() -> None:

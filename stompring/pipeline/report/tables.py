@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from pyspark.sql import functions as F
 
 from stompring.pipeline.report.period import DAY, Period
-from stompring.settings.wildcard import Pattern
+from stompring.settings.match import Pattern
 
 #: A sample before the period tells how deep queues were when it began. Each file of samples has all queues in it, and
 #: a file is one hour long: a day is enough, but for a broker that was down for longer.

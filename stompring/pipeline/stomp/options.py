@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
-from stompring.settings.units import byte_size
+from stompring.settings.value_types import byte_size
 
 T = TypeVar("T")
 

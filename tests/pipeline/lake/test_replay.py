@@ -21,7 +21,7 @@ from stompring.pipeline.lake.replay import Plan, Replay
 from stompring.pipeline.stomp.connection import ConnectionFailed
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.settings.wildcard import Pattern
+from stompring.settings.match import Pattern
 
 from ...broker_document import anycast
 from ...end_to_end.test_retention import retention

@@ -1,13 +1,15 @@
-"""Patterns: which addresses they match, also against a plain model."""
+"""Address patterns: what they match, whether two overlap, whether one covers the other."""
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stompring.settings.match import DEFAULT_SYNTAX, Pattern, covers, matches, overlaps
 from stompring.settings.model import WildcardSyntax
-from stompring.settings.wildcard import Pattern, matches
 
 MATCHES = [
     ("news.europe.#", ["news.europe", "news.europe.sport", "news.europe.sport.football"], ["news", "news.europeans"]),
@@ -38,7 +40,7 @@ def test_matches(pattern: str, yes: list[str], no: list[str]) -> None:
     assert [address for address in no if matches(pattern, address)] == []
 
 
-def test_another_syntax() -> None:
+def test_match_with_another_syntax() -> None:
     syntax = WildcardSyntax(delimiter="/", any_words=">", single_word="+")
     assert matches("news/+/>", "news/europe", syntax)
     assert matches("news/+/>", "news/europe/sport/1.0", syntax)
@@ -80,3 +82,59 @@ def test_a_plain_address_matches_itself_alone(words: list[str]) -> None:
     address = ".".join(words)
     assert matches(address, address)
     assert not matches(address, address + ".a")
+
+
+#: Every address of up to five words. ``z`` stands for all words that no pattern names.
+ADDRESSES = [".".join(words) for length in range(1, 6) for words in product("abz", repeat=length)]
+
+PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=4).map(".".join)
+
+
+def matched(pattern: str) -> set[str]:
+    read = Pattern(pattern)
+    return {address for address in ADDRESSES if read.matches(address)}
+
+
+@settings(max_examples=300, deadline=None)
+@given(PATTERNS, PATTERNS)
+def test_against_all_addresses(one: str, other: str) -> None:
+    assert overlaps(one, other, DEFAULT_SYNTAX) == overlaps(other, one, DEFAULT_SYNTAX)
+    assert overlaps(one, other, DEFAULT_SYNTAX) == bool(matched(one) & matched(other))
+    if covers(one, other, DEFAULT_SYNTAX):
+        assert matched(one) >= matched(other)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "covered"),
+    [
+        ("#", "#", True),
+        ("#", "a.*.#", True),
+        ("a.#", "a", True),
+        ("a.#", "a.*", True),
+        ("a.#", "a.#.b", True),
+        ("a.*", "a.b", True),
+        ("*.#", "#.*", True),  # the same
+        ("#.#", "#", True),
+        ("a.*", "a.#", False),
+        ("a.*", "*.a", False),
+        ("*", "#", False),
+        ("a", "*", False),
+        ("a.b", "a", False),
+        ("a.#.b", "a.#", False),
+        ("a.#.b", "a.*.c.b", True),
+    ],
+)
+def test_covers(wide: str, narrow: str, covered: bool) -> None:
+    assert covers(wide, narrow, DEFAULT_SYNTAX) is covered
+
+
+def test_overlap_with_another_syntax() -> None:
+    syntax = WildcardSyntax(delimiter="/", any_words=">", single_word="+")
+    assert overlaps("a/+", "a/>", syntax) and covers("a/>", "a/+/b", syntax)
+    assert not overlaps("a.#", "a.b", syntax)
+
+
+def test_long_addresses_take_their_time_and_no_more() -> None:
+    words = ".".join(["#", "*", "a"] * 300)
+    assert overlaps(words, words, DEFAULT_SYNTAX)
+    assert covers("#", words, DEFAULT_SYNTAX)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.settings.origin import normal_origin, origin_host, origins
+from stompring.settings.network import normal_origin, origin_host, parse_origins
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_hosts() -> None:
 
 
 def test_lists() -> None:
-    assert origins("*") == ("*",)
-    assert origins("https://b, null ,http://a:8080") == ("https://b", "null", "http://a:8080")
+    assert parse_origins("*") == ("*",)
+    assert parse_origins("https://b, null ,http://a:8080") == ("https://b", "null", "http://a:8080")
     with pytest.raises(ValueError, match="with a comma between each two"):
-        origins("https://a,,https://b")
+        parse_origins("https://a,,https://b")

@@ -81,7 +81,7 @@ def all_elements(
 
 
 @cache
-def homes(name: str) -> tuple[str, ...]:
+def parents_of(name: str) -> tuple[str, ...]:
     """The elements in which ``name`` may stand, in order of the schema."""
     found = (parent for parent, element, _ in all_elements(root_rules()) if element == name and parent)
     return tuple(dict.fromkeys(found))

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from stompring.settings.artemis_names import SECTIONS
-from stompring.settings.broker_xml import _plain
+from stompring.settings.broker_xml import _canonical
 from stompring.settings.model import (
     AddressSettings,
     BrokerConfiguration,
@@ -20,8 +19,9 @@ from stompring.settings.model import (
     RoutingType,
     WildcardSyntax,
 )
-from stompring.settings.units import READERS
-from stompring.settings.vocabulary import ElementRule, all_elements, homes, root_rules, schema_bytes
+from stompring.settings.schema import ElementRule, all_elements, parents_of, root_rules, schema_bytes
+from stompring.settings.unsupported_names import SECTIONS
+from stompring.settings.value_types import READERS
 
 XS = "{http://www.w3.org/2001/XMLSchema}"
 RULES: dict[tuple[str, str], ElementRule] = {(p, name): rule for p, name, rule in all_elements(root_rules())}
@@ -86,7 +86,7 @@ def test_types_of_values_are_those_of_the_fields() -> None:
             default = getattr(model, name.replace("-", "_"))
             if default is None:
                 continue
-            value = READERS[RULES[parent, name].text or ""](_plain(default, str(default)))
+            value = READERS[RULES[parent, name].text or ""](_canonical(default, str(default)))
             assert value == default and type(value) is type(default), name
 
 
@@ -103,9 +103,9 @@ def test_no_name_is_both_known_and_not_supported() -> None:
 
 
 def test_homes() -> None:
-    assert homes("queue") == ("anycast", "multicast")
-    assert homes("default-ring-size") == ("address-setting",)
-    assert homes("configuration") == homes("nowhere") == ()
+    assert parents_of("queue") == ("anycast", "multicast")
+    assert parents_of("default-ring-size") == ("address-setting",)
+    assert parents_of("configuration") == parents_of("nowhere") == ()
 
 
 @cache
@@ -170,7 +170,7 @@ TEXTS = [
 def test_the_schema_takes_what_the_readers_took(kind: str) -> None:
     for text in TEXTS:
         if reader_takes(kind, text):
-            assert schema_takes(kind, _plain(READERS[kind](text), text)), text
+            assert schema_takes(kind, _canonical(READERS[kind](text), text)), text
 
 
 @pytest.mark.parametrize(

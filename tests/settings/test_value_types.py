@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.settings import units
+from stompring.settings import value_types
 from stompring.settings.model import DeletionPolicy, FullPolicy, RingPolicy, RoutingType
 
 K = 1024
@@ -37,7 +37,7 @@ BYTES = [
 
 @pytest.mark.parametrize(("text", "size"), BYTES)
 def test_byte_notation_is_that_of_artemis(text: str, size: int) -> None:
-    assert units.byte_size(text) == size
+    assert value_types.byte_size(text) == size
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_byte_notation_is_that_of_artemis(text: str, size: int) -> None:
 )  # fmt: skip
 def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must"):
-        units.byte_size(text)
+        value_types.byte_size(text)
 
 
 @given(
@@ -59,18 +59,18 @@ def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
 )
 def test_every_scale_counts_in_1024s(number: int, scale: tuple[str, int], ending: str) -> None:
     letter, power = scale
-    assert units.byte_size(f"{number}{letter}{ending}") == number * 1024**power
+    assert value_types.byte_size(f"{number}{letter}{ending}") == number * 1024**power
 
 
 @given(st.integers(-(2**63) + 1, 2**63 - 1))
 def test_whole_numbers_come_back(number: int) -> None:
-    assert units.whole_number(str(number)) == number
-    assert units.milliseconds(str(number)) == number
+    assert value_types.whole_number(str(number)) == number
+    assert value_types.milliseconds(str(number)) == number
 
 
 @given(st.text(max_size=12))
 def test_every_reader_reads_or_says_why_not(text: str) -> None:
-    for read in units.READERS.values():
+    for read in value_types.READERS.values():
         try:
             read(text.strip())
         except ValueError as error:
@@ -80,11 +80,11 @@ def test_every_reader_reads_or_says_why_not(text: str) -> None:
 @pytest.mark.parametrize("text", ["10s", "1m", "1.0", "", "PT1S"])
 def test_times_have_no_units(text: str) -> None:
     with pytest.raises(ValueError, match="plain number of milliseconds"):
-        units.milliseconds(text)
+        value_types.milliseconds(text)
     with pytest.raises(ValueError, match="plain number of seconds"):
-        units.seconds(text)
+        value_types.seconds(text)
     with pytest.raises(ValueError, match="plain number of nanoseconds"):
-        units.nanoseconds(text)
+        value_types.nanoseconds(text)
 
 
 RANGES = [
@@ -139,7 +139,7 @@ RANGES = [
 
 @pytest.mark.parametrize(("kind", "good", "bad", "why"), RANGES, ids=[row[0] for row in RANGES])
 def test_ranges(kind: str, good: list[str], bad: list[str], why: str) -> None:
-    read = units.READERS[kind]
+    read = value_types.READERS[kind]
     for text in good:
         read(text)
     reasons = []
@@ -151,10 +151,12 @@ def test_ranges(kind: str, good: list[str], bad: list[str], why: str) -> None:
 
 
 def test_values_have_the_type_of_the_model() -> None:
-    assert units.READERS["boolean"]("TRUE") is True
-    assert units.READERS["multiplier"]("2") == 2.0 and isinstance(units.READERS["multiplier"]("2"), float)
-    assert units.READERS["fullPolicy"]("block") is FullPolicy.BLOCK
-    assert units.READERS["ringPolicy"]("dead_letter") is RingPolicy.DEAD_LETTER
-    assert units.READERS["deletionPolicy"]("force") is DeletionPolicy.FORCE
-    assert units.READERS["routingType"]("anycast") is RoutingType.ANYCAST
-    assert units.READERS["optionalName"]("") is None
+    assert value_types.READERS["boolean"]("TRUE") is True
+    assert value_types.READERS["multiplier"]("2") == 2.0 and isinstance(
+        value_types.READERS["multiplier"]("2"), float
+    )
+    assert value_types.READERS["fullPolicy"]("block") is FullPolicy.BLOCK
+    assert value_types.READERS["ringPolicy"]("dead_letter") is RingPolicy.DEAD_LETTER
+    assert value_types.READERS["deletionPolicy"]("force") is DeletionPolicy.FORCE
+    assert value_types.READERS["routingType"]("anycast") is RoutingType.ANYCAST
+    assert value_types.READERS["optionalName"]("") is None

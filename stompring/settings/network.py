@@ -1,14 +1,42 @@
-"""Web origins (RFC 6454): what a browser says a page is from, and how broker.xml names them."""
+"""Hosts, source networks and web origins: the names by which limits count peers and access rules compare pages."""
 
 from __future__ import annotations
 
+import ipaddress
+from functools import lru_cache
 from urllib.parse import urlsplit
 
+#: Bits of an IPv6 address that are one customer's: whoever has one address of a network of this size has them all.
+IPV6_NETWORK_BITS = 64
+
+
+@lru_cache(maxsize=4096)
+def source_network(host: str) -> str:
+    """What counts as one peer: an IPv4 address, or the network of 64 bits that an IPv6 address is in."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, IPV6_NETWORK_BITS), strict=False))
+
+
+def is_this_machine(place: str) -> bool:
+    """Whether it is this machine itself."""
+    try:
+        return ipaddress.ip_network(place, strict=False).is_loopback or place == "::/64"
+    except ValueError:
+        return False
+
+
 #: Stands in a list for all of them.
-ANY = "*"
+ANY_ORIGIN = "*"
 
 #: What browsers send for pages that have none: of a file, or in a sandbox.
-NULL = "null"
+NULL_ORIGIN = "null"
 
 _USUAL_PORTS = {"http": 80, "https": 443}
 
@@ -16,8 +44,8 @@ _USUAL_PORTS = {"http": 80, "https": 443}
 def normal_origin(text: str) -> str:
     """``text`` in small letters and without the port that is usual for its scheme. Raises `ValueError`."""
     lowered = text.strip().lower()
-    if lowered == NULL:
-        return NULL
+    if lowered == NULL_ORIGIN:
+        return NULL_ORIGIN
     split = urlsplit(lowered)
     if not split.scheme or not split.hostname or split.username is not None:
         raise ValueError("must be scheme://host or scheme://host:port")
@@ -45,19 +73,19 @@ def host_name(host: str) -> str:
         return ""
 
 
-def origins(text: str) -> tuple[str, ...]:
+def parse_origins(text: str) -> tuple[str, ...]:
     """A comma list of origins, in their normal form. Raises `ValueError`."""
     found = []
     for part in text.split(","):
         try:
-            found.append(ANY if part.strip() == ANY else normal_origin(part))
+            found.append(ANY_ORIGIN if part.strip() == ANY_ORIGIN else normal_origin(part))
         except ValueError:
             raise ValueError(
                 "must be origins with a comma between each two, as https://app.example.com,http://localhost:8080, "
-                f"or {ANY} for all; a page without one is {NULL}"
+                f"or {ANY_ORIGIN} for all; a page without one is {NULL_ORIGIN}"
             ) from None
     if len(set(found)) < len(found):
         raise ValueError("names an origin twice")
-    if ANY in found and len(found) > 1:
-        raise ValueError(f"names {ANY}, which is all of them, and others")
+    if ANY_ORIGIN in found and len(found) > 1:
+        raise ValueError(f"names {ANY_ORIGIN}, which is all of them, and others")
     return tuple(found)

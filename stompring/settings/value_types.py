@@ -23,19 +23,20 @@ from stompring.settings.model import (
     DiskFullPolicy,
     FullPolicy,
     PageFullPolicy,
+    PermissionType,
     Retain,
     RingPolicy,
     RoutingType,
+    SlowConsumerPolicy,
+    ThresholdUnit,
     TimeUnit,
 )
-from stompring.settings.nearest import unknown
-from stompring.settings.security_setting import PermissionType
-from stompring.settings.slow_consumers import SlowConsumerPolicy, ThresholdUnit
+from stompring.settings.suggestions import with_suggestion
 
 Reader = Callable[[str], object]
 Choice = TypeVar("Choice", bound=StrEnum)
 
-LARGEST = 2**63 - 1
+MAX_LONG = 2**63 - 1
 """Artemis keeps sizes and times in a Java long; a larger number is a slip of the keyboard."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -50,8 +51,8 @@ def whole_number(text: str) -> int:
     if not _WHOLE.fullmatch(text):
         raise ValueError("must be a whole number")
     # Twenty characters are enough for any 64-bit number; int() of a megabyte of digits is not worth its time.
-    if len(text) > 20 or abs(number := int(text)) > LARGEST:
-        raise ValueError(f"must not exceed {LARGEST}")
+    if len(text) > 20 or abs(number := int(text)) > MAX_LONG:
+        raise ValueError(f"must not exceed {MAX_LONG}")
     return number
 
 
@@ -63,8 +64,8 @@ def byte_size(text: str) -> int:
             return whole_number(text)
         raise ValueError("must be a number of bytes, as 1048576, 100K, 10MB or 1GB")
     size = whole_number(match[1]) * _SCALE[(match[2] or "").lower()]
-    if size > LARGEST:
-        raise ValueError(f"must not exceed {LARGEST} bytes")
+    if size > MAX_LONG:
+        raise ValueError(f"must not exceed {MAX_LONG} bytes")
     return size
 
 
@@ -113,7 +114,7 @@ def at_least(least: int, read: Callable[[str], int], unset: str | None = None, w
     return reader
 
 
-def within(least: int, most: int, unset: str | None = None) -> Reader:
+def in_range(least: int, most: int, unset: str | None = None) -> Reader:
     """A reader of whole numbers from ``least`` to ``most``, and of -1 where ``unset`` says what it stands for."""
     rule = f"must be from {least} to {most}" + ("" if unset is None else f", or -1 ({unset})")
 
@@ -152,7 +153,7 @@ def one_of(kind: type[Choice]) -> Callable[[str], Choice]:
     return reader
 
 
-def words(text: str) -> str:
+def any_text(text: str) -> str:
     """Any text, also none."""
     return text
 
@@ -206,7 +207,7 @@ def permission(text: str) -> PermissionType:
     try:
         return PermissionType(text)
     except ValueError:
-        raise ValueError(unknown("unknown permission", text, PermissionType)) from None
+        raise ValueError(with_suggestion("unknown permission", text, PermissionType)) from None
 
 
 def role_list(text: str) -> tuple[str, ...]:
@@ -231,13 +232,13 @@ def markers(text: str) -> str:
     return text
 
 
-NO_ROOM = "0 would let no message in; use -1 for no limit"
-NO_RING = "a ring of 0 would hold nothing; use -1 for no ring"
+ZERO_ADMITS_NOTHING = "0 would let no message in; use -1 for no limit"
+ZERO_RING = "a ring of 0 would hold nothing; use -1 for no ring"
 
 READERS: Mapping[str, Reader] = MappingProxyType(
     {
-        "text": words,
-        "secretText": words,
+        "text": any_text,
+        "secretText": any_text,
         "roleList": role_list,
         "permission": permission,
         "name": name,
@@ -246,13 +247,13 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "url": name,
         "filter": selector,
         "boolean": boolean,
-        "byteLimit": at_least(1, byte_size, "no limit", NO_ROOM),
+        "byteLimit": at_least(1, byte_size, "no limit", ZERO_ADMITS_NOTHING),
         "bytesOrNoLimit": at_least(0, byte_size, "no limit"),
         "fileSize": at_least(1024, byte_size),
         "cacheSize": at_least(1024 * 1024, byte_size),
-        "messageLimit": at_least(1, whole_number, "no limit", NO_ROOM),
+        "messageLimit": at_least(1, whole_number, "no limit", ZERO_ADMITS_NOTHING),
         "positiveOrNoLimit": at_least(1, whole_number, "no limit"),
-        "ringSize": at_least(1, whole_number, "no ring", NO_RING),
+        "ringSize": at_least(1, whole_number, "no ring", ZERO_RING),
         "attempts": at_least(1, whole_number, "no limit", "the first delivery is an attempt"),
         "count": at_least(0, whole_number),
         "countOrNoLimit": at_least(0, whole_number, "no limit"),
@@ -263,8 +264,8 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "positiveMilliseconds": at_least(1, milliseconds),
         "positiveSeconds": at_least(1, seconds),
         "nanoseconds": at_least(0, nanoseconds),
-        "percentage": within(0, 100),
-        "percentageLimit": within(0, 100, "no limit"),
+        "percentage": in_range(0, 100),
+        "percentageLimit": in_range(0, 100, "no limit"),
         "multiplier": decimal(0),
         "share": decimal(0, 1),
         "fullPolicy": full_policy,
