@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from stompring.stomp.encode import encode_frame
+from stompring.stomp.frames import encode_frame
 from stompring.stomp.parser import Parser
 
 READ = 64 * 1024

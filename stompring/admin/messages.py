@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stompring.broker import contents
+from stompring.broker import queue_browser
+from stompring.broker.queue_browser import Wait
 from stompring.broker.reference import GONE, Reference
-from stompring.broker.walk import Wait
 
 from .answer import NO_CONTENT, Steps, encode
 from .inputs import message_number
@@ -28,10 +28,10 @@ def list_messages(call: Call) -> Steps:
     most = queue.address.settings.management_browse_page_size
     page, size = paging(query, size=most, most=most)
     limit = query.number("bodyLimit", BODY_SHOWN, 0, BODY_SHOWN)
-    matches = contents.matching(query.text("filter"))
+    matches = queue_browser.matching(query.text("filter"))
     first, count = (page - 1) * size, 0
     chosen: list[Reference] = []
-    for place, ref in enumerate(contents.browse(queue, None, in_transactions(call.served))):
+    for place, ref in enumerate(queue_browser.browse(queue, None, in_transactions(call.served))):
         if isinstance(ref, Wait):
             yield over(ref)
             continue
@@ -62,7 +62,7 @@ def in_transactions(served: Served) -> Iterator[Reference]:
 def remove(call: Call) -> Steps:
     """Remove a message that is pending or scheduled. It counts as acknowledged, as in Artemis."""
     queue = queue_of(call)
-    for wait in contents.remove_message(queue, message_number(call.names["id"], queue.number)):
+    for wait in queue_browser.remove_message(queue, message_number(call.names["id"], queue.number)):
         yield over(wait)
     return NO_CONTENT
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from stompring.broker import contents
+from stompring.broker import queue_browser
 from stompring.broker.directory import Directory
 from stompring.broker.queue import Queue
-from stompring.broker.walk import Wait
+from stompring.broker.queue_browser import Wait
 from stompring.errors import Refused
 from stompring.settings.model import QueueConfiguration, RoutingType
 
@@ -92,7 +92,7 @@ def purge(call: Call) -> Steps:
     """Kill what is pending or scheduled, or what of it a selector matches."""
     queue = queue_of(call)
     removed = 0
-    for place, killed in enumerate(contents.purge(queue, selector(call.body, "filter"))):
+    for place, killed in enumerate(queue_browser.purge(queue, selector(call.body, "filter"))):
         if isinstance(killed, Wait):
             yield over(killed)
             continue
@@ -107,7 +107,7 @@ def purge(call: Call) -> Steps:
 def trim(call: Call) -> Steps:
     """Make a ring that was lowered give up what is too many, now."""
     replaced = 0
-    for one in contents.trim(queue_of(call)):
+    for one in queue_browser.trim(queue_of(call)):
         replaced += one
         if replaced % STEP == 0:
             yield

@@ -6,9 +6,9 @@ from heapq import merge
 from itertools import islice
 from operator import attrgetter
 
-from stompring.broker import contents
+from stompring.broker import queue_browser
+from stompring.broker.queue_browser import Wait, walk_timed
 from stompring.broker.reference import SCHEDULED
-from stompring.broker.walk import Wait, walk_timed
 
 from .answer import NO_CONTENT, Steps, encode
 from .inputs import message_number
@@ -56,7 +56,7 @@ def list_scheduled(call: Call) -> Steps:
 def deliver(call: Call) -> Steps:
     """Let a message fall due now. A recurring one sends a copy of itself and keeps its schedule."""
     queue = queue_of(call)
-    for wait in contents.deliver_now(queue, message_number(call.names["id"], queue.number)):
+    for wait in queue_browser.deliver_now(queue, message_number(call.names["id"], queue.number)):
         yield over(wait)
     return NO_CONTENT
 
@@ -64,7 +64,7 @@ def deliver(call: Call) -> Steps:
 def cancel(call: Call) -> Steps:
     """Take a message back, with all its repetitions. It counts as acknowledged."""
     queue = queue_of(call)
-    for wait in contents.cancel_scheduled(queue, message_number(call.names["id"], queue.number)):
+    for wait in queue_browser.cancel_scheduled(queue, message_number(call.names["id"], queue.number)):
         yield over(wait)
     return NO_CONTENT
 

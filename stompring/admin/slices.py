@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Cooperator, TaskFinished
 
 from stompring.broker.background import Background
-from stompring.broker.walk import Wait
+from stompring.broker.queue_browser import Wait
 
 #: Seconds that management and metrics may take of the reactor at a time. Latency of messages waits for it.
 SLICE = 0.005

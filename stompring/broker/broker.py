@@ -20,19 +20,16 @@ from stompring.settings.model import (
 
 from . import page_mode
 from .address import Address
-from .agenda import Agenda
-from .area import Areas
 from .background import Background
 from .clock import NOTICED, Clock, FromNow, Reactor
 from .directory import Directory
 from .disposal import Disposal
 from .due import DueBatch
-from .held_bytes import HeldBytes
 from .hooks import Policies
 from .log_limit import LogLimit
 from .memory import Room, Rooms, SharedRoom
 from .message import Message
-from .paging import Paging
+from .paging import Areas, Paging
 from .provision import Provision
 from .queue import Queue
 from .recurrence import Recurrence
@@ -41,6 +38,8 @@ from .reference import DELIVERING, SCHEDULED, Reference
 from .refusals import Refusals
 from .slow_consumers import SlowConsumers
 from .storage import POSTPONED, NoStorage, Reason, Storage
+from .timers import Agenda
+from .transaction import HeldBytes
 from .transfer import Transfer, copy_for, repeated
 from .wildcards import WildcardAddresses
 

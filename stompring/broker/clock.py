@@ -1,13 +1,13 @@
-"""Time as the broker sees it: one reading per read of a socket, and the reactor's ``callLater``.
+"""Time as the broker sees it: one reading per read of a socket, the reactor's ``callLater``, and the local time zone.
 
-There are two clocks. The *wall clock* is what people, headers and files speak of; it jumps when somebody sets it. The
-*steady clock* (`Clock.steady`) never does, and timers run on it: whatever lasts so long, or is due so much later, is
-measured with it. Where a reactor has no wall clock of its own (``wall_seconds``) the two are one.
+There are two clocks. The *wall clock* is for people, headers and files; it jumps when somebody sets it. The *steady
+clock* is for intervals; it never jumps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Protocol
 
 
@@ -99,3 +99,26 @@ class SteadyClock(Clock):
         """See `Clock.refresh`."""
         self._base.refresh()
         return self.now
+
+
+class LocalZone(tzinfo):
+    """Asks the C library, as ``TZ`` or /etc/localtime say."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        """See tzinfo; ``fold`` tells the two passes of a repeated hour apart."""
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, moment: datetime | None) -> timedelta | None:
+        """Not known apart from `utcoffset`."""
+        return None
+
+    def tzname(self, moment: datetime | None) -> str | None:
+        """See tzinfo."""
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, moment: datetime) -> datetime:
+        """See tzinfo."""
+        return datetime.fromtimestamp(moment.replace(tzinfo=UTC).timestamp()).replace(tzinfo=self)
+
+
+LOCAL = LocalZone()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stompring.settings.model import RoutingType
-from stompring.stomp.encode import header_line
+from stompring.stomp.frames import header_line
 
 from .message import Message, Traits
 

@@ -9,7 +9,7 @@ from cronsim import CronSim, CronSimError
 
 from stompring.errors import Refused
 
-from .local_zone import LOCAL
+from .clock import LOCAL
 
 FOREVER = -1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from stompring.stomp.encode import escape, header_line
+from stompring.stomp.frames import escape, header_line
 
 from .message import SYSTEM_PROPERTIES, Message, Traits
 from .notification import NOTIFICATION_PROPERTIES

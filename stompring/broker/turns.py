@@ -22,12 +22,12 @@ from .storage import DELIVERED
 
 if TYPE_CHECKING:
     from .address import Address
-    from .area import Area
     from .attributes import QueueAttributes
     from .broker import Broker
     from .clock import Timer
     from .hooks import Hooks
     from .message import Message
+    from .paging import Area
 
 
 class Target:

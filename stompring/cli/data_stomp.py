@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import click
 
-from stompring.stomp.encode import header_line, unescape
+from stompring.stomp.frames import header_line, unescape
 
 #: Seconds that the broker may take for anything. A full address may hold an import up, but not for ever.
 PATIENCE = 300.0

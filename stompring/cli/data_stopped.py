@@ -24,8 +24,8 @@ from stompring.broker.paging import Pages
 from stompring.broker.queue import Queue
 from stompring.broker.reference import GONE, SCHEDULED, Reference
 from stompring.cli.data_still import NearDisk, StillReactor
-from stompring.dispatch.dispatch import Dispatch
 from stompring.errors import Refused
+from stompring.paging.paged_queues import Dispatch
 from stompring.policy.policies import Policies
 from stompring.settings.data_directory import DataDirectory
 from stompring.settings.machine_memory import default_global_max_size, machine_memory

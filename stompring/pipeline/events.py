@@ -28,7 +28,7 @@ from stompring.pipeline.columns import Messages
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.records import Records
 from stompring.pipeline.schema import INT, LONG
-from stompring.stomp.encode import unescape
+from stompring.stomp.frames import unescape
 from stompring.store.record import (
     ADDRESS,
     CONSUMER,

@@ -43,7 +43,7 @@ from stompring.settings.model import (
     RoutingType,
 )
 from stompring.settings.suggestions import with_suggestion
-from stompring.stomp.encode import encode_frame, unescape
+from stompring.stomp.frames import encode_frame, unescape
 
 from .address_policy import AddressPolicy
 from .address_view import AddressView, PolicyTimer

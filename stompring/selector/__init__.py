@@ -1,6 +1,6 @@
 """Selectors: the filter language of JMS and Artemis, text in, predicate out. See docs/selectors.md."""
 
 from stompring.selector.compile import Properties, Selector, compile_selector
-from stompring.selector.invalid import InvalidSelector
+from stompring.selector.syntax_tree import InvalidSelector
 
 __all__ = ["InvalidSelector", "Properties", "Selector", "compile_selector"]

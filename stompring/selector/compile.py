@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol
 
-from stompring.selector.emit import emit
-from stompring.selector.invalid import InvalidSelector
-from stompring.selector.parse import parse
+from stompring.selector.codegen import emit
+from stompring.selector.grammar import parse
+from stompring.selector.syntax_tree import InvalidSelector
 
 LENGTH_LIMIT = (
     8 * 1024

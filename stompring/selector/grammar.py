@@ -1,17 +1,42 @@
-"""The grammar of selectors, for lark's LALR parser.
+"""Text to nodes: the grammar of selectors for lark's LALR parser, and errors in the user's words.
 
 Artemis's grammar with the precedence of SQL-92: NOT binds less than any comparison, so ``NOT a = 'x'`` is
-``NOT (a = 'x')``. lark is imported, and its tables built, at the first selector: importing this module is cheap.
+``NOT (a = 'x')``.
 """
 
 from __future__ import annotations
 
 import sys
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+from stompring.selector import syntax_tree
+from stompring.selector.syntax_tree import (
+    And,
+    Arithmetic,
+    Boolean,
+    Compare,
+    In,
+    InvalidSelector,
+    IsNull,
+    Like,
+    Negative,
+    Node,
+    Not,
+    Null,
+    Number,
+    Or,
+    Positive,
+    Property,
+    Text,
+    XPath,
+    shown,
+)
+from stompring.selector.values import NUMBER_LENGTH
 
 if TYPE_CHECKING:
     from lark import Lark, Token
+    from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 KEYWORDS = frozenset(
     ("NOT", "AND", "OR", "BETWEEN", "LIKE", "ESCAPE", "IN", "IS", "TRUE", "FALSE", "NULL", "XPATH", "XQUERY")
@@ -90,8 +115,6 @@ def parser(hyphenated: bool) -> Lark:
     """The parser for one of the two lexes: with ``hyphenated`` a minus inside a name belongs to it (Artemis)."""
     from lark import Lark
 
-    from stompring.selector.build import Builder
-
     first = r"(?:[^\W\d]|[$])"
     rest = r"[\w$-]*" if hyphenated else r"[\w$]*"
     text = GRAMMAR.replace("@NUMBER@", _NUMBER).replace("@NAME@", first + rest)
@@ -107,3 +130,229 @@ def _keyword(token: Token) -> Token:
     if word in KEYWORDS:
         return Token.new_borrow_pos(word, token, token)
     return Token.new_borrow_pos("NAME", sys.intern(str(token)), token)
+
+
+Children = list[Any]
+
+
+class Builder:
+    """Stateless: one serves all selectors."""
+
+    def start(self, children: Children) -> Node:
+        return syntax_tree.condition(children[0], "as the whole selector")
+
+    # -- logic
+
+    def disjunction(self, children: Children) -> Node:
+        parts = [syntax_tree.condition(part, "beside OR") for part in children[::2]]
+        return syntax_tree.nest(Or(parts[0].column, parts), *parts)
+
+    def conjunction(self, children: Children) -> Node:
+        parts = [syntax_tree.condition(part, "beside AND") for part in children[::2]]
+        return syntax_tree.nest(And(parts[0].column, parts), *parts)
+
+    def negation(self, children: Children) -> Node:
+        word, operand = children
+        return syntax_tree.nest(Not(_column(word), syntax_tree.condition(operand, "after NOT")), operand)
+
+    # -- comparisons
+
+    def equality(self, children: Children) -> Node:
+        left, operator, right = children
+        syntax_tree.comparable(left, right, operator)
+        return syntax_tree.nest(Compare(left.column, str(operator), left, right), left, right)
+
+    def order(self, children: Children) -> Node:
+        left, operator, right = children
+        syntax_tree.orderable(operator, left, right)
+        return syntax_tree.nest(Compare(left.column, str(operator), left, right), left, right)
+
+    def null_test(self, children: Children) -> Node:
+        operand, _, negated, _ = children
+        return _negated(negated, syntax_tree.nest(IsNull(operand.column, operand), operand))
+
+    def like(self, children: Children) -> Node:
+        operand, negated, _, pattern, _, escape = children
+        syntax_tree.textual(operand)
+        sign = None if escape is None else _unquoted(escape)
+        if sign is not None and len(sign) != 1:
+            raise InvalidSelector(f"ESCAPE takes one character, not {shown(sign)}", _column(escape))
+        return _negated(
+            negated, syntax_tree.nest(Like(operand.column, operand, _unquoted(pattern), sign), operand)
+        )
+
+    def between(self, children: Children) -> Node:
+        """``x BETWEEN a AND b`` is ``x >= a AND x <= b``."""
+        operand, negated, _, low, _, high = children
+        syntax_tree.orderable("BETWEEN", operand, low, high)
+        bounds = [
+            syntax_tree.nest(Compare(operand.column, ">=", operand, low), operand, low),
+            syntax_tree.nest(Compare(operand.column, "<=", operand, high), operand, high),
+        ]
+        return _negated(negated, syntax_tree.nest(And(operand.column, bounds), *bounds))
+
+    def membership(self, children: Children) -> Node:
+        operand, negated, _, _, *strings = children
+        values = frozenset(map(_unquoted, strings))
+        return _negated(
+            negated, syntax_tree.nest(In(operand.column, syntax_tree.member(operand), values), operand)
+        )
+
+    # -- arithmetic
+
+    def sum(self, children: Children) -> Node:
+        left, operator, right = children
+        syntax_tree.calculable(operator, left, right)
+        return syntax_tree.nest(Arithmetic(left.column, str(operator), left, right), left, right)
+
+    product = sum
+
+    def sign(self, children: Children) -> Node:
+        operator, operand = children
+        syntax_tree.calculable(operator, operand)
+        if isinstance(operand, Number):
+            value = -operand.value if operator == "-" else operand.value
+            return syntax_tree.nest(Number(_column(operator), value), operand)
+        kind = Negative if operator == "-" else Positive
+        return syntax_tree.nest(kind(_column(operator), operand), operand)
+
+    # -- leaves
+
+    def parenthesis(self, children: Children) -> Node:
+        node: Node = children[1]
+        return syntax_tree.nest(node, node)
+
+    def text(self, children: Children) -> Node:
+        return Text(_column(children[0]), _unquoted(children[0]))
+
+    def number(self, children: Children) -> Node:
+        return Number(_column(children[0]), _numeric(children[0]))
+
+    def true(self, children: Children) -> Node:
+        return Boolean(_column(children[0]), True)
+
+    def false(self, children: Children) -> Node:
+        return Boolean(_column(children[0]), False)
+
+    def null(self, children: Children) -> Node:
+        return Null(_column(children[0]))
+
+    def property(self, children: Children) -> Node:
+        return Property(_column(children[0]), children[0].value)
+
+    def quoted(self, children: Children) -> Node:
+        return Property(_column(children[0]), sys.intern(_unquoted(children[0])))
+
+    def xpath(self, children: Children) -> Node:
+        from stompring.selector.xpath import compile_xpath
+
+        word, expression = children
+        evaluate = compile_xpath(_unquoted(expression), _column(expression))
+        return XPath(_column(word), evaluate, size=syntax_tree.XPATH_SIZE)
+
+    def xquery(self, children: Children) -> Node:
+        raise InvalidSelector("XQUERY is not supported, use XPATH", _column(children[0]))
+
+
+def _negated(word: Token | None, node: Node) -> Node:
+    """The node, within NOT where the word was there."""
+    return node if word is None else syntax_tree.nest(Not(node.column, node), node)
+
+
+def _column(token: Token) -> int:
+    return (token.start_pos or 0) + 1
+
+
+def _unquoted(token: Token) -> str:
+    """What stands between the quotes, doubled quotes made single."""
+    quote = token[0]
+    return str(token[1:-1].replace(quote * 2, quote))
+
+
+def _numeric(token: Token) -> int | float:
+    """A literal's value; a leading 0 means octal, as in Java. The ``L`` says nothing here."""
+    if len(token) > NUMBER_LENGTH:
+        raise InvalidSelector(f"number longer than {NUMBER_LENGTH} digits", _column(token))
+    text = token.lower()
+    if text.startswith("0x"):
+        return int(text.removesuffix("l"), 16)
+    if not text.removesuffix("l").isdigit():
+        return float(text)
+    digits = text.removesuffix("l")
+    if digits[0] != "0":
+        return int(digits)
+    if digits.strip("01234567"):
+        raise InvalidSelector(f"{shown(str(token))} starts with 0 but is no octal number", _column(token))
+    return int(digits, 8)
+
+
+# Terminals in the words of a message, in the order in which they are listed there.
+_WORDS = {
+    "NAME": "a property, constant or '('",
+    "STRING": "a string",
+    "NUMBER": None,  # the first line speaks for these too
+    "EQUALITY": "an operator",
+    "NOT": "NOT",
+    "NULL": "NULL",
+    "AND": "AND",
+    "OR": "OR",
+    "COMMA": "','",
+    "RPAR": "')'",
+    "OPEN": "'('",
+    "$END": "the end",
+}
+_STANDING_IN = {"NAME": ("STRING", "NULL", "NOT", "OPEN"), "EQUALITY": ("NOT",)}
+_OPENED = {"'": "string is not closed", '"': "quoted property is not closed or empty"}
+_HINTS = {"!=": "use <>", "==": "use =", "&&": "use AND", "||": "use OR"}
+
+
+def parse(text: str, hyphenated: bool) -> Node:
+    """The root condition of the text.
+
+    Raises:
+        InvalidSelector: with the column in ``text``.
+    """
+    from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+    try:
+        return cast(Node, parser(hyphenated).parse(text))
+    except UnexpectedToken as error:
+        raise _unexpected_token(error, text) from None
+    except UnexpectedCharacters as error:
+        raise _unexpected_character(error, text) from None
+
+
+def _unexpected_token(error: UnexpectedToken, text: str) -> InvalidSelector:
+    expected = _expected(set(error.accepts or ()))
+    if error.token.type == "$END":
+        return InvalidSelector(f"found the end, expected {expected}", len(text) + 1)
+    at = error.token.start_pos or 0
+    if (comment := text.find("/*", max(at - 1, 0), at + 2)) >= 0:
+        return InvalidSelector("comment is not closed", comment + 1)
+    if error.token.type == "RPAR" and "$END" in (error.accepts or ()):
+        return InvalidSelector("found ')' without its '('", at + 1)
+    if text[max(at - 1, 0) : at + 1] == "==":
+        return InvalidSelector(f"found '==', {_HINTS['==']}", at)
+    hint = " (NOT here needs parentheses)" if error.token.type == "NOT" else ""
+    return InvalidSelector(f"found {shown(str(error.token))}, expected {expected}{hint}", at + 1)
+
+
+def _unexpected_character(error: UnexpectedCharacters, text: str) -> InvalidSelector:
+    at = error.pos_in_stream or 0
+    character = text[at]
+    if character in _OPENED:
+        return InvalidSelector(_OPENED[character], at + 1)
+    pair = text[at : at + 2]
+    if pair in _HINTS:
+        return InvalidSelector(f"found '{pair}', {_HINTS[pair]}", at + 1)
+    return InvalidSelector(f"found {shown(character)}, which no selector contains outside a string", at + 1)
+
+
+def _expected(accepted: set[str]) -> str:
+    """The acceptable terminals as a list in words: ``an operator, AND, OR or the end``."""
+    for speaker, others in _STANDING_IN.items():
+        if speaker in accepted:
+            accepted = accepted.difference(others)
+    words = [word for terminal, word in _WORDS.items() if word and terminal in accepted]
+    *most, last = words or ["something else"]
+    return f"{', '.join(most)} or {last}" if most else last

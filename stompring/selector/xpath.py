@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element, ElementTree, ParseError, TreeBuilder, XMLParser  # nosec B405
 
-from stompring.selector.invalid import InvalidSelector, shown
+from stompring.selector.syntax_tree import InvalidSelector, shown
 
 if TYPE_CHECKING:
     from stompring.selector.xpath_dialect import Dialect

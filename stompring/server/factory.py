@@ -11,9 +11,8 @@ from twisted.internet.protocol import Factory
 
 from stompring.broker.broker import Broker
 from stompring.errors import LimitReached
-from stompring.session.connect import Authenticator
+from stompring.session.connect import Authenticator, farewell
 from stompring.session.destination import Destinations
-from stompring.session.farewell import farewell
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
 from stompring.settings.acceptor import StompAcceptor

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
-from stompring.session.reading import Reading
+from stompring.session.backpressure import Reading
 
 #: Seconds that one read may take before it is dear: some ten times as much as 64 KiB of ordinary frames.
 DEAR = 0.02

@@ -9,7 +9,7 @@ from stompring.broker import page_mode
 from stompring.broker import paging as seam
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Clock
-from stompring.dispatch.dispatch import Dispatch
+from stompring.paging.paged_queues import Dispatch
 from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration
 from stompring.store.datadir import DataLock

@@ -19,7 +19,7 @@ from twisted.internet.interfaces import IListeningPort
 from stompring.admin.served import Dispatch, Paging, Store
 from stompring.admin.site import admin_site
 from stompring.broker.broker import Broker
-from stompring.broker.message_numbers import clock_number
+from stompring.broker.message import clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.load import load
 from stompring.policy.policies import Policies

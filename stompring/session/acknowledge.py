@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stompring.broker.transaction import give_back
 from stompring.errors import ProtocolError, Refused
-from stompring.stomp.frame import Head
+from stompring.stomp.frames import Head
 
 from .subscription import AcknowledgedSubscription
 from .text import shortened, text_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from stompring.broker.hooks import NOT_EVALUATED
 from stompring.errors import Refused
-from stompring.stomp.frame import Head
+from stompring.stomp.frames import Head
 
 from .blocked import Blocked
 from .send_plan import SendPlan, derive, plan_anew

@@ -1,4 +1,4 @@
-"""CONNECT and STOMP: the version both sides speak, and who the client says it is (STOMP 1.2, "Connecting")."""
+"""CONNECT, STOMP and DISCONNECT: version, login, and the welcome (STOMP 1.2, "Connecting")."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from stompring import __version__
 from stompring.errors import ProtocolError, Refused
-from stompring.stomp.frame import Head
+from stompring.stomp.frames import Head, encode_frame
 
 from .heartbeat import agree
 from .permit import FREE, Permit
@@ -156,3 +156,9 @@ def _log_connected(session: Session) -> None:
 def on_DISCONNECT(session: Session, head: Head, body: bytes) -> None:
     """The client says good-bye; its receipt is the last frame it gets, after those of all it has sent."""
     session.leave(lambda: session.receipt(head))
+
+
+def farewell(text: str) -> bytes:
+    """An ERROR in the form that clients of all versions read."""
+    headers = [(b"message", text.encode()), (b"content-type", b"text/plain")]
+    return encode_frame(b"ERROR", headers, text.encode() + b"\n", b"1.0")

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from stompring.errors import Refused
+from stompring.broker.queue import Queue
+from stompring.errors import NotFound, Refused
 from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.model import RoutingType
+from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
+
+if TYPE_CHECKING:
+    from .session import Session
 
 TEMPORARY = "/temp-queue/"
 REMOTE_TEMPORARY = "/remote-temp-queue/"
@@ -79,3 +84,31 @@ def _rest(text: str, prefix: str) -> str:
 
 def _temporary(name: str) -> Destination:
     return Destination(name, name, RoutingType.ANYCAST, temporary=True)
+
+
+def temporary_queue(session: Session, target: Destination) -> Queue:
+    """A temporary queue: made for its own connection, found for others. Raises `NotFound` when it is gone."""
+    name = target.address
+    queue = session.broker.directory.queues.get(name)
+    if queue is not None:
+        return queue
+    if not name.startswith(f"{TEMPORARY_QUEUE}{session.number}."):
+        raise NotFound(f"Temporary queue {name} does not exist: its connection is gone")
+    session.login.permit.check(PermissionType.CREATE_ADDRESS, name)
+    session.login.permit.check(PermissionType.CREATE_NON_DURABLE_QUEUE, name)
+    directory = session.broker.directory
+    directory.allowance.check_address(name)
+    directory.allowance.check_queue(session.login.user)
+    queue = directory.create_queue(
+        QueueConfiguration(
+            name=name,
+            address=name,
+            routing_type=RoutingType.ANYCAST,
+            durable=False,
+            user=session.login.user,
+            auto_created=True,
+            temporary=True,
+        )
+    )
+    session.temporary_queues.append(name)
+    return queue

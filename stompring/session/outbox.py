@@ -7,8 +7,7 @@ from typing import Protocol
 
 from stompring.broker.clock import Clock
 
-from .reading import Reading
-from .slow_sockets import SlowSockets
+from .backpressure import Reading, SlowSockets
 
 #: ``outboxSize`` where nobody says otherwise: bytes that may be on their way to a client's socket before its
 #: subscriptions rest. Large enough that a fast client never waits, small enough that ten thousand stuck ones do not

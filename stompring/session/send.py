@@ -14,7 +14,7 @@ from stompring.broker.message import Message
 from stompring.broker.redelivery import lifetime
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy
-from stompring.stomp.frame import Head
+from stompring.stomp.frames import Head
 
 from .admit import OfferedSend
 from .blocked import Blocked

@@ -20,16 +20,13 @@ from stompring.broker.queue import Queue
 from stompring.broker.transfer import BROKERS_OWN, IMPORTED
 from stompring.errors import ProtocolError
 from stompring.settings.model import PermissionType, RoutingType
-from stompring.stomp.encode import header_line
-from stompring.stomp.frame import Head
-from stompring.stomp.template import HeaderUse, Template, TemplateHead
+from stompring.stomp.frames import Head, header_line
+from stompring.stomp.headers import HeaderUse, Template, TemplateHead
 
-from .destination import TEMPORARY, remote_form
-from .made_up import bounded
+from .destination import TEMPORARY, remote_form, temporary_queue
 from .scheduling import LATEST, SCHEDULING, Timing, number
 from .subscribe import expect_replies
-from .temporary import temporary_queue
-from .text import text_of
+from .text import bounded, text_of
 
 if TYPE_CHECKING:
     from .session import Session

@@ -16,21 +16,20 @@ from functools import partial
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Timer
-from stompring.broker.held_bytes import HeldBytes
 from stompring.broker.memory import Room
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
-from stompring.broker.transaction import Transaction
+from stompring.broker.transaction import HeldBytes, Transaction
 from stompring.errors import ProtocolError, Refused
 from stompring.settings.acceptor import StompAcceptor
-from stompring.stomp.encode import encode_frame
-from stompring.stomp.frame import Head
+from stompring.stomp.frames import Head, encode_frame
+from stompring.stomp.headers import Template
 from stompring.stomp.parser import Parser
-from stompring.stomp.template import Template
 
 from .acknowledge import SETTLING
 from .admit import OfferedSend
 from .blocked import Blocked, UnderWay
+from .commands import VERBS, first_verb
 from .connect import Authenticator, Login, UnsupportedVersion
 from .destination import Destination, Destinations
 from .heartbeat import Heartbeat
@@ -39,7 +38,6 @@ from .send import on_SEND, resume_SEND
 from .send_plan import HEADER_USE, Route
 from .subscription import AcknowledgedSubscription, Subscription
 from .text import printable, text_of
-from .verbs import VERBS, first_verb
 
 log = logging.getLogger(__name__)
 

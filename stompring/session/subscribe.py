@@ -11,12 +11,11 @@ from stompring.broker.queue import Queue
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
 from stompring.selector import InvalidSelector, Selector, compile_selector
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
-from stompring.stomp.frame import Head
+from stompring.stomp.frames import Head
 
-from .destination import Destination
-from .made_up import bounded
-from .noted import NOTED
+from .destination import Destination, temporary_queue
 from .subscription import (
+    NOTED,
     UNLIMITED,
     AcknowledgedSubscription,
     AutoSubscription,
@@ -25,8 +24,7 @@ from .subscription import (
     Subscription,
     Terms,
 )
-from .temporary import temporary_queue
-from .text import shortened, text_of
+from .text import bounded, shortened, text_of
 
 if TYPE_CHECKING:
     from .session import Session

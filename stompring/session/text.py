@@ -1,8 +1,11 @@
-"""Header values as text, where text is wanted: names, logs, management."""
+"""Header values as text, and the limit on the length of identifiers that clients choose."""
 
 from __future__ import annotations
 
 from typing import overload
+
+from stompring.broker.directory import MAX_NAME
+from stompring.errors import Refused
 
 
 @overload
@@ -24,3 +27,13 @@ def shortened(value: bytes) -> str:
 def printable(text: str, most: int = 100) -> str:
     """Text from a client for one line of a log or an answer: no control characters, at most ``most`` characters."""
     return "".join(sign if sign.isprintable() else "?" for sign in text[:most])
+
+
+def bounded(header: str, name: bytes) -> bytes:
+    """The name, which is in that header. Raises `Refused` for one that is longer than names of queues may be.
+
+    A header line may be 64 KiB: ten thousand subscriptions, or the ids that one address remembers, would be a gigabyte.
+    """
+    if len(name) > MAX_NAME:
+        raise Refused(f"The header {header} is longer than {MAX_NAME} bytes", status=400)
+    return name

@@ -11,11 +11,10 @@ from stompring.broker.duplicates import count_duplicate, shown
 from stompring.broker.transaction import Transaction
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
 from stompring.settings.model import FullPolicy
-from stompring.stomp.frame import Head
+from stompring.stomp.frames import Head
 
 from .blocked import Blocked
-from .made_up import bounded
-from .text import shortened, text_of
+from .text import bounded, shortened, text_of
 
 if TYPE_CHECKING:
     from .session import Session

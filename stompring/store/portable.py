@@ -15,7 +15,7 @@ from stompring.broker.message import Message, Traits
 from stompring.broker.recurrence import Recurrence
 from stompring.errors import Refused
 from stompring.settings.model import RingPolicy, RoutingType
-from stompring.stomp.encode import header_line, unescape
+from stompring.stomp.frames import header_line, unescape
 
 from .portable_fields import Fields, Unusable, text
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompring.broker.address import Address
 from stompring.broker.attributes import QueueAttributes
-from stompring.broker.message_numbers import MessageNumbers
+from stompring.broker.message import MessageNumbers
 from stompring.broker.queue import Queue
 from stompring.errors import StoreError
 from stompring.settings.model import QueueConfiguration, RoutingType

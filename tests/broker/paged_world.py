@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from stompring.broker.queue import Queue
-from stompring.dispatch.dispatch import Dispatch
-from stompring.dispatch.target_area import TargetArea
+from stompring.paging.paged_queue import TargetArea
+from stompring.paging.paged_queues import Dispatch
 
 from .fake_pages import FakePages, FakePaging
 from .world import Taker, World

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.broker.held_bytes import STEP_OVERHEAD, HeldBytes
-from stompring.broker.transaction import Transaction
+from stompring.broker.transaction import STEP_OVERHEAD, HeldBytes, Transaction
 from stompring.errors import LimitReached
 
 from .world import World

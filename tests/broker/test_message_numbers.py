@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.broker.message_numbers import (
-    FIRST_OF_CLOCK,
-    LATE_STEP,
-    STEP,
-    MessageNumbers,
-    clock_number,
-)
+from stompring.broker.message import FIRST_OF_CLOCK, LATE_STEP, STEP, MessageNumbers, clock_number
 
 from ..property.profile import examples
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from stompring.broker import page_mode
 from stompring.broker import paging as seam
 from stompring.broker.queue import Queue
-from stompring.dispatch.dispatch import Dispatch
+from stompring.paging.paged_queues import Dispatch
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import StompAcceptor

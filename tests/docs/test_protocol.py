@@ -10,15 +10,15 @@ from stompring.broker.directory import MAX_NAME
 from stompring.server.protocol import LINGER
 from stompring.server.websocket import LONGEST_REQUEST, MOST_CONTROLS, MOST_FRAGMENTS, SHORT_FRAGMENT
 from stompring.server.websocket_door import SUBPROTOCOLS
+from stompring.session.commands import VERBS
 from stompring.session.connect import VERSIONS
 from stompring.session.heartbeat import MAX_INTERVAL, MIN_BEAT, agree
 from stompring.session.outbox import ROOM
 from stompring.session.scheduling import SCHEDULING
 from stompring.session.send_plan import NOT_PASSED_ON
-from stompring.session.verbs import VERBS
 from stompring.settings.acceptor import StompAcceptor
+from stompring.stomp.headers import HeadLimits
 from stompring.stomp.parser import FIRST_BODY
-from stompring.stomp.scan import HeadLimits
 
 from .source import (
     PACKAGE,
@@ -40,8 +40,7 @@ SERVER_FRAMES = {"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"}
 #: In which sections a module's headers are to be found.
 SECTIONS = {
     "session/acknowledge.py": ("ACK", "NACK"),
-    "session/connect.py": ("CONNECT and STOMP", "CONNECTED"),
-    "session/farewell.py": ("ERROR",),
+    "session/connect.py": ("CONNECT and STOMP", "CONNECTED", "ERROR"),
     "session/scheduling.py": ("SEND",),
     "session/send.py": ("SEND",),
     "session/send_plan.py": ("SEND",),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from stompring.stomp.encode import encode_frame
+from stompring.stomp.frames import encode_frame
 from stompring.stomp.parser import Parser
 
 from ..stomp.reading import Frame, opened, pieces, read

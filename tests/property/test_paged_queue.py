@@ -11,11 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from stompring.broker.consumer import Consumer
 from stompring.broker.message import Message
 from stompring.broker.reference import PENDING
-from stompring.dispatch import parking
+from stompring.paging import paged_queue
 
 from ..broker.paged_world import PagedWorld
 from ..broker.world import Taker, header_is, join
-from ..dispatch.stored_pages import StoredPages
+from ..paging.stored_pages import StoredPages
 from .profile import examples
 
 COLOURS = ["red", "blue", "green"]
@@ -74,7 +74,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
     ) -> None:
         self.world = self.make_world(memory, limits, page, block)
         self.memory = memory
-        self.held = mock.patch.object(parking, "HELD", held)
+        self.held = mock.patch.object(paged_queue, "HELD", held)
         self.held.start()
         self.queue = self.world.queue()
         self.takers: list[Taker] = []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stompring.selector.like import Check, Shape, like_test
+from stompring.selector.codegen import Check, Shape, like_test
 from tests.selector.model import like
 
 

@@ -6,7 +6,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from stompring.server.fairness import LONGEST, LOOK, SILENCE, Fairness
-from stompring.session.reading import Reading
+from stompring.session.backpressure import Reading
 
 from ..session.conversation import RecordingWire
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stompring.broker.held_bytes import STEP_OVERHEAD
+from stompring.broker.transaction import STEP_OVERHEAD
 from stompring.server import garbage
 from stompring.server.garbage import MANY, THRESHOLDS, WINDOW, Garbage
 

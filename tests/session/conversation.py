@@ -10,7 +10,7 @@ from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
 from stompring.settings.acceptor import StompAcceptor
-from stompring.stomp.encode import unescape
+from stompring.stomp.frames import unescape
 
 from ..broker.world import World
 

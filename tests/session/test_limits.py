@@ -10,8 +10,8 @@ import pytest
 
 from stompring.broker.clock import Clock
 from stompring.broker.directory import MAX_WORDS
+from stompring.session.backpressure import SLOW
 from stompring.session.session import VISITS
-from stompring.session.slow_sockets import SLOW
 from stompring.settings.model import ResourceLimit
 
 from ..broker.world import ANYCAST

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stompring.session import send_plan
 from stompring.session.send_plan import HEADER_USE
-from stompring.stomp.template import TemplateHead
+from stompring.stomp.headers import TemplateHead
 
 from ..property.profile import examples
 from .conversation import Client, Server

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.errors import ProtocolError
-from stompring.stomp.decode import decode, decode_plain
-from stompring.stomp.scan import HeadLimits
+from stompring.stomp.headers import HeadLimits, decode, decode_plain
 
 LIMITS = HeadLimits(max_headers=3, max_line=40)
 

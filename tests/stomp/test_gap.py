@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompring.errors import ProtocolError
-from stompring.stomp.gap import skip_line_ends
+from stompring.stomp.parser import skip_line_ends
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.stomp.decode import decode
-from stompring.stomp.frame import Head
+from stompring.stomp.frames import Head
+from stompring.stomp.headers import decode
 from stompring.stomp.parser import Parser
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stompring.stomp.frame import Head
-from stompring.stomp.memo import HeadMemo
+from stompring.stomp.frames import Head
+from stompring.stomp.headers import HeadMemo
 from tests.stomp.reading import opened
 
 

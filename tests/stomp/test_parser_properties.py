@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompring.stomp import scan
-from stompring.stomp.encode import encode_frame
+from stompring.stomp import headers as scan
+from stompring.stomp.frames import encode_frame
 from tests.stomp.reading import byte_by_byte, opened, pieces, read
 
 VERSIONS = st.sampled_from([b"1.0", b"1.1", b"1.2"])

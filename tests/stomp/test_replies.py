@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompring.errors import ProtocolError
-from stompring.stomp.encode import encode_frame
+from stompring.stomp.frames import encode_frame
 from stompring.stomp.replies import Replies
 
 CONNECTED = encode_frame(b"CONNECTED", [(b"version", b"1.2"), (b"session", b"a:b\\n")])

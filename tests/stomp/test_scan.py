@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompring.errors import ProtocolError
-from stompring.stomp.scan import HeadLimits, HeadScan
+from stompring.stomp.headers import HeadLimits, HeadScan
 
 
 @pytest.mark.parametrize("line, block", [(1, 65536), (4096, 65536), (4097, 65552), (65536, 1048576)])

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompring.session.send_plan import HEADER_USE
-from stompring.stomp import template
+from stompring.stomp import headers
+from stompring.stomp.headers import TemplateHead
 from stompring.stomp.parser import Parser
-from stompring.stomp.template import TemplateHead
 from tests.stomp.reading import opened, pieces
 
 END = 1_000_000
@@ -149,13 +149,13 @@ def test_many_are_not_kept() -> None:
         for number in range(2):
             parser.feed(send(b"destination:q", b"name%d:%d" % (name, number)))
     kept = parser._heads.templates
-    assert kept is not None and len(kept.ready) == template.MOST_TEMPLATES
-    assert len(kept._samples) <= template.MOST_SAMPLES
+    assert kept is not None and len(kept.ready) == headers.MOST_TEMPLATES
+    assert len(kept._samples) <= headers.MOST_SAMPLES
 
 
 def test_one_that_reads_little_is_given_up() -> None:
     parser = learned()
-    for number in range(template.PATIENCE):
+    for number in range(headers.PATIENCE):
         parser.feed(send(b"destination:q", b"name%d:1" % number))
     assert by_template(parser, message(3)) == [False]
     for number in range(200):

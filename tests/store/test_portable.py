@@ -16,7 +16,7 @@ from stompring.broker.attributes import QueueAttributes
 from stompring.broker.message import Traits
 from stompring.broker.recurrence import Recurrence
 from stompring.settings.model import RingPolicy, RoutingType
-from stompring.stomp.encode import header_line
+from stompring.stomp.frames import header_line
 from stompring.store.bindings import attributes_of, describe_attributes
 from stompring.store.portable import Place, PortableAddress, PortableMessage, PortableQueue
 from stompring.store.portable_fields import Unusable

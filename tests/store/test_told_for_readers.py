@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stompring.broker import contents
+from stompring.broker import queue_browser
 from stompring.broker.storage import Reason
 from stompring.session.outbox import Outgoing
 from stompring.settings.model import Retention as Settings
@@ -292,7 +292,7 @@ def test_what_no_consumer_took_has_none() -> None:
     client.lose()
     world.turn()
     queue = world.directory.queue("q")
-    assert list(contents.remove_message(queue, refused.number)) == []
+    assert list(queue_browser.remove_message(queue, refused.number)) == []
     queue.purge()
     world.turn()
     assert takers(world) == {refused.number: (0, ""), killed.number: (Reason.KILLED, "")}

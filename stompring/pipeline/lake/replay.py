@@ -29,7 +29,7 @@ from stompring.pipeline.schema import INT, LONG
 from stompring.pipeline.stomp.connection import Connection
 from stompring.pipeline.stomp.options import SinkOptions
 from stompring.pipeline.stomp.sends import Sends, data_of, lines_of
-from stompring.stomp.encode import header_line
+from stompring.stomp.frames import header_line
 
 #: Messages for which one receipt is asked, and groups of them that may be on their way.
 GROUP, IN_FLIGHT = 1000, 4

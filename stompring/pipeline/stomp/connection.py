@@ -20,8 +20,7 @@ from contextlib import suppress
 from stompring.errors import ProtocolError
 from stompring.pipeline.faults import PipelineError
 from stompring.pipeline.stomp.endpoint import Endpoint
-from stompring.stomp.encode import encode_frame
-from stompring.stomp.frame import Head
+from stompring.stomp.frames import Head, encode_frame
 from stompring.stomp.replies import Replies
 
 #: Bytes of one read.

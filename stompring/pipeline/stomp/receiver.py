@@ -14,7 +14,7 @@ from stompring.pipeline.stomp.connection import BrokerError, Connection, Connect
 from stompring.pipeline.stomp.options import SourceOptions
 from stompring.pipeline.stomp.rows import to_record
 from stompring.pipeline.stomp.spool import Position, Spool
-from stompring.stomp.frame import Head
+from stompring.stomp.frames import Head
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from stompring.pipeline.arrays import TYPES, as_text, slots, times
 from stompring.pipeline.headers import header_maps
 from stompring.pipeline.schema import BINARY, HEADERS, STRING, TIMESTAMP
 from stompring.pipeline.stomp.spool import Piece, payload_spans, read_piece
-from stompring.stomp.encode import header_line
-from stompring.stomp.frame import Head
+from stompring.stomp.frames import Head, header_line
 
 #: Column and type, as Spark's DDL names it.
 COLUMNS = {

@@ -18,7 +18,7 @@ from stompring.pipeline.arrays import as_text, indices, numbers, texts
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.schema import LONG
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.stomp.encode import header_line
+from stompring.stomp.frames import header_line
 
 #: Bytes of bodies that are encoded at once, about.
 PIECE = 4 << 20

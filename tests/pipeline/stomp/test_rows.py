@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'st
 
 from stompring.pipeline.stomp.rows import COLUMNS, read_rows, to_record
 from stompring.pipeline.stomp.spool import Spool
-from stompring.stomp.encode import encode_frame
+from stompring.stomp.frames import encode_frame
 from stompring.stomp.replies import Replies
 
 from ...property.profile import examples

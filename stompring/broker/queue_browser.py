@@ -1,0 +1,370 @@
+"""Management of the messages of a queue: browse, remove, expire, release, purge and trim.
+
+Artemis counts a message that management removes by its id as acknowledged, and those it removes by a filter as
+killed. Messages on disk have to be read, so that an iteration pauses: it yields a `PageRead` where its caller has to
+wait for a block.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from stompring.errors import NotFound, Refused
+from stompring.selector import InvalidSelector, compile_selector
+
+from .consumer import Matches
+from .paging import TIMED, Block, Cursor, Page, Position, waiting_from
+from .queue import Queue
+from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Reference
+from .storage import Reason
+from .transfer import repeated
+
+if TYPE_CHECKING:
+    from .paging import Area
+
+by_sequence = attrgetter("sequence")
+
+
+class Wait:
+    """A block is being read. ``block`` is None where it turned out to be unreadable."""
+
+    __slots__ = ("_call", "block", "over")
+
+    def __init__(self, area: Area, cursor: Cursor, page: Page, index: int) -> None:
+        self.block: Block | None = None
+        self.over = False
+        self._call: Callable[[], object] | None = None
+        area.fetch(cursor, page, index, self._came)
+
+    def _came(self, block: Block | None) -> None:
+        self.block, self.over = block, True
+        if self._call is not None:
+            self._call()
+
+    def then(self, call: Callable[[], object]) -> None:
+        """Call once the walk can go on; at once where it can already."""
+        self._call = call
+        if self.over:
+            call()
+
+
+class OnDisk(Reference):
+    """A message that is on disk only, looked at as if it were a reference. It is in no list and counts nowhere."""
+
+    __slots__ = ("cursor",)
+
+    def __init__(self, queue: Queue, cursor: Cursor, block: Block, index: int) -> None:
+        message = block.message(index)
+        super().__init__(message, queue, message.number, PENDING)
+        self.cursor = cursor
+        self.place = (block.page, index)
+        self.deliveries, self.attempts = cursor.counts(block.page, index)
+        if cursor.states(block.page, index, index + 1)[0] == TIMED:
+            self.state = SCHEDULED
+            self.due = cursor.due(block, index)
+
+    def load(self) -> Reference | None:
+        """The reference itself, out of all lists; None where it is not on disk any more."""
+        assert self.place is not None
+        page, index = self.place
+        area = self.queue.area
+        if area is None or self.cursor not in area.cursors or self.cursor.pages.page(page.number) is not page:
+            return None
+        state = self.cursor.states(page, index, index + 1)[0]
+        if not (0 < state <= 10 or state == TIMED):
+            return None
+        return area.take_out(self.cursor, page, index, self.message)
+
+
+Walk = Iterator[Reference | Wait]
+
+
+def walk_pending(queue: Queue) -> Walk:
+    """What is pending, in memory and on disk, in the order of delivery."""
+    until = queue.broker.next_message_number()
+    return (found for level in range(9, -1, -1) for found in _walk_level(queue, level, until))
+
+
+def _walk_level(queue: Queue, level: int, until: int) -> Walk:
+    blocks: dict[Cursor, Block] = {}
+    places: dict[Cursor, Position] = {}
+    seen: int | None = None
+    version: int | None = -1
+    memory: deque[Reference] = deque()
+    while True:
+        area = queue.area
+        now = None if area is None else area.version
+        if now != version:
+            version, memory = now, deque(_in_memory(queue, level, seen, until))
+        nearest, number = None, until
+        for cursor in () if area is None else area.cursors:
+            position = waiting_from(cursor, level, places.get(cursor))
+            if position is None:
+                continue
+            page, index = position
+            block = blocks.get(cursor)
+            if block is None or block.page is not page or not block.first <= index < block.stop:
+                assert area is not None
+                block = area.block(page, index)
+                if block is None:
+                    wait = Wait(area, cursor, page, index)
+                    yield wait
+                    if wait.block is not None:
+                        blocks[cursor] = wait.block
+                    break
+                blocks[cursor] = block
+            if block.number_of(index) < number:
+                nearest, number = (cursor, block, index), block.number_of(index)
+        else:
+            if memory and (nearest is None or memory[0].sequence < number):
+                ref = memory.popleft()
+                seen = ref.sequence
+                if ref.state == PENDING:
+                    yield ref
+            elif nearest is not None:
+                cursor, block, index = nearest
+                places[cursor] = (block.page, index + 1)
+                seen = number
+                yield OnDisk(queue, cursor, block, index)
+            else:
+                return
+
+
+def _in_memory(queue: Queue, level: int, seen: int | None, until: int) -> list[Reference]:
+    """What is pending in memory with a priority, after the sequence that was seen last, in order."""
+    held = [consumer.held for consumer in queue.consumers if consumer.held is not None]
+    found = {
+        ref
+        for pending in (queue.pending, *held)
+        for ref in pending.levels[level] or ()
+        if ref.state == PENDING and ref.message.number < until and (seen is None or ref.sequence > seen)
+    }
+    return sorted(found, key=by_sequence)
+
+
+def walk_timed(queue: Queue) -> Walk:
+    """What is on disk for its time, in the order it was sent within each address."""
+    area = queue.area
+    for cursor in [] if area is None else list(area.cursors):
+        for page in list(cursor.pages.in_order()):
+            block: Block | None = None
+            for index in cursor.timed_of(page):
+                if block is None or not block.first <= index < block.stop:
+                    block = yield from _block(queue, cursor, page, index)
+                if block is not None and cursor.states(page, index, index + 1)[0] == TIMED:
+                    yield OnDisk(queue, cursor, block, index)
+
+
+def _block(queue: Queue, cursor: Cursor, page: Page, index: int) -> Generator[Wait, None, Block | None]:
+    area = queue.area
+    if area is None or cursor not in area.cursors:
+        return None
+    block = area.block(page, index)
+    if block is None:
+        wait = Wait(area, cursor, page, index)
+        yield wait
+        block = wait.block
+    return block
+
+
+def seek(queue: Queue, number: int) -> Generator[Wait, None, OnDisk | None]:
+    """The message of that number, where it is on disk."""
+    area = queue.area
+    for cursor in [] if area is None else list(area.cursors):
+        pages = cursor.pages.in_order()
+        at = bisect_right(pages, number, key=_first_number) - 1
+        if at < 0:
+            continue
+        page = pages[at]
+        low, high = 0, page.count  # where it must be, if it is here
+        while low < high:
+            block = yield from _block(queue, cursor, page, (low + high) // 2)
+            if block is None:
+                break
+            if number < block.number_of(block.first):
+                high = block.first
+            elif number > block.number_of(block.stop - 1):
+                low = block.stop
+            else:
+                index = bisect_right(range(block.stop), number, block.first, key=block.number_of) - 1
+                state = cursor.states(page, index, index + 1)[0]
+                if block.number_of(index) == number and (0 < state <= 10 or state == TIMED):
+                    return OnDisk(queue, cursor, block, index)
+                break
+    return None
+
+
+def _first_number(page: Page) -> int:
+    return page.first_number
+
+
+def matching(selector: str | None) -> Matches | None:
+    """The predicate of a selector's text, ``None`` for every message. Raises `Refused`."""
+    if selector is None or not selector.strip():
+        return None
+    try:
+        return compile_selector(selector).matches
+    except InvalidSelector as fault:
+        raise Refused(f"filter: {fault}", status=400) from None
+
+
+def browse(queue: Queue, selector: str | None = None, elsewhere: Iterable[Reference] = ()) -> Walk:
+    """The messages of a queue that a selector matches, each once. Raises `Refused` at once.
+
+    First what is pending, in the order of delivery; then what is scheduled, in the order it was sent; then what is
+    in delivery, to which ``elsewhere`` adds references that no consumer holds any more: those acknowledged in an
+    open transaction. The iterator works on a copy, so the queue may change while it is read: what has left the
+    queue is skipped. What is on disk only comes as `OnDisk`, among what is pending or after what is scheduled.
+    """
+    matches = matching(selector)
+    unsettled = [ref for consumer in queue.consumers for ref in consumer.unsettled_references()]
+    in_delivery = [ref for ref in (*unsettled, *elsewhere) if ref.queue is queue and ref.state == DELIVERING]
+    scheduled = list(queue.scheduled.values())
+    return _living(chain(pending(queue), scheduled, walk_timed(queue), in_delivery), matches)
+
+
+def _living(found: Walk, matches: Matches | None) -> Walk:
+    for one in found:
+        if isinstance(one, Wait) or (one.state != GONE and (matches is None or matches(one.message))):
+            yield one
+
+
+def pending(queue: Queue) -> Walk:
+    """What is pending now, in the order of delivery."""
+    return queue.snapshot() if queue.area is None else walk_pending(queue)
+
+
+Steps = Generator[Wait, None, None]
+
+
+def remove_message(queue: Queue, number: int) -> Steps:
+    """Remove one message that is pending or scheduled; it counts as acknowledged.
+
+    Raises `NotFound`, and `Refused` for one that is in delivery.
+    """
+    ref = _find(queue, number)
+    if ref is None:
+        on_disk = yield from seek(queue, number)
+        ref = (
+            _find(queue, number) if on_disk is None else on_disk.load()
+        )  # it may have come to memory meanwhile
+    if ref is None:
+        raise _missing(queue, number)
+    _remove(queue, ref)
+
+
+def cancel_scheduled(queue: Queue, number: int) -> Steps:
+    """Take back a scheduled message, with all its repetitions; it counts as acknowledged. Raises `NotFound`."""
+    found = yield from _scheduled(queue, number)
+    ref = found.load() if isinstance(found, OnDisk) else found
+    if ref is None:
+        raise _not_scheduled(queue, number)
+    _remove(queue, ref)
+
+
+def deliver_now(queue: Queue, number: int) -> Steps:
+    """Let a scheduled message fall due at once; of a recurring one a copy goes out, and its schedule stays.
+
+    It goes to the head of the queue, and is lost itself to a full ring, as at its time. Raises `NotFound`.
+    """
+    ref, broker = (yield from _scheduled(queue, number)), queue.broker
+    if isinstance(ref, OnDisk):
+        assert queue.area is not None and ref.place is not None
+        queue.area.deliver_now(ref.cursor, *ref.place, ref.message)
+        return
+    if ref.recurrence is not None:
+        copy = repeated(ref, broker.next_message_number(), broker.clock.now)
+        ref = queue.schedule(copy, broker.clock.now)
+    broker.forget_schedule(ref)  # of the entry that will come due later, or was made just now
+    queue.fell_due([ref], queue.due_batch())
+
+
+def purge(queue: Queue, selector: str | None = None) -> Iterator[int | Wait]:
+    """Kill what is pending or scheduled now and matches. Raises `Refused` at once.
+
+    Gives 1 for each message killed and 0 for each spared, so that the caller may pause between any two; without a
+    selector all that is on disk only goes at once, unread, and its number is given.
+    """
+    matches = matching(selector)
+    if matches is None and queue.area is not None:
+        return _purge_all(queue)
+    return (one if isinstance(one, Wait) else _kill(queue, one, matches) for one in browse(queue))
+
+
+def _purge_all(queue: Queue) -> Iterator[int]:
+    for paged in () if queue.area is None else queue.area.purge(Reason.KILLED):
+        queue.messages_killed += paged
+        yield paged
+    for ref in chain(queue.snapshot(), list(queue.scheduled.values())):
+        yield _kill(queue, ref, None)
+
+
+def trim(queue: Queue) -> Iterator[int]:
+    """Enforce a lowered ring-size; gives 1 for each message replaced, so that the caller may pause between."""
+    while 0 <= queue.ring_size < queue.ring_count:
+        queue.make_way()
+        yield 1
+
+
+def _kill(queue: Queue, ref: Reference, matches: Matches | None) -> int:
+    if ref.state not in (PENDING, SCHEDULED) or not (matches is None or matches(ref.message)):
+        return 0
+    if isinstance(ref, OnDisk):
+        loaded = ref.load()
+        if loaded is None:
+            return 0
+        ref = loaded
+    queue.kill(ref)
+    queue.pending.head()  # drops what was killed at the head at once; a sweep of all of it would be a long stop
+    return 1
+
+
+def _remove(queue: Queue, ref: Reference) -> None:
+    queue.take_out(ref)
+    queue.messages_acknowledged += 1
+    ref.avoid = None  # no consumer has taken it
+    queue.drop(ref, Reason.ACKNOWLEDGED)
+    if not queue.consumers:
+        queue.broker.consider_deleting(queue)
+
+
+def _find(queue: Queue, number: int) -> Reference | None:
+    ref = queue.scheduled.get(number)
+    return _find_pending(queue, number) if ref is None else ref
+
+
+def _missing(queue: Queue, number: int) -> Refused:
+    if any(ref.message.number == number for c in queue.consumers for ref in c.unsettled_references()):
+        return Refused(
+            f"Message {number} of queue {queue.name} is in delivery: it is its consumer's to settle"
+        )
+    return NotFound(f"Queue {queue.name} holds no message {number}")
+
+
+def _find_pending(queue: Queue, number: int) -> Reference | None:
+    """A walk over everything, since nobody else asks for numbers: some 50 nanoseconds a message."""
+    held = [consumer.held for consumer in queue.consumers if consumer.held is not None]
+    for pending in (queue.pending, *held):
+        for level in pending.levels:
+            for ref in level or ():
+                if ref.message.number == number and ref.state == PENDING:
+                    return ref
+    return None
+
+
+def _scheduled(queue: Queue, number: int) -> Generator[Wait, None, Reference]:
+    ref = queue.scheduled.get(number)
+    if ref is None:
+        ref = yield from seek(queue, number)
+    if ref is None or ref.state != SCHEDULED:
+        raise _not_scheduled(queue, number)
+    return ref
+
+
+def _not_scheduled(queue: Queue, number: int) -> NotFound:
+    return NotFound(f"Queue {queue.name} has no scheduled message {number}")

@@ -1,0 +1,203 @@
+"""Dispatch of all queues: one memory budget, the caches within it, and the loader that fills them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompring.broker import page_mode
+from stompring.broker.paging import Block, Cursor, Page, Pages, Position
+
+from .caches import HeadCache, MemoryBudget, PendingCache
+from .due import PageTimes
+from .loader import Loader
+from .paged_queue import TargetArea
+from .prefetch import Audience
+
+if TYPE_CHECKING:
+    from stompring.broker.broker import Broker
+    from stompring.broker.queue import Queue
+
+#: By which part of the budget more than is needed is freed at a time.
+GENEROSITY = 16
+
+#: Milliseconds after which room is looked for again where there was none.
+DRY = 20
+
+#: Parts of the budget that queues without consumers may fill, all together and one alone.
+IDLE, ONE_IDLE = 2, 8
+
+#: Part of the budget up to which the head of a queue is read before anybody asks for it.
+AHEAD = 4
+
+
+class Dispatch:
+    """See `broker.area.Areas`. Gauges are plain attributes and properties."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.budget = MemoryBudget(broker.configuration.dispatch_memory)
+        self.audience = Audience(broker)
+        self.loader = Loader(broker.clock, self.audience.count)
+        self.cache = PendingCache(self.budget, self.make_room, self._lost)
+        self.head_cache = HeadCache(self.budget)
+        self.areas: set[TargetArea] = set()
+        self._times: dict[Pages, PageTimes] = {}
+        self._dry_until = 0
+        broker.areas = self
+
+    # ---- what the broker asks for
+
+    def open(self, queue: Queue) -> TargetArea:
+        """See `Areas.open`."""
+        area = TargetArea(queue, self)
+        self.areas.add(area)
+        queue.area = area
+        queue.review()
+        return area
+
+    def cursor(self, queue: Queue, pages: Pages) -> Cursor:
+        """See `Areas.cursor`."""
+        cursor = pages.cursor(queue)
+        area = queue.area if isinstance(queue.area, TargetArea) else self.open(queue)
+        if cursor not in area.cursors:
+            area.open(cursor)
+        return cursor
+
+    def paged(self, pages: Pages, position: Position, expires: int, due: int) -> None:
+        """See `Areas.paged`."""
+        self._times_of(pages).paged(position, expires, due)
+
+    def adopt(self, pages: Pages) -> None:
+        """See `Areas.adopt`."""
+        for queue in list(pages.cursors):
+            self.cursor(queue, pages)
+        self._times_of(pages).adopt()
+        for queue in list(pages.cursors):
+            if queue.area is not None:
+                queue.area.demand()
+
+    def closed(self, pages: Pages) -> None:
+        """See `Areas.closed`."""
+        times = self._times.pop(pages, None)
+        if times is not None:
+            times.stop()
+        for queue in list(pages.cursors):
+            if queue.area is not None:
+                queue.area.forget(pages.address)
+        self.cache.forget(pages)
+
+    def stop(self) -> None:
+        """See `Areas.stop`."""
+        self.loader.stop()
+        for times in self._times.values():
+            times.stop()
+
+    # ---- what areas ask for
+
+    def forget(self, area: TargetArea) -> None:
+        """An area is closed."""
+        self.areas.discard(area)
+        self.head_cache.forget(area)
+
+    def idle(self, area: TargetArea) -> None:
+        """Nobody takes what an area has in memory: it may be given up."""
+        self.head_cache.note(area)
+        if self.budget.used > self.budget.limit:
+            self._dry_until = 0
+            self.make_room(0)
+
+    def make_room(self, size: int) -> bool:
+        """Whether ``size`` more bytes fit into the budget, once the caches have given up what they can."""
+        budget = self.budget
+        if budget.used + size <= budget.limit:
+            return True
+        now = self._broker.clock.steady.now
+        if now < self._dry_until:
+            return False
+        excess = budget.used + size - budget.limit + budget.limit // GENEROSITY
+        used = budget.used
+        self.head_cache.shrink(excess)
+        self.cache.shrink(max(0, excess - (used - budget.used)))
+        if budget.used + size <= budget.limit:
+            return True
+        self._dry_until = now + DRY
+        return False
+
+    def fits(self) -> bool:
+        """Whether the budget is kept."""
+        return self.budget.used <= self.budget.limit
+
+    def idle_room(self, size: int) -> bool:
+        """Whether a queue without consumers may keep messages of ``size`` bytes in memory that were just written."""
+        budget = self.budget
+        return budget.used <= budget.limit // IDLE and size <= budget.limit // ONE_IDLE
+
+    def head_room(self, size: int) -> bool:
+        """Whether a queue without consumers that has ``size`` bytes in memory may read more of its head."""
+        budget = self.budget
+        return budget.used <= budget.limit // AHEAD and size < budget.limit // ONE_IDLE
+
+    @property
+    def spare(self) -> bool:
+        """Whether there is memory to read ahead into."""
+        return self.budget.used * 2 <= self.budget.limit
+
+    def read_ahead(self, pages: Pages, page: Page, index: int) -> None:
+        """Have a block in the pending cache before it is asked for."""
+        if not self.cache.is_reading(page):
+            self.cache.fetch(pages, page, index, _ignore)
+
+    def _times_of(self, pages: Pages) -> PageTimes:
+        times = self._times.get(pages)
+        if times is None:
+            times = self._times[pages] = PageTimes(self, pages, self._broker.clock)
+        return times
+
+    def _lost(self, pages: Pages) -> None:
+        """Something in the pages of an address was unreadable, and is settled."""
+        for queue in list(pages.cursors):
+            area = queue.area
+            if isinstance(area, TargetArea):
+                area.version += 1
+                self.loader.want(area)
+        self._broker.clock.soon(lambda: self._leave_if_empty(pages))
+
+    def _leave_if_empty(self, pages: Pages) -> None:
+        if pages.address.pages is pages:
+            page_mode.consider_leaving(pages.address)
+
+    # ---- gauges
+
+    @property
+    def pending_cache_bytes(self) -> int:
+        """Blocks of pages that are kept in memory."""
+        return self.budget.blocks
+
+    @property
+    def head_cache_bytes(self) -> int:
+        """Messages in memory of queues that nobody takes from."""
+        return self.head_cache.bytes
+
+    @property
+    def direct_entries(self) -> int:
+        """Messages from pages that are in memory and not in delivery."""
+        return sum(area.ready_messages for area in self.areas)
+
+    @property
+    def reference_entries(self) -> int:
+        """Positions on disk that are known to be wanted by a selector."""
+        return sum(one.references for area in self.areas for one in area.lists.values())
+
+    @property
+    def watermark_lag(self) -> int:
+        """Messages on disk of queues that have consumers."""
+        return sum(area.waiting for area in self.areas if area.queue.consumers)
+
+    @property
+    def blocks_read(self) -> int:
+        """Blocks read from pages since the start."""
+        return self.cache.blocks_read
+
+
+def _ignore(block: Block | None) -> None:
+    """It is in the cache now."""

@@ -1,0 +1,386 @@
+"""A target list: what the consumers with one selector will be offered next.
+
+Its direct references are in a `Pending` list of the queue. Its cache references, and how far it has been searched,
+are positions in the pages of each address.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from stompring.broker.consumer import Matches
+from stompring.broker.message import SYSTEM_PROPERTIES, Message, Traits
+from stompring.broker.paging import Block, Cursor, Page, Position, waiting_from
+from stompring.broker.pending import Pending
+from stompring.broker.reference import Reference
+
+#: Used-up references at the front that are worth a copy of the rest.
+SLACK = 1024
+
+
+def key_of(page: Page, index: int) -> int:
+    """A position as one number; positions of one address sort as they follow each other."""
+    return page.number << 32 | index
+
+
+class References:
+    """Positions in ascending order, each once."""
+
+    __slots__ = ("_keys", "_start")
+
+    def __init__(self) -> None:
+        self._keys = array("Q")
+        self._start = 0
+
+    def __len__(self) -> int:
+        return len(self._keys) - self._start
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._keys[self._start :])
+
+    def add(self, key: int) -> None:
+        """Add a position; nothing happens where it is known."""
+        keys = self._keys
+        if not self or keys[-1] < key:
+            keys.append(key)
+            return
+        at = bisect_left(keys, key, self._start)
+        if keys[at] != key:
+            keys.insert(at, key)
+
+    @property
+    def first(self) -> int:
+        """The first position. Raises `IndexError` where there is none."""
+        return self._keys[self._start]
+
+    def drop_first(self) -> None:
+        """Forget the first position."""
+        self._start += 1
+        if self._start > SLACK and self._start * 2 > len(self._keys):
+            del self._keys[: self._start]
+            self._start = 0
+
+
+#: Answers that one test remembers.
+REMEMBERED = 4096
+
+#: System properties that are the same for all messages with the same traits.
+SHARED = frozenset(
+    {
+        "AMQPriority",
+        "AMQDurable",
+        "AMQGroupID",
+        "AMQUserID",
+        "JMSPriority",
+        "JMSDeliveryMode",
+        "JMSCorrelationID",
+        "JMSType",
+        "JMSReplyTo",
+    }
+)
+
+#: Header lines that are written for each message.
+OWN_LINES = frozenset({b"content-length", b"timestamp", b"expires"})
+
+
+class HeaderView(Message):
+    """A message of which only the headers are known. It notes when it is asked for anything else."""
+
+    __slots__ = ("beyond",)
+
+    def __init__(self, traits: Traits) -> None:
+        self.traits = traits
+        self.tail = b"\n" + traits.block
+        self.body_at = len(self.tail)
+        self.beyond = False  # the answer may be another one for another message
+
+    def header(self, name: bytes) -> bytes | None:
+        """See `Message.header`."""
+        if name in OWN_LINES:
+            self.beyond = True
+        return super().header(name)
+
+    def headers(self) -> dict[str, str]:
+        """See `Message.headers`."""
+        self.beyond = True
+        return super().headers()
+
+    def get_property(self, name: str) -> str | int | float | bool | None:
+        """See `Message.get_property`."""
+        if name in SYSTEM_PROPERTIES and name not in SHARED:
+            self.beyond = True
+            return None
+        return super().get_property(name)
+
+    @property
+    def body(self) -> bytes:
+        """See `Message.body`."""
+        self.beyond = True
+        return b""
+
+    def get_body(self) -> bytes:
+        """See `Message.get_body`."""
+        return self.body
+
+    def __getattr__(self, name: str) -> object:
+        self.beyond = True  # a slot that is empty here
+        raise AttributeError(name)
+
+
+class HeaderTest:
+    """Asks a predicate, and asks it once only for equal headers where these alone decide."""
+
+    __slots__ = ("_known", "matches")
+
+    def __init__(self, matches: Matches) -> None:
+        self.matches = matches
+        self._known: dict[Traits, bool | None] = {}  # None: every message has to be asked
+
+    def __call__(self, block: Block, index: int) -> bool:
+        """Whether the message at a position of a block matches."""
+        traits = block.traits(index)
+        known = self._known.get(traits, self)
+        if known is self:
+            known = self._judge(traits)
+        if known is None:
+            return bool(self.matches(block.message(index)))
+        return known is True
+
+    def _judge(self, traits: Traits) -> bool | None:
+        view = HeaderView(traits)
+        try:
+            answer: bool | None = bool(self.matches(view))
+        except AttributeError:
+            answer = None
+        if view.beyond:
+            answer = None
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        self._known[traits] = answer
+        return answer
+
+
+LEVELS = range(9, -1, -1)  # priorities, the highest first
+
+
+class Track:
+    """What a selector is known to match, and from where on nothing is known yet; both for each priority.
+
+    Without a test everything matches, and nothing has to be known: what waits is what matches. Only what was parked
+    for somebody else is then passed over, as if it were scanned.
+    """
+
+    __slots__ = ("cursor", "references", "scanned", "test")
+
+    def __init__(self, cursor: Cursor, test: HeaderTest | None) -> None:
+        self.cursor = cursor
+        self.test = test
+        self.references: list[References | None] = [None] * 10
+        self.scanned: list[Position | None] = [None] * 10  # the first position that was not looked at
+
+    # ---- what comes next
+
+    def next(self, level: int) -> tuple[Position, bool] | None:
+        """The first position on disk that may be wanted, and whether it is known to match."""
+        if not self.cursor.levels[level]:
+            return None
+        known, unknown = self.next_reference(level), self.next_unscanned(level)
+        if known is None:
+            return None if unknown is None else (unknown, False)
+        if unknown is None or key_of(*known) <= key_of(*unknown):
+            return known, True
+        return unknown, False
+
+    def next_reference(self, level: int) -> Position | None:
+        """The first position that is known to match; those that are no longer on disk only are forgotten."""
+        references = self.references[level]
+        while references:
+            key = references.first
+            page = self.cursor.pages.page(key >> 32)
+            if page is not None and self.cursor.is_waiting(page, key & 0xFFFFFFFF):
+                return page, key & 0xFFFFFFFF
+            references.drop_first()
+        return None
+
+    def next_unscanned(self, level: int) -> Position | None:
+        """The first waiting position that was not looked at."""
+        return waiting_from(self.cursor, level, self.scanned[level])
+
+    def use_reference(self, level: int) -> None:
+        """The first position that is known to match is loaded: should it wait again, that is said anew."""
+        references = self.references[level]
+        assert references
+        references.drop_first()
+
+    # ---- what becomes known
+
+    def refer(self, level: int, key: int) -> None:
+        """A position is known to match."""
+        references = self.references[level]
+        if references is None:
+            references = self.references[level] = References()
+        references.add(key)
+
+    def before_scan(self, level: int, key: int) -> bool:
+        """Whether a position was looked at, or would have been had it waited then."""
+        scanned = self.scanned[level]
+        return scanned is not None and key < key_of(*scanned)
+
+    def pass_over(self, level: int, page: Page, index: int) -> None:
+        """A position is somebody else's, as all before it that still wait are."""
+        if not self.before_scan(level, key_of(page, index)):
+            self.scanned[level] = (page, index + 1)
+
+    def look_again(self, level: int, page: Page, index: int) -> None:
+        """A position that was passed over may be wanted after all."""
+        if self.before_scan(level, key_of(page, index)):
+            if self.test is None:
+                self.refer(level, key_of(page, index))
+            else:
+                self.scanned[level] = (page, index)
+
+    def scan(self, block: Block) -> None:
+        """Ask the test for whatever of a block was not looked at, of all priorities whose turn has come to it."""
+        assert self.test is not None
+        cursor, page, test = self.cursor, block.page, self.test
+        starts = self._starts(block)
+        states = cursor.states(page, block.first, block.stop)
+        at = block.first - 1
+        for state in states:
+            at += 1
+            if 0 < state <= 10 and starts[state] <= at and test(block, at):
+                self.refer(state - 1, key_of(page, at))
+        for level in LEVELS:
+            if starts[level + 1] < block.stop:
+                self.scanned[level] = (page, block.stop)
+
+    def _starts(self, block: Block) -> list[int]:
+        """By state: from which index on a block was not looked at; its end where it is not the next to look at."""
+        starts = [block.stop] * 11
+        for level in LEVELS:
+            position = self.next_unscanned(level)
+            if position is not None and position[0] is block.page and block.first <= position[1] < block.stop:
+                starts[level + 1] = position[1]
+        return starts
+
+    # ---- gauges
+
+    def __len__(self) -> int:
+        return sum(len(references) for references in self.references if references is not None)
+
+    def keys(self) -> Iterator[int]:
+        """All positions that are known to match, stale ones too."""
+        for references in self.references:
+            yield from references or ()
+
+
+NOTHING = -1  # in `TargetList.top`: nothing on disk comes before anything
+
+
+def was_straight(ref: Reference) -> bool:
+    """Whether a message was handed over while its address paged, without being written, and came back."""
+    return ref.place is None and ref.message.account is not ref.message.address
+
+
+class TargetList:
+    """One selector's list, or that of all consumers without one (``matches`` is None)."""
+
+    __slots__ = (
+        "fetching",
+        "firsts",
+        "matches",
+        "numbered",
+        "pending",
+        "test",
+        "top",
+        "tracks",
+        "version",
+    )
+
+    def __init__(self, matches: Matches | None) -> None:
+        self.matches = matches
+        self.test = None if matches is None else HeaderTest(matches)
+        self.tracks: dict[Cursor, Track] = {}
+        self.pending: Pending | None = None  # direct references, while there are consumers
+        self.fetching = False
+        self.version = -1  # of the area, when the watermark was found
+        self.top = NOTHING  # the highest priority that may be on disk
+        self.firsts: dict[Cursor, int] = {}  # where its first may be, by cursor
+        self.numbered: dict[
+            Cursor, tuple[int, int]
+        ] = {}  # such a position and its message's number, where known
+
+    def track(self, cursor: Cursor) -> Track:
+        """How far it has got in the pages of one address."""
+        track = self.tracks.get(cursor)
+        if track is None:
+            track = self.tracks[cursor] = Track(cursor, self.test)
+        return track
+
+    def find_watermark(self, cursors: list[Cursor], version: int) -> None:
+        """Look for the first message on disk that may be wanted, where something has changed since the last time."""
+        if version == self.version:
+            return
+        self.version = version
+        self.top, self.firsts = NOTHING, {}
+        for cursor in cursors:
+            track = self.track(cursor)
+            for level in LEVELS:
+                if level < self.top:
+                    break
+                found = track.next(level)
+                if found is not None:
+                    if level > self.top:
+                        self.top, self.firsts = level, {}
+                    self.firsts[cursor] = key_of(*found[0])
+                    break
+
+    def below_watermark(self, ref: Reference, cursor: Cursor | None) -> bool:
+        """Whether a message in memory comes before all that is on disk. ``cursor`` is that of its own address."""
+        message = ref.message
+        level = message.traits.priority
+        if level != self.top:
+            return level > self.top
+        first = None if cursor is None or ref.sequence <= 0 else self.firsts.get(cursor)
+        if first is None:
+            return True
+        if ref.place is not None:
+            return key_of(*ref.place) < first
+        if not was_straight(ref):
+            return True
+        assert cursor is not None
+        key, number = self.numbered.get(cursor, (-1, 0))
+        return key == first and message.number < number
+
+    def learn(self, cursor: Cursor, key: int, number: int) -> bool:
+        """The message number of a position; whether that is new, and what is in memory must be compared with it."""
+        head = None if self.pending is None else self.pending.head()
+        if head is None or not was_straight(head) or self.numbered.get(cursor, (-1, 0))[0] == key:
+            return False
+        self.numbered[cursor] = key, number
+        return True
+
+    def next(self, cursors: list[Cursor], numbered: dict[Cursor, int]) -> tuple[Track, Position, bool] | None:
+        """The first message on disk that may be wanted: where it is, and whether it is known to match.
+
+        With several addresses at one priority the smallest message number decides; ``numbered`` has those known.
+        """
+        if not self.firsts:
+            return None
+        cursor = min(self.firsts, key=lambda one: numbered.get(one, -1))
+        track = self.track(cursor)
+        found = track.next(self.top)
+        return None if found is None else (track, *found)
+
+    def came_back(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
+        """A message is on disk only again, perhaps where this list had been already."""
+        track, level, key = self.track(cursor), message.traits.priority, key_of(page, index)
+        if track.before_scan(level, key) and (self.matches is None or self.matches(message)):
+            track.refer(level, key)
+
+    @property
+    def references(self) -> int:
+        """Cache references."""
+        return sum(map(len, self.tracks.values()))

@@ -1,0 +1,135 @@
+"""Back-pressure: when a connection is not read, and which clients do not read."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from stompring.broker.clock import Clock, Timer
+
+if TYPE_CHECKING:
+    from .outbox import Outbox, Wire
+
+
+class Reading:
+    """Stops and starts the reading of one wire for three reasons, any of which is enough to stop.
+
+    The session pauses it while it is blocked or a login is checked. A client that sends frames with receipts and reads
+    none of the answers is ``choked`` by its outbox until it has taken them, so that they cannot fill the memory. One
+    whose frames took long is ``resting`` while it is the turn of others.
+    """
+
+    __slots__ = ("_paused", "_wire", "choked", "resting")
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._paused = False
+        self.choked = False
+        self.resting = False
+
+    @property
+    def held_back(self) -> bool:
+        """Whether the client could not be heard even if it said something, for a reason that is not the session's."""
+        return self.choked or self.resting
+
+    def pause(self) -> None:
+        """The session waits."""
+        self._paused = True
+        self._wire.pause_reading()
+
+    def resume(self) -> None:
+        """The session goes on."""
+        self._paused = False
+        self._read_again()
+
+    def choke(self) -> None:
+        """There are too many answers that the socket has not taken."""
+        self.choked = True
+        self._wire.pause_reading()
+
+    def unchoke(self) -> None:
+        """They were taken."""
+        self.choked = False
+        self._read_again()
+
+    def rest(self) -> None:
+        """It is the turn of others."""
+        self.resting = True
+        self._wire.pause_reading()
+
+    def wake(self) -> None:
+        """It is its own turn again."""
+        self.resting = False
+        self._read_again()
+
+    def end(self) -> None:
+        """The connection is closed: it is not read any more, whoever still means to let it."""
+        self._paused = True
+
+    def _read_again(self) -> None:
+        if not (self._paused or self.choked or self.resting):
+            self._wire.resume_reading()
+
+
+log = logging.getLogger(__name__)
+
+#: Milliseconds for which a full outbox may be stuck before its client is slow. A pause of the network, or of a client
+#: that collects its garbage, is over by then.
+SLOW = 10_000
+
+
+class SlowSockets:
+    """The outboxes whose sockets take nothing for now. One timer for all, which runs only while there are such."""
+
+    __slots__ = ("_clock", "_known", "_since", "_timer")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[Outbox, int] = {}  # ms of the steady clock
+        self._known: set[Outbox] = set()  # slow, and told
+        self._timer: Timer | None = None
+
+    @property
+    def count(self) -> int:
+        """Connections that are slow now."""
+        return len(self._slow(self._clock.now))
+
+    def _slow(self, now: int) -> list[Outbox]:
+        return [outbox for outbox, since in self._since.items() if outbox.room <= 0 and now - since >= SLOW]
+
+    def enter(self, outbox: Outbox) -> None:
+        """Its socket takes no more."""
+        self._since[outbox] = self._clock.now
+        if self._timer is None:
+            self._timer = self._clock.call_at(self._clock.now + SLOW, self._look)
+
+    def leave(self, outbox: Outbox) -> None:
+        """Its socket has taken everything."""
+        self._since.pop(outbox, None)
+        self._known.discard(outbox)
+
+    def forget(self, outbox: Outbox) -> None:
+        """It is closed."""
+        self.leave(outbox)
+        if not self._since and self._timer is not None:
+            if self._timer.active():
+                self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._clock.refresh()
+        new = [outbox for outbox in self._slow(now) if outbox not in self._known]
+        self._known.update(new)
+        if new:
+            more = f", and {len(new) - 1} others" if len(new) > 1 else ""
+            log.warning(
+                "%s%s: slow, nothing was taken of %d bytes for %d s",
+                new[0].wire.peer,
+                more,
+                new[0].size - new[0].room,
+                (now - self._since[new[0]]) // 1000,
+                extra={"peer": new[0].wire.peer},
+            )
+        if self._since:
+            self._timer = self._clock.call_at(now + SLOW, self._look)

@@ -1,0 +1,187 @@
+"""Frames: what differs between STOMP 1.0, 1.1 and 1.2, decoded heads, and the encoding with its escapes
+("Value Encoding").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from stompring.errors import ProtocolError
+
+LF = ord("\n")
+CR = ord("\r")
+NUL = 0
+BACKSLASH = ord("\\")
+COLON = ord(":")
+
+_ESCAPES_1_1 = {BACKSLASH: b"\\", ord("n"): b"\n", ord("c"): b":"}
+_ESCAPES_1_2 = {**_ESCAPES_1_1, ord("r"): b"\r"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the frames of one version are read.
+
+    ``escapes`` maps the byte after a backslash to what the pair stands for ("Value Encoding"); it is empty where
+    a backslash is a byte like any other. ``first_wins`` says which of repeated headers counts ("Repeated Header
+    Entries"; 1.0 says nothing and Artemis takes the last). ``trims`` drops the blanks before a value, as those
+    1.0 clients expect that write ``name: value``. ``crlf`` accepts CR LF as a line end whatever CONNECT used.
+    """
+
+    name: str
+    escapes: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    first_wins: bool = True
+    trims: bool = False
+    crlf: bool = False
+
+
+RULES: Mapping[bytes, Rules] = MappingProxyType(
+    {
+        b"1.0": Rules("STOMP 1.0", first_wins=False, trims=True),
+        b"1.1": Rules("STOMP 1.1", escapes=MappingProxyType(_ESCAPES_1_1)),
+        b"1.2": Rules("STOMP 1.2", escapes=MappingProxyType(_ESCAPES_1_2), crlf=True),
+    }
+)
+
+# A frame that comes before the version is known is read as 1.0, with either line end. A CONNECT that offers 1.1
+# or 1.2 is not escaped either (CONNECT never is), but its padding and its first entries count.
+OPENING = Rules("STOMP before CONNECT", first_wins=False, trims=True, crlf=True)
+OPENING_NEWER = Rules("STOMP before CONNECT", crlf=True)
+
+CONNECT_COMMANDS = frozenset({b"CONNECT", b"STOMP"})
+UNESCAPED_COMMANDS = CONNECT_COMMANDS | {b"CONNECTED"}
+
+
+class Head:
+    """Command and headers of one frame. Frames with the same header block share one `Head`: never change it.
+
+    ``headers`` maps decoded names to decoded values in order of first appearance; where a header is repeated,
+    1.1 and 1.2 keep the first value and 1.0 the last. ``content_length`` is in bytes, -1 when absent. ``plan`` is
+    free for whoever reads the frames: what is stored there is found again with the next frame whose header block
+    is the same. ``kin`` is the head of a block that is the same but for its receipt, where one is known: producers
+    that ask for a receipt each time would never find anything again otherwise. ``block`` is the header block as it
+    came, with LF line ends, where nothing in it was escaped or repeated; empty otherwise.
+    """
+
+    __slots__ = ("block", "command", "content_length", "headers", "kin", "plan")
+
+    def __init__(self, command: bytes, headers: dict[bytes, bytes], content_length: int = -1) -> None:
+        self.command = command
+        self.headers = headers
+        self.content_length = content_length
+        self.block = b""
+        self.kin: Head | None = None
+        self.plan: Any = None
+
+    def __repr__(self) -> str:
+        headers = self.headers | {b"passcode": b"***"} if b"passcode" in self.headers else self.headers
+        return f"Head({self.command!r}, {headers!r}, content_length={self.content_length})"
+
+
+_LONGEST = 40  # enough to find the place again, and too short to fill a log
+
+
+def shown(text: bytes) -> str:
+    """``text`` in quotes, as ASCII with escapes, cut after 40 bytes."""
+    if len(text) > _LONGEST:
+        return f"{ascii(bytes(text[:_LONGEST]))[1:]}..."
+    return ascii(bytes(text))[1:]
+
+
+def escape(text: bytes, version: bytes = b"1.2") -> bytes:
+    """``text`` as a header value of ``version``.
+
+    1.0 has no escapes and 1.1 none for CR: those bytes go out as they are. A line feed alone cannot, because it
+    would begin another header: a 1.0 client is shown it as a backslash and ``n``.
+    """
+    if version == b"1.0":
+        return text.replace(b"\n", b"\\n")
+    if BACKSLASH in text:
+        text = text.replace(b"\\", b"\\\\")
+    text = text.replace(b":", b"\\c").replace(b"\n", b"\\n")
+    return text.replace(b"\r", b"\\r") if version == b"1.2" else text
+
+
+def unescape(text: bytes, version: bytes = b"1.2", header: bytes = b"") -> bytes:
+    """The bytes that ``text`` stands for; `ProtocolError` for an escape that ``version`` does not define.
+
+    ``header`` is the header's name as it came, for the message.
+    """
+    escapes = RULES[version].escapes
+    if not escapes or BACKSLASH not in text:
+        return text
+    first, *parts = text.split(b"\\")
+    plain = [first]
+    rest = iter(parts)
+    for part in rest:
+        if part:
+            meaning = escapes.get(part[0])
+            if meaning is None:
+                raise _undefined(part[:1], version, header)
+            plain += (meaning, part[1:])
+        else:  # two backslashes in a row: what follows the second one is plain
+            following = next(rest, None)
+            if following is None:
+                raise _undefined(b"", version, header)
+            plain += (b"\\", following)
+    return b"".join(plain)
+
+
+def _undefined(byte: bytes, version: bytes, header: bytes) -> ProtocolError:
+    found = f"undefined escape \\{shown(byte)[1:-1]}" if byte else "a backslash that escapes nothing"
+    place = f" in header {shown(header)}" if header else ""
+    known = " ".join(f"\\{chr(code)}" for code in RULES[version].escapes)
+    return ProtocolError(f"{found}{place}: {RULES[version].name} defines {known}")
+
+
+def header_line(name: bytes, value: bytes, version: bytes = b"1.2") -> bytes:
+    """``name:value`` and a line feed, escaped for ``version``."""
+    return b"%b:%b\n" % (_escape_name(name, version), escape(value, version))
+
+
+def _escape_name(name: bytes, version: bytes) -> bytes:
+    # Where there are no escapes, a colon would make another header of the name ("redelivered:true" for one).
+    escaped = escape(name, version)
+    return escaped.replace(b":", b"\\c") if version == b"1.0" else escaped
+
+
+def encode_frame(
+    command: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes = b"", version: bytes = b"1.2"
+) -> bytes:
+    """One whole frame. It says its content-length when it has a body, and ends in NUL and LF as Artemis's do.
+
+    A content-length among ``headers`` is replaced by the true one. CONNECT and CONNECTED are not escaped in any
+    version ("Value Encoding").
+    """
+    if command in UNESCAPED_COMMANDS:
+        version = b"1.0"
+    counted = bool(body)
+    parts = [command, b"\n"]
+    for name, value in headers:
+        if name == b"content-length":
+            counted = True
+        else:
+            parts.append(header_line(name, value, version))
+    if counted:
+        parts.append(b"content-length:%d\n" % len(body))
+    parts += (b"\n", body, b"\0\n")
+    return b"".join(parts)
+
+
+def recode(block: bytes, version: bytes) -> bytes:
+    """A header block escaped for 1.2 (lines ``name:value`` LF, joined) in the form of another version.
+
+    The same object comes back when it holds no escape.
+    """
+    if version == b"1.2" or BACKSLASH not in block:
+        return block
+    lines = block.split(b"\n")
+    return b"\n".join([_recode_line(line, version) if BACKSLASH in line else line for line in lines])
+
+
+def _recode_line(line: bytes, version: bytes) -> bytes:
+    name, colon, value = line.partition(b":")
+    return _escape_name(unescape(name), version) + colon + escape(unescape(value), version)

@@ -1,0 +1,672 @@
+"""Header blocks: where one ends, whether it keeps the limits, and its decoding by the rules of a version.
+
+Producers repeat themselves. A block that came before is found in a memo; blocks with the same names in the same
+order are read by one regular expression, a template.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from stompring.errors import ProtocolError
+from stompring.stomp.frames import (
+    BACKSLASH,
+    COLON,
+    CONNECT_COMMANDS,
+    CR,
+    NUL,
+    OPENING,
+    OPENING_NEWER,
+    RULES,
+    Head,
+    Rules,
+    shown,
+    unescape,
+)
+
+_LEAST_BLOCK = 64 * 1024
+_LINES_PER_BLOCK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLimits:
+    """``max_headers`` counts header lines, repeated ones too; ``max_line`` is bytes of a line without its line feed.
+
+    ``max_block`` bounds command and headers together, so that many long lines cannot add up: 64 KiB, which is eight
+    times what common HTTP servers allow, or 16 of the longest lines if that is more.
+    """
+
+    max_headers: int
+    max_line: int
+    max_block: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_block", max(_LEAST_BLOCK, _LINES_PER_BLOCK * self.max_line))
+
+    def may_be_passed_by(self, block: bytes) -> bool:
+        """False when a complete block needs no `HeadScan`, as one look at it tells."""
+        return len(block) > self.max_line or NUL in block or block.count(b"\n") > self.max_headers
+
+
+class HeadScan:
+    """Walks one header block from its first byte on."""
+
+    __slots__ = ("_crlf", "_limits", "_line", "_lines", "_seen")
+
+    def __init__(self, limits: HeadLimits, crlf: bool) -> None:
+        self._limits = limits
+        self._crlf = crlf
+        self._line = 0  # where the line begins that is not complete yet
+        self._lines = 0  # complete lines, the command's included
+        self._seen = 0  # how far the block was searched
+
+    def advance(self, block: bytes | bytearray) -> bool:
+        """Look at what was added to ``block``. True when it holds the empty line that ends the headers.
+
+        `ProtocolError` for a limit passed, and for a NUL: the frame is over and its headers are not.
+        """
+        nul = block.find(NUL, self._seen)
+        end = len(block) if nul < 0 else nul
+        while True:
+            start = self._line
+            feed = block.find(b"\n", max(start, self._seen), end)
+            stop = end if feed < 0 else feed
+            self._check_line(block, start, stop)
+            if feed < 0:
+                break
+            if stop == start or (self._crlf and stop == start + 1 and block[start] == CR):
+                return True
+            self._line = feed + 1
+            self._lines += 1
+            if self._lines - 1 > self._limits.max_headers:
+                command = _command(block)
+                raise ProtocolError(
+                    f"too many headers: {command} has more than the limit of {self._limits.max_headers}",
+                    limit="maxHeaders",
+                )
+        self._seen = end
+        if nul >= 0:
+            raise self._cut_short(block)
+        return False
+
+    def _check_line(self, block: bytes | bytearray, start: int, stop: int) -> None:
+        longest, largest = self._limits.max_line, self._limits.max_block
+        if stop - start > longest and start + longest <= largest:
+            text = bytes(block[start : start + longest + 1])
+            if start == 0:
+                raise ProtocolError(
+                    f"command line too long: {shown(text)} passes the limit of {longest} bytes",
+                    limit="maxHeaderLength",
+                )
+            name = shown(text.partition(b":")[0])
+            raise ProtocolError(
+                f"header line too long: header {name} passes the limit of {longest} bytes",
+                limit="maxHeaderLength",
+            )
+        if stop > largest:
+            command = _command(block)
+            raise ProtocolError(
+                f"headers too big: those of {command} pass the limit of {largest} bytes altogether",
+                limit="maxHeaderLength",
+            )
+
+    def _cut_short(self, block: bytes | bytearray) -> ProtocolError:
+        if self._lines == 0:
+            begun = bytes(block[: self._seen])
+            if not begun:
+                return ProtocolError("a NUL stands where a command should begin")
+            return ProtocolError(
+                f"{shown(begun)} ends with NUL, and an empty line must follow the headers of a frame"
+            )
+        hint = ""
+        if not self._crlf and block.find(b"\r\n", 0, self._seen) >= 0:
+            hint = " (lines of this connection end in LF, not CR LF, as in its CONNECT frame)"
+        return ProtocolError(
+            f"{_command(block)} ends with NUL before the empty line that must follow its headers{hint}"
+        )
+
+
+def _command(block: bytes | bytearray) -> str:
+    return shown(bytes(block[: max(0, block.find(b"\n"))]).rstrip(b"\r"))
+
+
+_new_head = object.__new__
+_BLANKS = b" \t"
+_MOST_DIGITS = 18  # of a content-length: beyond any limit, and far below where int() refuses
+
+
+def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
+    """The head of an ordinary 1.1 or 1.2 block, as fast as can be; None for any other, be it right or wrong.
+
+    ``block`` is the lines with LF between them, without the empty line that ends them. It is ordinary when it has
+    no escape and no CR, not more bytes than the longest line may have, and no fault.
+    """
+    # Looking for a number in bytes is ten times as fast as looking for bytes of length one.
+    if BACKSLASH in block or CR in block or NUL in block or len(block) > limits.max_line or not block:
+        return None
+    lines = block.split(b"\n")
+    command = lines[0]
+    del lines[0]
+    headers: dict[bytes, bytes] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon:
+            return None
+        headers[name] = value
+    if len(lines) > limits.max_headers or len(headers) != len(lines) or b"" in headers:
+        return None
+    head = _new_head(Head)  # without a call of __init__, which is as dear as all the rest
+    head.block = block
+    head.command = command
+    head.headers = headers
+    head.kin = None
+    head.plan = None
+    if b"content-length" not in headers:
+        head.content_length = -1
+        return head
+    length = headers[b"content-length"]
+    if not length.isdigit() or len(length) > _MOST_DIGITS:
+        return None
+    head.content_length = int(length)
+    return head
+
+
+def decode_kin(base: Head, receipt: bytes) -> Head:
+    """The head of a block that is that of ``base`` with a receipt added."""
+    head = _new_head(Head)
+    head.block = b""
+    head.command = base.command
+    head.headers = {**base.headers, b"receipt": receipt}
+    head.content_length = base.content_length
+    head.kin = base
+    head.plan = None
+    return head
+
+
+def decode(block: bytes, version: bytes | None) -> Head:
+    """The head whose lines are ``block``; ``version`` is None before it is agreed on.
+
+    `ProtocolError` names the rule and the header. The limits are not looked at here.
+    """
+    command, _, text = block.partition(b"\n")
+    lines = text.split(b"\n") if text else []
+    rules = _opening_rules(lines) if version is None else RULES[version]
+    spoken = version or b"1.0"
+    escaped = bool(rules.escapes) and command not in CONNECT_COMMANDS
+    headers: dict[bytes, bytes] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon or not name:
+            raise _bad_line(command, line)
+        if escaped and BACKSLASH in line:
+            name, value = unescape(name, spoken, name), unescape(value, spoken, name)
+        if rules.trims:
+            value = value.lstrip(_BLANKS)
+        if not rules.first_wins or name not in headers:
+            headers[name] = value
+    length = headers.get(b"content-length")
+    return Head(command, headers, -1 if length is None else _content_length(length))
+
+
+def plain_line_ends(block: bytes, version: bytes | None) -> bytes:
+    """``block`` with LF for each CR LF; a CR at its very end belongs to the line feed after it.
+
+    In 1.2 no other CR may stand in a header; before, it is a byte of the value.
+    """
+    block = block.removesuffix(b"\r").replace(b"\r\n", b"\n")
+    if version == b"1.2" and CR in block:
+        line = next(line for line in block.split(b"\n") if CR in line)
+        raise ProtocolError(f"carriage return inside the line {shown(line)}: STOMP 1.2 writes it as \\r")
+    return block
+
+
+def _opening_rules(lines: list[bytes]) -> Rules:
+    offered = [line for line in lines if line.startswith(b"accept-version:")]
+    return OPENING_NEWER if any(b"1.1" in line or b"1.2" in line for line in offered) else OPENING
+
+
+def _bad_line(command: bytes, line: bytes) -> ProtocolError:
+    fault = "no name before its colon" if b":" in line else "no colon"
+    line_shown = "(not shown)" if command in CONNECT_COMMANDS else shown(line)  # it may be half of a passcode
+    return ProtocolError(f"header line {line_shown} of {shown(command)} has {fault}")
+
+
+def _content_length(text: bytes) -> int:
+    """Bytes of the body. Blanks around the number are forgiven: they cannot mean anything else."""
+    digits = text.strip(_BLANKS)
+    if not digits.isdigit():
+        raise ProtocolError(f"content-length {shown(text)} is not a decimal number of bytes, 0 or greater")
+    if len(digits) > _MOST_DIGITS:
+        digits = digits.lstrip(b"0")[: _MOST_DIGITS + 1] or b"0"
+    return int(digits)
+
+
+_MOST_HEADS = 256
+_LONGEST_BLOCK = 1024  # bytes: what a connection can make us keep is 256 KiB
+_REST = 16_384  # heads that are not kept after a bad time: the 256 kept in vain are then one in 64
+
+
+class HeadMemo:
+    """Heads by their header block, as it came.
+
+    Producers mostly send the same block over and over, and then a head costs one look in a dict. Where each block
+    holds something unique, keeping them is in vain: a full memo that was not hit at least once for each of its
+    entries is emptied and left so for a while.
+    """
+
+    __slots__ = ("heads", "hits", "rest")
+
+    def __init__(self) -> None:
+        self.heads: dict[bytes, Head] = {}
+        self.hits = 0  # since the memo was last empty; added up by the reader, once per read
+        self.rest = 0  # how many more heads are not kept
+
+    def keep(self, block: bytes, head: Head) -> None:
+        """Remember ``head``, unless its block is long or sure to be unique."""
+        if self.rest:
+            self.rest -= 1
+        elif len(block) <= _LONGEST_BLOCK and b"receipt" not in head.headers:
+            if len(self.heads) >= _MOST_HEADS:
+                self._start_again()
+            self.heads[block] = head
+
+    def clear(self) -> None:
+        self.heads.clear()
+        self.hits = 0
+        self.rest = 0
+
+    def pass_over(self, heads: int) -> None:
+        """So many were not worth keeping, without being looked at."""
+        self.rest = max(0, self.rest - heads)
+
+    def _start_again(self) -> None:
+        rest = 0 if self.hits >= len(self.heads) else _REST
+        self.clear()
+        self.rest = rest
+
+
+#: Bytes of a block, and header lines, of which a template is made: to compile one takes some milliseconds.
+LONGEST_BLOCK, MOST_LINES = 1024, 32
+
+#: Templates of a connection, and blocks that wait for another one with the same names.
+MOST_TEMPLATES, MOST_SAMPLES = 8, 16
+
+#: Blocks that are looked at in any case, and of how many of the later ones one is.
+EAGER, SELDOM = 64, 64
+
+#: Blocks that no template fits, after which those are given up that have read fewer.
+PATIENCE = 4096
+
+_SEND_LINE = b"SEND\n"
+_LENGTH = b"content-length"
+_DIGITS = rb"[0-9]{1,18}+"  # as many as `decode_plain` reads
+_PLAIN = rb"[^\n\r:\\\0]*+"
+#: With the escapes of 1.2, each of which is how the byte that it stands for is always escaped.
+_ESCAPED = rb"[^\n\r:\\\0]*+(?:\\[nrc\\][^\n\r:\\\0]*+)*+"
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderUse:
+    """What the reader of SENDs does with headers: reads the values of some, and does not pass on others.
+
+    Blocks with one that is ``special`` are not for templates.
+    """
+
+    read: frozenset[bytes]
+    hidden: frozenset[bytes]
+    special: frozenset[bytes]
+
+
+class Template:
+    """What the blocks of SENDs with certain names have in common.
+
+    ``varying`` has the places, among the groups that ``match`` finds, of the values that are read and differ; ``rest``
+    those of the lines that are passed on, in their order. ``matched`` counts. ``plan`` is free for whoever reads the
+    frames.
+    """
+
+    __slots__ = ("length", "match", "matched", "names", "plan", "rest", "varying", "version")
+
+    def __init__(
+        self,
+        names: tuple[bytes, ...],
+        values: list[bytes],
+        varying: set[bytes],
+        use: HeaderUse,
+        version: bytes,
+    ) -> None:
+        self.names = names
+        self.version = version
+        self.matched = 0
+        self.plan: Any = None
+        self.varying: dict[bytes, int] = {}
+        self.length = 0  # the place of content-length; 0: there is none
+        rest: list[int] = []
+        parts, groups, passing = [_SEND_LINE], 0, False
+        for name, value in zip(names, values, strict=True):
+            if passing == (name in use.hidden):
+                passing = not passing
+                if passing:
+                    groups += 1
+                    rest.append(groups)
+                parts.append(b"(" if passing else b")")
+            if name == _LENGTH or (name in use.read and name in varying):
+                groups += 1
+                if name == _LENGTH:
+                    self.length = groups
+                else:
+                    self.varying[name] = groups
+                parts.append(b"%b:(%b)\n" % (re.escape(name), _DIGITS if name == _LENGTH else _PLAIN))
+            elif name in use.read:
+                parts.append(re.escape(b"%b:%b\n" % (name, value)))
+            else:
+                parts.append(b"%b:%b\n" % (re.escape(name), _ESCAPED if version == b"1.2" else _PLAIN))
+        parts.append(b")\n" if passing else b"\n")
+        self.rest = tuple(rest)
+        self.match = re.compile(b"".join(parts)).match
+
+
+class TemplateHead(Head):
+    """The head of a SEND that a template matches. ``headers`` and ``block`` are made when somebody asks for them."""
+
+    __slots__ = ("found", "template")
+
+    template: Template
+    found: re.Match[bytes]
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("headers", "block"):
+            raise AttributeError(name)
+        block = self.found.group()[: -len(b"\n\n")]
+        plain = decode_plain(block, _ANY)
+        self.headers = decode(block, self.template.version).headers if plain is None else plain.headers
+        self.block = b"" if BACKSLASH in block else block
+        return self.headers if name == "headers" else self.block
+
+
+_ANY = HeadLimits(1 << 30, 1 << 30)
+
+
+class Templates:
+    """The templates of one connection, and what becomes templates perhaps."""
+
+    __slots__ = (
+        "_learned",
+        "_max_line",
+        "_refused",
+        "_samples",
+        "_seen",
+        "_use",
+        "body",
+        "max_body",
+        "ready",
+    )
+
+    def __init__(self, use: HeaderUse, limits: HeadLimits) -> None:
+        self.ready: list[Template] = []
+        self.body = 0  # the offset after the block that `read` found last
+        self.max_body = 0
+        self._max_line = limits.max_line
+        self._use = use
+        self._seen = 0  # blocks that none fits
+        self._samples: dict[tuple[bytes, ...], list[bytes]] = {}  # values by names, of the first block
+        self._learned: dict[tuple[bytes, ...], set[bytes]] = {}  # which of them differ, of templates
+        self._refused: set[tuple[bytes, ...]] = set()
+
+    def read(self, data: bytes, start: int) -> TemplateHead | None:
+        """The head at ``start``, None where no template fits."""
+        for template in self.ready:
+            found = template.match(data, start)
+            if found is not None:
+                break
+        else:
+            return None
+        length = int(found[template.length]) if template.length else -1
+        end = found.end()
+        if length > self.max_body or end - start > self._max_line:
+            return None  # what may break a limit is looked at by those who know them
+        template.matched += 1
+        head = _new_head(TemplateHead)
+        head.command = b"SEND"
+        head.content_length = length
+        head.kin = None
+        head.plan = None
+        head.template = template
+        head.found = found
+        self.body = end
+        return head
+
+    def learn(self, block: bytes, version: bytes) -> None:
+        """A block of a SEND that no template fits, without fault, with LF line ends and within the limits."""
+        self._seen += 1
+        if self._seen >= PATIENCE:
+            self._review()
+        if (self._seen > EAGER and self._seen % SELDOM) or len(block) > LONGEST_BLOCK:
+            return
+        _, *lines = block.split(b"\n")
+        pairs = [line.partition(b":") for line in lines]
+        names = tuple([name for name, _, _ in pairs])
+        values = [value for _, _, value in pairs]
+        if names in self._refused or not self._fit(names, values):
+            return
+        before = self._samples.setdefault(names, values)
+        if before is values:
+            if len(self._samples) > MOST_SAMPLES:
+                self._samples = {names: values}
+            return
+        read = self._use.read
+        differing = {
+            name
+            for name, one, other in zip(names, before, values, strict=True)
+            if name in read and one != other
+        }
+        known = self._learned.get(names)
+        if known is None:
+            if len(self.ready) >= MOST_TEMPLATES:
+                return
+        elif differing <= known:
+            return  # it is another thing that did not fit
+        else:
+            differing |= known
+            self.ready = [template for template in self.ready if template.names != names]
+        self._learned[names] = differing
+        self.ready.append(Template(names, values, differing, self._use, version))
+
+    def _fit(self, names: tuple[bytes, ...], values: list[bytes]) -> bool:
+        """Whether blocks with these names are for templates: what is repeated, or passed on otherwise, is not."""
+        use, distinct = self._use, set(names)
+        return (
+            len(distinct) == len(names) <= MOST_LINES
+            and distinct.isdisjoint(use.special)
+            and not any(BACKSLASH in name for name in names)
+            and not any(
+                COLON in value and name in use.read and name not in use.hidden
+                for name, value in zip(names, values, strict=True)
+            )
+        )
+
+    def _review(self) -> None:
+        """Give up templates by which less is read than they do not fit."""
+        self._seen = EAGER
+        for template in self.ready:
+            if template.matched < PATIENCE:
+                self.refuse(template)
+            template.matched = 0
+
+    def refuse(self, template: Template) -> None:
+        """Nothing is won by it."""
+        if len(self._refused) >= MOST_SAMPLES:
+            self._refused.clear()
+        self._refused.add(template.names)
+        self._learned.pop(template.names, None)
+        self.ready = [each for each in self.ready if each is not template]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.ready = []
+        self._samples.clear()
+        self._learned.clear()
+
+
+# A header block ends in an empty line, which is one of two. The line end before it may be of the other kind.
+_LF_END = b"\n\n"
+_CRLF_END = b"\n\r\n"
+
+
+_SEND, _RECEIPT = b"SEND\n", b"\nreceipt:"
+
+
+class MalformedHead(ProtocolError):
+    """A complete header block breaks a rule other than a limit."""
+
+
+class HeadReader:
+    """Reads the header blocks of one connection.
+
+    ``end`` is how its blocks end, as far as seen; whoever looks for one looks for this first. ``plain`` tells that
+    such a block is worth a try of `decode_plain`. ``memo`` holds what was read before. ``body`` is the offset after
+    the block that `read` looked at last. ``templates`` are for SENDs of which no two are the same, where the one who
+    reads them has said what for (``use``).
+    """
+
+    __slots__ = (
+        "_crlf",
+        "_opened_crlf",
+        "body",
+        "end",
+        "limits",
+        "max_body",
+        "memo",
+        "plain",
+        "templates",
+        "version",
+    )
+
+    def __init__(self, limits: HeadLimits, max_body_length: int, use: HeaderUse | None = None) -> None:
+        self.version: bytes | None = None
+        self.limits = limits
+        self.memo = HeadMemo()
+        self.templates = None if use is None else Templates(use, limits)
+        self.end = _LF_END
+        self.plain = False
+        self.body = 0
+        self.max_body = max_body_length
+        self._crlf = True  # CR LF is a line end
+        self._opened_crlf = False  # the opening frame had one
+
+    def negotiated(self, version: bytes) -> None:
+        """What follows is of ``version``. CR LF ends lines in 1.2, and where the opening frame used it."""
+        self.version = version
+        self._crlf = RULES[version].crlf or self._opened_crlf
+        self._end_with(self.end if self._crlf else _LF_END)
+        self.memo.clear()
+        if self.templates is not None:
+            self.templates.clear()
+
+    def active_templates(self) -> Templates | None:
+        """Those by which blocks are read while the memo rests."""
+        templates = self.templates
+        if templates is None or not templates.ready:
+            return None
+        templates.max_body = self.max_body
+        return templates
+
+    def keep(self, block: bytes, head: Head) -> None:
+        """An ordinary SEND was read: the next one may be the same, or have the same names at least."""
+        if head.kin is None:
+            self.memo.keep(block, head)
+        self._learn(block)
+
+    def _learn(self, block: bytes) -> None:
+        if self.memo.rest and self.templates is not None and self.version is not None:
+            self.templates.learn(block, self.version)
+
+    def scan(self) -> HeadScan:
+        """For a block of which not all is there."""
+        return HeadScan(self.limits, self._crlf)
+
+    def read(self, data: bytes, start: int, stop: int) -> Head | None:
+        """The head at ``start``; ``stop`` is where ``end`` was found, -1 where it was not. None when it is cut off.
+
+        `MalformedHead` for a block that breaks a rule, and another `ProtocolError` for a limit that is passed.
+        """
+        if self._crlf:
+            stop = self._first_end(data, start, stop)
+        if stop < 0:
+            return None
+        self.body = stop + len(self.end)
+        block = data[start:stop]
+        if self.limits.may_be_passed_by(block):
+            self.scan().advance(data[start : self.body])
+        try:
+            head = self._decode(block)
+        except ProtocolError as fault:
+            raise MalformedHead(str(fault), _receipt_in(block)) from None
+        if head.content_length > self.max_body:
+            raise ProtocolError(
+                f"body too long: content-length {head.content_length} of {shown(head.command)} passes the limit of "
+                f"{self.max_body} bytes",
+                head.headers.get(b"receipt"),
+                "maxBodyLength",
+            )
+        if head.command == b"SEND" and self.version is not None:
+            self.memo.keep(block, head)
+            if CR not in block and not RULES[self.version].trims:
+                self._learn(block)  # it has an escape
+        return head
+
+    def with_receipt(self, block: bytes) -> Head | None:
+        """The head of an ordinary SEND that asks for a receipt, made from one without; None for any other block."""
+        at = block.find(_RECEIPT)
+        if at < 0 or not block.startswith(_SEND):
+            return None
+        after = block.find(b"\n", at + 1)
+        receipt = block[at + len(_RECEIPT) :] if after < 0 else block[at + len(_RECEIPT) : after]
+        rest = block[:at] if after < 0 else block[:at] + block[after:]
+        base = self.memo.heads.get(rest)
+        if base is None:
+            base = decode_plain(rest, self.limits)
+            if base is None or b"receipt" in base.headers or base.content_length > self.max_body:
+                return None
+            self.memo.keep(rest, base)
+        else:
+            self.memo.hits += 1
+        ordinary = BACKSLASH not in receipt and CR not in receipt and NUL not in receipt
+        # what is left over must be looked at with the limits in mind, and in full
+        if not ordinary or len(base.headers) >= self.limits.max_headers or len(block) > self.limits.max_line:
+            return None
+        return decode_kin(base, receipt)
+
+    def _first_end(self, data: bytes, start: int, stop: int) -> int:
+        """Where the block ends when the other way to end it is thought of, too: it may come before ``stop``."""
+        other = _LF_END if self.end is _CRLF_END else _CRLF_END
+        found = data.find(other, start) if stop < 0 else data.find(other, start, stop + 1)
+        if found < 0:
+            return stop
+        self._end_with(other)
+        return found
+
+    def _end_with(self, end: bytes) -> None:
+        self.end = end
+        self.plain = end is _LF_END and self.version is not None and not RULES[self.version].trims
+
+    def _decode(self, block: bytes) -> Head:
+        lines = plain_line_ends(block, self.version) if self._crlf and CR in block else block
+        if self.version is None:
+            self._opened_crlf = lines is not block or self.end is _CRLF_END
+        elif not RULES[self.version].trims:
+            head = decode_plain(lines, self.limits)
+            if head is not None:
+                return head
+        return decode(lines, self.version)
+
+
+def _receipt_in(block: bytes) -> bytes | None:
+    """The receipt that a malformed header block asks for, as it came: the client compares it with what it sent."""
+    for line in block.split(b"\n"):
+        name, colon, value = line.partition(b":")
+        if name == b"receipt" and colon:
+            return value.rstrip(b"\r")
+    return None

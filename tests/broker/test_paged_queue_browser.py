@@ -1,0 +1,191 @@
+"""Management and browsing of a queue that is partly on disk (spec PG-9, PG-13, PG-18, PG-20)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from stompring.broker import queue_browser
+from stompring.broker.queue import Queue
+from stompring.broker.queue_browser import Wait
+from stompring.broker.reference import STATES, Reference
+from stompring.errors import NotFound, Refused
+
+from .paged_world import PagedWorld, assert_nothing_paged, drained
+from .world import Taker, assert_nothing_held, join
+
+
+class OpenTaker(Taker):
+    """A consumer that shows what it has not settled."""
+
+    def unsettled_references(self) -> Iterable[Reference]:
+        return self.unsettled
+
+
+def walked(world: PagedWorld, walk: Iterable[object]) -> list[Reference]:
+    """What a walk gives, its pauses waited for."""
+    refs = []
+    for one in walk:
+        if isinstance(one, Wait):
+            world.settle_down()
+            assert one.over
+        else:
+            assert isinstance(one, Reference)
+            refs.append(one)
+    return refs
+
+
+def total(world: PagedWorld, walk: Iterable[object]) -> int:
+    removed = 0
+    for one in walk:
+        if isinstance(one, Wait):
+            world.settle_down()
+        else:
+            assert isinstance(one, int)
+            removed += one
+    return removed
+
+
+def finish(world: PagedWorld, steps: Iterable[Wait]) -> None:
+    for _ in steps:
+        world.settle_down()
+
+
+def bodies(world: PagedWorld, queue: Queue, selector: str | None = None) -> list[bytes]:
+    return [ref.message.body for ref in walked(world, queue_browser.browse(queue, selector))]
+
+
+def paged(count: int = 60, **more: int) -> tuple[PagedWorld, Queue]:
+    world = PagedWorld(limit=5, **more)
+    queue = world.queue()
+    for number in range(count):
+        world.send(body=b"%d" % number, headers={"colour": "red" if number % 7 == 0 else "blue"})
+    return world, queue
+
+
+def test_browsing_shows_memory_and_pages_once_and_in_order() -> None:
+    world, queue = paged(memory=10_000)
+    assert queue.paged_count > 30
+    assert bodies(world, queue) == [b"%d" % n for n in range(60)]
+    assert len(bodies(world, queue)) == queue.message_count
+    assert (queue.delivering, queue.messages_acknowledged) == (0, 0)
+    assert drained(world, join(queue)) == [b"%d" % n for n in range(60)]
+
+
+def test_browsing_with_a_selector() -> None:
+    world, queue = paged()
+    assert bodies(world, queue, "colour = 'red'") == [b"%d" % n for n in range(0, 60, 7)]
+
+
+def test_browsing_follows_priorities() -> None:
+    world = PagedWorld(limit=3, memory=3_000)
+    queue = world.queue()
+    order = []
+    for number in range(50):
+        world.send(body=b"%d" % number, priority=number * 3 % 10)
+        order.append((-(number * 3 % 10), number))
+    assert bodies(world, queue) == [b"%d" % number for _, number in sorted(order)]
+
+
+def test_browsing_goes_on_while_the_queue_is_drained() -> None:
+    world, queue = paged(memory=5_000)
+    walk = queue_browser.browse(queue)
+    seen = []
+    taker = join(queue, 20)
+    for one in walk:
+        if isinstance(one, Wait):
+            world.settle_down()
+            continue
+        seen.append(int(one.message.body))
+        if len(seen) % 5 == 0 and taker.unsettled:
+            taker.ack(*taker.unsettled[:3])
+            world.settle_down()
+        if len(seen) % 10 == 0:
+            world.send(body=b"1000")
+    assert seen == sorted(set(seen))
+    assert 1000 not in seen, "what was sent after the beginning is not shown"
+    assert 59 in seen
+
+
+def test_browsing_shows_what_is_scheduled_and_in_delivery() -> None:
+    world = PagedWorld(limit=2)
+    queue = world.queue()
+    taker = OpenTaker(3)
+    queue.add(taker)
+    world.fill(6)
+    for number in range(4):
+        world.send(body=b"later%d" % number, due=world.now + 1000 * (4 - number))
+    world.settle_down()
+    shown = [(ref.message.body, STATES[ref.state]) for ref in walked(world, queue_browser.browse(queue))]
+    assert shown == [
+        *((b"%d" % n, "pending") for n in (3, 4, 5)),
+        *((b"later%d" % n, "scheduled") for n in range(4)),
+        *((b"%d" % n, "delivering") for n in (0, 1, 2)),
+    ]
+    assert len(shown) == queue.message_count
+    assert queue.scheduled_count == 4
+
+
+def test_removing_by_id_finds_it_anywhere() -> None:
+    for wanted in (0, 4, 5, 17, 33, 58, 59):
+        world, queue = paged(memory=8_000)
+        ref = walked(world, queue_browser.browse(queue))[wanted]
+        finish(world, queue_browser.remove_message(queue, ref.message.number))
+        assert (queue.message_count, queue.messages_acknowledged) == (59, 1)
+        with pytest.raises(NotFound):
+            finish(world, queue_browser.remove_message(queue, ref.message.number))
+        assert drained(world, join(queue)) == [b"%d" % n for n in range(60) if n != wanted]
+        assert_nothing_paged(world)
+        assert_nothing_held(world)
+
+
+def test_removing_what_is_in_delivery_or_unknown() -> None:
+    world, queue = paged()
+    taker = OpenTaker(12)
+    queue.add(taker)
+    world.settle_down()
+    with pytest.raises(Refused, match="in delivery"):
+        finish(world, queue_browser.remove_message(queue, taker.unsettled[10].message.number))
+    for number in (0, 10_000):
+        with pytest.raises(NotFound):
+            finish(world, queue_browser.remove_message(queue, number))
+    assert queue.message_count == 60
+
+
+def test_purging_with_a_selector() -> None:
+    world, queue = paged(memory=8_000)
+    assert total(world, queue_browser.purge(queue, "colour = 'blue'")) == 51
+    assert (queue.message_count, queue.messages_killed) == (9, 51)
+    assert drained(world, join(queue)) == [b"%d" % n for n in range(0, 60, 7)]
+    assert_nothing_paged(world)
+
+
+def test_purging_everything_reads_nothing() -> None:
+    world, queue = paged(memory=4_000)
+    reads = world.pages().reads
+    pages = world.pages()
+    assert total(world, queue_browser.purge(queue)) == 60
+    world.settle_down()
+    assert (queue.message_count, queue.messages_killed, pages.reads) == (0, 60, reads)
+    assert_nothing_paged(world)
+    assert_nothing_held(world)
+
+
+def test_cancelling_and_delivering_what_is_scheduled_in_pages() -> None:
+    world = PagedWorld(limit=0)
+    queue = world.queue()
+    sent = [world.send(body=b"%d" % n, due=world.now + 60_000) for n in range(30)]
+    assert (queue.scheduled_count, queue.message_count) == (30, 30)
+    finish(world, queue_browser.cancel_scheduled(queue, sent[11].number))
+    finish(world, queue_browser.deliver_now(queue, sent[23].number))
+    assert (queue.scheduled_count, queue.count, queue.messages_acknowledged) == (28, 1, 1)
+    with pytest.raises(NotFound):
+        finish(world, queue_browser.cancel_scheduled(queue, sent[23].number))
+    with pytest.raises(NotFound):
+        finish(world, queue_browser.deliver_now(queue, sent[11].number))
+    taker = join(queue)
+    world.settle_down()
+    assert taker.bodies == [b"23"]
+    world.pass_time(60_000)
+    assert drained(world, taker) == [b"23", *(b"%d" % n for n in range(30) if n not in (11, 23))]

@@ -1,0 +1,273 @@
+"""Looking into queues, and removing or releasing single messages by management."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from stompring.broker import queue_browser
+from stompring.broker.queue import Queue
+from stompring.broker.recurrence import FOREVER, Recurrence
+from stompring.broker.reference import STATES, Reference
+from stompring.errors import NotFound, Refused
+from stompring.settings.model import RingPolicy
+
+from .world import MULTICAST, Taker, World, assert_nothing_held, bodies, join
+
+
+class OpenTaker(Taker):
+    """A consumer that shows what it has not settled."""
+
+    def unsettled_references(self) -> Iterable[Reference]:
+        return self.unsettled
+
+
+def join_open(queue: Queue, credit: int) -> OpenTaker:
+    taker = OpenTaker(credit)
+    queue.add(taker)
+    return taker
+
+
+def seen(refs: Iterable[Reference]) -> list[tuple[bytes, str]]:
+    return [(ref.message.body, STATES[ref.state]) for ref in refs]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_browse_shows_pending_then_scheduled_then_delivering(world: World) -> None:
+    queue = world.queue()
+    taker = join_open(queue, 1)
+    world.send(body=b"taken")
+    world.send(body=b"late", due=world.now + 2000)
+    world.send(body=b"early", due=world.now + 1000)
+    world.send(body=b"low", priority=1)
+    world.send(body=b"high", priority=9)
+    assert seen(queue_browser.browse(queue)) == [
+        (b"high", "pending"),
+        (b"low", "pending"),
+        (b"late", "scheduled"),
+        (b"early", "scheduled"),
+        (b"taken", "delivering"),
+    ]
+    taker.ack()
+    assert (b"taken", "delivering") not in seen(queue_browser.browse(queue))
+
+
+def test_browse_leaves_everything_as_it_is(world: World) -> None:
+    queue = world.queue()
+    for body in (b"a", b"b"):
+        world.send(body=body)
+    list(queue_browser.browse(queue))
+    assert bodies(queue) == [b"a", b"b"]
+    assert (queue.message_count, queue.delivering, queue.messages_acknowledged) == (2, 0, 0)
+
+
+def test_browse_adds_what_a_transaction_holds_and_only_of_this_queue(world: World) -> None:
+    queue, other = world.queue("q"), world.queue("other")
+    takers = [join_open(queue, 1), join_open(other, 1)]
+    world.send("q", b"mine")
+    world.send("other", b"not mine")
+    held = [ref for taker in takers for ref in taker.release()]
+    assert seen(queue_browser.browse(queue)) == []
+    assert seen(queue_browser.browse(queue, elsewhere=held)) == [(b"mine", "delivering")]
+
+
+def test_browse_with_a_selector(world: World) -> None:
+    queue = world.queue()
+    for colour in ("red", "blue", "red"):
+        world.send(body=colour.encode(), headers={"colour": colour})
+    assert [ref.message.body for ref in queue_browser.browse(queue, "colour = 'red'")] == [b"red", b"red"]
+    assert len(list(queue_browser.browse(queue, "  "))) == 3
+
+
+def test_browse_refuses_a_broken_selector_at_once(world: World) -> None:
+    with pytest.raises(Refused, match="filter: ") as refused:
+        queue_browser.browse(world.queue(), "colour = ")
+    assert refused.value.status == 400
+
+
+def test_browse_goes_on_while_the_queue_changes(world: World) -> None:
+    queue = world.queue()
+    for number in range(5):
+        world.send(body=b"%d" % number)
+    refs = queue_browser.browse(queue)
+    assert next(refs).message.body == b"0"
+    list(queue_browser.remove_message(queue, [*queue_browser.browse(queue)][2].message.number))
+    world.send(body=b"new")
+    assert [ref.message.body for ref in refs] == [b"1", b"3", b"4"]
+
+
+def test_browse_shows_messages_set_aside_for_a_group_once(world: World) -> None:
+    queue = world.queue()
+    first = join_open(queue, 1)
+    world.send(body=b"a1", group=b"a")
+    world.send(body=b"a2", group=b"a")
+    join_open(queue, 2)
+    world.send(body=b"b1", group=b"b")
+    world.send(body=b"a3", group=b"a")
+    pending = [ref.message.body for ref in queue_browser.browse(queue) if STATES[ref.state] == "pending"]
+    assert pending == [b"a2", b"a3"]
+    assert queue.count == 2 and first.bodies == [b"a1"]
+
+
+def test_remove_a_pending_message(world: World) -> None:
+    queue = world.queue()
+    doomed = world.send(body=b"a")
+    world.send(body=b"b")
+    list(queue_browser.remove_message(queue, doomed.number))
+    assert bodies(queue) == [b"b"]
+    assert (queue.message_count, queue.messages_acknowledged, queue.messages_killed) == (1, 1, 0)
+    taker = join(queue)
+    assert taker.bodies == [b"b"]
+    taker.ack()
+    assert_nothing_held(world)
+
+
+def test_remove_a_scheduled_message(world: World) -> None:
+    queue = world.queue()
+    doomed = world.send(body=b"a", due=world.now + 1000)
+    list(queue_browser.remove_message(queue, doomed.number))
+    assert (queue.scheduled_count, queue.message_count, queue.messages_acknowledged) == (0, 0, 1)
+    world.pass_time(2000)
+    assert queue.message_count == 0
+    assert_nothing_held(world)
+
+
+def test_a_message_in_delivery_is_its_consumers(world: World) -> None:
+    queue = world.queue()
+    taker = join_open(queue, 1)
+    message = world.send()
+    with pytest.raises(Refused, match="in delivery") as refused:
+        list(queue_browser.remove_message(queue, message.number))
+    assert refused.value.status == 409
+    taker.ack()
+    with pytest.raises(NotFound):
+        list(queue_browser.remove_message(queue, message.number))
+
+
+def test_removing_the_last_message_lets_an_auto_delete_queue_go(world: World) -> None:
+    queue = world.queue(auto_created=True, auto_delete=True)
+    keeper = join(queue, 0)
+    message = world.send()
+    keeper.close()
+    assert "q" in world.directory.queues
+    list(queue_browser.remove_message(queue, message.number))
+    assert "q" not in world.directory.queues
+
+
+def test_cancel_a_recurring_message(world: World) -> None:
+    queue = world.queue()
+    message = world.send(due=world.now + 1000, recurrence=Recurrence(period=1000, repeat=FOREVER))
+    list(queue_browser.cancel_scheduled(queue, message.number))
+    world.pass_time(5000)
+    assert (queue.messages_added, queue.messages_acknowledged, queue.message_count) == (1, 1, 0)
+    assert_nothing_held(world)
+
+
+def test_cancel_takes_back_only_what_is_scheduled(world: World) -> None:
+    queue = world.queue()
+    message = world.send()
+    for call in (queue_browser.cancel_scheduled, queue_browser.deliver_now):
+        with pytest.raises(NotFound, match=f"no scheduled message {message.number}"):
+            list(call(queue, message.number))
+
+
+def test_deliver_now_goes_to_the_head_and_happens_once(world: World) -> None:
+    queue = world.queue()
+    scheduled = world.send(body=b"scheduled", due=world.now + 1000)
+    world.send(body=b"pending")
+    list(queue_browser.deliver_now(queue, scheduled.number))
+    assert bodies(queue) == [b"scheduled", b"pending"]
+    assert (queue.scheduled_count, queue.message_count) == (0, 2)
+    world.pass_time(5000)
+    assert bodies(queue) == [b"scheduled", b"pending"]
+
+
+def test_deliver_now_of_a_recurring_message_keeps_its_schedule(world: World) -> None:
+    queue = world.queue()
+    begin = world.now
+    message = world.send(body=b"x", due=begin + 10_000, recurrence=Recurrence(period=1000, repeat=1))
+    list(queue_browser.deliver_now(queue, message.number))
+    assert (queue.count, queue.scheduled_count, queue.messages_added) == (1, 1, 2)
+    assert queue.scheduled[message.number].due == begin + 10_000
+    world.pass_time(10_000)
+    assert (queue.count, queue.scheduled_count) == (2, 1)
+    world.pass_time(1000)
+    assert (queue.count, queue.scheduled_count) == (3, 0)
+
+
+def test_deliver_now_is_lost_to_a_full_ring(world: World) -> None:
+    queue = world.queue(ring_size=1, ring_policy=RingPolicy.DISCARD)
+    scheduled = world.send(body=b"scheduled", due=world.now + 1000)
+    world.send(body=b"pending")
+    list(queue_browser.deliver_now(queue, scheduled.number))
+    assert bodies(queue) == [b"pending"]
+    assert queue.messages_replaced == 1
+
+
+def test_many_delivered_now_leave_a_working_schedule(world: World) -> None:
+    queue = world.queue()
+    messages = [world.send(body=b"%d" % number, due=world.now + 1000) for number in range(300)]
+    for message in messages[:200]:
+        list(queue_browser.deliver_now(queue, message.number))
+    world.pass_time(1000)
+    assert (queue.count, queue.scheduled_count) == (300, 0)
+
+
+def test_purge_kills_what_matches_and_spares_what_is_in_delivery(world: World) -> None:
+    queue = world.queue()
+    taker = join_open(queue, 1)
+    world.send(body=b"taken", headers={"colour": "red"})
+    world.send(body=b"red", headers={"colour": "red"})
+    world.send(body=b"blue", headers={"colour": "blue"})
+    world.send(body=b"later", headers={"colour": "red"}, due=world.now + 1000)
+    assert sum(queue_browser.purge(queue, "colour = 'red'")) == 2
+    assert seen(queue_browser.browse(queue)) == [(b"blue", "pending"), (b"taken", "delivering")]
+    assert (queue.messages_killed, queue.messages_acknowledged) == (2, 0)
+    assert sum(queue_browser.purge(queue)) == 1
+    taker.ack()
+    assert_nothing_held(world)
+
+
+def test_purge_spares_what_arrives_while_it_runs(world: World) -> None:
+    queue = world.queue()
+    world.send(body=b"old")
+    world.send(body=b"old too")
+    steps = queue_browser.purge(queue)
+    next(steps)
+    world.send(body=b"new")
+    list(steps)
+    assert bodies(queue) == [b"new"]
+
+
+def test_trim_enforces_a_lowered_ring(world: World) -> None:
+    queue = world.queue(ring_size=5)
+    for number in range(5):
+        world.send(body=b"%d" % number)
+    world.directory.update_queue(queue, {"ring_size": 2})
+    assert sum(queue_browser.trim(queue)) == 3
+    assert bodies(queue) == [b"3", b"4"]
+    assert queue.messages_replaced == 3
+    assert sum(queue_browser.trim(queue)) == 0
+
+
+def test_trim_of_a_queue_without_a_ring_does_nothing(world: World) -> None:
+    queue = world.queue(routing_type=MULTICAST)
+    world.send()
+    assert sum(queue_browser.trim(queue)) == 0
+    assert queue.count == 1
+
+
+def test_a_non_destructive_queue_shows_each_message_once(world: World) -> None:
+    queue = world.queue(non_destructive=True)
+    taker = join_open(queue, 5)
+    message = world.send(body=b"a")
+    assert seen(queue_browser.browse(queue)) == [(b"a", "pending")]
+    list(queue_browser.remove_message(queue, message.number))
+    assert seen(queue_browser.browse(queue)) == []
+    taker.close()
+    assert_nothing_held(world)

@@ -1,0 +1,144 @@
+"""The loader takes turns with everybody else, and leaves queues that keep up their part of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stompring.broker.clock import Clock
+from stompring.paging.loader import LEAST, SLICE, Loader
+from stompring.paging.prefetch import LOOK_AGAIN, Audience
+
+from ..broker.paged_world import PagedWorld
+from ..broker.world import join
+
+STEP = 0.0001
+
+
+class Place:
+    """A reactor in which time passes only by what is done, and what is asked for in one turn is called in the next."""
+
+    def __init__(self, others: int = 0) -> None:
+        self.time = 0.0
+        self.calls: list[Callable[..., object]] = []
+        self.loader = Loader(Clock(self), lambda: others, self.seconds)
+
+    def seconds(self) -> float:
+        return self.time
+
+    def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> None:
+        assert not (delay or args or kw)
+        self.calls.append(call)
+
+    def turn(self, others: float = 0.0) -> None:
+        """Everybody else does something, then timers are called."""
+        self.time += others
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+
+
+class Endless:
+    """Work that never ends, in small steps."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.wanted = False
+        self.slices: list[float] = []
+
+    def work(self, in_time: Callable[[], bool]) -> None:
+        began = self.place.time
+        while in_time():
+            self.place.time += STEP
+        self.slices.append(self.place.time - began)
+        self.place.loader.want(self)
+
+
+@pytest.mark.parametrize(
+    ("keep_up", "took", "expected"),
+    [
+        (0, 0.0, SLICE),
+        (0, 1.0, SLICE),
+        (9, 0.0, LEAST),
+        (9, LEAST, LEAST),
+        (9, 0.009, 0.001),
+        (3, 0.006, 0.002),
+        (1, 0.001, 0.001),
+        (1, 1.0, SLICE),
+    ],
+)
+def test_it_takes_as_much_as_each_that_keeps_up(keep_up: int, took: float, expected: float) -> None:
+    place = Place(keep_up)
+    work = Endless(place)
+    place.loader.want(work)
+    for _ in range(5):
+        place.turn(took)
+    assert work.slices == [pytest.approx(expected, abs=STEP)] * 5
+
+
+def test_many_that_catch_up_take_as_much_as_each_together() -> None:
+    place = Place(4)
+    works = [Endless(place) for _ in range(4)]
+    for work in works:
+        place.loader.want(work)
+    place.turn(0.002)
+    assert works[0].slices == [pytest.approx(0.002, abs=STEP)]
+
+
+def test_two_share_what_there_is() -> None:
+    place = Place()
+    first, second = Endless(place), Endless(place)
+    for work in (first, second, first):
+        place.loader.want(work)
+    for _ in range(6):
+        place.turn()
+    assert len(first.slices) == len(second.slices) == 3
+
+
+def test_what_was_idle_begins_with_the_least() -> None:
+    """The hours in which nobody wanted anything are not what others have done."""
+    place = Place(9)
+    place.time = 7200.0
+    work = Endless(place)
+    place.loader.want(work)
+    place.turn()
+    assert work.slices == [pytest.approx(LEAST, abs=STEP)]
+
+
+def test_nothing_is_done_after_the_end() -> None:
+    place = Place()
+    work = Endless(place)
+    place.loader.want(work)
+    place.loader.stop()
+    place.turn()
+    work.wanted = False
+    place.loader.want(work)
+    place.turn()
+    assert work.slices == []
+
+
+def test_who_keeps_up() -> None:
+    """Queues with consumers that get something and have nothing on disk; known after two looks, a second apart."""
+    world = PagedWorld(limit=5, memory=0)
+    busy, lazy, idle, alone = (world.queue(name) for name in ("busy", "lazy", "idle", "alone"))
+    join(busy, auto=True), join(lazy, 0), join(idle)
+    audience = Audience(world.broker)
+
+    def after_traffic() -> int:
+        for address in ("busy", "lazy", "alone"):
+            world.fill(20, address)
+        world.pass_time(LOOK_AGAIN)
+        return audience.count()
+
+    assert audience.count() == 0
+    assert after_traffic() == 1, "busy: lazy has messages on disk, idle gets none, alone has no consumer"
+    assert lazy.area is not None and lazy.area.waiting and alone.message_count
+    world.fill(5, "idle")
+    assert audience.count() == 1, "not looked at again so soon"
+    world.pass_time(LOOK_AGAIN)
+    assert audience.count() == 1, "idle now, and not busy"
+    world.fill(5, "idle")
+    world.pass_time(10 * LOOK_AGAIN)
+    assert audience.count() == 0, "that may have been long ago"

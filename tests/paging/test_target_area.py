@@ -1,0 +1,432 @@
+"""Who is served from pages, how much is in memory for that, and what is read (architecture §6; spec PG-15 to PG-17)."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from stompring.broker.message import Message
+from stompring.broker.queue import Queue
+from stompring.broker.reference import GONE
+from stompring.paging.paged_queue import HELD
+from stompring.settings.model import RingPolicy
+
+from ..broker.paged_world import PagedWorld, assert_nothing_paged, drained
+from ..broker.world import MULTICAST, assert_nothing_held, header_is, join
+
+RED, BLUE = header_is(b"colour", b"red"), header_is(b"colour", b"blue")
+
+
+def coloured(world: PagedWorld, count: int, red: set[int]) -> Queue:
+    queue = world.queue()
+    for number in range(count):
+        world.send(body=b"%d" % number, headers={"colour": "red" if number in red else "blue"})
+    return queue
+
+
+class TestSelectors:
+    def test_a_second_consumer_needs_no_second_scan(self) -> None:
+        world = PagedWorld(limit=5)
+        queue = coloured(world, 400, {395})
+        first = join(queue, matches=RED, key="red")
+        world.settle_down()
+        assert first.bodies == [b"395"]
+        reads = world.pages().reads
+        assert reads > 20
+        first.close()
+        second = join(queue, matches=RED, key="red")
+        world.settle_down()
+        assert second.bodies == [b"395"]
+        assert world.pages().reads <= reads + 2
+        assert queue.message_count == 400
+
+    def test_what_was_scanned_is_found_although_memory_gave_it_up(self) -> None:
+        world = PagedWorld(limit=5, memory=2000)
+        queue = coloured(world, 200, {100, 110, 120, 130})
+        first = join(queue, 1, matches=RED, key="red")
+        world.settle_down()
+        assert first.bodies == [b"100"]
+        first.close()
+        world.settle_down()
+        blue = join(queue, 50, matches=BLUE, key="blue")
+        world.settle_down()
+        second = join(queue, matches=RED, key="red")
+        assert drained(world, second) == [b"100", b"110", b"120", b"130"]
+        blue.close()
+        assert len(drained(world, join(queue))) == 196
+        assert_nothing_paged(world)
+
+    def test_headers_alone_decide_without_making_messages(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = PagedWorld(limit=5)
+        queue = coloured(world, 300, {290})
+        made = []
+        restored = Message.restored.__func__  # type: ignore[attr-defined]
+
+        def count(cls: type[Message], number: int, *rest: object) -> Message:
+            made.append(number)
+            message: Message = restored(cls, number, *rest)
+            return message
+
+        monkeypatch.setattr(Message, "restored", classmethod(count))
+        red = join(queue, matches=RED, key="red")
+        world.settle_down()
+        assert red.bodies == [b"290"]
+        assert len(made) < 10
+
+    def test_what_arrives_behind_it_goes_to_a_selector_at_once(self) -> None:
+        world = PagedWorld(limit=2, settings={"prefetch_page_messages": 3})
+        queue = coloured(world, 60, set())
+        red = join(queue, matches=RED, key="red")
+        world.settle_down()
+        assert red.got == []
+        reads = world.pages().reads
+        world.send(body=b"hot", headers={"colour": "red"})
+        assert red.bodies == [b"hot"]
+        assert world.pages().reads == reads
+
+    def test_order_is_that_of_the_queue_for_each_selector(self) -> None:
+        world = PagedWorld(limit=3, settings={"prefetch_page_messages": 4}, memory=3000)
+        queue = coloured(world, 120, set(range(0, 120, 3)))
+        takers = [
+            join(queue, 2, matches=RED, key="red"),
+            join(queue, 3, matches=BLUE, key="blue"),
+            join(queue, 1),
+        ]
+        for _ in range(200):
+            world.settle_down()
+            for taker in takers:
+                if taker.unsettled:
+                    taker.ack()
+        for taker in takers:
+            got = [int(body) for body in taker.bodies]
+            assert got == sorted(got)
+        assert sorted(int(body) for taker in takers for body in taker.bodies) == list(range(120))
+        assert_nothing_paged(world)
+
+
+class TestLimits:
+    def test_unsettled_messages_reach_a_limit_and_more_come_when_they_are_settled(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.WARNING)
+        world = PagedWorld(limit=0, settings={"max_read_page_messages": 10})
+        queue = world.queue()
+        sent = world.fill(50)
+        taker = join(queue)
+        world.settle_down()
+        assert taker.bodies == sent[:10]
+        taker.ack(*taker.unsettled[:4])
+        world.settle_down()
+        assert taker.bodies == sent[:14]
+        said = [r.getMessage() for r in caplog.records if "max-read-page-messages" in r.getMessage()]
+        assert len(said) == 1
+        assert drained(world, taker) == sent
+
+    def test_one_who_settles_nothing_stops_nobody_else(self) -> None:
+        world = PagedWorld(limit=0, settings={"max_read_page_messages": 5})
+        queue = world.queue()
+        world.fill(60)
+        stuck, other = join(queue), join(queue)
+        drained(world, other)
+        while other.unsettled:
+            other.ack()
+            world.settle_down()
+        assert len(stuck.got) == 5
+        assert len(other.got) == 55
+
+    @pytest.mark.parametrize("limit", [{"prefetch_page_messages": 8}, {"prefetch_page_bytes": 8 * 500}])
+    def test_ready_messages_stay_within_prefetch(self, limit: dict[str, int]) -> None:
+        world = PagedWorld(limit=0, settings=limit)
+        queue = world.queue()
+        world.fill(100)
+        taker = join(queue, 3)
+        world.settle_down()
+        while taker.unsettled:
+            assert world.area(queue).ready_messages <= 8 + 16
+            taker.ack()
+            world.settle_down()
+        assert len(taker.got) == 100
+
+    def test_the_budget_holds_for_all_queues_together(self) -> None:
+        world = PagedWorld(limit=0, memory=20_000)
+        queues = [world.queue(f"q{n}", "t", MULTICAST) for n in range(5)]
+        for number in range(300):
+            world.send("t", b"%d" % number)
+            assert world.dispatch.budget.used <= 20_000
+        takers = [join(queue, 1) for queue in queues]
+        world.settle_down()
+        for _ in range(300):
+            for taker in takers:
+                taker.ack()
+            world.settle_down()
+            assert world.dispatch.budget.used <= 20_000 + 5 * 17 * 500
+        assert all(len(taker.got) == 300 for taker in takers)
+
+    def test_nothing_is_kept_of_blocks_where_the_cache_is_off(self) -> None:
+        world = PagedWorld(limit=0, settings={"page_max_cache_size": 0})
+        queue = world.queue()
+        sent = world.fill(100)
+        world.dispatch.head_cache.shrink(1 << 30)
+        taker = join(queue)
+        world.settle_down()
+        assert world.dispatch.pending_cache_bytes == 0
+        assert drained(world, taker) == sent
+
+    def test_a_block_is_read_once_for_all_queues(self) -> None:
+        world = PagedWorld(
+            limit=0, block_size=10, page_size=100, memory=1 << 20, settings={"prefetch_page_messages": 0}
+        )
+        queues = [world.queue(f"q{n}", "t", MULTICAST) for n in range(5)]
+        world.fill(100, "t")
+        takers = [join(queue) for queue in queues]
+        for taker in takers:
+            assert len(drained(world, taker)) == 100
+        assert world.dispatch.blocks_read <= 12
+
+
+class TestHeadCache:
+    def test_the_head_is_there_for_those_who_come(self) -> None:
+        world = PagedWorld(limit=0)
+        queue = world.queue()
+        sent = world.fill(20)
+        assert world.dispatch.head_cache_bytes > 0
+        taker = join(queue)
+        assert taker.bodies == sent
+        assert world.pages().reads == 0
+
+    def test_the_newest_are_given_up_first(self) -> None:
+        world = PagedWorld(limit=0)
+        queue = world.queue()
+        world.fill(20)
+        before = world.dispatch.budget.messages
+        world.dispatch.head_cache.shrink(before // 2)
+        kept = [int(ref.message.body) for ref in queue.everything_pending()]
+        assert kept == list(range(len(kept)))
+        assert 8 <= len(kept) <= 10
+        assert queue.paged_count == 20 - len(kept)
+        assert drained(world, join(queue)) == [b"%d" % n for n in range(20)]
+
+    def test_it_shrinks_to_nothing_where_memory_is_wanted(self) -> None:
+        world = PagedWorld(limit=0, memory=12_000)
+        idle, busy = world.queue("idle"), world.queue("busy")
+        world.fill(40, "idle")
+        had = world.area(idle).ready_messages
+        assert had > 0
+        taker = join(busy)
+        queue_rest = busy.rest
+        queue_rest(taker)
+        world.fill(40, "busy")
+        assert world.area(idle).ready_messages < had
+        taker.give_credit(0)
+        assert len(drained(world, taker)) == 40
+        assert drained(world, join(idle)) == [b"%d" % n for n in range(40)]
+
+
+class TestGroups:
+    def test_a_slow_owner_does_not_fill_the_limits_of_others(self) -> None:
+        world = PagedWorld(limit=1, settings={"prefetch_page_messages": 20}, memory=40_000)
+        queue = world.queue()
+        world.send(body=b"a0", group=b"a")
+        slow = join(queue, 1)
+        world.settle_down()
+        assert slow.bodies == [b"a0"]
+        for number in range(1, 600):
+            world.send(body=b"a%d" % number, group=b"a")
+        for number in range(50):
+            world.send(body=b"b%d" % number)
+        quick = join(queue)
+        assert drained(world, quick) == [b"b%d" % n for n in range(50)]
+        assert world.dispatch.budget.used <= 40_000 + 17 * 500
+        assert queue.message_count == 600
+        slow.credit = None
+        slow.give_credit(0)
+        assert drained(world, slow) == [b"a%d" % n for n in range(600)]
+        assert_nothing_paged(world)
+        assert_nothing_held(world)
+
+    def test_what_was_parked_is_anybodys_when_its_owner_leaves(self) -> None:
+        world = PagedWorld(limit=1, memory=30_000)
+        queue = world.queue()
+        world.send(body=b"a0", group=b"a")
+        slow = join(queue, 1)
+        world.settle_down()
+        for number in range(1, 300):
+            world.send(body=b"a%d" % number, group=b"a")
+        quick = join(queue)
+        world.settle_down()
+        assert quick.got == []
+        slow.close()
+        assert drained(world, quick) == [b"a%d" % n for n in range(300)]
+        assert_nothing_paged(world)
+
+    @pytest.mark.parametrize("returns", ["nack", "unsubscribe", "connection lost"])
+    @pytest.mark.parametrize(("credit", "durable"), [(1, False), (100, True)])
+    @pytest.mark.parametrize(("groups", "consumers"), [(1, 2), (4, 3)])
+    def test_all_is_delivered_when_every_fifth_comes_back(
+        self, returns: str, credit: int, groups: int, consumers: int, durable: bool
+    ) -> None:
+        world = PagedWorld(limit=15, settings={"max_delivery_attempts": -1})
+        queue = world.queue()
+        sent = [f"{number % groups} {number}".encode() for number in range(300)]
+        for body in sent:
+            world.send(body=body, group=body[:1], durable=durable)
+        takers = [join(queue, credit) for _ in range(consumers)]
+        acknowledged: list[bytes] = []
+        answered = 0
+        world.settle_down()
+        while holders := [taker for taker in takers if taker.unsettled]:
+            answered += 1
+            taker = holders[answered % len(holders)]
+            ref = taker.unsettled[0]
+            if answered % 5:
+                acknowledged.append(ref.message.body)
+                taker.ack(ref)
+            elif returns == "nack":
+                taker.nack(ref)
+            else:
+                takers.remove(taker)
+                taker.close(failed=returns == "connection lost")
+                takers.append(join(queue, credit))
+            world.settle_down()
+        assert (queue.message_count, sorted(acknowledged)) == (0, sorted(sent))
+        for group in {
+            body[:1] for body in sent if credit == 1
+        }:  # with more, others were out before it came back
+            of_group = [body for body in acknowledged if body[:1] == group]
+            assert of_group == [body for body in sent if body[:1] == group]
+        assert_nothing_paged(world)
+        assert_nothing_held(world)
+
+    def test_what_comes_back_and_is_parked_comes_before_what_was_set_aside(self) -> None:
+        world = PagedWorld(limit=0)
+        queue = world.queue()
+        sent = [b"%d" % number for number in range(300)]
+        for body in sent:
+            world.send(body=body, group=b"a")
+        owner, other = join(queue, 1), join(queue)
+        world.settle_down()
+        assert owner.held is not None and owner.held.size == HELD
+        (taken,) = refs = owner.release()
+        owner.credit = 0
+        queue.give_back(refs, owner)
+        assert owner in world.area(queue).parking and taken.state == GONE  # on disk only
+        owner.give_credit(1)
+        world.settle_down()
+        assert owner.bodies == [b"0", b"0"]
+        owner.credit = None
+        assert drained(world, owner) == [b"0", *sent]
+        assert other.got == []
+        assert queue.message_count == 0
+
+    @pytest.mark.parametrize("limit", [0, 3])
+    def test_a_group_that_comes_from_two_addresses_stays_in_order(self, limit: int) -> None:
+        world = PagedWorld(limit=limit)
+        every = world.queue("every", address="a.#", routing_type=MULTICAST)
+        sent = [b"%d" % number for number in range(500)]
+        for number, body in enumerate(sent):
+            world.send(f"a.{number % 7 // 4}", body, group=b"a")
+        owner, other = join(every, 1), join(every)
+        world.settle_down()
+        assert owner in world.area(every).parking
+        assert drained(world, owner) == sent
+        assert other.got == []
+        assert every.message_count == 0
+
+
+class TestRings:
+    def test_paged_messages_do_not_count(self) -> None:
+        world = PagedWorld(limit=3)
+        queue = world.queue(ring_size=5)
+        sent = world.fill(40)
+        assert (queue.message_count, queue.messages_replaced) == (40, 0)
+        taker = join(queue, 2)
+        world.settle_down()
+        assert queue.count <= 5
+        assert drained(world, taker) == sent
+        assert queue.messages_replaced == 0
+        assert_nothing_paged(world)
+
+    @pytest.mark.parametrize("limit", [0, 3])
+    def test_a_ring_that_counts_them_is_exact(self, limit: int) -> None:
+        world = PagedWorld(limit=limit, memory=3000)
+        queue = world.queue(ring_size=5, ring_counts_paged=True)
+        for number in range(40):
+            world.fill(1, first=number)
+            assert queue.message_count == min(5, number + 1)
+        assert queue.messages_replaced == 35
+        assert drained(world, join(queue)) == [b"%d" % n for n in range(35, 40)]
+        assert_nothing_paged(world) if limit else None
+
+    def test_it_gives_up_the_lowest_in_turn_as_delivery_would(self) -> None:
+        world = PagedWorld(limit=0, memory=500)
+        queue = world.queue(ring_size=3, ring_counts_paged=True)
+        for number, priority in enumerate([4, 9, 1, 4, 1]):
+            world.send(body=b"%d" % number, priority=priority)
+        # the next to be delivered goes, as in memory: 1 (priority 9), then 0 or 3 (4)
+        assert queue.message_count == 3
+        left = sorted(map(int, drained(world, join(queue))))
+        memory = PagedWorld(limit=-1)
+        plain = memory.queue(ring_size=3)
+        for number, priority in enumerate([4, 9, 1, 4, 1]):
+            memory.send(body=b"%d" % number, priority=priority)
+        assert left == sorted(int(ref.message.body) for ref in plain.everything_pending())
+
+    def test_what_is_evicted_unread_goes_to_the_dead_letters_where_these_are_asked_for(self) -> None:
+        world = PagedWorld(
+            limit=0,
+            memory=500,
+            settings={"dead_letter_address": "DLQ"},
+            more={"DLQ": {"max_size_messages": -1}},
+        )
+        queue = world.queue(ring_size=5, ring_counts_paged=True, ring_policy=RingPolicy.DEAD_LETTER)
+        dead = world.queue("DLQ")
+        world.fill(20)
+        assert queue.message_count == 5
+        world.settle_down()
+        assert sorted(int(ref.message.body) for ref in dead.everything_pending()) == list(range(15))
+        assert drained(world, join(queue)) == [b"%d" % n for n in range(15, 20)]
+
+    def test_trim(self) -> None:
+        world = PagedWorld(limit=3)
+        queue = world.queue(ring_size=30, ring_counts_paged=True)
+        world.fill(30)
+        world.directory.update_queue(queue, {"ring_size": 4})
+        assert queue.trim() == 26
+        assert drained(world, join(queue)) == [b"%d" % n for n in range(26, 30)]
+
+
+class TestDamage:
+    def test_what_is_unreadable_is_lost_and_the_rest_is_delivered(self) -> None:
+        world = PagedWorld(limit=0, memory=500)
+        queue = world.queue()
+        world.fill(50)
+        world.pages().files[2].damaged = True
+        assert drained(world, join(queue)) == [b"%d" % n for n in range(50) if not 20 <= n < 30]
+        assert queue.message_count == 0
+        assert world.pages().empty
+
+    def test_page_mode_ends_when_the_last_of_it_was_unreadable(self) -> None:
+        world = PagedWorld(limit=2, memory=500)
+        queue = world.queue()
+        world.fill(9)
+        world.pages().files[0].damaged = True
+        assert drained(world, join(queue))[:2] == [b"0", b"1"]
+        assert_nothing_paged(world)
+
+
+def test_gauges() -> None:
+    world = PagedWorld(limit=0, memory=6000)
+    queue = coloured(world, 200, set(range(0, 200, 2)))
+    red = join(queue, 1, matches=RED, key="red")
+    world.settle_down()
+    dispatch = world.dispatch
+    assert dispatch.direct_entries == world.area(queue).ready_messages > 0
+    assert dispatch.reference_entries >= 0
+    assert dispatch.watermark_lag == queue.paged_count > 0
+    assert dispatch.blocks_read == world.pages().reads > 0
+    assert 0 <= dispatch.pending_cache_bytes <= dispatch.budget.limit
+    red.close()
+    drained(world, join(queue))
+    assert world.address("q").pages is not None and world.pages().empty
+    assert (dispatch.direct_entries, dispatch.reference_entries, dispatch.watermark_lag) == (0, 0, 0)

@@ -1,0 +1,55 @@
+"""Three reasons not to read, any of which is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from stompring.session.backpressure import Reading
+
+from .conversation import RecordingWire
+
+PAIRS: list[tuple[Callable[[Reading], None], Callable[[Reading], None]]] = [
+    (Reading.pause, Reading.resume),
+    (Reading.choke, Reading.unchoke),
+    (Reading.rest, Reading.wake),
+]
+
+
+@pytest.mark.parametrize("one", PAIRS)
+@pytest.mark.parametrize("other", PAIRS)
+def test_each_reason_lasts_whatever_becomes_of_the_others(
+    one: tuple[Callable[[Reading], None], ...], other: tuple[Callable[[Reading], None], ...]
+) -> None:
+    wire = RecordingWire()
+    reading = Reading(wire)
+    one[0](reading)
+    assert not wire.reading
+    if one is not other:
+        other[0](reading)
+        other[1](reading)
+        assert not wire.reading
+    one[1](reading)
+    assert wire.reading
+
+
+@pytest.mark.parametrize("reason", PAIRS)
+def test_what_is_closed_is_not_read_again(reason: tuple[Callable[[Reading], None], ...]) -> None:
+    wire = RecordingWire()
+    reading = Reading(wire)
+    reason[0](reading)
+    reading.end()
+    if reason is not PAIRS[0]:  # the session, which knows that it is closed
+        reason[1](reading)
+    assert not wire.reading
+
+
+def test_who_is_not_heard_is_not_silent() -> None:
+    reading = Reading(RecordingWire())
+    assert not reading.held_back
+    reading.rest()
+    assert reading.held_back
+    reading.wake()
+    reading.choke()
+    assert reading.held_back
