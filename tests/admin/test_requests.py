@@ -9,9 +9,9 @@ from urllib.parse import quote
 import pytest
 
 from stompring.admin.answer import Problem
-from stompring.admin.body import BODY_LIMIT
+from stompring.admin.body import BODY_LIMIT, PATIENCE
 from stompring.admin.query import Query
-from stompring.admin.site import PATIENCE, admin_routes
+from stompring.admin.site import admin_routes
 
 from .house import House, path
 
