@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,13 @@ def modules(*rooms: str) -> list[Path]:
     found = [path for room in rooms for path in sorted((PACKAGE / room).rglob("*.py"))]
     assert len(found) > len(rooms), rooms
     return found
+
+
+def source_of(thing: Callable[..., object]) -> Path:
+    """The module that a class or function is in."""
+    found = inspect.getsourcefile(thing)
+    assert found is not None
+    return Path(found)
 
 
 def label(path: Path) -> str:

@@ -7,9 +7,10 @@ import re
 import pytest
 
 from stompring.broker.directory import MAX_NAME
+from stompring.server.authenticate import Logins
 from stompring.server.protocol import LINGER
 from stompring.server.websocket import LONGEST_REQUEST, MOST_CONTROLS, MOST_FRAGMENTS, SHORT_FRAGMENT
-from stompring.server.websocket_door import SUBPROTOCOLS
+from stompring.server.websocket_door import SUBPROTOCOLS, NotAdmitted
 from stompring.session.commands import VERBS
 from stompring.session.connect import VERSIONS
 from stompring.session.heartbeat import MAX_INTERVAL, MIN_BEAT, agree
@@ -29,6 +30,7 @@ from .source import (
     label,
     modules,
     returned_texts,
+    source_of,
     texts_of_calls,
 )
 
@@ -74,7 +76,7 @@ MANAGEMENT_ONLY = {
 
 #: Errors that are made of another text, and where that one is found.
 MADE_OF_OTHERS = {
-    "reason": "server/authenticate.py, read below",
+    "reason": "the authenticator, read below",
     "hindered.describe()": "broker/admission.py, read below",
     "str(fault)": "the same error under another class",
     "str(reason)": "policy/faults.py, said again to each who asks",
@@ -122,7 +124,7 @@ def errors_in_source() -> list[Found]:
     found += returned_texts(PACKAGE / "broker" / "address.py", "describe_full")
     found += returned_texts(PACKAGE / "broker" / "admission.py", "describe")
     found += returned_texts(PACKAGE / "broker" / "admission.py", "describe_page_limit")
-    found += returned_texts(PACKAGE / "server" / "authenticate.py", "authenticate")
+    found += returned_texts(source_of(Logins), "authenticate")
     return found
 
 
@@ -274,7 +276,7 @@ def test_limits() -> None:
 
 def test_who_is_refused_a_websocket() -> None:
     told = section("WebSocket")
-    for text, whole in texts_of_calls(PACKAGE / "server" / "websocket_door.py", {"NotAdmitted"}):
+    for text, whole in texts_of_calls(source_of(NotAdmitted), {NotAdmitted.__name__}):
         assert whole and f"| `{text.value}` |" in told, text
     for text in (
         f"The request is longer than {LONGEST_REQUEST} bytes",
