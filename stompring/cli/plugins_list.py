@@ -14,7 +14,8 @@ import click
 from stompring.cli import config_option
 
 if TYPE_CHECKING:
-    from stompring.policy.catalogue import Entry, ReadParameter
+    from stompring.policy.catalogue import Entry
+    from stompring.policy.parameter import Parameter
     from stompring.settings.model import BrokerConfiguration, PluginConfiguration
 
 
@@ -30,7 +31,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All that is told."""
+    """All policies, and what one broker.xml does with them."""
 
     file: str
     configuration: BrokerConfiguration | None  # of that file; None where it is not there
@@ -61,19 +62,24 @@ class Listing:
     metavar="FILE",
     help=f"The broker.xml beside which plugins are looked for.  [default: {config_option.DEFAULT}]",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object in place of a text.")
-def list_plugins(config: str | None, as_json: bool) -> None:
-    """Show every policy that is there, and where broker.xml uses it.
+@click.option(
+    "--parameters",
+    is_flag=True,
+    help="Load the policies that broker.xml names, as a broker does, and show their parameters.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of text.")
+def list_plugins(config: str | None, parameters: bool, as_json: bool) -> None:
+    """List all policies, and where broker.xml uses them.
 
-    Of each: where it is from, what it is for, and the parameters that it takes. All of this is read from the source;
-    nothing is imported, so that a policy that no broker.xml names does nothing here either. What its source computes
-    is shown as it is written.
+    Shown of each: name, first line of the docstring, file or package, class. Sources are parsed, not run: a listing
+    runs no code of a plugin. With --parameters the policies that broker.xml names in <broker-plugins> are loaded, and
+    no others.
     """
-    listing = _listing(config)
+    listing = _listing(config, parameters)
     if listing.configuration is None:
         click.echo(
-            f"there is no {config_option.DEFAULT} in the directory {Path.cwd()}: which policies are used is not told; "
-            "name yours with --config FILE",
+            f"no {config_option.DEFAULT} in the directory {Path.cwd()}: uses of policies are not shown; "
+            "name a broker.xml with --config FILE",
             err=True,
         )
     if as_json:
@@ -83,9 +89,9 @@ def list_plugins(config: str | None, as_json: bool) -> None:
             click.echo(line)
 
 
-def _listing(config: str | None) -> Listing:
-    # Here and not above: what a policy is drags in most of the broker, and every other command would wait for it.
-    from stompring.policy.catalogue import catalogue
+def _listing(config: str | None, parameters: bool) -> Listing:
+    # Here and not above: the policy package imports most of the broker, which no other command needs.
+    from stompring.policy.catalogue import catalogue, load_details
     from stompring.policy.source import Sources
     from stompring.settings.broker_xml import read_broker_xml
 
@@ -94,7 +100,11 @@ def _listing(config: str | None) -> Listing:
     configuration = None if without else read_broker_xml(file)
     sources = Sources(file)
     uses = {} if configuration is None else _uses(configuration)
-    return Listing(file, configuration, sources.folders, catalogue(sources), uses)
+    listing = Listing(file, configuration, sources.folders, catalogue(sources), uses)
+    for entry in listing.entries if parameters else ():
+        if listing.plugins_of(entry):
+            load_details(entry, sources.load)
+    return listing
 
 
 def _uses(configuration: BrokerConfiguration) -> dict[str, list[Use]]:
@@ -113,11 +123,11 @@ def _policy_name(plugin: PluginConfiguration) -> str:
     return plugin.policy.replace("_", "-")
 
 
-# ---- for people
+# ---- text
 
 
 def lines(listing: Listing) -> Iterator[str]:
-    """What there is, for people."""
+    """The listing as text."""
     for entry in listing.entries:
         yield from _entry(listing, entry)
         yield ""
@@ -126,31 +136,27 @@ def lines(listing: Listing) -> Iterator[str]:
         yield from _used(listing, plugin)
         yield ""
     if not listing.entries:
-        yield "there is no policy but those that are built in"
+        yield "no policies found; only the built-in ones are available"
     if listing.folders:
-        yield f"looked in {' and '.join(map(str, listing.folders))}, and at installed packages"
+        yield f"searched {' and '.join(map(str, listing.folders))}, and installed packages"
     else:
         beside = Path(listing.file).absolute().parent
-        yield f"there is no directory plugins in {beside} or {beside.parent}; looked at installed packages"
+        yield f"no directory plugins in {beside} or {beside.parent}; searched installed packages"
 
 
 def _entry(listing: Listing, entry: Entry) -> Iterator[str]:
-    policy = entry.policy
-    yield f"{entry.name}: {policy.summary or 'has no docstring'}" if policy is not None else entry.name
-    yield f"  from {entry.where}"
+    yield f"{entry.name}: {entry.summary}" if entry.summary else entry.name
+    yield f"  from {entry.origin}"
     if entry.fault is not None:
-        yield f"  cannot be shown: {entry.fault}"
-    if policy is not None:
-        rows = [
-            (one.key, one.takes, "required" if one.default is None else one.default, one.help)
-            for one in policy.parameters
-        ]
+        yield f"  error: {entry.fault}"
+    if entry.parameters is not None:
+        rows = [(one.key, one.takes, one.shown_default, one.help) for one in entry.parameters.values()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             yield f"    {'  '.join(cells)}".rstrip()
     if entry.shadowed_by is not None:
-        yield f"  not used: {entry.shadowed_by.where} has the same name and counts"
+        yield f"  not used: {entry.shadowed_by.origin} has the same name and comes first"
         return
     named = listing.plugins_of(entry)
     for plugin in named:
@@ -164,24 +170,24 @@ def _missing(listing: Listing, plugin: PluginConfiguration) -> str:
     from stompring.settings.suggestions import with_suggestion
 
     where = f"{listing.file}:{plugin.line}"
-    text = f"{where}: broker-plugin '{plugin.name}' is missing: there is no policy '{plugin.policy}'"
+    text = f"{where}: broker-plugin '{plugin.name}': policy '{plugin.policy}' not found"
     return with_suggestion(text, _policy_name(plugin), {entry.name for entry in listing.entries})
 
 
 def _used(listing: Listing, plugin: PluginConfiguration) -> Iterator[str]:
     for use in listing.uses[plugin.name]:
         how = " as address-full-policy" if use.full else ""
-        off = "" if use.enabled else ", not enabled"
+        off = "" if use.enabled else ", disabled"
         yield f"    line {use.line}: used{how} by address-setting '{use.match}'{off}"
     if not listing.uses[plugin.name]:
-        yield "    no address-setting uses it"
+        yield "    not used by any address-setting"
 
 
-# ---- for machines
+# ---- JSON
 
 
 def fields(listing: Listing) -> dict[str, Any]:
-    """The same as what JSON has."""
+    """The listing as an object of JSON."""
     return {
         "config": None if listing.configuration is None else listing.file,
         "folders": [str(folder) for folder in listing.folders],
@@ -191,30 +197,30 @@ def fields(listing: Listing) -> dict[str, Any]:
 
 
 def _entry_fields(listing: Listing, entry: Entry) -> dict[str, Any]:
-    policy = entry.policy
+    parameters = entry.parameters
     return {
         "name": entry.name,
         "path": None if entry.path is None else str(entry.path),
         "distribution": entry.distribution,
         "version": entry.version,
         "entryPoint": entry.target,
-        "class": None if policy is None else policy.kind,
-        "summary": None if policy is None else policy.summary,
-        "parameters": None if policy is None else [_parameter_fields(one) for one in policy.parameters],
+        "class": entry.kind,
+        "summary": entry.summary,
+        "parameters": None if parameters is None else [_parameter_fields(one) for one in parameters.values()],
         "fault": entry.fault,
-        "shadowedBy": None if entry.shadowed_by is None else entry.shadowed_by.where,
+        "shadowedBy": None if entry.shadowed_by is None else entry.shadowed_by.origin,
         "plugins": [_plugin_fields(listing, plugin) for plugin in listing.plugins_of(entry)],
     }
 
 
-def _parameter_fields(one: ReadParameter) -> dict[str, Any]:
+def _parameter_fields(one: Parameter) -> dict[str, Any]:
     return {
         "key": one.key,
         "takes": one.kind,
         "least": one.least if math.isfinite(one.least) else None,
         "most": one.most if math.isfinite(one.most) else None,
-        "required": one.default is None,
-        "default": one.default,
+        "required": one.required,
+        "default": None if one.required else one.shown_default,
         "help": one.help,
     }
 

@@ -52,6 +52,17 @@ class Parameter:
             return str(self.default).lower()
         return ",".join(self.default) if isinstance(self.default, tuple) else str(self.default)
 
+    @property
+    def takes(self) -> str:
+        """The type of its values, with its bounds: ``whole number, at least 1``."""
+        if self.least == -math.inf and self.most == math.inf:
+            return self.kind
+        if self.most == math.inf:
+            return f"{self.kind}, at least {self.least:.15g}"
+        if self.least == -math.inf:
+            return f"{self.kind}, at most {self.most:.15g}"
+        return f"{self.kind}, from {self.least:.15g} to {self.most:.15g}"
+
 
 def parameter(help: str, default: Any = REQUIRED, *, least: float = -math.inf, most: float = math.inf) -> Any:
     """Declare a parameter: ``burst: int = parameter("Messages that may come at once.", 10, least=1)``.

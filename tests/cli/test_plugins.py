@@ -108,33 +108,53 @@ def test_list(config: Path, installed: None) -> None:
     result = plugins("list")
     assert (result.exit_code, result.stderr) == (0, "")
     beside, above = config.parent / "plugins", config.parent.parent / "plugins"
-    told = """Limits something.
-  from {}
-    largest  bytes, at least 1  10240     The largest.
-    user     text               required  Who."""
+    summary = "Limits something.\n  from {}"
     assert [each for each in paragraphs(result.stdout) if "acme" not in each or "of-acme" in each] == [
         f"broken\n  from {beside}/broken.py\n"
-        f"  cannot be shown: {beside}/broken.py:1: SyntaxError: invalid syntax\n"
+        f"  error: {beside}/broken.py:1: SyntaxError: invalid syntax\n"
         "  not named in config/broker.xml",
-        f"limit: {told.format(f'{beside}/limit.py, class Limit')}\n"
+        f"limit: {summary.format(f'{beside}/limit.py, class Limit')}\n"
         "  config/broker.xml:4: broker-plugin 'limit'\n"
         "    line 11: used by address-setting 'a.#'\n"
         "  config/broker.xml:5: broker-plugin 'strict'\n"
-        "    line 12: used by address-setting 'a.#', not enabled\n"
+        "    line 12: used by address-setting 'a.#', disabled\n"
         "    line 14: used as address-full-policy by address-setting 'b'\n"
         "  config/broker.xml:6: broker-plugin 'idle'\n"
-        "    no address-setting uses it",
-        f"limit: {told.format(f'{above}/limit.py, class Limit')}\n"
-        f"  not used: {beside}/limit.py, class Limit has the same name and counts",
-        f"of-acme: {told.format('acme-policies 2.3, acme_policies:Limit')}\n  not named in config/broker.xml",
-        "config/broker.xml:7: broker-plugin 'gone' is missing: there is no policy 'limmit'; did you mean 'limit'?\n"
+        "    not used by any address-setting",
+        f"limit: {summary.format(f'{above}/limit.py, class Limit')}\n"
+        f"  not used: {beside}/limit.py, class Limit has the same name and comes first",
+        f"of-acme: {summary.format('acme-policies 2.3, acme_policies:Limit')}\n  not named in config/broker.xml",
+        "config/broker.xml:7: broker-plugin 'gone': policy 'limmit' not found; did you mean 'limit'?\n"
         "    line 16: used by address-setting 'b'",
-        f"looked in {beside} and {above}, and at installed packages",
+        f"searched {beside} and {above}, and installed packages",
     ]
     assert (
-        "limit\n  from acme-policies 2.3, acme:No\n  cannot be shown: the source of acme is not found\n"
-        f"  not used: {beside}/limit.py, class Limit has the same name and counts\n" in result.stdout
+        "limit\n  from acme-policies 2.3, acme:No\n  error: the source of acme is not found\n"
+        f"  not used: {beside}/limit.py, class Limit has the same name and comes first\n" in result.stdout
     )
+
+
+def test_list_with_parameters_loads_what_broker_xml_names(config: Path, installed: None) -> None:
+    beside = config.parent / "plugins"
+    (beside / "limit.py").write_text(LIMIT)  # the one that counts; all others would end the command
+    result = plugins("list", "--parameters")
+    assert (result.exit_code, result.stderr) == (0, "")
+    (limit,) = [each for each in paragraphs(result.stdout) if "broker-plugin 'strict'" in each]
+    assert limit.splitlines()[:5] == [
+        "limit: Limits something.",
+        f"  from {beside}/limit.py, class Limit",
+        "    largest  bytes, at least 1  10240     The largest.",
+        "    user     text               required  Who.",
+        "  config/broker.xml:4: broker-plugin 'limit'",
+    ]
+    assert result.stdout.count("The largest.") == 1
+
+
+def test_list_with_parameters_shows_why_a_policy_cannot_be_loaded(config: Path) -> None:
+    result = plugins("list", "--parameters")
+    assert result.exit_code == 0
+    path = config.parent / "plugins" / "limit.py"
+    assert f"  error: {path}:1: SystemExit: this was imported\n" in result.stdout
 
 
 def test_list_for_machines(config: Path, installed: None) -> None:
@@ -152,26 +172,7 @@ def test_list_for_machines(config: Path, installed: None) -> None:
         "entryPoint": None,
         "class": "Limit",
         "summary": "Limits something.",
-        "parameters": [
-            {
-                "key": "largest",
-                "takes": "bytes",
-                "least": 1,
-                "most": None,
-                "required": False,
-                "default": "10240",
-                "help": "The largest.",
-            },
-            {
-                "key": "user",
-                "takes": "text",
-                "least": None,
-                "most": None,
-                "required": True,
-                "default": None,
-                "help": "Who.",
-            },
-        ],
+        "parameters": None,
         "fault": None,
         "shadowedBy": None,
         "plugins": [
@@ -197,19 +198,48 @@ def test_list_for_machines(config: Path, installed: None) -> None:
     assert [each["plugins"] for each in (broken, hidden, also_hidden, acme)] == [[]] * 4
     assert hidden["shadowedBy"] == also_hidden["shadowedBy"] == f"{beside}/limit.py, class Limit"
     assert (acme["distribution"], acme["version"]) == ("acme-policies", "2.3")
-    assert acme["entryPoint"] == "acme_policies:Limit" and acme["parameters"] == limit["parameters"]
+    assert acme["entryPoint"] == "acme_policies:Limit" and acme["parameters"] is None
     uses = [{"match": "b", "line": 16, "full": False, "enabled": True}]
     assert found["missing"] == [{"name": "gone", "policy": "limmit", "line": 7, "uses": uses}]
+
+
+def test_list_for_machines_with_parameters(config: Path, installed: None) -> None:
+    without = shown("--config", config)["policies"]
+    (config.parent / "plugins" / "limit.py").write_text(LIMIT)
+    broken, limit, hidden, also_hidden, acme = shown("--config", config, "--parameters")["policies"]
+    assert [broken, hidden, also_hidden, acme] == [without[0], *without[2:]]
+    assert limit == without[1] | {
+        "parameters": [
+            {
+                "key": "largest",
+                "takes": "bytes",
+                "least": 1,
+                "most": None,
+                "required": False,
+                "default": "10240",
+                "help": "The largest.",
+            },
+            {
+                "key": "user",
+                "takes": "text",
+                "least": None,
+                "most": None,
+                "required": True,
+                "default": None,
+                "help": "Who.",
+            },
+        ],
+    }
 
 
 def test_without_a_broker_xml_packages_are_listed(here: Path, installed: None) -> None:
     result = plugins("list")
     assert result.exit_code == 0
-    assert f"there is no config/broker.xml in the directory {here}: " in result.stderr
+    assert f"no config/broker.xml in the directory {here}: " in result.stderr
     assert "--config FILE" in result.stderr
     assert "of-acme: Limits something.\n  from acme-policies 2.3, acme_policies:Limit\n" in result.stdout
     assert "named in" not in result.stdout
-    assert f"there is no directory plugins in {here / 'config'} or {here}; looked at" in result.stdout
+    assert f"no directory plugins in {here / 'config'} or {here}; searched" in result.stdout
     result = plugins("list", "--json")
     found = json.loads(result.stdout)
     assert found["config"] is None and found["folders"] == found["missing"] == []
@@ -219,7 +249,7 @@ def test_without_anything(here: Path) -> None:
     result = plugins("list")
     assert result.exit_code == 0
     if not shown()["policies"]:  # the environment of the tests may have some
-        assert "there is no policy but those that are built in" in result.stdout
+        assert "no policies found; only the built-in ones are available" in result.stdout
 
 
 def test_a_broker_xml_that_is_named_must_be_right(here: Path) -> None:

@@ -218,7 +218,9 @@ def test_installed_policies_act_and_a_reload_changes_them(broker: BrokerProcess)
 def test_installed_policies_are_listed(environment: Environment, tmp_path: Path) -> None:
     config = tmp_path / "broker.xml"
     config.write_text(document("10", "HEY"), encoding="utf-8")
-    result = environment.run("-m", "stompring", "plugins", "list", "--json", "--config", config)
+    result = environment.run(
+        "-m", "stompring", "plugins", "list", "--parameters", "--json", "--config", config
+    )
     assert result.returncode == 0, result.stderr
     policies: dict[str, Any] = {each["name"]: each for each in json.loads(result.stdout)["policies"]}
     assert policies.keys() == {"size-limit", "quiet", "dangerous"}
