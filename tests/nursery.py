@@ -31,12 +31,12 @@ PREPARED = (
     "stompring.admin.site",
     "stompring.cli.main",
     "stompring.policy.load",
-    "stompring.server.authenticate",
-    "stompring.server.doors",
-    "stompring.server.factory",
+    "stompring.server.authentication",
+    "stompring.server.listeners",
+    "stompring.server.protocol",
     "stompring.server.persistence",
     "stompring.server.reload",
-    "stompring.server.security",
+    "stompring.server.authentication",
 )
 
 #: prctl(2): processes whose parent has ended become children of this one, so that it can wait for them.

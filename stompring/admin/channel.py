@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 
 from stompring.errors import LimitReached
-from stompring.session.crowd import Crowd
+from stompring.session.connection_limits import ConnectionCounter
 from stompring.settings.network import is_this_machine, source_network
 
 from .answer import Answer, problem_answer
@@ -236,7 +236,7 @@ class Entrance:
 
     def __init__(self, refuse: Refuse) -> None:
         self.refuse = refuse
-        self._crowd = Crowd()
+        self._crowd = ConnectionCounter()
         self._reserved: dict[AdminChannel, None] = {}  # in the order in which they came
 
     def enter(self, channel: AdminChannel, address: IAddress | None) -> None:

@@ -69,11 +69,11 @@ def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str,
     if not any(tls):
         return
     # for this alone, as TLS brings Twisted along
-    from stompring.server.doors import NOTICE, read_contexts
+    from stompring.server.listeners import EXPIRY_WARNING, read_tls_contexts
 
-    for name, context in read_contexts(configuration).items():
+    for name, context in read_tls_contexts(configuration).items():
         for identity in context.identities:
-            worry = identity.worry(time.time(), NOTICE)
+            worry = identity.worry(time.time(), EXPIRY_WARNING)
             yield name, identity.describe(), None if worry is None else f"acceptor '{name}': {worry}"
 
 

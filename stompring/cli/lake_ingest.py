@@ -352,7 +352,7 @@ def notify_systemd(state: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
-    from stompring.server.supervisor import notify
+    from stompring.server.sd_notify import notify
 
     try:
         notify(address, state)

@@ -18,8 +18,7 @@ from stompring.store.paging import Paging
 from stompring.store.retention import Retention
 from stompring.store.samples import Samples
 
-from .disk_monitor import DiskMonitor
-from .diskpool import DiskPool
+from .disk import DiskMonitor, DiskThreads
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ class Persistence:
         self.directory = data_directory(configuration, data)
         self._lock = DataLock(self.directory.root)
         log.info("data is kept in %s", self.directory.root)
-        self.pool = DiskPool(reactor)
+        self.pool = DiskThreads(reactor)
         identity = self._lock.identity(self.directory.journal)
         self.durable = Durable(
             configuration, self.directory.journal, self.pool.writing, reactor, identity=identity

@@ -1,49 +1,124 @@
-"""The shell around a session: bytes from a transport in, bytes to it out, and nothing else."""
+"""STOMP connections on Twisted: the protocol between transport and session, its factory, and rejected connections."""
 
 from __future__ import annotations
 
+import logging
+import socket
+from collections.abc import Iterable
+from http import HTTPStatus
+from itertools import count
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IDelayedCall, IPushProducer
-from twisted.internet.protocol import Protocol
+from twisted.internet.interfaces import IAddress, IDelayedCall, IPushProducer
+from twisted.internet.protocol import Factory, Protocol
+from twisted.protocols.policies import ProtocolWrapper
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from stompring.broker.broker import Broker
 from stompring.errors import LimitReached
 from stompring.security.certificates import peer_subject
+from stompring.session.connect import Authenticator, farewell
+from stompring.session.connection_limits import ConnectionLimit, GlobalConnectionLimit
+from stompring.session.destination import Destinations
+from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
+from stompring.settings.acceptor import StompAcceptor
 
-from .fairness import DEAR
-from .underneath import is_established
+from .read_throttle import SLOW_READ, ReadThrottle
 
 if TYPE_CHECKING:
-    from .factory import StompFactory
-    from .threshold import Place
-    from .websocket import WebSocket
+    from collections.abc import Iterator
+
+    from stompring.session.connection_limits import ConnectionSlot
+
+    from .websocket import WebSocket, WebSockets
+
+TCP_ESTABLISHED = 1
+
+
+def tcp_transport(transport: Any) -> Any:
+    """The transport that has the socket."""
+    while isinstance(transport, ProtocolWrapper):
+        transport = transport.transport
+    return transport
+
+
+def is_established(transport: Any) -> bool | None:
+    """Whether the client has not closed its side; None where that cannot be told (Linux tells, by TCP_INFO)."""
+    handle = getattr(tcp_transport(transport), "getHandle", None)
+    if handle is None or not hasattr(socket, "TCP_INFO"):
+        return None
+    state: int = handle().getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    return state == TCP_ESTABLISHED
+
+
+def http_error_response(code: int, reason: str, headers: Iterable[tuple[str, str]] = ()) -> bytes:
+    """The whole answer."""
+    body = f"{reason}\n".encode()
+    lines = [
+        ("Content-Type", "text/plain; charset=utf-8"),
+        ("Content-Length", str(len(body))),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Connection", "close"),
+        *headers,
+    ]
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines)
+    return f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{head}\r\n".encode() + body
+
+
+#: Seconds that it has to take them.
+REJECTED_LINGER = 5.0
+
+
+class RejectedConnection(Protocol):
+    """Writes ``words``, an ERROR or an answer of HTTP. What comes in is not looked at."""
+
+    def __init__(self, words: bytes, reactor: Any) -> None:
+        self._words = words
+        self._reactor = reactor
+        self._timer: IDelayedCall | None = None
+
+    def connectionMade(self) -> None:
+        """See IProtocol."""
+        transport = self.transport
+        assert transport is not None
+        transport.write(self._words)
+        self._timer = self._reactor.callLater(REJECTED_LINGER, transport.abortConnection)  # type: ignore[attr-defined]
+        transport.loseConnection()
+
+    def dataReceived(self, data: bytes) -> None:
+        """See IProtocol."""
+
+    def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
+        """See IProtocol."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+
 
 #: Seconds that a client has to take its last frames after the broker said good-bye.
 LINGER = 5.0
 
 #: Seconds between looks at a connection that is not read.
-WATCH = 1.0
+PEER_CHECK_INTERVAL = 1.0
 
 #: How a WebSocket begins, and nothing of STOMP.
-HTTP = b"GET "
+HTTP_GET = b"GET "
 
 
 @implementer(IPushProducer)
 class StompProtocol(Protocol):
     """One client's connection. As a push producer it learns when the socket is slow; as a `Wire` it writes."""
 
-    def __init__(self, factory: StompFactory, place: Place | None = None) -> None:
+    def __init__(self, factory: StompFactory, place: ConnectionSlot | None = None) -> None:
         self._factory = factory
         self._place = place  # among the connections that are counted
         self._clock = factory.broker.clock
         self._outgoing = factory.outgoing
-        self._fairness = factory.connections.fairness
+        self._fairness = factory.connections.read_throttle
         self._timer: IDelayedCall | None = None
         self._watching: IDelayedCall | None = None
         self._closing = False
@@ -98,10 +173,10 @@ class StompProtocol(Protocol):
 
     def take(self, data: bytes) -> None:
         """Bytes of STOMP."""
-        outgoing, fairness, session = self._outgoing, self._fairness, self.session
+        outgoing, read_throttle, session = self._outgoing, self._fairness, self.session
         assert session is not None
         self._clock.refresh()
-        fairness.reads += 1
+        read_throttle.reads += 1
         begun = perf_counter()
         outgoing.within_read = True
         try:
@@ -110,8 +185,8 @@ class StompProtocol(Protocol):
             outgoing.within_read = False
             outgoing.flush()
             spent = perf_counter() - begun
-            if spent > DEAR and not session.closed:
-                fairness.tire(session.outbox.reading, spent, self._factory.reactor)
+            if spent > SLOW_READ and not session.closed:
+                read_throttle.throttle(session.outbox.reading, spent, self._factory.reactor)
 
     #: What Twisted calls. Until the first bytes have told what is spoken, and over WebSocket, another stands here.
     dataReceived = take
@@ -119,11 +194,11 @@ class StompProtocol(Protocol):
     def _begin(self, data: bytes) -> None:
         """The first bytes: HTTP becomes a WebSocket, all else is STOMP."""
         data = self._beginning + data
-        if len(data) < len(HTTP) and HTTP.startswith(data):
+        if len(data) < len(HTTP_GET) and HTTP_GET.startswith(data):
             self._beginning = data
             return
         self._beginning = b""
-        if data.startswith(HTTP):
+        if data.startswith(HTTP_GET):
             self._upgrade()
         else:
             del self.dataReceived
@@ -203,7 +278,7 @@ class StompProtocol(Protocol):
         if self._websocket is None:
             transport.loseConnection()
         else:
-            self._websocket.say_goodbye()
+            self._websocket.start_close()
 
     def pause_reading(self) -> None:
         """See `Wire`."""
@@ -214,7 +289,7 @@ class StompProtocol(Protocol):
     def _watch(self) -> None:
         """A socket that is not read does not tell that its client is gone: ask, now and then."""
         self._stop_watching()
-        self._watching = self._factory.reactor.callLater(WATCH, self._look)
+        self._watching = self._factory.reactor.callLater(PEER_CHECK_INTERVAL, self._look)
 
     def _look(self) -> None:
         self._watching = None
@@ -235,3 +310,101 @@ class StompProtocol(Protocol):
         self._stop_watching()
         if not self._closing and self.transport is not None:
             self.transport.resumeProducing()  # type: ignore[attr-defined]
+
+
+log = logging.getLogger(__name__)
+
+
+class Connections:
+    """The sessions of all acceptors, for management and metrics."""
+
+    def __init__(self, epoch: int) -> None:
+        self._numbers = count(1)
+        self._epoch = f"{epoch:x}"
+        self.open: dict[str, Session] = {}
+        self.total = 0
+        self.read_throttle = ReadThrottle()
+        self.threshold = GlobalConnectionLimit()
+
+    def next_number(self) -> str:
+        """A session id that no earlier run of the broker used."""
+        self.total += 1
+        return f"{self._epoch}-{next(self._numbers)}"
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self.open.values()))
+
+
+class StompFactory(Factory):
+    """One STOMP acceptor."""
+
+    noisy = False
+
+    def __init__(
+        self,
+        broker: Broker,
+        acceptor: StompAcceptor,
+        authenticator: Authenticator,
+        connections: Connections,
+        outgoing: Outgoing,
+        reactor: Any,
+    ) -> None:
+        self.broker = broker
+        self.acceptor = acceptor
+        self.authenticator = authenticator
+        self.connections = connections
+        self.outgoing = outgoing
+        self.reactor = reactor
+        self._destinations = Destinations(acceptor)
+        self.door = ConnectionLimit(acceptor, connections.threshold)
+        self._websockets: WebSockets | None = None
+        if acceptor.websocket.only:
+            _ = self.websockets  # before anybody waits for it
+
+    def buildProtocol(self, addr: IAddress | None) -> StompProtocol | RejectedConnection:
+        """See IProtocolFactory. Beyond a limit a client is told so and closed."""
+        host = str(getattr(addr, "host", ""))
+        try:
+            place = self.door.enter(host)
+        except LimitReached as refused:
+            fields = {"peer": host, "acceptor": self.acceptor.name}
+            self.broker.refusals.tell(refused, host, str(refused), fields)
+            over_http = self.acceptor.websocket.only
+            words = http_error_response(503, str(refused)) if over_http else farewell(str(refused))
+            return RejectedConnection(words, self.reactor)
+        return StompProtocol(self, place)
+
+    @property
+    def websockets(self) -> WebSockets:
+        """What makes WebSockets of connections. Made when it is wanted: autobahn takes 0.15 s and 7 MB."""
+        if self._websockets is None:
+            from .websocket import WebSockets
+
+            self._websockets = WebSockets(self.acceptor, self.broker.clock, self.reactor)
+        return self._websockets
+
+    def new_session(self, wire: StompProtocol) -> Session:
+        """A client has connected."""
+        number = self.connections.next_number()
+        session = Session(
+            self.broker, self.acceptor, self._destinations, self.authenticator, wire, self.outgoing, number
+        )
+        self.connections.open[number] = session
+        self.broker.log_limit.info(
+            log,
+            "connection opened",
+            "connection %s (%s) opened: acceptor %s, %s",
+            number,
+            wire.peer,
+            self.acceptor.name,
+            wire.carrier,
+            fields={**session.log_fields(), "carrier": wire.carrier},
+        )
+        return session
+
+    def forget(self, session: Session) -> None:
+        """A connection is gone."""
+        self.connections.open.pop(session.number, None)

@@ -29,7 +29,7 @@ from stompring.settings.model import (
 log = logging.getLogger(__name__)
 
 #: Parts of a configuration that only a restart applies.
-FIXED = (
+RESTART_REQUIRED = (
     "stomp_acceptors",
     "http_acceptors",
     "security_enabled",
@@ -58,7 +58,9 @@ FIXED = (
 ELEMENTS = {"wildcard": "wildcard-addresses", "resource_limits": "resource-limit-settings"}
 
 #: Fields that are compared in parts, or are nothing that somebody has set.
-_IN_PARTS = frozenset({"file", "warnings", "addresses", "address_settings", "security_settings", "plugins"})
+_COMPARED_SEPARATELY = frozenset(
+    {"file", "warnings", "addresses", "address_settings", "security_settings", "plugins"}
+)
 
 
 @dataclass(slots=True)
@@ -75,7 +77,7 @@ class Reload:
 
 def restart_required(started: BrokerConfiguration, new: BrokerConfiguration) -> Iterator[str]:
     """What in ``new`` is otherwise than the broker was started with, and counts from its next start on."""
-    for name in FIXED:
+    for name in RESTART_REQUIRED:
         before, now = getattr(started, name), getattr(new, name)
         if name.endswith("_acceptors"):
             named = {one.name: one for one in before}, {one.name: one for one in now}
@@ -102,7 +104,7 @@ def _compared(before: Mapping[str, object], now: Mapping[str, object], form: str
 def _settings_changed(old: BrokerConfiguration, new: BrokerConfiguration) -> Iterator[str]:
     """What of the settings counts at once, and is otherwise than before."""
     for each in fields(new):
-        if each.name not in FIXED and each.name not in _IN_PARTS:
+        if each.name not in RESTART_REQUIRED and each.name not in _COMPARED_SEPARATELY:
             if getattr(old, each.name) != getattr(new, each.name):
                 yield f"<{_element(each.name)}>"
     yield from _compared(
@@ -141,9 +143,9 @@ def apply(
     """
     old = broker.configuration
     if starting:
-        _make_way(broker, new)
+        _delete_conflicting(broker, new)
     else:
-        _check(broker, new)
+        _reject_conflicts(broker, new)
     if begin is not None:
         begin()
     outcome = Reload(list(_settings_changed(old, new)))
@@ -161,18 +163,18 @@ def apply(
         address.apply(directory.settings.lookup(address.name))
     for configured in new.addresses:
         _apply_address(broker, configured, starting, outcome)
-    outcome.applied += _delete_vanished(broker, new)
+    outcome.applied += _delete_removed(broker, new)
     for room in (broker.memory, broker.disk, *(address.room for address in directory.addresses.values())):
         room.retry()  # there may be another policy for those who wait
     return outcome
 
 
-def _check(broker: Broker, new: BrokerConfiguration) -> None:
+def _reject_conflicts(broker: Broker, new: BrokerConfiguration) -> None:
     for _, text in _conflicts(broker, new):
         raise ConfigurationError(text, new.file)
 
 
-def _make_way(broker: Broker, new: BrokerConfiguration) -> None:
+def _delete_conflicting(broker: Broker, new: BrokerConfiguration) -> None:
     for live, text in list(_conflicts(broker, new)):
         if live.message_count:
             log.error(
@@ -270,7 +272,7 @@ def _difference(attributes: QueueAttributes, other: QueueAttributes) -> dict[str
     }
 
 
-def _delete_vanished(broker: Broker, new: BrokerConfiguration) -> Iterator[str]:
+def _delete_removed(broker: Broker, new: BrokerConfiguration) -> Iterator[str]:
     """Delete what is not in the file any more, where that is wanted; its names, as it is deleted."""
     directory = broker.directory
     kept: dict[str, QueueConfiguration] = {queue.name: queue for a in new.addresses for queue in a.queues}

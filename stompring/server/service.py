@@ -1,4 +1,8 @@
-"""The composition of the whole, and the process around it: signals, start, reload, stop."""
+"""The broker as a service: its parts put together, and the process around it (signals, start, reload, stop).
+
+Twisted's reactors schedule by ``time.time()``: where that is set back a day, every timer comes a day late.
+`use_monotonic_clock` replaces their ``seconds``, which is possible as long as no timer is set.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +37,30 @@ from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine_memory import machine_memory
 from stompring.settings.model import BrokerConfiguration
 
-from .accepting import watch
-from .descriptors import most_connections, raise_descriptors
-from .disk_monitor import DiskMonitor
-from .doors import Doors
-from .factory import Connections, StompFactory
-from .garbage import Garbage
-from .limits import describe_connections, describe_limits
-from .listening import listen
+from .authentication import Security
+from .disk import DiskMonitor
+from .gc_tuning import GcTuning
+from .limits import describe_connections, describe_limits, max_connections, raise_open_file_limit
+from .listeners import ListenerStack, close_when_out_of_files, listen
 from .logs import begin_logging
 from .persistence import Persistence
+from .protocol import Connections, StompFactory
 from .reload import Reload, apply, restart_required
-from .security import Security
-from .steady_reactor import run_steadily
-from .supervisor import Supervisor
+from .sd_notify import ServiceManager
+
+
+def use_monotonic_clock(reactor: Any) -> None:
+    """Have a reactor's timers run on the monotonic clock. ``wall_seconds`` is then what `Clock` tells the time by.
+
+    Raises `RuntimeError` where a timer is set already: its time could not be told any more.
+    """
+    if reactor.seconds is time.monotonic:
+        return
+    if reactor.getDelayedCalls():
+        raise RuntimeError("timers are set already: the reactor cannot change to the monotonic clock")
+    reactor.wall_seconds = time.time
+    reactor.seconds = time.monotonic
+
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +76,7 @@ class BrokerService(MultiService):
         self.configuration = configuration
         self.reactor = reactor
         self.persistence = persistence
-        self.doors = Doors(configuration, reactor)
+        self.doors = ListenerStack(configuration, reactor)
         self._started_with = configuration
         self._sources = Sources(configuration.file)
         self.policies = Policies(load(configuration, self._sources))
@@ -71,11 +85,11 @@ class BrokerService(MultiService):
         if persistence is None:  # nothing remembers which numbers an earlier run gave
             self.broker.next_message_number = count(clock_number(self.broker.clock.now)).__next__
         self.connections = Connections(self.broker.clock.now)
-        self.connections.threshold.limit = most_connections(
+        self.connections.threshold.limit = max_connections(
             configuration.global_max_connections, machine_memory()
         )
         self.outgoing = Outgoing(self.broker.clock.steady)
-        self.garbage = Garbage(self.broker, self.connections)
+        self.garbage = GcTuning(self.broker, self.connections)
         self.security: Security | None = None  # while it is off
         self.store: Store | None = None  # this and the next three: None where everything is in memory
         self.paging: Paging | None = None
@@ -84,7 +98,7 @@ class BrokerService(MultiService):
         self.ports: list[IListeningPort] = []
         self.listening: list[tuple[str, str, int]] = []  # acceptor, host, port
         self.stopping = False
-        self.supervisor = Supervisor(reactor)
+        self.supervisor = ServiceManager(reactor)
         if persistence is not None:
             self.store, self.paging = persistence.durable, persistence.paging
             self.dispatch = persistence.attach(self.broker)
@@ -94,7 +108,7 @@ class BrokerService(MultiService):
         apply(self.broker, configuration, starting=True)
         if persistence is not None:
             persistence.take_samples(self.broker)
-            self.garbage.set_aside()
+            self.garbage.freeze()
 
     def authenticator(self) -> Authenticator:
         """Who checks logins. Raises `ConfigurationError` for a users file that cannot be read."""
@@ -128,14 +142,14 @@ class BrokerService(MultiService):
                 self.broker, acceptor, authenticator, self.connections, self.outgoing, self.reactor
             )
             carrier = " over WebSocket" if acceptor.websocket.only else ""
-            yield self._listen(f"STOMP{carrier}{_over(acceptor)}", acceptor, factory)
+            yield self._listen(f"STOMP{carrier}{_over_tls(acceptor)}", acceptor, factory)
         for http in self.configuration.http_acceptors:
-            yield self._listen(f"HTTP{_over(http)}", http, admin_site(self))
+            yield self._listen(f"HTTP{_over_tls(http)}", http, admin_site(self))
 
     @inlineCallbacks
     def _listen(self, kind: str, acceptor: StompAcceptor | HttpAcceptor, factory: Any) -> Any:
         listening = yield listen(acceptor, self.doors.wrap(acceptor, factory), self.reactor)
-        watch(listening, partial(self._turned_away, acceptor.name), self.reactor)
+        close_when_out_of_files(listening, partial(self._turned_away, acceptor.name), self.reactor)
         self.ports.append(listening)
         bound, host = listening.getHost().port, acceptor.host
         self.listening.append((acceptor.name, host, bound))
@@ -177,7 +191,7 @@ class BrokerService(MultiService):
         self.configuration = new
         outcome.applied += [f"acceptor {name}: new certificates" for name in self.doors.use(certificates)]
         outcome.restart_required += restart_required(self._started_with, new)
-        self.connections.threshold.limit = most_connections(new.global_max_connections, machine_memory())
+        self.connections.threshold.limit = max_connections(new.global_max_connections, machine_memory())
         if self.security is not None:
             self.security.use(new)
         if self.dispatch is not None:
@@ -191,8 +205,10 @@ class BrokerService(MultiService):
         for text in outcome.restart_required:
             log.warning("restart required: %s", text)
         if outcome.applied:
-            more = len(outcome.applied) - SHOWN
-            shown = "; ".join(outcome.applied[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+            more = len(outcome.applied) - MAX_LOGGED_CHANGES
+            shown = "; ".join(outcome.applied[:MAX_LOGGED_CHANGES]) + (
+                f"; and {more} more" if more > 0 else ""
+            )
             log.info("reload applied: %s", shown)
         counts = len(outcome.applied), len(outcome.restart_required), len(outcome.failed)
         # as every answer to a change, it comes when a crash would not undo it
@@ -226,7 +242,7 @@ class BrokerService(MultiService):
         return gatherResults([d for d in closing if d is not None], consumeErrors=True)
 
 
-def _over(acceptor: StompAcceptor | HttpAcceptor) -> str:
+def _over_tls(acceptor: StompAcceptor | HttpAcceptor) -> str:
     return "" if acceptor.tls is None else " over TLS"
 
 
@@ -238,10 +254,10 @@ def run(
     reactor: Any = installed_reactor,
 ) -> int:
     """Run a broker until it is told to stop; returns the exit code. Raises `ConfigurationError`."""
-    run_steadily(reactor)
+    use_monotonic_clock(reactor)
     configuration = read_broker_xml(config_path)
     begin_logging(log_level, log_format)
-    raise_descriptors()
+    raise_open_file_limit()
     try:
         persistence = open_data(configuration, data_dir, reactor)
         service = BrokerService(configuration, reactor, persistence)
@@ -270,7 +286,7 @@ def run(
         service.start_listening().addCallbacks(started, failed)
 
     reactor.callWhenRunning(begin)
-    reactor.addSystemEventTrigger("before", "shutdown", _goodbye(service, reactor))
+    reactor.addSystemEventTrigger("before", "shutdown", _shutdown(service, reactor))
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(service.reload))
     reactor.run()
@@ -292,13 +308,13 @@ def open_data(configuration: BrokerConfiguration, data: str | None, reactor: Any
 
 
 #: Changes by a reload that one line of the log names.
-SHOWN = 20
+MAX_LOGGED_CHANGES = 20
 
 #: Seconds that clients get to take their last frames when the broker stops.
-GOODBYE = 0.5
+SHUTDOWN_GRACE = 0.5
 
 
-def _goodbye(service: BrokerService, reactor: Any) -> Callable[[], Deferred[Any]]:
+def _shutdown(service: BrokerService, reactor: Any) -> Callable[[], Deferred[Any]]:
     def stop() -> Deferred[Any]:
         for number in (signal.SIGINT, signal.SIGTERM):  # it is stopping: asked again it must not die half-way
             signal.signal(number, signal.SIG_IGN)
@@ -314,7 +330,7 @@ def _goodbye(service: BrokerService, reactor: Any) -> Callable[[], Deferred[Any]
             else:
                 reactor.callLater(0.01, poll, left - 0.01)
 
-        stopped.addBoth(lambda _: poll(GOODBYE))
+        stopped.addBoth(lambda _: poll(SHUTDOWN_GRACE))
         return waited
 
     return stop

@@ -20,12 +20,12 @@ from autobahn.websocket.types import ConnectionDeny, ConnectionRequest
 from txaio.tx import make_logger
 
 from stompring.broker.clock import Clock
+from stompring.session.connection_limits import HandshakeRejected, OriginPolicy
 from stompring.session.text import printable
 from stompring.settings.acceptor import StompAcceptor
 
-from .http_refusal import http_refusal
+from .protocol import http_error_response
 from .websocket_cutting import SHORT, frame_end, may_become_short, take_short
-from .websocket_door import NotAdmitted, WebSocketDoor
 from .websocket_packing import pack
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class WebSockets:
         settings, limits = acceptor.websocket, acceptor.limits
         self.text = settings.web_socket_encoder_type == "text"
         self.compresses = settings.web_socket_compression_supported
-        self.door = WebSocketDoor(settings, acceptor.host)
+        self.door = OriginPolicy(settings, acceptor.host)
         longest = settings.web_socket_max_frame_payload_length
         self.short = SHORT if longest < 0 else min(SHORT, longest)
         self._factory = WebSocketServerFactory(server="", reactor=reactor)
@@ -267,7 +267,7 @@ class WebSocket(WebSocketServerProtocol):
             return self._websockets.door.admit(
                 request.path, headers.get("host", ""), headers.get("origin"), request.protocols
             )
-        except NotAdmitted as refusal:
+        except HandshakeRejected as refusal:
             raise ConnectionDeny(refusal.status, refusal.reason) from None
 
     def perMessageCompressionAccept(self, offers: Sequence[object]) -> PerMessageDeflateOfferAccept | None:
@@ -309,11 +309,11 @@ class WebSocket(WebSocketServerProtocol):
         headers = list(responseHeaders or ())
         if code == HTTPStatus.UPGRADE_REQUIRED:
             headers += [("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
-        self.transport.write(http_refusal(code, printable_lines(reason), headers))
+        self.transport.write(http_error_response(code, printable_lines(reason), headers))
 
     # ---- the end
 
-    def say_goodbye(self) -> None:
+    def start_close(self) -> None:
         """The protocol is closing: tell the client in the way of what is spoken. `LINGER` limits what it waits for."""
         if self.state == self.STATE_OPEN:
             code, reason = self._last_words

@@ -18,7 +18,7 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 
 from stompring.admin.site import admin_site
 from stompring.broker.queue import Queue
-from stompring.server.factory import StompFactory
+from stompring.server.protocol import StompFactory
 from stompring.server.service import BrokerService
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, QueueConfiguration, RoutingType

@@ -7,12 +7,12 @@ import re
 import pytest
 
 from stompring.broker.directory import MAX_NAME
-from stompring.server.authenticate import Logins
+from stompring.server.authentication import Logins
 from stompring.server.protocol import LINGER
 from stompring.server.websocket import LONGEST_REQUEST, MOST_CONTROLS, MOST_FRAGMENTS, SHORT_FRAGMENT
-from stompring.server.websocket_door import SUBPROTOCOLS, NotAdmitted
 from stompring.session.commands import VERBS
 from stompring.session.connect import VERSIONS
+from stompring.session.connection_limits import SUBPROTOCOLS, HandshakeRejected
 from stompring.session.heartbeat import MAX_INTERVAL, MIN_BEAT, agree
 from stompring.session.outbox import ROOM
 from stompring.session.scheduling import SCHEDULING
@@ -276,7 +276,7 @@ def test_limits() -> None:
 
 def test_who_is_refused_a_websocket() -> None:
     told = section("WebSocket")
-    for text, whole in texts_of_calls(source_of(NotAdmitted), {NotAdmitted.__name__}):
+    for text, whole in texts_of_calls(source_of(HandshakeRejected), {HandshakeRejected.__name__}):
         assert whole and f"| `{text.value}` |" in told, text
     for text in (
         f"The request is longer than {LONGEST_REQUEST} bytes",

@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 
 from stompring.broker.broker import Broker
 from stompring.policy.policies import Policies
-from stompring.server.disk_monitor import DiskMonitor, Reading, fault_of, read_disk
+from stompring.server.disk import DiskMonitor, DiskUsage, disk_full_reason, disk_usage
 from stompring.server.reload import apply
 from stompring.settings.model import BrokerConfiguration
 
@@ -39,7 +39,7 @@ def test_when_a_disk_is_full(usage: int, least: int, free: float, full: bool) ->
     configuration = BrokerConfiguration(
         max_disk_usage=usage, min_disk_free=least * GB if least > 0 else least
     )
-    fault = fault_of(Reading(Path("/d"), 100 * GB, int(free * GB)), configuration)
+    fault = disk_full_reason(DiskUsage(Path("/d"), 100 * GB, int(free * GB)), configuration)
     assert (fault is not None) == full
     if fault is not None:
         assert "the disk of /d is full" in fault
@@ -47,11 +47,11 @@ def test_when_a_disk_is_full(usage: int, least: int, free: float, full: bool) ->
 
 
 def test_a_disk_without_a_size_is_not_full() -> None:
-    assert fault_of(Reading(Path("/proc"), 0, 0), BrokerConfiguration()) is None
+    assert disk_full_reason(DiskUsage(Path("/proc"), 0, 0), BrokerConfiguration()) is None
 
 
 def test_reading_a_real_disk(tmp_path: Path) -> None:
-    here, there = read_disk(tmp_path), read_disk(tmp_path / "not" / "there" / "yet")
+    here, there = disk_usage(tmp_path), disk_usage(tmp_path / "not" / "there" / "yet")
     assert here.total == there.total == os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
     assert 0 <= here.usage <= 1 and 0 <= here.free <= here.total
 
@@ -82,10 +82,10 @@ class Watch:
         self.disk = SlowDisk()
         self.monitor = DiskMonitor(self.broker, self.disk, self.used, self._read)
 
-    def _read(self, path: Path) -> Reading:
+    def _read(self, path: Path) -> DiskUsage:
         if self.broken is not None:
             raise self.broken
-        return Reading(path, 100 * GB, (100 - self.used[path]) * GB)
+        return DiskUsage(path, 100 * GB, (100 - self.used[path]) * GB)
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -100,7 +100,7 @@ def test_the_first_look_is_before_the_first_message() -> None:
 
 
 def test_full_and_free_again(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="stompring.server.disk_monitor")
+    caplog.set_level("INFO", logger="stompring.server.disk")
     watch = Watch()
     watch.monitor.start()
     room = watch.broker.disk
@@ -111,7 +111,7 @@ def test_full_and_free_again(caplog: pytest.LogCaptureFixture) -> None:
         room.waiting.append(lambda: woken.append(1))
         watch.pass_time(5)
         assert room.full is full
-        assert (watch.monitor.reading or read_disk(Path())).usage == pytest.approx(max(used, 20) / 100)
+        assert (watch.monitor.reading or disk_usage(Path())).usage == pytest.approx(max(used, 20) / 100)
         room.waiting.clear()
         room._waking = False
     messages = [record.getMessage() for record in caplog.records]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stompring.server.limits import describe_limits, shown_size
+from stompring.server.limits import describe_limits, format_size
 from stompring.settings.model import BrokerConfiguration
 
 MB, GB = 1024**2, 1024**3
@@ -25,7 +25,7 @@ MB, GB = 1024**2, 1024**3
     ],
 )
 def test_sizes(size: int, text: str) -> None:
-    assert shown_size(size) == text
+    assert format_size(size) == text
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from twisted.trial.unittest import TestCase
 from stompring.broker.broker import Broker
 from stompring.policy.policies import Policies
 from stompring.server import protocol as protocol_module
-from stompring.server.factory import Connections, StompFactory
-from stompring.server.fairness import DEAR, LOOK
-from stompring.server.protocol import LINGER, StompProtocol
+from stompring.server.protocol import LINGER, Connections, StompFactory, StompProtocol
+from stompring.server.read_throttle import CHECK_INTERVAL, SLOW_READ
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import ROOM, Outgoing
 from stompring.settings.acceptor import StompAcceptor
@@ -141,18 +140,18 @@ class ProtocolTest(TestCase):
 
     def test_a_connection_rests_after_a_read_that_took_long(self) -> None:
         """Reads are timed by a clock that is turned by hand."""
-        for spent, state in ((DEAR, "producing"), (DEAR + 0.01, "paused")):
+        for spent, state in ((SLOW_READ, "producing"), (SLOW_READ + 0.01, "paused")):
             protocol, transport = self.connect()
             with mock.patch("stompring.server.protocol.perf_counter", side_effect=[0.0, spent]):
                 protocol.dataReceived(frame("SEND", destination="/queue/q"))
             self.assertEqual(transport.producerState, state)
         self.assertEqual(self.broker.directory.queue("q").count, 2)
         other, _ = self.connect()
-        for _ in range(round((DEAR + 0.01) / LOOK) - 1):
+        for _ in range(round((SLOW_READ + 0.01) / CHECK_INTERVAL) - 1):
             other.dataReceived(b"\n")
             self.assertEqual(transport.producerState, "paused")
-            self.clock.advance(LOOK)
-        self.clock.pump([LOOK] * 3)
+            self.clock.advance(CHECK_INTERVAL)
+        self.clock.pump([CHECK_INTERVAL] * 3)
         self.assertEqual(transport.producerState, "producing")
 
     def test_a_blocked_producer_is_not_read(self) -> None:

@@ -13,8 +13,7 @@ from twisted.trial.unittest import TestCase
 from stompring.broker.broker import Broker
 from stompring.policy.policies import Policies
 from stompring.server import protocol as protocol_module
-from stompring.server.factory import Connections, StompFactory
-from stompring.server.protocol import LINGER, StompProtocol
+from stompring.server.protocol import LINGER, Connections, StompFactory, StompProtocol
 from stompring.server.websocket import LONGEST_REQUEST, MOST_CONTROLS, MOST_FRAGMENTS, SHORT_FRAGMENT, SLICE
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 
 from stompring.broker.broker import Broker
 from stompring.policy.policies import Policies
-from stompring.server.factory import Connections, StompFactory
+from stompring.server.protocol import Connections, StompFactory
 from stompring.server.websocket_cutting import SHORT
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing

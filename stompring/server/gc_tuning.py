@@ -43,20 +43,20 @@ THRESHOLDS = (700, 2, 1)
 WINDOW = (THRESHOLDS[0] + 1) * (THRESHOLDS[1] + 2) * (THRESHOLDS[2] + 2)
 
 #: Objects and messages from which on what is old is set aside: a list is looked at entry by entry.
-MANY = 20_000
+FREEZE_THRESHOLD = 20_000
 
 #: Blocks of memory by which all there is may have grown without being explained: 20 to 40 MB.
-UNEXPLAINED = 300_000
+MAX_UNEXPLAINED_BLOCKS = 300_000
 
 #: Blocks of an address, a queue or a connection with all that it refers to, of a step of an open transaction, of a
 #: message in a queue, of 1 KB of messages that are held (9 are usual): at the least, for what has gone, or at most.
-EXPLAINED = ((10, 600), (2, 30), (1, 3), (2.5, 16))
+BLOCKS_PER_OBJECT = ((10, 600), (2, 30), (1, 3), (2.5, 16))
 
 #: Looks in a row that must find more than is explained: a COMMIT or a burst is over by then, a leak is not.
-PATIENCE = 10
+SUSPICIOUS_CHECKS = 10
 
 
-class Garbage:
+class GcTuning:
     """Collects by itself, from `start` to `stop`."""
 
     def __init__(self, broker: Broker, connections: Sized) -> None:
@@ -70,7 +70,7 @@ class Garbage:
         self._amounts: tuple[float, ...] = ()
         self._looking = LoopingCall(self.look)
 
-    def set_aside(self) -> None:
+    def freeze(self) -> None:
         """What exists now stays: a million messages that were recovered need not be looked at even once."""
         if os.environ.get("STOMPRING_GC") != "default":
             gc.freeze()
@@ -99,13 +99,13 @@ class Garbage:
         """Lists of messages that have grown are set aside before they are long; what leaks is looked for."""
         messages = self._broker.memory.messages
         self._messages = min(self._messages, messages)
-        if messages - self._messages > MANY // 2:
+        if messages - self._messages > FREEZE_THRESHOLD // 2:
             gc.collect()  # and set aside what is left
-        if sys.getallocatedblocks() - self._blocks - self._explained() <= UNEXPLAINED:
+        if sys.getallocatedblocks() - self._blocks - self._explained() <= MAX_UNEXPLAINED_BLOCKS:
             self._suspected = 0
             return
         self._suspected += 1
-        if self._suspected >= PATIENCE:
+        if self._suspected >= SUSPICIOUS_CHECKS:
             begun = time.perf_counter()
             gc.unfreeze()
             found = self._look_at_all()
@@ -120,7 +120,7 @@ class Garbage:
     def _explained(self) -> float:
         """By how many blocks memory may have grown since all was looked at; less than 0 where it must have shrunk."""
         grown = [now - then for now, then in zip(self._count(), self._amounts, strict=True)]
-        return sum(amount * rates[amount > 0] for amount, rates in zip(grown, EXPLAINED, strict=True))
+        return sum(amount * rates[amount > 0] for amount, rates in zip(grown, BLOCKS_PER_OBJECT, strict=True))
 
     def _count(self) -> tuple[float, ...]:
         """Of what `EXPLAINED` has the blocks."""
@@ -146,6 +146,6 @@ class Garbage:
         if phase == "stop" and info["generation"] == 2:
             self._old += WINDOW
             messages = self._broker.memory.messages
-            if self._old + messages > MANY:
+            if self._old + messages > FREEZE_THRESHOLD:
                 gc.freeze()
                 self._old, self._messages = 0, messages

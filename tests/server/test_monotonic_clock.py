@@ -10,8 +10,8 @@ import pytest
 from twisted.internet.selectreactor import SelectReactor
 
 from stompring.broker.clock import Clock
-from stompring.server import steady_reactor
-from stompring.server.steady_reactor import run_steadily
+from stompring.server import service
+from stompring.server.service import use_monotonic_clock
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def reactor() -> Iterator[Any]:
 def test_timers_follow_the_monotonic_clock_alone(reactor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     with monkeypatch.context() as patch:
-        patch.setattr(steady_reactor.time, "monotonic", lambda: now)
-        run_steadily(reactor)
+        patch.setattr(service.time, "monotonic", lambda: now)
+        use_monotonic_clock(reactor)
         rung: list[float] = []
         timer = reactor.callLater(5, lambda: rung.append(now))
         later = reactor.callLater(5, lambda: rung.append(-1))
@@ -43,7 +43,7 @@ def test_timers_follow_the_monotonic_clock_alone(reactor: Any, monkeypatch: pyte
 
 
 def test_the_broker_knows_both_clocks(reactor: Any) -> None:
-    run_steadily(reactor)
+    use_monotonic_clock(reactor)
     clock = Clock(reactor)
     assert abs(clock.now / 1000 - time.time()) < 5
     assert abs(clock.steady.now / 1000 - time.monotonic()) < 5
@@ -52,8 +52,8 @@ def test_the_broker_knows_both_clocks(reactor: Any) -> None:
 def test_it_is_too_late_once_a_timer_is_set(reactor: Any) -> None:
     timer = reactor.callLater(5, lambda: None)
     with pytest.raises(RuntimeError, match="timers are set already"):
-        run_steadily(reactor)
+        use_monotonic_clock(reactor)
     timer.cancel()
-    run_steadily(reactor)
+    use_monotonic_clock(reactor)
     reactor.callLater(5, lambda: None).cancel()
-    run_steadily(reactor)  # again: nothing changes
+    use_monotonic_clock(reactor)  # again: nothing changes

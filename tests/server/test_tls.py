@@ -20,9 +20,9 @@ from stompring.admin.channel import Entrance
 from stompring.admin.site import IDLE, AdminRequest, AdminSite
 from stompring.broker.broker import Broker
 from stompring.policy.policies import Policies
-from stompring.server.doors import Doors
-from stompring.server.factory import Connections, StompFactory
-from stompring.server.tls_connection import LINGER
+from stompring.server.listeners import ListenerStack
+from stompring.server.protocol import Connections, StompFactory
+from stompring.server.tls import LINGER
 from stompring.session.connect import Credentials, Login
 from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor, Tls
@@ -123,7 +123,9 @@ def stomp(authority: Authority) -> tuple[Any, Asked]:
     acceptor = StompAcceptor("s", "127.0.0.1", 0, anycast_prefix=("/queue/",), tls=secured(authority))
     broker = Broker(BrokerConfiguration(), clock, Policies())
     factory = StompFactory(broker, acceptor, asked, Connections(1), Outgoing(broker.clock), clock)
-    return Doors(BrokerConfiguration(stomp_acceptors=(acceptor,)), clock).wrap(acceptor, factory), asked
+    return ListenerStack(BrokerConfiguration(stomp_acceptors=(acceptor,)), clock).wrap(
+        acceptor, factory
+    ), asked
 
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\nlogin:someone\n\n\0"
@@ -169,7 +171,7 @@ def test_a_chain_is_shown_whole(authority: Authority, tmp_path: Path, name: str)
     def meet() -> None:
         tls = Tls(tuple(map(str, paths)))
         acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=tls)
-        doors = Doors(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
+        doors = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
         factory: Any = doors.wrap(acceptor, site(Clock()))
         Client(factory.buildProtocol(None), authority.trusting(), name)
 
@@ -200,7 +202,7 @@ def site(clock: Clock) -> AdminSite:
 @pytest.mark.parametrize("who", ["anna", None])
 def test_a_request_knows_the_certificate(authority: Authority, who: str | None) -> None:
     acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=secured(authority))
-    doors = Doors(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
+    doors = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
     factory: Any = doors.wrap(acceptor, site(Clock()))
     shown = None if who is None else authority.issue("client.pem", common=who, client=True)
     client = Client(factory.buildProtocol(None), authority.trusting(shown))
@@ -212,7 +214,7 @@ def test_a_request_knows_the_certificate(authority: Authority, who: str | None) 
 def test_a_handshake_that_does_not_come_over_http(authority: Authority) -> None:
     clock = Clock()
     acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=secured(authority))
-    doors = Doors(BrokerConfiguration(http_acceptors=(acceptor,)), clock)
+    doors = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), clock)
     protocol: Any = doors.wrap(acceptor, site(clock)).buildProtocol(None)
     transport = Transport(clock)
     transport.protocol = protocol
@@ -226,7 +228,7 @@ def test_a_handshake_that_does_not_come_over_http(authority: Authority) -> None:
 
 def test_a_request_without_tls_has_none(authority: Authority) -> None:
     acceptor = HttpAcceptor("h", "127.0.0.1", 0)
-    doors = Doors(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
+    doors = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
     protocol: Any = doors.wrap(acceptor, site(Clock())).buildProtocol(None)
     transport = TcpTransport(Clock())
     protocol.makeConnection(transport)

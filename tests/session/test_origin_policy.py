@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from stompring.server.websocket_door import NotAdmitted, WebSocketDoor
+from stompring.session.connection_limits import HandshakeRejected, OriginPolicy
 from stompring.settings.acceptor import WebSocketSettings
 
 HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"
@@ -31,10 +31,10 @@ def status(
     offered: tuple[str, ...] = (),
 ) -> int:
     """101, or with what the client is refused."""
-    door = WebSocketDoor(WebSocketSettings(path=only_path, web_socket_allowed_origins=allowed), listens_on)
+    door = OriginPolicy(WebSocketSettings(path=only_path, web_socket_allowed_origins=allowed), listens_on)
     try:
         door.admit(path, host, origin, offered)
-    except NotAdmitted as refusal:
+    except HandshakeRejected as refusal:
         return refusal.status
     return 101
 
@@ -127,7 +127,7 @@ def test_a_broker_behind_a_proxy_is_called_by_its_name() -> None:
     ],
 )
 def test_subprotocols(offered: tuple[str, ...], spoken: str | None) -> None:
-    door = WebSocketDoor(WebSocketSettings(), HERE)
+    door = OriginPolicy(WebSocketSettings(), HERE)
     assert door.admit("/", "localhost", None, offered) == spoken
 
 
@@ -136,6 +136,6 @@ def test_only_unknown_subprotocols() -> None:
 
 
 def test_a_reason_is_fit_for_a_log() -> None:
-    with pytest.raises(NotAdmitted) as caught:
-        WebSocketDoor(WebSocketSettings(), HERE).admit("/", "evil\x1b[2J\n" + "x" * 1000, None, ())
+    with pytest.raises(HandshakeRejected) as caught:
+        OriginPolicy(WebSocketSettings(), HERE).admit("/", "evil\x1b[2J\n" + "x" * 1000, None, ())
     assert caught.value.reason.isprintable() and len(caught.value.reason) < 300

@@ -19,10 +19,10 @@ from twisted.internet.task import LoopingCall
 log = logging.getLogger(__name__)
 
 #: Digits of a time in microseconds that may mean something: 30,000 years.
-DIGITS = 18
+MAX_DIGITS = 18
 
 
-class Supervisor:
+class ServiceManager:
     """Sends notifications until the process ends. A socket that cannot be reached stops nothing."""
 
     def __init__(self, reactor: Any, environment: Mapping[str, str] | None = None) -> None:
@@ -81,4 +81,4 @@ def _watchdog_seconds(environment: Mapping[str, str]) -> float:
     text = environment.get("WATCHDOG_USEC", "")
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0
-    return int(text) / 1_000_000 if text.isascii() and text.isdigit() and len(text) <= DIGITS else 0.0
+    return int(text) / 1_000_000 if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else 0.0

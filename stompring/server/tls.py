@@ -1,11 +1,23 @@
-"""TLS as OpenSSL does it: from an acceptor's settings and the files that they name to what a handshake needs."""
+"""TLS: OpenSSL contexts made of an acceptor's settings and files, and connections that log why a handshake failed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from OpenSSL import SSL
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IOpenSSLServerConnectionCreator,
+    IProtocolFactory,
+)
+from twisted.internet.protocol import Protocol
+from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from stompring.security.certificates import (
     CertificateFault,
@@ -16,6 +28,8 @@ from stompring.security.certificates import (
 )
 from stompring.session.text import printable
 from stompring.settings.acceptor import TLS_VERSIONS, Tls
+
+from .protocol_detection import HANDSHAKE_RECORD, PROXY_HEADER_START
 
 #: For TLS 1.2: all with forward secrecy and authenticated encryption. For TLS 1.3 OpenSSL has no others.
 CIPHER_SUITES = (
@@ -28,7 +42,7 @@ CIPHER_SUITES = (
 )
 
 #: Characters of the subject of a certificate that is not taken, in the log.
-LONGEST_SUBJECT = 200
+MAX_SUBJECT_LENGTH = 200
 
 _VERSIONS = {"TLSv1.2": SSL.TLS1_2_VERSION, "TLSv1.3": SSL.TLS1_3_VERSION}
 
@@ -103,7 +117,7 @@ def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Con
         context.use_privatekey(identity.key)  # type: ignore[arg-type]  # OpenSSL says which keys are of use
         context.check_privatekey()
     except (SSL.Error, TypeError, ValueError) as error:
-        raise CertificateFault(f"{identity.file}: cannot be used for TLS: {reasons(error)}") from None
+        raise CertificateFault(f"{identity.file}: cannot be used for TLS: {openssl_reasons(error)}") from None
     if tls.asks_for_certificates:
         _ask_for_certificates(context, tls)
     return context
@@ -133,7 +147,9 @@ def _ask_for_certificates(context: SSL.Context, tls: Tls) -> None:
     try:
         context.load_verify_locations(path)
     except SSL.Error as error:
-        raise CertificateFault(f"{path}: cannot be used as trustStorePath: {reasons(error)}") from None
+        raise CertificateFault(
+            f"{path}: cannot be used as trustStorePath: {openssl_reasons(error)}"
+        ) from None
     mode = SSL.VERIFY_PEER | (SSL.VERIFY_FAIL_IF_NO_PEER_CERT if tls.need_client_auth else 0)
     context.set_verify(mode, _verified)
     # who resumes a session does not show a certificate again: it might have expired since
@@ -144,15 +160,123 @@ def _ask_for_certificates(context: SSL.Context, tls: Tls) -> None:
 
 def _verified(connection: SSL.Connection, certificate: Any, number: int, depth: int, right: int) -> bool:
     if not right:
-        shown = printable(subject_of(certificate.to_cryptography()), LONGEST_SUBJECT)
+        shown = printable(subject_of(certificate.to_cryptography()), MAX_SUBJECT_LENGTH)
         why = _VERIFICATION.get(number, f"OpenSSL's verification error {number}")
         connection.get_app_data().verify_fault = f"the client's certificate {shown} is not taken: {why}"
     return bool(right)
 
 
-def reasons(error: Exception) -> str:
+def openssl_reasons(error: Exception) -> str:
     """What OpenSSL says, for people."""
     told = error.args[0] if isinstance(error, SSL.Error) and error.args else None
     if isinstance(told, list):
         return "; ".join(str(entry[-1]) for entry in told) or "no reason given"
     return str(error) or type(error).__name__
+
+
+#: Seconds that a client has to take what was written before it ended TLS.
+LINGER = 5.0
+
+
+class TlsConnection(TLSMemoryBIOProtocol):
+    """One connection.
+
+    Twisted's own default puts small writes together in the next turn of the reactor; an `Outbox` has done so already.
+    That a handshake is over and why it failed is in fields of Twisted's class that are not in its documentation.
+    """
+
+    factory: TlsFactory
+    verify_fault = ""  # why the client's certificate is not taken
+    _heard = b""
+    _over = False
+    _timer: IDelayedCall | None = None
+
+    def dataReceived(self, data: bytes) -> None:
+        """See IProtocol."""
+        if not self._heard:
+            self._heard = data[:16]
+        super().dataReceived(data)  # type: ignore[no-untyped-call]
+        if self._lostTLSConnection and self._handshakeDone and not self._over:
+            self._end()
+
+    def _end(self) -> None:
+        """The client has ended TLS, or broken it, and perhaps not TCP: nothing that is written reaches it any more.
+
+        Twisted tells the protocol when TCP is closed too, which with a client that does not read may take for ever;
+        meanwhile all that is written, as the messages of a subscription, would be thrown away.
+        """
+        self._over = True
+        inner, self.wrappedProtocol = self.wrappedProtocol, Protocol()
+        self.unregisterProducer()  # type: ignore[no-untyped-call]
+        self._timer = self.factory.reactor.callLater(LINGER, self.abortConnection)
+        inner.connectionLost(self._reason or Failure(ConnectionDone()))
+
+    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
+        """See IProtocol."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        cause: Failure = self._reason or reason
+        peer = self.getPeer()  # type: ignore[no-untyped-call]
+        if not self._handshakeDone and self._heard:
+            self.factory.failed(peer, f"the TLS handshake failed: {self._why(cause)}")
+        elif self._handshakeDone and cause.check(SSL.Error):
+            self.factory.failed(peer, f"TLS broke off: {openssl_reasons(cause.value)}")  # type: ignore[arg-type]
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]
+        self._producer = None  # who refers to this
+
+    def _tlsShutdownFinished(self, reason: Failure | None) -> None:
+        """TLS has ended, for a reason of whose traceback the frames refer to this connection, and to the reason."""
+        if reason is not None:
+            reason.cleanFailure()
+        super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call]
+
+    def _why(self, cause: Failure) -> str:
+        if PROXY_HEADER_START.match(self._heard):
+            return "it begins with a PROXY header; proxyProtocolEnabled=true would read that"
+        if not self._heard.startswith(HANDSHAKE_RECORD):
+            return f"it speaks without TLS, and begins with {self._heard!r}"
+        if self.verify_fault:
+            return self.verify_fault
+        if cause.check(SSL.Error):
+            return openssl_reasons(cause.value)  # type: ignore[arg-type]
+        return "the client went away" if cause.check(ConnectionDone) else cause.getErrorMessage()
+
+    def getPeerCertificate(self) -> Any:
+        """See ISSLTransport; None also when the connection is gone."""
+        gone = self.getHandle() is None  # type: ignore[no-untyped-call]
+        return None if gone else super().getPeerCertificate()  # type: ignore[no-untyped-call]
+
+
+class TlsFactory(TLSMemoryBIOFactory):
+    """Puts TLS before another factory's protocols."""
+
+    protocol = TlsConnection
+    noisy = False
+
+    def __init__(
+        self,
+        wrapped: IProtocolFactory,
+        context: Callable[[], TlsContext],
+        failed: Callable[[IAddress, str], None],
+        reactor: Any,
+    ) -> None:
+        super().__init__(_Creator(context), isClient=False, wrappedFactory=wrapped)
+        self.failed = failed
+        self.reactor = reactor
+
+    def buildProtocol(self, addr: IAddress | None) -> TlsConnection | None:  # type: ignore[override]
+        """See IProtocolFactory."""
+        inner = self.wrappedFactory.buildProtocol(addr)
+        return None if inner is None else TlsConnection(self, inner)  # type: ignore[no-untyped-call]
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+class _Creator:
+    """Asks for each connection anew with what it begins: files may have been read again."""
+
+    def __init__(self, context: Callable[[], TlsContext]) -> None:
+        self._context = context
+
+    def serverConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
+        """See IOpenSSLServerConnectionCreator."""
+        return self._context().connection(protocol)

@@ -1,10 +1,15 @@
-"""Who logs in: Twisted's cred, behind a throttle; by password, or by the certificate of the connection."""
+"""Authentication: logins by password or client certificate, behind a throttle, and the files they are checked against.
+
+Passwords are verified off the reactor's thread, a few at a time: argon2 is slow and takes 64 MiB on purpose.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from twisted.cred.checkers import ICredentialsChecker
@@ -12,14 +17,24 @@ from twisted.cred.credentials import ICredentials, IUsernamePassword, UsernamePa
 from twisted.cred.error import UnauthorizedLogin
 from twisted.cred.portal import IRealm, Portal
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.task import deferLater
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
 from stompring.errors import Refused
+from stompring.security.authority import Authority
+from stompring.security.certificate_users import CertificateUsers
+from stompring.security.fair_line import FairLine
+from stompring.security.permissions import Permissions
+from stompring.security.remembered import Remembered
+from stompring.security.roles import Roles
 from stompring.security.throttle import FREE, Throttle
+from stompring.security.users import Users
 from stompring.session.connect import Credentials, Login
 from stompring.session.permit import SHOWN, Permit, Rights
+from stompring.settings.model import BrokerConfiguration
+from stompring.settings.network import source_network
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +76,7 @@ class Realm:
         return ILogin, Login(user, Permit(user, self._rights)), lambda: None
 
 
-class Told(UsernamePassword):
+class LoginCredentials(UsernamePassword):
     """A name and a password, and where they came from."""
 
     host = ""
@@ -170,7 +185,9 @@ class Logins:
         return waited.addCallback(lambda _: self._check(host, login, passcode))
 
     def _check(self, host: str, login: str, passcode: str) -> Deferred[Login]:
-        told = Told(login.encode("utf-8", "surrogatepass"), passcode.encode("utf-8", "surrogatepass"))
+        told = LoginCredentials(
+            login.encode("utf-8", "surrogatepass"), passcode.encode("utf-8", "surrogatepass")
+        )
         told.host = host
 
         def wrong(failure: Failure) -> Failure:
@@ -221,3 +238,168 @@ def _lacking(credentials: Credentials, certified: str | None) -> Refused:
             status=401,
         )
     return Refused("Security Error occurred: login and passcode are required", status=401)
+
+
+#: Passwords that are checked at a time. Each check works on several cores itself.
+CONCURRENT_CHECKS = min(4, max(1, (os.cpu_count() or 1) // 2))
+
+#: Checks that may wait for their turn: some seconds' worth.
+MAX_QUEUED_CHECKS = 100
+
+
+class Overloaded(Refused):
+    """More logins wait to be checked than can be in good time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One login that waits to be checked. ``generation`` is that of the users file when it came."""
+
+    digest: bytes
+    generation: int
+    name: str
+    password: str = field(repr=False)
+
+
+class PasswordVerifier:
+    """The door to `Users.verify`. A login that was right a moment ago is not checked again while its file stays.
+
+    ``follow`` looks at the files of users; it is called in a thread, before each check.
+    """
+
+    def __init__(
+        self, users: Users, remembered: Remembered, follow: Callable[[], object], reactor: Any
+    ) -> None:
+        self._users = users
+        self._remembered = remembered
+        self._follow = follow
+        self._reactor = reactor
+        self._asked: dict[bytes, list[Deferred[bool]]] = {}  # who asks the same is told the same
+        self._line: FairLine[_Check] = FairLine(MAX_QUEUED_CHECKS)
+        self._running = 0
+
+    def followed(self) -> Deferred[None]:
+        """Fires when the files have been looked at."""
+        return self._in_thread(self._follow).addCallback(lambda _: None)
+
+    def verify(self, name: str, password: str, host: str = "") -> Deferred[bool]:
+        """Whether ``password`` is that of user ``name``. Fails with `Overloaded`. Hosts take turns."""
+        return self.followed().addCallback(lambda _: self._answer(name, password, host))
+
+    def _answer(self, name: str, password: str, host: str) -> bool | Deferred[bool]:
+        generation = self._users.generation
+        digest = self._remembered.digest(generation, name, password)
+        if self._remembered.knows(digest):
+            return True
+        answer: Deferred[bool] = Deferred()
+        if digest in self._asked:
+            self._asked[digest].append(answer)
+            return answer
+        self._asked[digest] = [answer]
+        gone = self._line.put(source_network(host), _Check(digest, generation, name, password))
+        if gone is not None:
+            self._tell(gone.digest, Failure(_overloaded()))
+        self._go_on()
+        return answer
+
+    def _go_on(self) -> None:
+        while self._line and self._running < CONCURRENT_CHECKS:
+            check = self._line.take()
+            self._running += 1
+            checked = self._in_thread(self._users.verify, check.name, check.password)
+            checked.addBoth(self._checked, check)
+
+    def _checked(self, outcome: bool | Failure, check: _Check) -> None:
+        self._running -= 1
+        if outcome is True and check.generation == self._users.generation:
+            self._remembered.keep(check.digest)
+        self._tell(check.digest, outcome)
+        self._go_on()
+
+    def _tell(self, digest: bytes, outcome: bool | Failure) -> None:
+        for answer in self._asked.pop(digest):
+            answer.callback(outcome)  # a Failure goes to the errbacks
+
+    def _in_thread(self, call: Callable[..., Any], *arguments: object) -> Deferred[Any]:
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), call, *arguments)
+
+
+def _overloaded() -> Overloaded:
+    return Overloaded(
+        "Security Error occurred: too many logins wait to be checked; try again later", status=503
+    )
+
+
+#: Seconds between two looks at the files where nothing is to be remembered (security-invalidation-interval 0).
+FILE_CHECK_INTERVAL = 1.0
+
+
+class Security:
+    """Security as a broker.xml wants it.
+
+    ``changed`` is called, in the reactor's thread, when permissions or roles are others than before.
+    """
+
+    def __init__(self, configuration: BrokerConfiguration, reactor: Any, changed: Callable[[], None]) -> None:
+        """Raises `ConfigurationError` for a file that cannot be read."""
+        assert configuration.users_file is not None and configuration.roles_file is not None
+        self.users = Users(configuration.users_file)
+        self._roles = Roles(configuration.roles_file)
+        certificates = configuration.certificate_users_file
+        self._certificates = None if certificates is None else CertificateUsers(certificates)
+        self.authority = Authority(Permissions.of(configuration), self._roles)
+        self._changed = changed
+        self._noticed = self.authority.generation
+        interval = configuration.security_invalidation_interval / 1000
+        self._remembered = Remembered(interval, reactor.seconds)
+        self._verification = PasswordVerifier(self.users, self._remembered, self._follow, reactor)
+        portal = Portal(Realm(self.authority), [UsersFileChecker(self._verification), CertificateChecker()])
+        self.logins = Logins(portal, Throttle(reactor.seconds), reactor, self._user_of)
+        self._look = LoopingCall(self._look_at_files)
+        self._look.clock = reactor
+        self._interval = max(interval, FILE_CHECK_INTERVAL)
+
+    def start(self) -> None:
+        """Follow the files from now on, also while nobody logs in."""
+        if not self._roles.path.exists():
+            log.warning("there is no roles file %s: nobody has a role", self._roles.path)
+        if not self.authority.grants_anything:
+            log.warning("there is no <security-setting>: nobody may do anything")
+        self._look.start(self._interval, now=False)
+
+    def stop(self) -> None:
+        """Follow them no more."""
+        if self._look.running:
+            self._look.stop()
+
+    def refresh(self) -> None:
+        """Read the files again that have changed. Raises `ConfigurationError`; then nothing is changed."""
+        for file in (self.users, self._roles, self._certificates):
+            if file is not None:
+                file.refresh()
+
+    def use(self, configuration: BrokerConfiguration) -> None:
+        """The configuration was read again."""
+        self.authority.use(Permissions.of(configuration))
+        self._remembered.clear()
+        self._notice()
+
+    def _user_of(self, subject: str) -> str | None:
+        return None if self._certificates is None else self._certificates.user_of(subject)
+
+    def _follow(self) -> None:
+        """In a thread."""
+        for file in (self.users, self._roles, self._certificates):
+            if file is not None:
+                file.follow()
+
+    def _look_at_files(self) -> Deferred[None]:
+        def told(failure: Failure) -> None:
+            log.error("the files of users and roles could not be looked at: %s", failure.getTraceback())
+
+        return self._verification.followed().addCallback(lambda _: self._notice()).addErrback(told)
+
+    def _notice(self) -> None:
+        if self.authority.generation != self._noticed:
+            self._noticed = self.authority.generation
+            self._changed()

@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 from stompring.session.backpressure import Reading
 
 #: Seconds that one read may take before it is dear: some ten times as much as 64 KiB of ordinary frames.
-DEAR = 0.02
+SLOW_READ = 0.02
 
 #: Seconds, the longest rest for one read.
-LONGEST = 1.0
+MAX_PAUSE = 1.0
 
 #: Seconds between looks, and the part of a rest that must pass in silence to end it.
-LOOK, SILENCE = 0.002, 0.1
+CHECK_INTERVAL, IDLE_FRACTION = 0.002, 0.1
 
 
-class Tired(NamedTuple):
+class Throttled(NamedTuple):
     """Who rests, until when (seconds of the reactor), and how much silence would end that."""
 
     reading: Reading
@@ -34,25 +34,25 @@ class Tired(NamedTuple):
     silence: float
 
 
-class Fairness:
+class ReadThrottle:
     """Who rests. ``reads`` counts what is read from anybody, and is counted up where that happens."""
 
     def __init__(self) -> None:
         self.reads = 0
-        self._tired: deque[Tired] = deque()
+        self._tired: deque[Throttled] = deque()
         self._before = 0  # reads at the last look
         self._heard = 0.0  # when somebody was read last, or a rest began
 
-    def tire(self, reading: Reading, spent: float, reactor: Any) -> None:
+    def throttle(self, reading: Reading, spent: float, reactor: Any) -> None:
         """A read has taken ``spent`` seconds, more than `DEAR`: nothing more is read there for a while."""
         now = reactor.seconds()
-        rest = min(spent, LONGEST)
+        rest = min(spent, MAX_PAUSE)
         begin = self._tired[-1].until if self._tired else now
-        self._tired.append(Tired(reading, begin + rest, rest * SILENCE))
+        self._tired.append(Throttled(reading, begin + rest, rest * IDLE_FRACTION))
         reading.rest()
         if len(self._tired) == 1:
             self._before, self._heard = self.reads, now
-            reactor.callLater(LOOK, self._look, reactor)
+            reactor.callLater(CHECK_INTERVAL, self._look, reactor)
 
     def _look(self, reactor: Any) -> None:
         now = reactor.seconds()
@@ -64,4 +64,4 @@ class Fairness:
             self._heard = now
             first.reading.wake()
         if self._tired:
-            reactor.callLater(LOOK, self._look, reactor)
+            reactor.callLater(CHECK_INTERVAL, self._look, reactor)

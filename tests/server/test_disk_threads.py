@@ -10,7 +10,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.trial.unittest import TestCase
 
-from stompring.server.diskpool import DiskPool, DiskThread
+from stompring.server.disk import DiskThread, DiskThreads
 
 
 class Inbox:
@@ -123,12 +123,12 @@ class BothThreads(TestCase):
 
     def test_who_comes_back_from_the_disk_waits_less_than_a_sync(self) -> None:
         sys.setswitchinterval(0.005)
-        DiskPool(Inbox())
+        DiskThreads(Inbox())
         self.assertLess(sys.getswitchinterval(), 0.001)
 
     def test_reading_does_not_wait_for_writing(self) -> None:
         inbox = Inbox()
-        pool = DiskPool(inbox)
+        pool = DiskThreads(inbox)
         gate = threading.Event()
         heard: list[Any] = []
         pool.writing.run(gate.wait, heard.append)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from stompring.broker.transaction import STEP_OVERHEAD
-from stompring.server import garbage
-from stompring.server.garbage import MANY, THRESHOLDS, WINDOW, Garbage
+from stompring.server import gc_tuning
+from stompring.server.gc_tuning import FREEZE_THRESHOLD, THRESHOLDS, WINDOW, GcTuning
 
 from ..broker.world import World
 
@@ -33,9 +33,9 @@ def world() -> Iterator[World]:
 
 
 @pytest.fixture
-def collector(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Garbage]:
+def collector(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcTuning]:
     monkeypatch.delenv("STOMPRING_GC", raising=False)
-    collector = Garbage(world.broker, world.connections)  # type: ignore[attr-defined]
+    collector = GcTuning(world.broker, world.connections)  # type: ignore[attr-defined]
     collector.start()
     yield collector
     collector.stop()
@@ -84,7 +84,7 @@ def test_tuples_that_other_threads_are_making_are_left_alone(world: World) -> No
         for _ in range(200):
             hold(world, 100)
             kept += [[number] for number in range(500)]
-            world.clock.advance(garbage.INTERVAL)
+            world.clock.advance(gc_tuning.INTERVAL)
     finally:
         done.set()
         thread.join()
@@ -92,7 +92,7 @@ def test_tuples_that_other_threads_are_making_are_left_alone(world: World) -> No
     assert errors == []
 
 
-def test_what_is_held_long_is_set_aside_and_no_collection_is_long(world: World, collector: Garbage) -> None:
+def test_what_is_held_long_is_set_aside_and_no_collection_is_long(world: World, collector: GcTuning) -> None:
     world.queue()
     looked_at: list[int] = []
 
@@ -108,10 +108,10 @@ def test_what_is_held_long_is_set_aside_and_no_collection_is_long(world: World, 
         for _ in range(20):
             hold(world, 2_000)
             kept += [[number] for number in range(2_000)]
-            world.clock.advance(garbage.INTERVAL)
+            world.clock.advance(gc_tuning.INTERVAL)
     finally:
         gc.callbacks.remove(note)
-    assert looked_at and max(looked_at) < WINDOW + MANY
+    assert looked_at and max(looked_at) < WINDOW + FREEZE_THRESHOLD
     assert max(looked_at[len(looked_at) // 2 :]) < WINDOW  # much was held by then
     assert gc.get_freeze_count() > 20_000
 
@@ -120,45 +120,45 @@ def test_what_is_held_long_is_set_aside_and_no_collection_is_long(world: World, 
 def test_cycles_are_found_by_their_number_whatever_is_held(world: World) -> None:
     world.queue()
     hold(world, 25_000)
-    world.clock.advance(garbage.INTERVAL)
+    world.clock.advance(gc_tuning.INTERVAL)
     gone = [weakref.ref(Node()) for _ in range(3 * WINDOW)]
     assert sum(ref() is not None for ref in gone) < WINDOW
 
 
 def test_a_leak_of_what_was_set_aside_is_found_by_its_growth(
-    world: World, collector: Garbage, monkeypatch: pytest.MonkeyPatch
+    world: World, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "UNEXPLAINED", 150_000)
-    monkeypatch.setattr(garbage, "MANY", 0)
+    monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 150_000)
+    monkeypatch.setattr(gc_tuning, "MANY", 0)
     leaked = [Node() for _ in range(2_000)]
     first = weakref.ref(leaked[0])
     kept = [[number] for number in range(2 * WINDOW)]  # so that the nodes are old
-    world.clock.advance(garbage.INTERVAL)
+    world.clock.advance(gc_tuning.INTERVAL)
     leaked.clear()
     gc.collect()
     assert first() is not None, "they are set aside"
     kept += [[number] for number in range(150_000)]
-    for _ in range(garbage.PATIENCE - 1):
-        world.clock.advance(garbage.INTERVAL)
+    for _ in range(gc_tuning.SUSPICIOUS_CHECKS - 1):
+        world.clock.advance(gc_tuning.INTERVAL)
     assert first() is not None, "it might be a burst"
-    world.clock.advance(garbage.INTERVAL)
+    world.clock.advance(gc_tuning.INTERVAL)
     assert first() is None
 
 
 def test_growth_that_connections_explain_is_no_leak(
-    world: World, collector: Garbage, monkeypatch: pytest.MonkeyPatch
+    world: World, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "UNEXPLAINED", 30_000)
-    monkeypatch.setattr(garbage, "MANY", 0)
+    monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
+    monkeypatch.setattr(gc_tuning, "MANY", 0)
     world.connections.extend(range(1_000))  # type: ignore[attr-defined]
     before = collector._blocks
     kept = [[number] for number in range(100_000)]
-    for _ in range(2 * garbage.PATIENCE):
-        world.clock.advance(garbage.INTERVAL)
+    for _ in range(2 * gc_tuning.SUSPICIOUS_CHECKS):
+        world.clock.advance(gc_tuning.INTERVAL)
     assert collector._blocks == before
     kept += [[number] for number in range(200_000)]
-    for _ in range(garbage.PATIENCE):
-        world.clock.advance(garbage.INTERVAL)
+    for _ in range(gc_tuning.SUSPICIOUS_CHECKS):
+        world.clock.advance(gc_tuning.INTERVAL)
     assert collector._blocks > before + 100_000
 
 
@@ -167,8 +167,8 @@ def test_pythons_own_settings_stay_where_they_are_asked_for(
 ) -> None:
     monkeypatch.setenv("STOMPRING_GC", "default")
     before = gc.get_threshold(), len(gc.callbacks), gc.get_freeze_count()
-    collector = Garbage(world.broker, [])
-    collector.set_aside()
+    collector = GcTuning(world.broker, [])
+    collector.freeze()
     collector.start()
     assert (gc.get_threshold(), len(gc.callbacks), gc.get_freeze_count()) == before
     collector.stop()
@@ -177,7 +177,7 @@ def test_pythons_own_settings_stay_where_they_are_asked_for(
 def test_the_end_leaves_pythons_own_settings(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STOMPRING_GC", raising=False)
     before = gc.get_threshold(), len(gc.callbacks)
-    collector = Garbage(world.broker, [])
+    collector = GcTuning(world.broker, [])
     collector.start()
     assert gc.get_threshold() == THRESHOLDS
     collector.stop()
@@ -186,62 +186,62 @@ def test_the_end_leaves_pythons_own_settings(world: World, monkeypatch: pytest.M
 
 
 def test_growth_that_is_over_soon_is_no_leak(
-    world: World, collector: Garbage, monkeypatch: pytest.MonkeyPatch
+    world: World, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "UNEXPLAINED", 30_000)
-    monkeypatch.setattr(garbage, "MANY", 0)
+    monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
+    monkeypatch.setattr(gc_tuning, "MANY", 0)
     before = collector._blocks
     kept = [[number] for number in range(200_000)]
-    for _ in range(garbage.PATIENCE - 1):
-        world.clock.advance(garbage.INTERVAL)
+    for _ in range(gc_tuning.SUSPICIOUS_CHECKS - 1):
+        world.clock.advance(gc_tuning.INTERVAL)
     kept.clear()
-    for _ in range(2 * garbage.PATIENCE):
-        world.clock.advance(garbage.INTERVAL)
+    for _ in range(2 * gc_tuning.SUSPICIOUS_CHECKS):
+        world.clock.advance(gc_tuning.INTERVAL)
     assert collector._blocks == before
 
 
 def test_growth_that_open_transactions_explain_is_no_leak(
-    world: World, collector: Garbage, monkeypatch: pytest.MonkeyPatch
+    world: World, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "UNEXPLAINED", 30_000)
-    monkeypatch.setattr(garbage, "MANY", 0)
+    monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
+    monkeypatch.setattr(gc_tuning, "MANY", 0)
     before = collector._blocks
     world.broker.held.hold(20_000 * STEP_OVERHEAD)
     kept = [[number] for number in range(200_000)]
-    for _ in range(2 * garbage.PATIENCE):
-        world.clock.advance(garbage.INTERVAL)
+    for _ in range(2 * gc_tuning.SUSPICIOUS_CHECKS):
+        world.clock.advance(gc_tuning.INTERVAL)
     assert collector._blocks == before
     world.broker.held.release(20_000 * STEP_OVERHEAD)
     kept.append([1])
 
 
 def test_growth_that_messages_explain_is_no_leak(
-    world: World, collector: Garbage, monkeypatch: pytest.MonkeyPatch
+    world: World, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "UNEXPLAINED", 30_000)
+    monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
     before = collector._blocks
     queue = world.queue()
     hold(world, 60_000)
-    for _ in range(2 * garbage.PATIENCE):
-        world.clock.advance(garbage.INTERVAL)
+    for _ in range(2 * gc_tuning.SUSPICIOUS_CHECKS):
+        world.clock.advance(gc_tuning.INTERVAL)
     assert collector._blocks == before
     queue.purge()
     hold(world, 30_000)
-    for _ in range(2 * garbage.PATIENCE):
-        world.clock.advance(garbage.INTERVAL)
+    for _ in range(2 * gc_tuning.SUSPICIOUS_CHECKS):
+        world.clock.advance(gc_tuning.INTERVAL)
     assert collector._blocks == before
 
 
 def test_messages_that_go_are_not_what_a_leak_is_measured_by(
-    world: World, collector: Garbage, monkeypatch: pytest.MonkeyPatch
+    world: World, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "UNEXPLAINED", 30_000)
+    monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
     queue = world.queue()
     hold(world, 60_000)
     collector._look_at_all()
     before = collector._blocks
     queue.purge()
-    for _ in range(2 * garbage.PATIENCE):
-        world.clock.advance(garbage.INTERVAL)
+    for _ in range(2 * gc_tuning.SUSPICIOUS_CHECKS):
+        world.clock.advance(gc_tuning.INTERVAL)
     assert queue.message_count == 0
     assert collector._blocks == before

@@ -18,8 +18,8 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from stompring.errors import ConfigurationError
-from stompring.server.doors import AUTO_RELOAD, DAY, Doors
-from stompring.server.first_bytes import ALERT
+from stompring.server.listeners import DAY, FILE_CHECK_INTERVAL, ListenerStack
+from stompring.server.protocol_detection import TLS_HANDSHAKE_FAILURE
 from stompring.settings.acceptor import HttpAcceptor, ProxyProtocol, StompAcceptor, Tls
 from stompring.settings.model import BrokerConfiguration
 
@@ -76,7 +76,7 @@ class Door:
         self.clock = Clock()
         self.clock.advance(time.time())
         kind = "http_acceptors" if isinstance(acceptor, HttpAcceptor) else "stomp_acceptors"
-        self.doors = Doors(BrokerConfiguration(**{kind: (acceptor,)}), self.clock, self.clock.seconds)
+        self.doors = ListenerStack(BrokerConfiguration(**{kind: (acceptor,)}), self.clock, self.clock.seconds)
         self.inner = InnerFactory()
         self.factory = self.doors.wrap(acceptor, self.inner)
 
@@ -248,7 +248,9 @@ def test_tls_where_there_is_none(caplog: pytest.LogCaptureFixture) -> None:
     protocol, transport = door.open()
     transport.registerProducer(protocol, True)
     protocol.dataReceived(b"\x16\x03\x01\x02\0\x01")
-    assert transport.value() == ALERT and transport.disconnecting and transport.producer is None
+    assert (
+        transport.value() == TLS_HANDSHAKE_FAILURE and transport.disconnecting and transport.producer is None
+    )
     assert protocol.got == b""
     assert caplog.messages == [
         "acceptor s: a connection from 127.0.0.1:5000: it speaks TLS, which this acceptor does not: write ssl:// or "
@@ -281,24 +283,24 @@ def test_files_that_change_are_read_again(tmp_path: Path, caplog: pytest.LogCapt
     caplog.set_level("INFO")
     door, path = watched(tmp_path, ssl_auto_reload=True)
     door.doors.start()
-    door.clock.advance(AUTO_RELOAD)
+    door.clock.advance(FILE_CHECK_INTERVAL)
     assert len(caplog.messages) == 1  # that of the start
     Authority(tmp_path).issue("b.pem", common="new")
-    door.clock.advance(AUTO_RELOAD - 1)
+    door.clock.advance(FILE_CHECK_INTERVAL - 1)
     assert subjects(door) == ["CN=broker,O=Example"]
     door.clock.advance(1)
     assert subjects(door) == ["CN=new,O=Example"]
     assert "acceptor s: certificate CN=new,O=Example" in caplog.messages[-1]
     path.write_text("nothing")
     for _ in range(3):
-        door.clock.advance(AUTO_RELOAD)
+        door.clock.advance(FILE_CHECK_INTERVAL)
     assert subjects(door) == ["CN=new,O=Example"]
     wrong = [line for line in caplog.messages if "the old ones stay in force" in line]
     assert len(wrong) == 1 and f"{path}: this is not PEM" in wrong[0]
     path.unlink()
-    door.clock.advance(AUTO_RELOAD)
+    door.clock.advance(FILE_CHECK_INTERVAL)
     Authority(tmp_path).issue("b.pem", common="newest")
-    door.clock.advance(AUTO_RELOAD)
+    door.clock.advance(FILE_CHECK_INTERVAL)
     assert subjects(door) == ["CN=newest,O=Example"]
     door.doors.stop()
     assert not door.clock.calls
@@ -311,7 +313,7 @@ def test_a_file_put_in_its_place_with_an_old_date_counts(tmp_path: Path) -> None
     fresh = Authority(tmp_path).issue("c.pem", common="new")
     os.utime(fresh, ns=(before.st_atime_ns, before.st_mtime_ns))
     fresh.rename(path)
-    door.clock.advance(AUTO_RELOAD)
+    door.clock.advance(FILE_CHECK_INTERVAL)
     assert subjects(door) == ["CN=new,O=Example"]
 
 
@@ -319,7 +321,7 @@ def test_they_are_not_looked_at_unasked(tmp_path: Path) -> None:
     door, _ = watched(tmp_path)
     door.doors.start()
     Authority(tmp_path).issue("b.pem", common="new")
-    door.clock.advance(AUTO_RELOAD * 2)
+    door.clock.advance(FILE_CHECK_INTERVAL * 2)
     assert subjects(door) == ["CN=broker,O=Example"]
     door.doors.use(door.doors.read())
     assert subjects(door) == ["CN=new,O=Example"]
@@ -353,7 +355,7 @@ def test_what_is_wrong_names_the_acceptor(tmp_path: Path) -> None:
     tls = Tls((str(tmp_path / "b.pem"),))
     acceptor = StompAcceptor("s", "127.0.0.1", 0, tls=tls)
     with pytest.raises(ConfigurationError) as caught:
-        Doors(BrokerConfiguration(file="etc/broker.xml", stomp_acceptors=(acceptor,)), Clock())
+        ListenerStack(BrokerConfiguration(file="etc/broker.xml", stomp_acceptors=(acceptor,)), Clock())
     assert str(caught.value) == (
         f"etc/broker.xml: acceptor 's': {tmp_path / 'b.pem'}: cannot be read: No such file or directory"
     )

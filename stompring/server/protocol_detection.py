@@ -1,4 +1,4 @@
-"""What a connection without TLS begins with: two mistakes of clients' and proxies' settings are told by it."""
+"""Protocol detection: recognises TLS and PROXY headers on an acceptor that is not configured for them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from twisted.internet.interfaces import IAddress, IProtocolFactory
 from twisted.protocols.policies import WrappingFactory
 
-from .proxy_header import SIGNATURE
+from .proxy_protocol import SIGNATURE
 
 #: The first byte of a ClientHello, and what a PROXY header begins with.
 HANDSHAKE_RECORD = b"\x16"
-PROXY_BEGINS = re.compile(rb"PROXY |" + re.escape(SIGNATURE))
+PROXY_HEADER_START = re.compile(rb"PROXY |" + re.escape(SIGNATURE))
 
 #: What a client that begins with TLS understands: a fatal alert, handshake_failure.
-ALERT = b"\x15\x03\x03\0\x02\x02\x28"
+TLS_HANDSHAKE_FAILURE = b"\x15\x03\x03\0\x02\x02\x28"
 
 
-class FirstBytesFactory(WrappingFactory[Any]):
+class ProtocolDetectionFactory(WrappingFactory[Any]):
     """Looks at the first bytes that protocols of another factory get, and is out of the way then."""
 
     noisy = False
@@ -59,10 +59,10 @@ class FirstBytesFactory(WrappingFactory[Any]):
                 peer,
                 "it speaks TLS, which this acceptor does not: write ssl:// or https://, or sslEnabled=true",
             )
-            transport.write(ALERT)
+            transport.write(TLS_HANDSHAKE_FAILURE)
             transport.unregisterProducer()  # Twisted keeps a connection open as long as there is one
             transport.loseConnection()
             return True
-        if PROXY_BEGINS.match(data):
+        if PROXY_HEADER_START.match(data):
             self._odd(peer, "it begins with a PROXY header; proxyProtocolEnabled=true would read that")
         return False

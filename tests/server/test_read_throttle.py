@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
-from stompring.server.fairness import LONGEST, LOOK, SILENCE, Fairness
+from stompring.server.read_throttle import CHECK_INTERVAL, IDLE_FRACTION, MAX_PAUSE, ReadThrottle
 from stompring.session.backpressure import Reading
 
 from ..session.conversation import RecordingWire
@@ -14,19 +14,19 @@ from ..session.conversation import RecordingWire
 class FairnessTest(TestCase):
     def setUp(self) -> None:
         self.clock = Clock()
-        self.fairness = Fairness()
+        self.read_throttle = ReadThrottle()
 
     def tired(self, spent: float) -> RecordingWire:
         wire = RecordingWire()
-        self.fairness.tire(Reading(wire), spent, self.clock)
+        self.read_throttle.throttle(Reading(wire), spent, self.clock)
         self.assertFalse(wire.reading)
         return wire
 
     def work(self, seconds: float) -> None:
         """Others are busy for so long."""
-        for _ in range(round(seconds / LOOK)):
-            self.fairness.reads += 1
-            self.clock.advance(LOOK)
+        for _ in range(round(seconds / CHECK_INTERVAL)):
+            self.read_throttle.reads += 1
+            self.clock.advance(CHECK_INTERVAL)
 
     def test_it_rests_as_long_as_it_took(self) -> None:
         wire = self.tired(0.2)
@@ -37,23 +37,23 @@ class FairnessTest(TestCase):
 
     def test_not_for_ever(self) -> None:
         wire = self.tired(60)
-        self.work(LONGEST + 0.01)
+        self.work(MAX_PAUSE + 0.01)
         self.assertTrue(wire.reading)
 
     def test_it_goes_on_when_nobody_else_has_anything_to_say(self) -> None:
         wire = self.tired(0.2)
         self.work(0.05)
         for _ in range(9):
-            self.clock.advance(LOOK)
+            self.clock.advance(CHECK_INTERVAL)
             self.assertFalse(wire.reading)
-        self.clock.pump([LOOK] * 2)
+        self.clock.pump([CHECK_INTERVAL] * 2)
         self.assertTrue(wire.reading)
 
     def test_who_speaks_now_and_then_is_waited_for(self) -> None:
         wire = self.tired(0.2)
         for _ in range(9):
-            self.fairness.reads += 1
-            self.clock.pump([LOOK] * round(0.2 * SILENCE / LOOK - 1))
+            self.read_throttle.reads += 1
+            self.clock.pump([CHECK_INTERVAL] * round(0.2 * IDLE_FRACTION / CHECK_INTERVAL - 1))
             self.assertFalse(wire.reading)
 
     def test_all_of_them_rest_one_after_the_other(self) -> None:
@@ -64,8 +64,8 @@ class FairnessTest(TestCase):
 
     def test_no_timer_is_left(self) -> None:
         self.tired(0.1)
-        self.clock.pump([LOOK] * 6)
+        self.clock.pump([CHECK_INTERVAL] * 6)
         self.assertEqual(self.clock.getDelayedCalls(), [])
         wire = self.tired(0.1)
-        self.clock.pump([LOOK] * 6)
+        self.clock.pump([CHECK_INTERVAL] * 6)
         self.assertTrue(wire.reading)

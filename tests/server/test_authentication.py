@@ -17,9 +17,15 @@ from stompring.security.permissions import Permissions
 from stompring.security.remembered import Remembered
 from stompring.security.roles import Roles
 from stompring.security.throttle import FREE, WAITING, Throttle
-from stompring.server import verification
-from stompring.server.authenticate import CertificateChecker, Logins, Realm, UsersFileChecker
-from stompring.server.verification import Overloaded, Verification
+from stompring.server import authentication
+from stompring.server.authentication import (
+    CertificateChecker,
+    Logins,
+    Overloaded,
+    PasswordVerifier,
+    Realm,
+    UsersFileChecker,
+)
 from stompring.session.connect import Credentials, Login
 from stompring.session.permit import FREE as FREE_PERMIT
 
@@ -216,13 +222,13 @@ class VerificationTest(TestCase):
     def setUp(self) -> None:
         self.reactor, self.users = Reactor(), Users()
         self.followed = 0
-        self.checking = Verification(
+        self.checking = PasswordVerifier(
             self.users,  # type: ignore[arg-type]
             Remembered(10, self.reactor.seconds),
             self.follow,
             self.reactor,
         )
-        self.patch(verification, "AT_ONCE", 2)
+        self.patch(authentication, "AT_ONCE", 2)
         self.answers: list[Any] = []
 
     def follow(self) -> None:

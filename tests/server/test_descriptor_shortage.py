@@ -13,8 +13,14 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.tcp import Port
 from twisted.internet.testing import MemoryReactorClock
 
-from stompring.server import accepting
-from stompring.server.accepting import REST, STARVED, TURN, AcceptingSocket, watch
+from stompring.server import listeners
+from stompring.server.listeners import (
+    MAX_CLOSED_AT_ONCE,
+    OUT_OF_RESOURCES,
+    RETRY_DELAY,
+    ReserveDescriptorSocket,
+    close_when_out_of_files,
+)
 
 
 class Scarce:
@@ -63,10 +69,10 @@ class House:
         self.scarce = Scarce(self.port.socket, left)
         self.port.socket = self.scarce
         self.turned_away: list[int] = []
-        monkeypatch.setattr(accepting.os, "open", self._open)
-        monkeypatch.setattr(accepting.os, "close", self._close)
+        monkeypatch.setattr(listeners.os, "open", self._open)
+        monkeypatch.setattr(listeners.os, "close", self._close)
         self.thief = False  # another thread, which opens a file whenever a descriptor is given back
-        watch(self.port, self.turned_away.append, self.reactor)
+        close_when_out_of_files(self.port, self.turned_away.append, self.reactor)
         self.clients: list[socket.socket] = []
 
     def _build(self, _: Any) -> Protocol:
@@ -140,13 +146,13 @@ def test_a_thread_that_takes_the_spare_leaves_others_waiting_and_nothing_turns(h
     assert len(house.made) == 2 and not house.turned_away
     assert not house.reading, "asked again at once it would say the same"
     asked = house.scarce.asked
-    house.reactor.advance(REST)
+    house.reactor.advance(RETRY_DELAY)
     assert house.reading
     house.port.doRead()
     assert house.scarce.asked <= asked + 3 and not house.reading
     house.thief = False
     house.scarce.left = 1  # the thread has closed its file
-    house.reactor.advance(REST)
+    house.reactor.advance(RETRY_DELAY)
     house.port.doRead()
     assert house.turned_away == [2] and [ended(client) for client in clients] == [False, False, True, True]
     house.scarce.left = 2
@@ -157,14 +163,14 @@ def test_a_thread_that_takes_the_spare_leaves_others_waiting_and_nothing_turns(h
 
 def test_others_have_their_turn_while_many_are_sent_away(house: House) -> None:
     house.scarce.left = 0
-    house.knock(TURN + 10)
+    house.knock(MAX_CLOSED_AT_ONCE + 10)
     house.port.doRead()
-    assert house.turned_away == [TURN] and house.reading
+    assert house.turned_away == [MAX_CLOSED_AT_ONCE] and house.reading
     house.port.doRead()
-    assert house.turned_away == [TURN, 10]
+    assert house.turned_away == [MAX_CLOSED_AT_ONCE, 10]
 
 
-@pytest.mark.parametrize("fault", sorted(STARVED), ids=errno.errorcode.get)
+@pytest.mark.parametrize("fault", sorted(OUT_OF_RESOURCES), ids=errno.errorcode.get)
 def test_each_fault_of_want_rests(house: House, fault: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> Any:
         raise OSError(fault, os.strerror(fault))
@@ -173,7 +179,7 @@ def test_each_fault_of_want_rests(house: House, fault: int, monkeypatch: pytest.
     with pytest.raises(BlockingIOError):
         house.port.socket.accept()
     assert not house.reading
-    house.reactor.advance(REST)
+    house.reactor.advance(RETRY_DELAY)
     assert house.reading
 
 
@@ -194,12 +200,12 @@ def test_closed_while_it_rests_it_stays_closed(house: House) -> None:
     house.port.doRead()
     assert not house.reading
     house.port.stopListening()
-    house.reactor.advance(REST)
+    house.reactor.advance(RETRY_DELAY)
     assert not house.reading and house.scarce.fileno() == -1
     assert not house.reactor.getDelayedCalls()
 
 
 def test_listeners_that_are_none_are_left_alone() -> None:
     port = MemoryReactorClock().listenTCP(0, Factory.forProtocol(Protocol))
-    watch(port, lambda _: None, None)
-    assert not isinstance(getattr(port, "socket", None), AcceptingSocket)
+    close_when_out_of_files(port, lambda _: None, None)
+    assert not isinstance(getattr(port, "socket", None), ReserveDescriptorSocket)

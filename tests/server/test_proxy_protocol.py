@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.server.proxy_header import (
-    LONGEST_V1,
-    LONGEST_V2,
-    SIGNATURE,
-    ProxyHeader,
-    read_proxy_header,
-)
+from stompring.server.proxy_protocol import LONGEST_V1, LONGEST_V2, SIGNATURE, ProxyHeader, read_proxy_header
 
 
 def v2(command: int, family: int, body: bytes, size: int | None = None) -> bytes:

@@ -7,29 +7,35 @@ import resource
 import pytest
 
 from stompring.errors import LimitReached
-from stompring.server.descriptors import (
-    CONNECTION,
-    RESERVE,
-    SHARE,
+from stompring.server.limits import (
+    CONNECTION_MEMORY_SHARE,
+    MEMORY_PER_CONNECTION,
+    RESERVED_FILES,
+    connections_for_files,
     default_connections,
-    descriptors,
-    most_connections,
-    places_for_connections,
-    raise_descriptors,
+    max_connections,
+    open_file_limit,
+    raise_open_file_limit,
 )
-from stompring.server.threshold import Door, Place, Threshold
-from stompring.session.crowd import Crowd
+from stompring.session.connection_limits import (
+    ConnectionCounter,
+    ConnectionLimit,
+    ConnectionSlot,
+    GlobalConnectionLimit,
+)
 from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.network import is_this_machine, source_network
 
 GB = 1024**3
 
 
-def door(threshold: Threshold | None = None, **acceptor: int) -> Door:
-    return Door(StompAcceptor("stomp", "127.0.0.1", 0, **acceptor), threshold or Threshold())
+def door(threshold: GlobalConnectionLimit | None = None, **acceptor: int) -> ConnectionLimit:
+    return ConnectionLimit(
+        StompAcceptor("stomp", "127.0.0.1", 0, **acceptor), threshold or GlobalConnectionLimit()
+    )
 
 
-def limit(door: Door, host: str) -> str | None:
+def limit(door: ConnectionLimit, host: str) -> str | None:
     """By which limit somebody is turned away."""
     with pytest.raises(LimitReached) as caught:
         door.enter(host)
@@ -70,7 +76,7 @@ def test_this_machine(host: str, here: bool) -> None:
 
 
 def test_a_crowd_forgets_places_that_are_empty() -> None:
-    crowd = Crowd()
+    crowd = ConnectionCounter()
     for _ in range(2):
         crowd.enter("a")
     crowd.enter("b")
@@ -81,7 +87,7 @@ def test_a_crowd_forgets_places_that_are_empty() -> None:
 
 
 def test_all_acceptors_together() -> None:
-    threshold = Threshold(2)
+    threshold = GlobalConnectionLimit(2)
     one, other = door(threshold), door(threshold)
     place = one.enter("127.0.0.1")
     other.enter("127.0.0.1")
@@ -94,7 +100,7 @@ def test_all_acceptors_together() -> None:
 
 
 def test_one_acceptor() -> None:
-    threshold = Threshold()
+    threshold = GlobalConnectionLimit()
     one, other = door(threshold, connections_allowed=1), door(threshold)
     place = one.enter("127.0.0.1")
     assert limit(one, "203.0.113.9") == "connectionsAllowed"
@@ -107,7 +113,7 @@ def test_one_host() -> None:
     one = door(connections_allowed_per_host=2)
     places = [one.enter(host) for host in ("2001:db8::1", "2001:db8::2")]
     assert limit(one, "2001:db8::3") == "connectionsAllowedPerHost"
-    assert isinstance(one.enter("2001:db8:0:1::1"), Place), "another network"
+    assert isinstance(one.enter("2001:db8:0:1::1"), ConnectionSlot), "another network"
     places[0].leave()
     one.enter("2001:db8::3")
     for _ in range(2):
@@ -118,7 +124,7 @@ def test_one_host() -> None:
 
 
 def test_where_nobody_says_one_host_may_have_half() -> None:
-    one = door(Threshold(10))
+    one = door(GlobalConnectionLimit(10))
     for _ in range(5):
         one.enter("203.0.113.9")
     assert limit(one, "203.0.113.9") == "connectionsAllowedPerHost"
@@ -128,13 +134,13 @@ def test_where_nobody_says_one_host_may_have_half() -> None:
 
 
 def test_one_host_may_have_any_number_where_that_is_said() -> None:
-    one = door(Threshold(10), connections_allowed_per_host=-1)
+    one = door(GlobalConnectionLimit(10), connections_allowed_per_host=-1)
     for _ in range(10):
         one.enter("203.0.113.9")
 
 
 def test_who_was_turned_away_takes_nobodys_place() -> None:
-    threshold = Threshold(3)
+    threshold = GlobalConnectionLimit(3)
     one = door(threshold, connections_allowed_per_host=1)
     one.enter("203.0.113.9")
     for _ in range(9):
@@ -146,29 +152,29 @@ def test_who_was_turned_away_takes_nobodys_place() -> None:
 
 
 def test_what_is_left_for_files() -> None:
-    assert places_for_connections(20_000) == 20_000 - RESERVE
-    assert places_for_connections(1024) == 512
-    assert places_for_connections(1) == 1
+    assert connections_for_files(20_000) == 20_000 - RESERVED_FILES
+    assert connections_for_files(1024) == 512
+    assert connections_for_files(1) == 1
 
 
 def test_the_default_goes_by_descriptors_and_memory() -> None:
-    assert default_connections(20_000, 64 * GB) == 20_000 - RESERVE
-    assert default_connections(1_048_576, GB) == GB // SHARE // CONNECTION
+    assert default_connections(20_000, 64 * GB) == 20_000 - RESERVED_FILES
+    assert default_connections(1_048_576, GB) == GB // CONNECTION_MEMORY_SHARE // MEMORY_PER_CONNECTION
     assert default_connections(10, 1) == 1
 
 
 def test_what_is_said_is_in_force(caplog: pytest.LogCaptureFixture) -> None:
-    assert most_connections(7, GB) == 7
-    assert most_connections(None, GB) == default_connections(descriptors(), GB)
+    assert max_connections(7, GB) == 7
+    assert max_connections(None, GB) == default_connections(open_file_limit(), GB)
     assert not caplog.records
-    assert most_connections(-1, GB) == -1
-    assert most_connections(10**9, GB) == 10**9
+    assert max_connections(-1, GB) == -1
+    assert max_connections(10**9, GB) == 10**9
     assert [record.getMessage().startswith("global-max-connections is ") for record in caplog.records] == [
         True
     ] * 2
 
 
 def test_the_soft_limit_of_files_becomes_the_hard_one() -> None:
-    assert raise_descriptors() == descriptors()
+    assert raise_open_file_limit() == open_file_limit()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert soft == hard or hard == resource.RLIM_INFINITY

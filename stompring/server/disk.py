@@ -1,0 +1,260 @@
+"""The disk: the threads that wait for it, and the monitor that reports it full.
+
+One thread writes and one reads pages, so that reads never wait for a sync. Results travel through a queue of the
+pool's own, and one call into the reactor's thread takes all that are there: many results cost one wake-up, and a
+broker that stops can wait for them without a running reactor.
+
+The monitor measures the disks of journal and pages every ``disk-scan-period``. A disk that fills up to its last byte
+could not take acknowledgements either, which free space. Beyond ``max-disk-usage``, or with less than
+``min-disk-free``, durable messages therefore wait, are dropped or fail, by the ``disk-full-policy`` of their address;
+everything else goes on. Artemis: its ``FileStoreMonitor``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from twisted.python import log as twisted_log
+
+from stompring.broker.broker import Broker
+from stompring.settings.model import BrokerConfiguration
+from stompring.store.disk import Disk
+
+#: Seconds after which a thread that comes back from the disk gets the interpreter from the reactor when that is busy.
+#: Python's own 5 ms are as long as many a sync, and each batch would wait for them twice: with many producers this
+#: alone is a third more durable messages a second (docs/performance.md).
+SWITCH_INTERVAL = 0.0005
+
+Job = Callable[[], Any]
+Done = Callable[[Any], None]
+
+
+class FromThread(Protocol):
+    """The part of Twisted's IReactorFromThreads that is needed here."""
+
+    def callFromThread(self, call: Callable[..., object], /, *args: Any) -> object: ...
+
+
+class DiskThread:
+    """One thread; `store.disk.Disk` says what it does. It starts with the first job."""
+
+    def __init__(self, reactor: FromThread, name: str) -> None:
+        self._reactor = reactor
+        self._name = name
+        self._jobs: SimpleQueue[tuple[Job, Done] | None] = SimpleQueue()
+        self._results: SimpleQueue[tuple[Done, Any]] = SimpleQueue()
+        self._outstanding = 0  # jobs whose `done` was not called
+        self._told = threading.Event()  # the reactor will come and take results
+        self._thread: threading.Thread | None = None
+
+    def run(self, job: Job, done: Done) -> None:
+        """See `Disk.run`."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._outstanding += 1
+        self._jobs.put((job, done))
+
+    def finish(self) -> None:
+        """See `Disk.finish`."""
+        while self._outstanding:
+            self._deliver(*self._results.get())
+
+    def stop(self) -> None:
+        """Finish, and end the thread."""
+        self.finish()
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+    # ---- in the thread
+
+    def _work(self) -> None:
+        while (task := self._jobs.get()) is not None:
+            job, done = task
+            try:
+                result = job()
+            except BaseException as fault:  # it is for `done` to deal with
+                result = fault
+            self._results.put((done, result))
+            if not self._told.is_set():
+                self._told.set()
+                self._reactor.callFromThread(self._take)
+
+    # ---- on the reactor
+
+    def _take(self) -> None:
+        self._told.clear()  # before looking: what comes after the look calls again
+        while True:
+            try:
+                done, result = self._results.get_nowait()
+            except Empty:
+                return
+            self._deliver(done, result)
+
+    def _deliver(self, done: Done, result: Any) -> None:
+        self._outstanding -= 1
+        try:
+            done(result)
+        except Exception:
+            twisted_log.err(None, f"a result of thread {self._name} could not be dealt with")
+
+
+class DiskThreads:
+    """Both threads."""
+
+    def __init__(self, reactor: FromThread) -> None:
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        self.writing = DiskThread(reactor, "store writer")
+        self.reading = DiskThread(reactor, "page reader")
+
+    def stop(self) -> None:
+        """Finish both, and end them."""
+        self.reading.stop()
+        self.writing.stop()
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsage:
+    """How full one disk is, in bytes. ``free`` is what this process may use."""
+
+    path: Path
+    total: int
+    free: int
+
+    @property
+    def usage(self) -> float:
+        """The share that is in use, from 0 to 1. What is kept back for others counts as used, as in Artemis."""
+        return 1 - self.free / self.total if self.total else 0.0
+
+
+def disk_usage(path: Path) -> DiskUsage:
+    """How full the disk is that ``path`` is on, or will be. Raises `OSError`."""
+    there = path
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    found = os.statvfs(there)
+    return DiskUsage(path, found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+
+def disk_full_reason(reading: DiskUsage, configuration: BrokerConfiguration) -> str | None:
+    """Why a disk counts as full, None where it does not."""
+    least, most = configuration.min_disk_free, configuration.max_disk_usage
+    if least >= 0:
+        if reading.free < least:
+            return (
+                f"the disk of {reading.path} is full: {reading.free} bytes are free, min-disk-free is {least}"
+            )
+    elif most >= 0 and reading.usage * 100 >= most:
+        return f"the disk of {reading.path} is full: {reading.usage * 100:.1f} % are used, max-disk-usage is {most}"
+    return None
+
+
+class DiskMonitor:
+    """Shuts and opens ``broker.disk``. ``reading`` is that of the fuller disk, None until the first was made."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        disk: Disk,
+        paths: Iterable[Path],
+        read: Callable[[Path], DiskUsage] = disk_usage,
+    ) -> None:
+        self.reading: DiskUsage | None = None
+        self._broker = broker
+        self._disk = disk
+        self._paths = tuple(paths)
+        self._read = read
+        self._timer: Any = None
+        self._looking = self._stopped = False
+        self._silent: str | None = None  # the fault of the last look that failed, said once
+
+    def start(self) -> None:
+        """Look at once, before the first message comes, and then again and again."""
+        self._judge(self._look())
+        self._wait()
+
+    def stop(self) -> None:
+        """No timer is left behind, and a look under way has no consequence."""
+        self._stopped = True
+        self._cancel()
+
+    def look_now(self) -> None:
+        """The limits have changed: what counts is how full the disk is now, and the new period."""
+        if not self._stopped:
+            self._cancel()
+            self._begin()
+
+    # ---- looking
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wait(self) -> None:
+        if not self._stopped and self._timer is None:
+            period = self._broker.configuration.disk_scan_period / 1000
+            self._timer = self._broker.clock.reactor.callLater(period, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """In a thread: a disk in trouble may take long to answer."""
+        if not self._looking:
+            self._looking = True
+            self._disk.run(self._look, self._done)
+
+    def _look(self) -> list[DiskUsage] | OSError:
+        try:
+            return [self._read(path) for path in self._paths]
+        except OSError as fault:
+            return fault
+
+    def _done(self, outcome: Any) -> None:
+        self._looking = False
+        if not self._stopped:
+            self._judge(outcome)
+            self._wait()
+
+    # ---- judging
+
+    def _judge(self, outcome: Any) -> None:
+        if isinstance(outcome, BaseException):
+            self._log_unreadable(outcome)
+            return
+        self._silent = None
+        readings: list[DiskUsage] = outcome
+        configuration = self._broker.configuration
+        self.reading = max(readings, key=lambda reading: reading.usage)
+        faults = [disk_full_reason(reading, configuration) for reading in readings]
+        fault = next((text for text in faults if text is not None), None)
+        was, room = self._broker.disk.fault, self._broker.disk
+        if fault is not None and was is None:
+            log.error(
+                "%s; durable messages, and those for pages, wait or go by the disk-full-policy of their address",
+                fault,
+            )
+        elif fault is None and was is not None:
+            log.info("the disk has room again: %.1f %% are used", self.reading.usage * 100)
+        room.shut(fault)
+
+    def _log_unreadable(self, fault: BaseException) -> None:
+        """What was known stays in force: a disk that cannot be asked is no emptier for that."""
+        if str(fault) != self._silent:
+            self._silent = str(fault)
+            log.error("cannot see how full the disk is: %s", fault)
