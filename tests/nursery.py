@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PREPARED = (
     "twisted.application.service",
     "twisted.internet.epollreactor",
-    "stompring.admin.site",
+    "stompring.admin.http",
     "stompring.cli.main",
     "stompring.policy.load",
     "stompring.server.authentication",

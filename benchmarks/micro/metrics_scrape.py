@@ -15,7 +15,7 @@ from twisted.internet.base import DelayedCall
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
-from stompring.admin.site import admin_site
+from stompring.admin.http import admin_site
 from stompring.broker.message import Message, Traits
 from stompring.server.service import BrokerService
 from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType

@@ -1,28 +1,25 @@
-"""Who may ask: no page of a foreign web site, and where security is on nobody without a login.
-
-There is no cookie: a login is sent with each request, and remembered for a moment by who checks it.
-
-A browser on the broker's machine runs scripts of any site it shows. Such a script cannot read what a broker answers
-it, but could delete a queue blindly; the ``Origin`` header that browsers add gives it away. A site whose name was
-made to point at 127.0.0.1 (DNS rebinding) would count as the same origin; its name in ``Host`` gives that away.
-"""
+"""Access to the HTTP API: the checks of Origin, Host and login, and the permissions that each route requires."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from stompring.broker.queue import Queue
 from stompring.errors import Refused
 from stompring.session.connect import Credentials, Login
+from stompring.session.permit import Permit
 from stompring.settings.acceptor_url import is_local, is_loopback
+from stompring.settings.model import PermissionType
 from stompring.settings.network import host_name
 
-from .answer import Problem
-from .served import Served
+from .api import Call, Problem, flag, required, text
+from .context import AdminContext
 
 
 def check_origin(origin: str | None, host: str | None) -> None:
@@ -52,21 +49,21 @@ RETRY = 5
 
 
 def check_login(
-    served: Served, authorization: str | None, host: str, certificate: str | None = None
+    context: AdminContext, authorization: str | None, host: str, certificate: str | None = None
 ) -> Deferred[Login] | None:
     """``None`` where the broker runs without security; else who asks, or a failure of 401 or 429.
 
     ``host`` is where they are, ``certificate`` the subject of the one they showed. Whether there is security is as it
     was at the start, for this as for STOMP, whatever a reload has read since.
     """
-    if served.security is None:
+    if context.security is None:
         return None
     user: str | None = None
     password: str | None = None
     if authorization is not None or certificate is None:
         user, password = _credentials(authorization)
     told = Credentials(user, password, host, certificate)
-    return served.security.logins.log_in(told).addErrback(_refusal)
+    return context.security.logins.log_in(told).addErrback(_refusal)
 
 
 def _refusal(failure: Failure) -> Failure:
@@ -95,3 +92,118 @@ def _credentials(authorization: str | None) -> tuple[str, str]:
 
 def _login(reason: str) -> Problem:
     return Problem(401, reason, {"WWW-Authenticate": 'Basic realm="stompring", charset="UTF-8"'})
+
+
+#: Stands for the broker as a whole in security-settings, as Artemis's management address does.
+MANAGEMENT = "activemq.management"
+
+#: A permission, the address that it must be on, and the queue of that address where it is about one.
+RequiredPermission = tuple[PermissionType, str, str | None]
+
+PermissionRule = Callable[[Call], Iterator[RequiredPermission]]
+
+VIEW, EDIT, BROWSE, MANAGE = (
+    PermissionType.VIEW,
+    PermissionType.EDIT,
+    PermissionType.BROWSE,
+    PermissionType.MANAGE,
+)
+
+
+def check_permissions(permit: Permit, need: PermissionRule, call: Call) -> None:
+    """Raise `Refused` (403) where a permission is lacking."""
+    if permit.is_free or permit.allows(MANAGE, MANAGEMENT):
+        return
+    for permission, address, queue in need(call):
+        permit.check(permission, address, queue)
+
+
+def no_permission(call: Call) -> Iterator[RequiredPermission]:
+    """For everybody who may ask at all."""
+    yield from ()
+
+
+def view_broker(call: Call) -> Iterator[RequiredPermission]:
+    """To look at the broker, and at lists of everything in it."""
+    yield VIEW, MANAGEMENT, None
+
+
+def edit_broker(call: Call) -> Iterator[RequiredPermission]:
+    """To change something about the broker."""
+    yield EDIT, MANAGEMENT, None
+
+
+def view_address(call: Call) -> Iterator[RequiredPermission]:
+    """To look at the address in the path."""
+    yield VIEW, call.names["name"], None
+
+
+def edit_address(call: Call) -> Iterator[RequiredPermission]:
+    """To change the address in the path."""
+    yield EDIT, call.names["name"], None
+
+
+def create_address(call: Call) -> Iterator[RequiredPermission]:
+    """To make the address in the body."""
+    name = required(call.body, "name")
+    yield EDIT, name, None
+    yield PermissionType.CREATE_ADDRESS, name, None
+
+
+def delete_address(call: Call) -> Iterator[RequiredPermission]:
+    """To delete the address in the path, and the queues that go with it."""
+    name = call.names["name"]
+    yield EDIT, name, None
+    yield PermissionType.DELETE_ADDRESS, name, None
+    address = call.context.broker.directory.addresses.get(name)
+    for queue in list(address.queues.values()) if address is not None else ():
+        yield _deletion(queue), name, queue.name
+
+
+def view_queue(call: Call) -> Iterator[RequiredPermission]:
+    """To look at the queue in the path."""
+    yield VIEW, *_queue(call)
+
+
+def edit_queue(call: Call) -> Iterator[RequiredPermission]:
+    """To change the queue in the path, or what is in it."""
+    yield EDIT, *_queue(call)
+
+
+def browse_queue(call: Call) -> Iterator[RequiredPermission]:
+    """To look at the messages of the queue in the path."""
+    yield BROWSE, *_queue(call)
+
+
+def create_queue(call: Call) -> Iterator[RequiredPermission]:
+    """To make the queue in the body, and its address where that is missing."""
+    name = required(call.body, "name")
+    address = text("address", call.body["address"]) if "address" in call.body else name
+    durable = flag("durable", call.body.get("durable", True))
+    yield EDIT, address, name
+    if address not in call.context.broker.directory.addresses:
+        yield PermissionType.CREATE_ADDRESS, address, None
+    made = PermissionType.CREATE_DURABLE_QUEUE if durable else PermissionType.CREATE_NON_DURABLE_QUEUE
+    yield made, address, name
+
+
+def delete_queue(call: Call) -> Iterator[RequiredPermission]:
+    """To delete the queue in the path."""
+    address, name = _queue(call)
+    yield EDIT, address, name
+    queue = call.context.broker.directory.queues.get(name)
+    yield PermissionType.DELETE_DURABLE_QUEUE if queue is None else _deletion(queue), address, name
+
+
+def _queue(call: Call) -> tuple[str, str]:
+    """The queue in the path and its address. One that is not there would most likely be on an address of its name."""
+    name = call.names["name"]
+    try:
+        return call.context.broker.directory.queue(name).address.name, name
+    except Refused:
+        return name, name
+
+
+def _deletion(queue: Queue) -> PermissionType:
+    durable = PermissionType.DELETE_DURABLE_QUEUE
+    return durable if queue.durable else PermissionType.DELETE_NON_DURABLE_QUEUE

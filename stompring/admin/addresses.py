@@ -12,13 +12,26 @@ from stompring.errors import Refused
 from stompring.settings.model import RoutingType
 from stompring.settings.references import hidden
 
-from .answer import NO_CONTENT, Answer, Steps, json_answer
+from .access import create_address, delete_address, edit_address, view_address, view_broker
+from .api import (
+    LISTING,
+    NO_CONTENT,
+    Answer,
+    Call,
+    Fields,
+    Reader,
+    Route,
+    Steps,
+    choices,
+    flag,
+    json_answer,
+    paged,
+    read_fields,
+    required,
+    view,
+)
 from .counters import ADDRESS, readers
-from .inputs import Reader, choices, flag, read_fields, required
-from .listing import LISTING, Fields, paged, view
-from .needs import create_address, delete_address, edit_address, view_address, view_broker
-from .routes import Call, Route
-from .slices import done
+from .tasks import background_done
 
 FIELDS: Fields[Address] = {
     "name": lambda a: a.name,
@@ -40,7 +53,7 @@ CHANGEABLE: dict[str, tuple[str, Reader]] = {
 
 def address_of(call: Call) -> Address:
     """The address that the path names. Raises `NotFound`."""
-    return call.served.broker.directory.address(call.names["name"])
+    return call.context.broker.directory.address(call.names["name"])
 
 
 def detailed(address: Address) -> dict[str, Any]:
@@ -57,7 +70,7 @@ def camel(name: str) -> str:
 
 def list_addresses(call: Call) -> Steps:
     """The addresses there are, in the order they were made."""
-    return paged(call.query, list(call.served.broker.directory.addresses.values()), FIELDS, "name")
+    return paged(call.query, list(call.context.broker.directory.addresses.values()), FIELDS, "name")
 
 
 def show(call: Call) -> Answer:
@@ -67,7 +80,7 @@ def show(call: Call) -> Answer:
 
 def create(call: Call) -> Answer:
     """Make an address without queues."""
-    directory = call.served.broker.directory
+    directory = call.context.broker.directory
     name = required(call.body, "name")
     given = read_fields(call.body, CHANGEABLE)
     default = frozenset({directory.settings.lookup(name).default_address_routing_type})
@@ -83,7 +96,7 @@ def change(call: Call) -> Answer:
     address = address_of(call)
     given = read_fields(call.body, CHANGEABLE)
     if "routing_types" in given:
-        call.served.broker.directory.update_address(address, given["routing_types"])
+        call.context.broker.directory.update_address(address, given["routing_types"])
     set_paused(address, given.get("paused", address.paused))
     return json_answer(detailed(address))
 
@@ -103,14 +116,14 @@ def set_paused(address: Address, paused: bool) -> None:
 
 def delete(call: Call) -> Steps:
     """Delete an address; with ``force`` also its queues, their messages and consumers. All are gone at once."""
-    directory, address = call.served.broker.directory, address_of(call)
+    directory, address = call.context.broker.directory, address_of(call)
     if address.queues and not call.query.flag("force"):
         few = ", ".join(sorted(address.queues)[:5])
         raise Refused(f"Address {address.name} still has queues ({few}); force=true deletes them too")
     queues = list(address.queues.values())
     directory.delete_address(address.name, force=True)
     for queue in queues:
-        yield done(queue.broker.background, queue)  # its messages are gone
+        yield background_done(queue.broker.background, queue)  # its messages are gone
     return NO_CONTENT
 
 

@@ -20,8 +20,7 @@ from stompring.errors import LimitReached
 from stompring.session.connection_limits import ConnectionCounter
 from stompring.settings.network import is_this_machine, source_network
 
-from .answer import Answer, problem_answer
-from .body import BODY_LIMIT, PATIENCE
+from .api import BODY_LIMIT, DISCARD_LIMIT, Answer, problem_answer
 
 #: Connections to one HTTP listener: probes, a Prometheus or two, people with a browser, which opens six.
 CONNECTIONS = 250
@@ -163,7 +162,7 @@ class AdminChannel(HTTPChannel):
         """Twisted gives any number of digits to int(), which refuses more than 4300."""
         if header == b"Content-Length" and data.isdigit():
             data = data.lstrip(b"0") or b"0"
-            if len(data) > len(str(PATIENCE)) or int(data) > PATIENCE:
+            if len(data) > len(str(DISCARD_LIMIT)) or int(data) > DISCARD_LIMIT:
                 self._body_too_long()
                 return False
         return bool(super()._maybeChooseTransferDecoder(header, data))  # type: ignore[no-untyped-call]

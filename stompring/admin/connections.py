@@ -7,11 +7,9 @@ from typing import Any
 from stompring.errors import NotFound, Refused
 from stompring.session.session import Session
 
-from .answer import NO_CONTENT, Answer, Steps, json_answer
-from .listing import LISTING, Fields, paged, view
-from .needs import edit_broker, view_broker
-from .routes import Call, Route
-from .slices import STEP
+from .access import edit_broker, view_broker
+from .api import LISTING, NO_CONTENT, Answer, Call, Fields, Route, Steps, json_answer, paged, view
+from .tasks import STEP
 
 #: Of what is shown of a session, what lists show; one connection alone also shows its subscriptions.
 FIELDS: Fields[dict[str, Any]] = {
@@ -32,7 +30,7 @@ FIELDS: Fields[dict[str, Any]] = {
 def session_of(call: Call) -> Session:
     """The session that the path names. Raises `NotFound`."""
     number = call.names["id"]
-    session = call.served.connections.open.get(number)
+    session = call.context.connections.open.get(number)
     if session is None:
         raise NotFound(f"Connection {number} does not exist")
     return session
@@ -63,7 +61,7 @@ def _protocol(session: Session) -> str:
 def list_connections(call: Call) -> Steps:
     """The open connections, the oldest first."""
     found = []
-    for place, session in enumerate(call.served.connections):
+    for place, session in enumerate(call.context.connections):
         found.append(described(session))
         if place % STEP == STEP - 1:
             yield

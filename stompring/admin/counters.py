@@ -1,6 +1,6 @@
-"""Every counter of queues, addresses and the broker, with its name in JSON and in Prometheus.
+"""The counters of queues, addresses and the broker: names in JSON and Prometheus, meaning, and how they are read.
 
-All are read when they are asked for, from integers that the broker keeps anyway.
+They are read on request, from integers that the broker maintains anyway.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from typing import Any, Generic, TypeVar
 
 from stompring.broker.address import Address
 from stompring.broker.queue import Queue
+from stompring.session.subscription import AcknowledgedSubscription
+from stompring.settings.model import PermissionType
+
+from .context import AdminContext, Dispatch, Paging, Reading, Retention, Store
 
 Thing = TypeVar("Thing")
 
@@ -225,3 +229,447 @@ ADDRESS: tuple[Counter[Address], ...] = (
 def readers(counters: tuple[Counter[Thing], ...]) -> dict[str, Callable[[Thing], Any]]:
     """The counters as fields of a JSON object."""
     return {counter.json: counter.read for counter in counters}
+
+
+def consumers_without_credit(context: AdminContext) -> int:
+    """Consumers that get nothing more until they acknowledge something."""
+    return sum(
+        isinstance(subscription, AcknowledgedSubscription) and subscription.exhausted
+        for session in context.connections
+        for subscription in session.subscriptions.values()
+    )
+
+
+LIMITS: tuple[Counter[AdminContext], ...] = (
+    Counter(
+        "globalMaxConnections",
+        "stompring_connections_limit",
+        GAUGE,
+        "STOMP connections that there may be (global-max-connections); -1 without a limit.",
+        lambda s: s.connections.threshold.limit,
+    ),
+    Counter(
+        "globalMaxAddresses",
+        "stompring_addresses_limit",
+        GAUGE,
+        "Addresses that there may be (global-max-addresses); -1 without a limit.",
+        lambda s: s.broker.configuration.global_max_addresses,
+    ),
+    Counter(
+        "globalMaxQueues",
+        "stompring_queues_limit",
+        GAUGE,
+        "Queues that there may be (global-max-queues); -1 without a limit.",
+        lambda s: s.broker.configuration.global_max_queues,
+    ),
+    Counter(
+        "transactionSize",
+        "stompring_transactions_bytes",
+        GAUGE,
+        "Memory of the messages in open transactions, which no queue has yet.",
+        lambda s: s.broker.held.bytes,
+    ),
+    Counter(
+        "globalMaxTransactionSize",
+        "stompring_transactions_limit_bytes",
+        GAUGE,
+        "Memory that they may take together (global-max-transaction-size); -1 without a limit.",
+        lambda s: s.broker.held.limit,
+    ),
+    Counter(
+        "slowConnections",
+        "stompring_slow_connections",
+        GAUGE,
+        "Connections whose socket has taken nothing of a full outbox for 10 seconds.",
+        lambda s: s.outgoing.slow.count,
+    ),
+    Counter(
+        "exhaustedConsumers",
+        "stompring_exhausted_consumers",
+        GAUGE,
+        "Consumers that get nothing more until they acknowledge something.",
+        consumers_without_credit,
+    ),
+    Counter(
+        "slowConsumers",
+        "stompring_slow_consumers",
+        GAUGE,
+        "Consumers below the slow-consumer-threshold of their address when they were last looked at.",
+        lambda s: s.broker.slow_consumers.slow,
+    ),
+    Counter(
+        "slowConsumersNotified",
+        "stompring_slow_consumers_notified_total",
+        COUNTER,
+        "Times that a consumer was found to be slow and left alone (slow-consumer-policy NOTIFY).",
+        lambda s: s.broker.slow_consumers.notified,
+    ),
+    Counter(
+        "slowConsumersKilled",
+        "stompring_slow_consumers_killed_total",
+        COUNTER,
+        "Slow consumers whose connection was closed (slow-consumer-policy KILL).",
+        lambda s: s.broker.slow_consumers.killed,
+    ),
+)
+
+
+def of_store(read: Callable[[Store], Any]) -> Callable[[AdminContext], Any]:
+    """A number of the store."""
+    return lambda context: None if context.store is None else read(context.store)
+
+
+def of_retention(read: Callable[[Retention], Any]) -> Callable[[AdminContext], Any]:
+    """A number of what is retained."""
+    return of_store(lambda store: None if store.retention is None else read(store.retention))
+
+
+def of_disk(read: Callable[[Reading], Any]) -> Callable[[AdminContext], Any]:
+    """A number of the fuller of the disks of journal and pages."""
+
+    def reader(context: AdminContext) -> Any:
+        reading = None if context.disk_monitor is None else context.disk_monitor.reading
+        return None if reading is None else read(reading)
+
+    return reader
+
+
+def of_paging(read: Callable[[Paging], Any]) -> Callable[[AdminContext], Any]:
+    """A number of all pages."""
+    return lambda context: None if context.paging is None else read(context.paging)
+
+
+def of_dispatch(read: Callable[[Dispatch], Any]) -> Callable[[AdminContext], Any]:
+    """A number of dispatch."""
+    return lambda context: None if context.dispatch is None else read(context.dispatch)
+
+
+DISK: tuple[Counter[AdminContext], ...] = (
+    Counter(
+        "diskUsage",
+        "stompring_disk_usage_ratio",
+        GAUGE,
+        "Share of the disk of journal and pages that is in use, of two disks the fuller one; 0 to 1.",
+        of_disk(lambda disk: round(disk.usage, 4)),
+    ),
+    Counter(
+        "diskFree",
+        "stompring_disk_free_bytes",
+        GAUGE,
+        "Bytes free there.",
+        of_disk(lambda disk: disk.free),
+    ),
+    Counter(
+        "diskFull",
+        "stompring_disk_full",
+        GAUGE,
+        "1 while it counts as full (max-disk-usage, min-disk-free).",
+        lambda context: None if context.disk_monitor is None else context.broker.disk.full,
+    ),
+)
+
+STORE: tuple[Counter[AdminContext], ...] = (
+    Counter(
+        "storeFailing",
+        "stompring_store_failing",
+        GAUGE,
+        "1 while the disk refuses to take what is written.",
+        of_store(lambda store: store.writer.failing is not None),
+    ),
+    Counter(
+        "storeFailures",
+        "stompring_store_failures_total",
+        COUNTER,
+        "Writes that the disk refused; each is tried again.",
+        of_store(lambda store: store.writer.failures),
+    ),
+    Counter(
+        "storeWaitingSize",
+        "stompring_store_waiting_bytes",
+        GAUGE,
+        "Bytes that are to be written and are not yet.",
+        of_store(lambda store: store.writer.waiting_bytes),
+    ),
+    Counter(
+        "storeBatches",
+        "stompring_store_batches_total",
+        COUNTER,
+        "Batches written and synced, to journal and pages.",
+        of_store(lambda store: store.writer.batches),
+    ),
+    Counter(
+        "storeBytesWritten",
+        "stompring_store_written_bytes_total",
+        COUNTER,
+        "Bytes written to journal and pages.",
+        of_store(lambda store: store.writer.bytes_written),
+    ),
+    Counter(
+        "storeTime",
+        "stompring_store_disk_seconds_total",
+        COUNTER,
+        "Time that the disk took to write and sync them.",
+        of_store(lambda store: store.writer.disk_seconds * 1000),
+        scale=0.001,
+    ),
+    Counter(
+        "journalFiles",
+        "stompring_journal_segments",
+        GAUGE,
+        "Files of the journal.",
+        of_store(lambda store: len(store.journal.segments)),
+    ),
+    Counter(
+        "journalSize",
+        "stompring_journal_size_bytes",
+        GAUGE,
+        "Bytes that they take.",
+        of_store(lambda store: store.journal.bytes),
+    ),
+    Counter(
+        "journalLiveSize",
+        "stompring_journal_live_bytes",
+        GAUGE,
+        "Bytes in them that still count; the rest goes when the journal is compacted.",
+        of_store(lambda store: store.journal.live_bytes),
+    ),
+    Counter(
+        "journalCompactions",
+        "stompring_journal_compactions_total",
+        COUNTER,
+        "Files of the journal whose rest was written again, so that they could go.",
+        of_store(lambda store: store.compaction.segments),
+    ),
+    Counter(
+        "journalRewritten",
+        "stompring_journal_rewritten_bytes_total",
+        COUNTER,
+        "Bytes written again for that.",
+        of_store(lambda store: store.compaction.rewritten),
+    ),
+    Counter(
+        "journalLost",
+        "stompring_journal_lost_bytes_total",
+        COUNTER,
+        "Bytes of the journal that could not be read at the start.",
+        of_store(lambda store: 0 if store.recovery is None else store.recovery.lost_bytes),
+    ),
+    Counter(
+        "retentionFiles",
+        "stompring_retention_files",
+        GAUGE,
+        "Files that are kept although nothing in them counts (journal-retention-directory).",
+        of_retention(lambda retention: retention.files),
+    ),
+    Counter(
+        "retentionSize",
+        "stompring_retention_bytes",
+        GAUGE,
+        "Bytes that they take.",
+        of_retention(lambda retention: retention.bytes),
+    ),
+    Counter(
+        "retentionDeleted",
+        "stompring_retention_deleted_files_total",
+        COUNTER,
+        "Files of them that were deleted: their period was over, or the storage-limit reached.",
+        of_retention(lambda retention: retention.deleted),
+    ),
+    Counter(
+        "retentionDeletedNotIngested",
+        "stompring_retention_deleted_not_ingested_files_total",
+        COUNTER,
+        "Those of them that had not been ingested into every lake that is known (ingested.json).",
+        of_retention(lambda retention: retention.deleted_not_ingested),
+    ),
+    Counter(
+        "pageBytesRead",
+        "stompring_pages_read_bytes_total",
+        COUNTER,
+        "Bytes read from pages.",
+        of_paging(lambda paging: paging.reads.bytes_read),
+    ),
+    Counter(
+        "damagedPages",
+        "stompring_pages_damaged_total",
+        COUNTER,
+        "Page files of which something could not be read, now or at the start.",
+        of_paging(lambda paging: paging.damaged_pages),
+    ),
+    Counter(
+        "lostMessageCount",
+        "stompring_messages_lost_total",
+        COUNTER,
+        "Messages that were in pages and cannot be read any more.",
+        of_paging(lambda paging: paging.lost_messages),
+    ),
+)
+
+DISPATCH: tuple[Counter[AdminContext], ...] = (
+    Counter(
+        "dispatchBudget",
+        "stompring_dispatch_budget_bytes",
+        GAUGE,
+        "Memory for what was read back from pages (dispatch-memory).",
+        of_dispatch(lambda dispatch: dispatch.budget.limit),
+    ),
+    Counter(
+        "dispatchUsed",
+        "stompring_dispatch_used_bytes",
+        GAUGE,
+        "How much of that is used.",
+        of_dispatch(lambda dispatch: dispatch.budget.used),
+    ),
+    Counter(
+        "dispatchPendingCacheSize",
+        "stompring_dispatch_pending_cache_bytes",
+        GAUGE,
+        "Memory of the blocks of pages that are kept because they may be wanted again.",
+        of_dispatch(lambda dispatch: dispatch.pending_cache_bytes),
+    ),
+    Counter(
+        "dispatchHeadCacheSize",
+        "stompring_dispatch_head_cache_bytes",
+        GAUGE,
+        "Memory of what was loaded from the heads of queues for consumers that may come.",
+        of_dispatch(lambda dispatch: dispatch.head_cache_bytes),
+    ),
+    Counter(
+        "dispatchDirectReferences",
+        "stompring_dispatch_target_entries",
+        GAUGE,
+        "Entries of target lists: messages in memory (direct), or known to match and on disk (reference).",
+        of_dispatch(lambda dispatch: dispatch.direct_entries),
+        labels={"kind": "direct"},
+    ),
+    Counter(
+        "dispatchCacheReferences",
+        "stompring_dispatch_target_entries",
+        GAUGE,
+        "Entries of target lists: messages in memory (direct), or known to match and on disk (reference).",
+        of_dispatch(lambda dispatch: dispatch.reference_entries),
+        labels={"kind": "reference"},
+    ),
+    Counter(
+        "dispatchWatermarkLag",
+        "stompring_dispatch_watermark_lag",
+        GAUGE,
+        "Messages on disk only, of queues that have consumers.",
+        of_dispatch(lambda dispatch: dispatch.watermark_lag),
+    ),
+    Counter(
+        "dispatchBlocksRead",
+        "stompring_dispatch_blocks_read_total",
+        COUNTER,
+        "Blocks of pages that were read.",
+        of_dispatch(lambda dispatch: dispatch.blocks_read),
+    ),
+)
+
+PERSISTENCE = DISK + STORE + DISPATCH
+
+
+#: What became of a login, and how it is called in JSON.
+OUTCOMES = ("accepted", "refused", "throttled", "overloaded", "failed")
+
+LOGINS_HELP = "Logins over STOMP and HTTP, by what became of them."
+REFUSALS_HELP = "Times that something was refused for lack of a permission."
+
+
+def _logins(outcome: str) -> Counter[AdminContext]:
+    return Counter(
+        f"{outcome}LoginCount",
+        "stompring_logins_total",
+        COUNTER,
+        LOGINS_HELP,
+        lambda s: None if s.security is None else s.security.logins.outcomes[outcome],
+        labels={"outcome": outcome},
+    )
+
+
+def _refusals(permission: PermissionType) -> Counter[AdminContext]:
+    return Counter(
+        f"{permission}RefusalCount",
+        "stompring_permission_refusals_total",
+        COUNTER,
+        REFUSALS_HELP,
+        lambda s: None if s.security is None else s.security.authority.refusals[permission],
+        labels={"permission": permission.value},
+    )
+
+
+SECURITY: tuple[Counter[AdminContext], ...] = (
+    *(_logins(outcome) for outcome in OUTCOMES),
+    *(_refusals(permission) for permission in PermissionType),
+)
+
+
+def memory_percentage(context: AdminContext) -> float:
+    """How much of global-max-size is used, 0 where there is no limit."""
+    memory = context.broker.memory
+    return round(100 * memory.bytes / memory.max_bytes, 2) if memory.max_bytes > 0 else 0.0
+
+
+BROKER: tuple[Counter[AdminContext], ...] = (
+    Counter(
+        "uptime",
+        "stompring_uptime_seconds",
+        GAUGE,
+        "Time since the broker started.",
+        lambda s: s.broker.clock.steady.now - s.broker.begun,
+        scale=0.001,
+    ),
+    Counter(
+        "connectionCount",
+        "stompring_connections",
+        GAUGE,
+        "STOMP connections that are open.",
+        lambda s: len(s.connections),
+    ),
+    Counter(
+        "totalConnectionCount",
+        "stompring_connections_total",
+        COUNTER,
+        "STOMP connections opened since the start.",
+        lambda s: s.connections.total,
+    ),
+    Counter(
+        "addressCount",
+        "stompring_addresses",
+        GAUGE,
+        "Addresses.",
+        lambda s: len(s.broker.directory.addresses),
+    ),
+    Counter("queueCount", "stompring_queues", GAUGE, "Queues.", lambda s: len(s.broker.directory.queues)),
+    Counter(
+        "heldMessageCount",
+        "stompring_messages",
+        GAUGE,
+        "Messages held; one in several queues counts once.",
+        lambda s: s.broker.memory.messages,
+    ),
+    Counter(
+        "addressMemoryUsage",
+        "stompring_address_memory_usage_bytes",
+        GAUGE,
+        "Memory of all messages held; one in several queues counts once.",
+        lambda s: s.broker.memory.bytes,
+    ),
+    Counter(
+        "globalMaxSize",
+        "stompring_address_memory_limit_bytes",
+        GAUGE,
+        "Memory that all messages together may take (global-max-size); -1 without a limit.",
+        lambda s: s.broker.memory.max_bytes,
+    ),
+    Counter(
+        "globalMaxMessages",
+        "stompring_messages_limit",
+        GAUGE,
+        "Messages that may be held in all (global-max-messages); -1 without a limit.",
+        lambda s: s.broker.memory.max_messages,
+    ),
+    *LIMITS,
+    *PERSISTENCE,
+    *SECURITY,
+)

@@ -1,22 +1,85 @@
-"""``/api/v1/queues/{name}/messages``: look into a queue, remove one message."""
+"""``/api/v1/queues/{name}/messages`` and ``…/scheduled``: browse a queue, remove, cancel or deliver one message."""
 
 from __future__ import annotations
 
+import base64
+import codecs
 from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
+from operator import attrgetter
+from typing import Any
 
 from stompring.broker import queue_browser
-from stompring.broker.queue_browser import Wait
-from stompring.broker.reference import GONE, Reference
+from stompring.broker.message import Message
+from stompring.broker.queue_browser import Wait, walk_timed
+from stompring.broker.reference import GONE, SCHEDULED, STATES, Reference
 
-from .answer import NO_CONTENT, Steps, encode
-from .inputs import message_number
-from .listing import PAGING, page_answer, paging
-from .message_view import BODY_SHOWN, message_view
-from .needs import browse_queue, edit_queue
+from .access import browse_queue, edit_queue
+from .api import NO_CONTENT, PAGING, Call, Route, Steps, encode, message_number, page_answer, paging
+from .context import AdminContext
 from .queues import queue_of
-from .routes import Call, Route
-from .served import Served
-from .slices import STEP, over
+from .tasks import STEP, page_read
+
+#: Bytes of a body that are shown, unless less is asked for. The whole body is for consumers.
+BODY_SHOWN = 64 * 1024
+
+
+def message_view(ref: Reference, body_limit: int = BODY_SHOWN) -> dict[str, Any]:
+    """Everything about a message; ``dueTime`` and ``recurrence`` while it is scheduled, else null."""
+    message = ref.message
+    scheduled = ref.state == SCHEDULED
+    return {
+        "messageID": message_id(ref),
+        "state": STATES[ref.state],
+        "address": message.address.name,
+        "priority": message.traits.priority,
+        "durable": message.traits.durable,
+        "timestamp": message.timestamp,
+        "expires": message.expires,
+        "user": message.traits.user,
+        "group": None if message.traits.group is None else message.traits.group.decode("utf-8", "replace"),
+        "deliveryCount": ref.deliveries,
+        "failedAttempts": ref.attempts,
+        "dueTime": ref.due if scheduled else None,
+        "recurrence": recurrence_view(ref) if scheduled else None,
+        "size": message.size,
+        "headers": message.headers(),
+        **body_view(message, body_limit),
+    }
+
+
+def message_id(ref: Reference) -> str:
+    """The message-id that consumers of the queue see."""
+    return f"{ref.queue.number}-{ref.message.number}"
+
+
+def recurrence_view(ref: Reference) -> dict[str, Any] | None:
+    """How a scheduled message goes on after its due time; ``repeat`` is what is left, -1 for no end."""
+    recurrence = ref.recurrence
+    if recurrence is None:
+        return None
+    return {
+        "period": recurrence.period,
+        "repeat": recurrence.repeat,
+        "cron": recurrence.cron,
+        "delay": recurrence.delay if recurrence.cron else 0,  # that of the first delivery is in dueTime
+    }
+
+
+def body_view(message: Message, limit: int) -> dict[str, Any]:
+    """The body, or its first ``limit`` bytes: as text where that is UTF-8, else in base64; ``encoding`` tells which."""
+    end = len(message.tail) - 2
+    length = end - message.body_at
+    shown = message.tail[message.body_at : min(end, message.body_at + limit)]
+    whole = len(shown) == length
+    try:
+        # of a body that was cut the last character may be torn: it is left out
+        text, encoding = codecs.getincrementaldecoder("utf-8")().decode(shown, final=whole), "text"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(shown).decode(), "base64"
+    return {"body": text, "encoding": encoding, "bodySize": length, "bodyTruncated": not whole}
+
 
 #: Messages that are encoded at a time: their bodies may be long.
 BATCH = 10
@@ -31,9 +94,9 @@ def list_messages(call: Call) -> Steps:
     matches = queue_browser.matching(query.text("filter"))
     first, count = (page - 1) * size, 0
     chosen: list[Reference] = []
-    for place, ref in enumerate(queue_browser.browse(queue, None, in_transactions(call.served))):
+    for place, ref in enumerate(queue_browser.browse(queue, None, in_transactions(call.context))):
         if isinstance(ref, Wait):
-            yield over(ref)
+            yield page_read(ref)
             continue
         if matches is None or matches(ref.message):
             if first <= count < first + size:
@@ -52,9 +115,9 @@ def list_messages(call: Call) -> Steps:
     return page_answer(items, queue.message_count if matches is None else count, page, size)
 
 
-def in_transactions(served: Served) -> Iterator[Reference]:
+def in_transactions(context: AdminContext) -> Iterator[Reference]:
     """What was acknowledged or refused in transactions that are still open: in delivery, but no consumer's."""
-    for session in served.connections:
+    for session in context.connections:
         for transaction in session.transactions.values():
             yield from transaction.returns
 
@@ -63,12 +126,69 @@ def remove(call: Call) -> Steps:
     """Remove a message that is pending or scheduled. It counts as acknowledged, as in Artemis."""
     queue = queue_of(call)
     for wait in queue_browser.remove_message(queue, message_number(call.names["id"], queue.number)):
-        yield over(wait)
+        yield page_read(wait)
     return NO_CONTENT
 
 
-WHOLE = "/api/v1/queues/{name}/messages"
+MESSAGES_PATH = "/api/v1/queues/{name}/messages"
 ROUTES = (
-    Route("GET", WHOLE, list_messages, browse_queue, parameters=PAGING | {"filter", "bodyLimit"}),
-    Route("DELETE", f"{WHOLE}/{{id}}", remove, edit_queue),
+    Route("GET", MESSAGES_PATH, list_messages, browse_queue, parameters=PAGING | {"filter", "bodyLimit"}),
+    Route("DELETE", f"{MESSAGES_PATH}/{{id}}", remove, edit_queue),
+)
+
+
+#: References that are sorted at a time.
+RUN = 1000
+
+by_due_time = attrgetter("due", "sequence")
+
+
+def list_scheduled(call: Call) -> Steps:
+    """The scheduled messages by due time. One that was NACKed and waits for its redelivery-delay is among them."""
+    queue, query = queue_of(call), call.query
+    most = queue.address.settings.management_browse_page_size
+    page, size = paging(query, size=most, most=most)
+    limit = query.number("bodyLimit", BODY_SHOWN, 0, BODY_SHOWN)
+    refs = list(queue.scheduled.values())
+    for place, ref in enumerate(walk_timed(queue)):
+        if isinstance(ref, Wait):
+            yield page_read(ref)
+            continue
+        refs.append(ref)
+        if place % STEP == STEP - 1:
+            yield
+    runs = []
+    for start in range(0, len(refs), RUN):  # a million sorted at once would hold everybody up
+        runs.append(sorted(refs[start : start + RUN], key=by_due_time))
+        yield
+    items = []
+    for place, ref in enumerate(islice(merge(*runs, key=by_due_time), page * size)):
+        if place >= (page - 1) * size and ref.state == SCHEDULED:
+            items.append(encode(message_view(ref, limit)))
+        if place % BATCH == BATCH - 1:
+            yield
+    return page_answer(items, len(refs), page, size)
+
+
+def deliver(call: Call) -> Steps:
+    """Let a message fall due now. A recurring one sends a copy of itself and keeps its schedule."""
+    queue = queue_of(call)
+    for wait in queue_browser.deliver_now(queue, message_number(call.names["id"], queue.number)):
+        yield page_read(wait)
+    return NO_CONTENT
+
+
+def cancel(call: Call) -> Steps:
+    """Take a message back, with all its repetitions. It counts as acknowledged."""
+    queue = queue_of(call)
+    for wait in queue_browser.cancel_scheduled(queue, message_number(call.names["id"], queue.number)):
+        yield page_read(wait)
+    return NO_CONTENT
+
+
+SCHEDULED_PATH = "/api/v1/queues/{name}/scheduled"
+SCHEDULED_ROUTES = (
+    Route("GET", SCHEDULED_PATH, list_scheduled, browse_queue, parameters=PAGING | {"bodyLimit"}),
+    Route("DELETE", f"{SCHEDULED_PATH}/{{id}}", cancel, edit_queue),
+    Route("POST", f"{SCHEDULED_PATH}/{{id}}/deliver", deliver, edit_queue),
 )

@@ -1,10 +1,15 @@
-"""``GET /metrics``. What each metric means is in docs/metrics.md."""
+"""``GET /metrics`` in Prometheus's text format or as OpenMetrics. docs/metrics.md has the meaning of each metric.
+
+prometheus_client renders the metrics that exist once (process, build, broker). Those of addresses and queues are
+rendered here in pieces, because a Python object for each of ten thousand samples would cost ten times as much.
+"""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import Any, TypeVar
 
 import twisted
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -16,14 +21,72 @@ import stompring
 from stompring.broker.address import Address
 from stompring.broker.queue import Queue
 
-from .answer import Answer
-from .broker_counters import BROKER
-from .counters import ADDRESS, GAUGE, QUEUE, Counter
+from .access import view_broker
+from .api import Answer, Call, Route
+from .context import AdminContext
+from .counters import ADDRESS, BROKER, COUNTER, GAUGE, QUEUE, Counter
 from .doors import door_families
-from .exposition import escaped, families
-from .needs import view_broker
-from .routes import Call, Route
-from .served import Served
+from .tasks import STEP
+
+Thing = TypeVar("Thing")
+
+#: Sample lines of one piece: about 64 KiB, which is what a transport takes before it asks for a rest.
+PIECE = 500
+
+PAUSE = b""
+
+#: The labels of a thing and its numbers: tuples, which the garbage collector soon leaves alone.
+Row = tuple[str, tuple[Any, ...]]
+
+
+def escaped(value: str) -> str:
+    """The value of a label."""
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return value
+
+
+def heading(counter: Counter[Any], openmetrics: bool) -> str:
+    """The HELP and TYPE lines of a family. OpenMetrics names a counter without its ``_total``."""
+    name, kind = counter.metric, counter.kind
+    if openmetrics and kind == COUNTER:
+        name = name.removesuffix("_total")
+    return f"# HELP {name} {counter.help}\n# TYPE {name} {kind}\n"
+
+
+def families(
+    counters: Sequence[Counter[Thing]],
+    things: Iterable[Thing],
+    labels: Callable[[Thing], str],
+    openmetrics: bool,
+) -> Iterator[bytes]:
+    """All families, each with the samples of all things together, as the formats want it.
+
+    First all things are read, each in one go, so that the numbers of one thing fit together; things that vanish
+    meanwhile do no harm. Then the lines are written.
+    """
+    if not counters:
+        return
+    reads = [counter.read for counter in counters]
+    rows: list[Row] = []
+    for place, thing in enumerate(things):
+        rows.append((labels(thing), tuple([read(thing) for read in reads])))
+        if place % STEP == STEP - 1:
+            yield PAUSE
+    for column, counter in enumerate(counters):
+        yield heading(counter, openmetrics).encode()
+        for start in range(0, len(rows), PIECE):
+            yield _lines(counter, column, rows[start : start + PIECE])
+
+
+def _lines(counter: Counter[Any], column: int, rows: list[Row]) -> bytes:
+    name, scale = counter.metric, counter.scale
+    if scale == 1:
+        lines = [f"{name}{labels} {int(values[column])}\n" for labels, values in rows]
+    else:
+        lines = [f"{name}{labels} {(values[column] or 0) * scale:.3f}\n" for labels, values in rows]
+    return "".join(lines).encode("utf-8", "replace")
+
 
 OPENMETRICS = "application/openmetrics-text"
 NAMES = "name[]"
@@ -40,8 +103,8 @@ REFUSALS_HELP = "What was refused because a limit was reached."
 class BrokerCollector(Collector):
     """The broker's own numbers, for prometheus_client."""
 
-    def __init__(self, served: Served, openmetrics: bool) -> None:
-        self._served = served
+    def __init__(self, context: AdminContext, openmetrics: bool) -> None:
+        self._served = context
         self._openmetrics = openmetrics
 
     def collect(self) -> Iterable[Metric]:
@@ -75,7 +138,7 @@ class BrokerCollector(Collector):
         yield refusals
 
 
-def _family(counters: list[Counter[Served]], served: Served, clashes: bool) -> Metric:
+def _family(counters: list[Counter[AdminContext]], context: AdminContext, clashes: bool) -> Metric:
     """One family, with a sample for each of its counters that has a value.
 
     ``clashes``: OpenMetrics would give the family of a counter the name that a gauge has (stompring_connections).
@@ -88,7 +151,7 @@ def _family(counters: list[Counter[Served]], served: Served, clashes: bool) -> M
     else:
         family = CounterMetricFamily(first.metric, first.help)
     for counter in counters:
-        value = counter.read(served)
+        value = counter.read(context)
         if value is not None:
             family.add_sample(first.metric, dict(counter.labels), value * counter.scale)
     return family
@@ -106,10 +169,10 @@ def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool)
     registry = CollectorRegistry(auto_describe=bool(wanted))  # names are only needed to choose by
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
-    registry.register(BrokerCollector(call.served, openmetrics))
+    registry.register(BrokerCollector(call.context, openmetrics))
     source = registry.restricted_registry(wanted) if wanted else registry
     yield encode(source).removesuffix(b"# EOF\n")
-    directory = call.served.broker.directory
+    directory = call.context.broker.directory
     addresses = [address for address in directory.addresses.values() if address.settings.enable_metrics]
     yield from families(_chosen(ADDRESS, wanted), addresses, address_labels, openmetrics)
     yield b""

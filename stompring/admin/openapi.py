@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from .answer import Answer
-from .needs import nothing
-from .routes import Call, Route
+from .access import no_permission
+from .api import Answer, Call, Route
 
 
 @cache
@@ -21,4 +20,4 @@ def openapi(call: Call) -> Answer:
     return Answer(document())
 
 
-ROUTES = (Route("GET", "/api/v1/openapi.json", openapi, nothing),)
+ROUTES = (Route("GET", "/api/v1/openapi.json", openapi, no_permission),)

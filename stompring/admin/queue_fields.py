@@ -8,9 +8,8 @@ from stompring.broker.attributes import LEAST
 from stompring.broker.queue import Queue
 from stompring.settings.model import RingPolicy, RoutingType
 
+from .api import Fields, Reader, choice, flag, number, text_or_none, view
 from .counters import QUEUE, readers
-from .inputs import Reader, choice, flag, number, text_or_none
-from .listing import Fields, view
 
 FIELDS: Fields[Queue] = {
     "name": lambda q: q.name,

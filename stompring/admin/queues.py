@@ -11,23 +11,34 @@ from stompring.broker.queue_browser import Wait
 from stompring.errors import Refused
 from stompring.settings.model import QueueConfiguration, RoutingType
 
-from .answer import NO_CONTENT, Answer, Steps, json_answer
-from .inputs import flag, read_fields, required, selector, text
-from .listing import LISTING, paged
-from .needs import create_queue, delete_queue, edit_queue, view_broker, view_queue
+from .access import create_queue, delete_queue, edit_queue, view_broker, view_queue
+from .api import (
+    LISTING,
+    NO_CONTENT,
+    Answer,
+    Call,
+    Route,
+    Steps,
+    flag,
+    json_answer,
+    paged,
+    read_fields,
+    required,
+    selector,
+    text,
+)
 from .queue_fields import ATTRIBUTES, FIELDS, detailed
-from .routes import Call, Route
-from .slices import STEP, done, over
+from .tasks import STEP, background_done, page_read
 
 
 def queue_of(call: Call) -> Queue:
     """The queue that the path names. Raises `NotFound`."""
-    return call.served.broker.directory.queue(call.names["name"])
+    return call.context.broker.directory.queue(call.names["name"])
 
 
 def list_queues(call: Call) -> Steps:
     """The queues there are, in the order they were made."""
-    return paged(call.query, list(call.served.broker.directory.queues.values()), FIELDS, "name")
+    return paged(call.query, list(call.context.broker.directory.queues.values()), FIELDS, "name")
 
 
 def show(call: Call) -> Answer:
@@ -37,7 +48,7 @@ def show(call: Call) -> Answer:
 
 def create(call: Call) -> Answer:
     """Make a queue, and its address where that is missing. What is not said comes from the address-settings."""
-    directory, body = call.served.broker.directory, call.body
+    directory, body = call.context.broker.directory, call.body
     name = required(body, "name")
     address = text("address", body["address"]) if "address" in body else name
     attributes = read_fields(body, ATTRIBUTES)
@@ -67,7 +78,7 @@ def change(call: Call) -> Answer:
     queue, body = queue_of(call), call.body
     changes = read_fields(body, ATTRIBUTES)
     paused = flag("paused", body.get("paused", queue.paused))
-    call.served.broker.directory.update_queue(queue, changes)
+    call.context.broker.directory.update_queue(queue, changes)
     if paused != queue.paused:
         if paused:
             queue.pause()
@@ -78,13 +89,13 @@ def change(call: Call) -> Answer:
 
 def delete(call: Call) -> Steps:
     """Delete a queue with its messages; with ``force`` also while it has consumers. It is gone at once."""
-    directory, queue = call.served.broker.directory, queue_of(call)
+    directory, queue = call.context.broker.directory, queue_of(call)
     if queue.consumers and not call.query.flag("force"):
         raise Refused(
             f"Queue {queue.name} has {len(queue.consumers)} consumers; force=true deletes it all the same"
         )
     directory.delete_queue(queue.name, force=True)
-    yield done(queue.broker.background, queue)  # its messages are gone
+    yield background_done(queue.broker.background, queue)  # its messages are gone
     return NO_CONTENT
 
 
@@ -94,7 +105,7 @@ def purge(call: Call) -> Steps:
     removed = 0
     for place, killed in enumerate(queue_browser.purge(queue, selector(call.body, "filter"))):
         if isinstance(killed, Wait):
-            yield over(killed)
+            yield page_read(killed)
             continue
         removed += killed
         if place % STEP == STEP - 1:

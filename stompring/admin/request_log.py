@@ -9,11 +9,11 @@ from twisted.web.server import Request
 
 from stompring.session.text import printable
 
-from .answer import Answer, encode
+from .api import Answer, encode
 
 if TYPE_CHECKING:
-    from .routes import Route
-    from .served import Served
+    from .api import Route
+    from .context import AdminContext
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,8 @@ RESULT = 100
 class RequestLog:
     """Of one request. Its fields are those of the JSON format, and grow as the request is understood."""
 
-    def __init__(self, request: Request, served: Served) -> None:
-        self._served = served
+    def __init__(self, request: Request, context: AdminContext) -> None:
+        self._served = context
         self._method = request.method.decode("latin-1")
         client = request.getClientAddress()
         self.host = str(getattr(client, "host", ""))

@@ -20,8 +20,8 @@ from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 
-from stompring.admin.served import Dispatch, Paging, Store
-from stompring.admin.site import admin_site
+from stompring.admin.context import Dispatch, Paging, Store
+from stompring.admin.http import admin_site
 from stompring.broker.broker import Broker
 from stompring.broker.message import clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError

@@ -12,7 +12,7 @@ from stompring.errors import Refused
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 from ..security.hashers import QUICK
-from .house import House
+from .admin_server import AdminServer
 
 EVERY_METHOD = [
     ("GET", "/api/v1/queues"),
@@ -80,18 +80,18 @@ def test_origin(origin: str | None, host: str, answered: bool) -> None:
 
 @pytest.mark.parametrize(("method", "path"), EVERY_METHOD)
 def test_a_foreign_page_gets_nothing_and_changes_nothing(method: str, path: str) -> None:
-    house = House()
-    house.queue()
-    house.stomp().send("SEND", b"x", destination="/queue/q")
-    house.refused(403, method, path, headers={"Origin": "http://evil.example"})
-    house.refused(403, method, path, headers={"Host": "evil.example"})
-    assert house.directory.queue("q").message_count == 1
+    server = AdminServer()
+    server.queue()
+    server.stomp().send("SEND", b"x", destination="/queue/q")
+    server.refused(403, method, path, headers={"Origin": "http://evil.example"})
+    server.refused(403, method, path, headers={"Host": "evil.example"})
+    assert server.directory.queue("q").message_count == 1
 
 
 def test_an_own_page_is_answered() -> None:
-    house = House()
-    house.queue()
-    reply = house.ask("POST", "/api/v1/queues/q/purge", headers={"Origin": "http://localhost"})
+    server = AdminServer()
+    server.queue()
+    reply = server.ask("POST", "/api/v1/queues/q/purge", headers={"Origin": "http://localhost"})
     assert reply.status == 200
 
 
@@ -99,23 +99,23 @@ def test_an_own_page_is_answered() -> None:
     "form", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain"]
 )
 def test_no_form_can_change_anything(form: str) -> None:
-    house = House()
-    house.queue()
-    house.refused(415, "POST", "/api/v1/queues/q/purge", headers={"Content-Type": form})
-    made = house.ask("POST", "/api/v1/queues", raw=b'{"name":"made"}', headers={"Content-Type": form})
+    server = AdminServer()
+    server.queue()
+    server.refused(415, "POST", "/api/v1/queues/q/purge", headers={"Content-Type": form})
+    made = server.ask("POST", "/api/v1/queues", raw=b'{"name":"made"}', headers={"Content-Type": form})
     assert made.status in (400, 415)  # twisted.web itself refuses what is no multipart
-    assert "made" not in house.directory.queues
+    assert "made" not in server.directory.queues
 
 
 # ---- security on
 
 
-def secure_house(tmp_path: Path) -> House:
+def secure_house(tmp_path: Path) -> AdminServer:
     users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
     users.write_text(f"anna={QUICK.hash('sécret:1')}\n", encoding="utf-8")
     roles.write_text("admins = anna\n")
     everything = SecuritySettingEntry("#", {PermissionType.MANAGE: frozenset(("admins",))})
-    return House(
+    return AdminServer(
         security_enabled=True,
         users_file=str(users),
         roles_file=str(roles),
@@ -128,9 +128,9 @@ def basic(credentials: str) -> dict[str, str | None]:
 
 
 def test_a_user_of_the_broker_is_let_in(tmp_path: Path) -> None:
-    house = secure_house(tmp_path)
-    assert house.get("/api/v1/broker", headers=basic("anna:sécret:1"))["securityEnabled"] is True
-    assert house.ask("GET", "/metrics", headers=basic("anna:sécret:1")).status == 200
+    server = secure_house(tmp_path)
+    assert server.get("/api/v1/broker", headers=basic("anna:sécret:1"))["securityEnabled"] is True
+    assert server.ask("GET", "/metrics", headers=basic("anna:sécret:1")).status == 200
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,13 @@ def test_a_user_of_the_broker_is_let_in(tmp_path: Path) -> None:
     ],
 )
 def test_others_are_not(tmp_path: Path, headers: dict[str, str | None]) -> None:
-    house = secure_house(tmp_path)
-    house.queue()
+    server = secure_house(tmp_path)
+    server.queue()
     for method, path in (("GET", "/api/v1/queues"), ("GET", "/metrics"), ("DELETE", "/api/v1/queues/q")):
-        house.refused(401, method, path, headers=headers)
-    reply = house.ask("GET", "/metrics", headers=headers)
+        server.refused(401, method, path, headers=headers)
+    reply = server.ask("GET", "/metrics", headers=headers)
     assert reply.headers["www-authenticate"] == 'Basic realm="stompring", charset="UTF-8"'
-    assert "q" in house.directory.queues
+    assert "q" in server.directory.queues
 
 
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready"])

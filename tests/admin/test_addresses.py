@@ -9,57 +9,57 @@ import pytest
 from stompring.settings.model import AddressSettings, PolicyUse, Property
 from stompring.settings.references import Secret
 
-from .house import ANYCAST, MULTICAST, House, path
+from .admin_server import ANYCAST, MULTICAST, AdminServer, path
 
 ONE = path("addresses", "a")
 
 
 @pytest.fixture
-def house() -> House:
-    return House({"full": {"max_size_messages": 2}})
+def server() -> AdminServer:
+    return AdminServer({"full": {"max_size_messages": 2}})
 
 
-def test_make_and_look(house: House) -> None:
-    reply = house.ask("POST", "/api/v1/addresses", {"name": "a", "routingTypes": ["MULTICAST", "ANYCAST"]})
+def test_make_and_look(server: AdminServer) -> None:
+    reply = server.ask("POST", "/api/v1/addresses", {"name": "a", "routingTypes": ["MULTICAST", "ANYCAST"]})
     assert (reply.status, reply.headers["location"]) == (201, "/api/v1/addresses/a")
-    shown = house.get(ONE)
+    shown = server.get(ONE)
     assert shown == reply.json
     assert shown["routingTypes"] == ["ANYCAST", "MULTICAST"]
     assert (shown["queues"], shown["queueCount"], shown["messageCount"]) == ([], 0, 0)
     assert (shown["paging"], shown["numberOfPages"], shown["limitPercent"]) == (False, 0, 0)
 
 
-def test_a_new_address_has_the_default_type(house: House) -> None:
-    assert house.ask("POST", "/api/v1/addresses", {"name": "a"}).json["routingTypes"] == ["MULTICAST"]
+def test_a_new_address_has_the_default_type(server: AdminServer) -> None:
+    assert server.ask("POST", "/api/v1/addresses", {"name": "a"}).json["routingTypes"] == ["MULTICAST"]
 
 
-def test_numbers(house: House) -> None:
-    house.queue("full")
-    house.queue("copy", "full", MULTICAST)
-    client = house.stomp()
+def test_numbers(server: AdminServer) -> None:
+    server.queue("full")
+    server.queue("copy", "full", MULTICAST)
+    client = server.stomp()
     for _ in range(3):
         client.send("SEND", b"x", destination="full", destination_type="ANYCAST")
-    shown = house.get(path("addresses", "full"))
+    shown = server.get(path("addresses", "full"))
     assert (shown["messageCount"], shown["routedMessageCount"], shown["blockedProducers"]) == (2, 2, 1)
     assert shown["limitPercent"] == 100
-    assert shown["addressSize"] == house.broker.memory.bytes
+    assert shown["addressSize"] == server.broker.memory.bytes
     assert shown["queues"] == ["full", "copy"]
 
 
-def test_settings_in_force_are_shown(house: House) -> None:
-    house.directory.create_address("full", frozenset({ANYCAST}))
-    settings = house.get(path("addresses", "full"))["settings"]
+def test_settings_in_force_are_shown(server: AdminServer) -> None:
+    server.directory.create_address("full", frozenset({ANYCAST}))
+    settings = server.get(path("addresses", "full"))["settings"]
     assert len(settings) == len(AddressSettings.__dataclass_fields__)
     assert (settings["maxSizeMessages"], settings["addressFullPolicy"]) == (2, "BLOCK")
     assert settings["deadLetterAddress"] is None
 
 
-def test_lists(house: House) -> None:
+def test_lists(server: AdminServer) -> None:
     for name, kinds in (("b", {ANYCAST}), ("a", {MULTICAST}), ("ab", {ANYCAST, MULTICAST})):
-        house.directory.create_address(name, frozenset(kinds))
+        server.directory.create_address(name, frozenset(kinds))
 
     def names(query: str) -> list[str]:
-        return [address["name"] for address in house.get(f"/api/v1/addresses?{query}")["data"]]
+        return [address["name"] for address in server.get(f"/api/v1/addresses?{query}")["data"]]
 
     assert names("") == ["b", "a", "ab"]
     assert names("sort=name") == ["a", "ab", "b"]
@@ -68,22 +68,22 @@ def test_lists(house: House) -> None:
     assert names("sort=routingTypes") == ["b", "ab", "a"]
 
 
-def test_routing_types_change(house: House) -> None:
-    house.queue("q", "a", ANYCAST)
-    assert house.ask("PATCH", ONE, {"routingTypes": ["ANYCAST", "MULTICAST"]}).status == 200
-    problem = house.refused(409, "PATCH", ONE, {"routingTypes": ["MULTICAST"], "paused": True})
+def test_routing_types_change(server: AdminServer) -> None:
+    server.queue("q", "a", ANYCAST)
+    assert server.ask("PATCH", ONE, {"routingTypes": ["ANYCAST", "MULTICAST"]}).status == 200
+    problem = server.refused(409, "PATCH", ONE, {"routingTypes": ["MULTICAST"], "paused": True})
     assert "queue q" in problem["detail"]
-    shown = house.get(ONE)
+    shown = server.get(ONE)
     assert (shown["routingTypes"], shown["paused"]) == (["ANYCAST", "MULTICAST"], False)
 
 
-def test_pause_holds_for_its_queues_and_new_ones(house: House) -> None:
-    house.queue("q1", "a")
-    assert house.ask("PATCH", ONE, {"paused": True}).json["paused"] is True
-    house.queue("q2", "a")
-    assert [house.get(path("queues", name))["paused"] for name in ("q1", "q2")] == [True, True]
-    assert house.ask("PATCH", ONE, {"paused": False}).json["paused"] is False
-    assert [house.get(path("queues", name))["paused"] for name in ("q1", "q2")] == [False, False]
+def test_pause_holds_for_its_queues_and_new_ones(server: AdminServer) -> None:
+    server.queue("q1", "a")
+    assert server.ask("PATCH", ONE, {"paused": True}).json["paused"] is True
+    server.queue("q2", "a")
+    assert [server.get(path("queues", name))["paused"] for name in ("q1", "q2")] == [True, True]
+    assert server.ask("PATCH", ONE, {"paused": False}).json["paused"] is False
+    assert [server.get(path("queues", name))["paused"] for name in ("q1", "q2")] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -98,56 +98,56 @@ def test_pause_holds_for_its_queues_and_new_ones(house: House) -> None:
         ({"name": "a", "queues": []}, "queues"),
     ],
 )
-def test_a_field_that_cannot_be(house: House, body: dict[str, Any], field: str) -> None:
-    assert house.refused(400, "POST", "/api/v1/addresses", body)["field"] == field
-    assert not house.directory.addresses
+def test_a_field_that_cannot_be(server: AdminServer, body: dict[str, Any], field: str) -> None:
+    assert server.refused(400, "POST", "/api/v1/addresses", body)["field"] == field
+    assert not server.directory.addresses
 
 
-def test_an_address_that_exists(house: House) -> None:
-    house.queue("q", "a")
-    house.refused(409, "POST", "/api/v1/addresses", {"name": "a"})
+def test_an_address_that_exists(server: AdminServer) -> None:
+    server.queue("q", "a")
+    server.refused(409, "POST", "/api/v1/addresses", {"name": "a"})
 
 
-def test_delete(house: House) -> None:
-    house.queue("q", "a")
-    client = house.stomp()
+def test_delete(server: AdminServer) -> None:
+    server.queue("q", "a")
+    client = server.stomp()
     client.send("SEND", b"x", destination="a", destination_type="ANYCAST")
     client.send("SUBSCRIBE", destination="a::q", id="1", ack="client")
-    problem = house.refused(409, "DELETE", ONE)
+    problem = server.refused(409, "DELETE", ONE)
     assert "q" in problem["detail"] and "force=true" in problem["detail"]
-    assert house.ask("DELETE", f"{ONE}?force=true").status == 204
-    house.refused(404, "GET", ONE)
-    house.refused(404, "GET", path("queues", "q"))
+    assert server.ask("DELETE", f"{ONE}?force=true").status == 204
+    server.refused(404, "GET", ONE)
+    server.refused(404, "GET", path("queues", "q"))
     assert b"ERROR" in client.received
-    assert house.broker.memory.bytes == 0
+    assert server.broker.memory.bytes == 0
 
 
-def test_delete_an_empty_one(house: House) -> None:
-    house.directory.create_address("a", frozenset({ANYCAST}))
-    assert house.ask("DELETE", ONE).status == 204
-    house.refused(404, "DELETE", ONE)
+def test_delete_an_empty_one(server: AdminServer) -> None:
+    server.directory.create_address("a", frozenset({ANYCAST}))
+    assert server.ask("DELETE", ONE).status == 204
+    server.refused(404, "DELETE", ONE)
 
 
-def test_duplicates_are_forgotten(house: House) -> None:
-    house.queue("q")
-    client = house.stomp()
+def test_duplicates_are_forgotten(server: AdminServer) -> None:
+    server.queue("q")
+    client = server.stomp()
     send = {"destination": "/queue/q", "_AMQ_DUPL_ID": "1"}
     forget = path("addresses", "q", "forget-duplicates")
     client.send("SEND", b"x", **send)
     client.send("SEND", b"x", **send)
-    assert house.ask("POST", forget).json == {"forgotten": 1}
+    assert server.ask("POST", forget).json == {"forgotten": 1}
     client.send("SEND", b"x", **send)
-    shown = house.get(path("addresses", "q"))
+    shown = server.get(path("addresses", "q"))
     assert (shown["messageCount"], shown["duplicateMessageCount"]) == (2, 1)
-    assert house.ask("POST", forget).json == {"forgotten": 1}
-    assert house.ask("POST", forget).json == {"forgotten": 0}
-    house.refused(404, "POST", path("addresses", "other", "forget-duplicates"))
+    assert server.ask("POST", forget).json == {"forgotten": 1}
+    assert server.ask("POST", forget).json == {"forgotten": 0}
+    server.refused(404, "POST", path("addresses", "other", "forget-duplicates"))
 
 
 def test_secrets_of_policies_are_not_shown() -> None:
     use = PolicyUse("p", (Property("key", Secret("m4rker")),), enabled=False)
-    house = House({"#": {"address_policy": (use,)}})
-    house.queue("q", "a")
-    reply = house.ask("GET", "/api/v1/addresses/a")
+    server = AdminServer({"#": {"address_policy": (use,)}})
+    server.queue("q", "a")
+    reply = server.ask("GET", "/api/v1/addresses/a")
     assert reply.status == 200 and "m4rker" not in reply.text
     assert reply.json["settings"]["addressPolicy"][0]["properties"][0]["value"] == "***"

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from stompring.admin import addresses, connections, inputs, listing, overview, queue_fields
-from stompring.admin.broker_counters import BROKER
-from stompring.admin.counters import ADDRESS, QUEUE, Counter
-from stompring.admin.message_view import message_view
-from stompring.admin.site import admin_routes
+from stompring.admin import addresses, api, broker, connections, queue_fields
+from stompring.admin.counters import ADDRESS, BROKER, QUEUE, Counter
+from stompring.admin.http import admin_routes
+from stompring.admin.messages import message_view
 
-from .house import House
+from .admin_server import AdminServer
 from .test_openapi import ALL, Operation
-from .test_permissions import MANAGEMENT, PermissionType, basic, house_where
+from .test_permissions import MANAGEMENT, PermissionType, basic, server_where
 
 DOCS = Path(__file__).parents[2] / "docs"
 METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
@@ -58,12 +57,12 @@ def test_counters(heading: str, counters: tuple[Counter[Any], ...]) -> None:
 def test_every_metric_that_is_served_is_documented_and_the_other_way_round(
     tmp_path: Path, accept: str
 ) -> None:
-    house = house_where(tmp_path, (PermissionType.VIEW, MANAGEMENT))
-    house.pretend_store()
-    house.pretend_doors()
-    house.broker.policies.errors["rate-limit", "admit"] = 1  # type: ignore[index]
-    house.broker.policies.slow_hooks["rate-limit", "admit"] = 1  # type: ignore[index]
-    text = house.ask("GET", "/metrics", headers={"Accept": accept, **basic()}).text
+    server = server_where(tmp_path, (PermissionType.VIEW, MANAGEMENT))
+    server.pretend_store()
+    server.pretend_doors()
+    server.broker.policies.errors["rate-limit", "admit"] = 1  # type: ignore[index]
+    server.broker.policies.slow_hooks["rate-limit", "admit"] = 1  # type: ignore[index]
+    text = server.ask("GET", "/metrics", headers={"Accept": accept, **basic()}).text
     served = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
     served = {
         name for name in served if not name.endswith("_created")
@@ -102,7 +101,7 @@ def test_every_status_is_documented() -> None:
         ("Queues", queue_fields.FIELDS, QUEUE),
         ("Addresses", addresses.FIELDS, ADDRESS),
         ("Connections", connections.FIELDS, ()),
-        ("The broker", overview.FIELDS, BROKER),
+        ("The broker", broker.FIELDS, BROKER),
     ],
 )
 def test_fields(heading: str, fields: dict[str, Any], counters: tuple[Counter[Any], ...]) -> None:
@@ -115,9 +114,9 @@ def test_fields(heading: str, fields: dict[str, Any], counters: tuple[Counter[An
 
 
 def test_fields_of_messages() -> None:
-    house = House()
-    queue = house.queue()
-    house.stomp().send("SEND", b"x", destination="/queue/q")
+    server = AdminServer()
+    queue = server.queue()
+    server.stomp().send("SEND", b"x", destination="/queue/q")
     (ref,) = queue.everything_pending()
     assert first_cells(section(API, "Messages")) == list(message_view(ref))
 
@@ -135,9 +134,9 @@ def test_fields_of_bodies() -> None:
 
 def test_parameters() -> None:
     lists = {row[0].strip("`") for row in rows(section(API, "Rules for every request"))}
-    assert listing.LISTING <= lists
+    assert api.LISTING <= lists
     shown = {*queue_fields.FIELDS, *addresses.FIELDS, *connections.FIELDS}  # "any field"
-    others = {name for route in admin_routes().all for name in route.parameters - listing.LISTING - shown}
+    others = {name for route in admin_routes().all for name in route.parameters - api.LISTING - shown}
     assert others == {"filter", "bodyLimit", "force", "name[]"} - shown
     for parameter in others - {"name[]"}:
         assert f"`{parameter}`" in API or f"`?{parameter}=" in API, parameter
@@ -145,5 +144,5 @@ def test_parameters() -> None:
 
 
 def test_what_the_rules_say_is_what_the_code_has() -> None:
-    assert f"{listing.SIZE}, at most {listing.MOST}" in API
-    assert inputs.message_number("7-12", 7) == inputs.message_number("12", 7) == 12
+    assert f"{api.PAGE_SIZE}, at most {api.MAX_PAGE_SIZE}" in API
+    assert api.message_number("7-12", 7) == api.message_number("12", 7) == 12

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from .house import BEGIN, House, path
+from .admin_server import BEGIN, AdminServer, path
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def server() -> AdminServer:
+    return AdminServer()
 
 
-def test_everything_about_a_connection(house: House) -> None:
-    client = house.stomp(**{"client-id": "c-1", "login": "anna", "passcode": "x"})
+def test_everything_about_a_connection(server: AdminServer) -> None:
+    client = server.stomp(**{"client-id": "c-1", "login": "anna", "passcode": "x"})
     client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client", selector="a = '1'")
     client.send("SEND", b"x", destination="/queue/q", a="1")
     client.send("BEGIN", transaction="t")
     number = client.session.number
-    shown = house.get(path("connections", number))
+    shown = server.get(path("connections", number))
     assert shown == {
         "connectionID": number,
         "remoteAddress": "127.0.0.1:50000",
@@ -31,39 +31,39 @@ def test_everything_about_a_connection(house: House) -> None:
         "messagesSent": 1,
         "transactionCount": 1,
         "subscriptionCount": 1,
-        "subscriptions": house.get(path("queues", "q"))["consumers"],
+        "subscriptions": server.get(path("queues", "q"))["consumers"],
     }
     assert f"\nsession:{number}\n".encode() in client.received
 
 
-def test_a_list(house: House) -> None:
-    clients = [house.stomp(**{"client-id": name}) for name in ("b", "a")]
+def test_a_list(server: AdminServer) -> None:
+    clients = [server.stomp(**{"client-id": name}) for name in ("b", "a")]
     clients[1].send("SUBSCRIBE", destination="/queue/q", id="s")
-    page = house.get("/api/v1/connections")
+    page = server.get("/api/v1/connections")
     assert [c["clientID"] for c in page["data"]] == ["b", "a"] and page["count"] == 2
     assert "subscriptions" not in page["data"][0]
-    by_name = house.get("/api/v1/connections?sort=clientID")["data"]
+    by_name = server.get("/api/v1/connections?sort=clientID")["data"]
     assert [c["clientID"] for c in by_name] == ["a", "b"]
-    busy = house.get("/api/v1/connections?subscriptionCount=1")["data"]
+    busy = server.get("/api/v1/connections?subscriptionCount=1")["data"]
     assert [c["connectionID"] for c in busy] == [clients[1].session.number]
-    assert house.get(f"/api/v1/connections?search={clients[0].session.number}")["count"] == 1
+    assert server.get(f"/api/v1/connections?search={clients[0].session.number}")["count"] == 1
 
 
-def test_close(house: House) -> None:
-    house.queue()
-    client = house.stomp()
+def test_close(server: AdminServer) -> None:
+    server.queue()
+    client = server.stomp()
     client.send("SEND", b"x", destination="/queue/q")
     client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
-    assert house.get(path("queues", "q"))["deliveringCount"] == 1
+    assert server.get(path("queues", "q"))["deliveringCount"] == 1
     number = client.session.number
-    assert house.ask("DELETE", path("connections", number)).status == 204
-    house.reactor.advance(0)
+    assert server.ask("DELETE", path("connections", number)).status == 204
+    server.reactor.advance(0)
     assert b"ERROR" in client.received and b"message:Connection closed by management" in client.received
     assert client.wire.disconnecting
-    shown = house.get(path("queues", "q"))
+    shown = server.get(path("queues", "q"))
     assert (shown["messageCount"], shown["deliveringCount"], shown["consumerCount"]) == (1, 0, 0)
 
 
-def test_none_such(house: House) -> None:
-    house.refused(404, "GET", path("connections", "1-1"))
-    house.refused(404, "DELETE", path("connections", "1-1"))
+def test_none_such(server: AdminServer) -> None:
+    server.refused(404, "GET", path("connections", "1-1"))
+    server.refused(404, "DELETE", path("connections", "1-1"))

@@ -13,19 +13,19 @@ from stompring.admin.doors import (
     TLS_FAILURES_HELP,
 )
 
-from .house import BEGIN, House
+from .admin_server import BEGIN, AdminServer
 from .test_admin_docs import METRICS, rows, section
 
 
 def test_without_tls_there_are_none() -> None:
-    text = House().ask("GET", "/metrics").text
+    text = AdminServer().ask("GET", "/metrics").text
     assert not re.search("certificate|tls|proxy", text)
 
 
 def test_with_it() -> None:
-    house = House()
-    house.pretend_doors()
-    lines = house.ask("GET", "/metrics").text.splitlines()
+    server = AdminServer()
+    server.pretend_doors()
+    lines = server.ask("GET", "/metrics").text.splitlines()
     (expiry,) = (line for line in lines if line.startswith(EXPIRY))
     name, _, value = expiry.rpartition(" ")
     assert name == f'{EXPIRY}{{acceptor="stomp",file="b.pem",subject="CN=broker"}}'

@@ -10,17 +10,17 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from .house import House, Wire
+from .admin_server import AdminServer, Wire
 
 GET = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n"
 QUEUES = 2000
 
 
-def step(house: House) -> bool:
+def step(server: AdminServer) -> bool:
     """Do what the reactor has to do now, but not what that leads to; whether there was anything."""
-    due = [call for call in house.reactor.calls if call.getTime() <= house.reactor.seconds()]
+    due = [call for call in server.reactor.calls if call.getTime() <= server.reactor.seconds()]
     for call in due:
-        house.reactor.calls.remove(call)
+        server.reactor.calls.remove(call)
         call.called = 1
         call.func(*call.args, **call.kw)
     return bool(due)
@@ -28,21 +28,21 @@ def step(house: House) -> bool:
 
 class LongAnswers(TestCase):
     def setUp(self) -> None:
-        change = patch("stompring.admin.slices.SLICE", 0)  # every step is a slice of its own
+        change = patch("stompring.admin.tasks.TIME_SLICE", 0)  # every step is a slice of its own
         change.start()
         self.addCleanup(change.stop)
-        self.house = House()
+        self.server = AdminServer()
         for number in range(QUEUES):
-            self.house.queue(f"q{number}")
+            self.server.queue(f"q{number}")
 
     def begin(self, request: bytes) -> tuple[object, Wire]:
-        channel, wire = self.house.channel()
+        channel, wire = self.server.channel()
         channel.dataReceived(request)
         return channel, wire
 
     def finish(self) -> int:
         steps = 0
-        while step(self.house):
+        while step(self.server):
             steps += 1
             self.assertLess(steps, 100_000)
         return steps
@@ -57,60 +57,60 @@ class LongAnswers(TestCase):
         wires = [self.begin(GET % b"/metrics")[1] for _ in range(2)]
         self.finish()
         for wire in wires:
-            reply = House.parse(wire.value())
+            reply = AdminServer.parse(wire.value())
             self.assertEqual(reply.text.count("stompring_queue_ring_size{"), QUEUES)
 
     def test_a_slow_client_is_waited_for(self) -> None:
         _, wire = self.begin(GET % b"/metrics")
         while not wire.value():
-            step(self.house)
+            step(self.server)
         assert wire.producer is not None
         wire.producer.pauseProducing()
-        step(self.house)
+        step(self.server)
         written = len(wire.value())
         self.finish()
         self.assertEqual(len(wire.value()), written)
         wire.producer.resumeProducing()
         self.finish()
-        self.assertEqual(House.parse(wire.value()).text.count("stompring_queue_ring_size{"), QUEUES)
+        self.assertEqual(AdminServer.parse(wire.value()).text.count("stompring_queue_ring_size{"), QUEUES)
 
     def test_the_work_ends_when_the_client_goes_away(self) -> None:
         for path in (b"/metrics", b"/api/v1/queues?sort=name"):
             channel, wire = self.begin(GET % path)
             for _ in range(3):
-                step(self.house)
+                step(self.server)
             channel.connectionLost(Failure(ConnectionLost()))  # type: ignore[attr-defined]
             written = len(wire.value())
             self.assertLess(self.finish(), 5)
             self.assertEqual(len(wire.value()), written)
 
     def test_what_changes_something_goes_on_without_its_client(self) -> None:
-        client = self.house.stomp()
+        client = self.server.stomp()
         for _ in range(500):
             client.protocol.dataReceived(b"SEND\ndestination:/queue/q1\n\nx\0")
         post = b"POST /api/v1/queues/q1/purge HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
         channel, _ = self.begin(post)
-        step(self.house)
+        step(self.server)
         channel.connectionLost(Failure(ConnectionLost()))  # type: ignore[attr-defined]
-        left = self.house.directory.queue("q1").message_count
+        left = self.server.directory.queue("q1").message_count
         self.assertTrue(0 < left)
         self.finish()
-        self.assertEqual(self.house.directory.queue("q1").message_count, 0)
+        self.assertEqual(self.server.directory.queue("q1").message_count, 0)
         self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_a_full_queue_is_deleted_in_slices(self) -> None:
-        client = self.house.stomp()
+        client = self.server.stomp()
         for _ in range(500):
             client.protocol.dataReceived(b"SEND\ndestination:/queue/q1\n\nx\0")
-        background = self.house.broker.background
+        background = self.server.broker.background
         background.least, background.now = 1, count().__next__  # one step in a turn of the reactor
         _, wire = self.begin(b"DELETE /api/v1/queues/q1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         self.assertGreater(self.finish(), 8)
         self.assertIn(b"204", wire.value())
-        self.assertEqual(self.house.broker.memory.messages, 0)
+        self.assertEqual(self.server.broker.memory.messages, 0)
 
     def test_messages_that_do_not_match_take_their_turns_too(self) -> None:
-        client = self.house.stomp()
+        client = self.server.stomp()
         for _ in range(500):
             client.protocol.dataReceived(b"SEND\ndestination:/queue/q1\n\nx\0")
         self.begin(GET % b"/api/v1/queues/q1/messages?filter=a%3D1")
@@ -121,7 +121,7 @@ class LongAnswers(TestCase):
         )
         _, wire = self.begin(post + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
         self.assertGreater(self.finish(), 8)
-        self.assertEqual(House.parse(wire.value()).json, {"removed": 0})
+        self.assertEqual(AdminServer.parse(wire.value()).json, {"removed": 0})
 
     def test_half_an_answer_does_not_look_whole(self) -> None:
         def breaks(*_: object) -> Iterator[bytes]:

@@ -14,9 +14,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from stompring.admin.broker_counters import BROKER
-from stompring.admin.counters import ADDRESS, COUNTER, GAUGE, QUEUE, Counter
-from stompring.admin.exposition import PIECE, escaped, families
+from stompring.admin.counters import ADDRESS, BROKER, COUNTER, GAUGE, QUEUE, Counter
+from stompring.admin.metrics import PIECE, escaped, families
 
 COUNTERS: list[Counter[int]] = [
     Counter("ups", "x_ups_total", COUNTER, "How often it went up.", lambda thing: thing),

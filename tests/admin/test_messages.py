@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from stompring.admin.message_view import BODY_SHOWN, body_view
+from stompring.admin.messages import BODY_SHOWN, body_view
 from stompring.broker.message import Message, Traits
 
-from .house import BEGIN, House, Stomp, path
+from .admin_server import BEGIN, AdminServer, Stomp, path
 
 WHOLE = path("queues", "q", "messages")
 SCHEDULED = path("queues", "q", "scheduled")
 
 
 @pytest.fixture
-def house() -> House:
-    house = House()
-    house.queue()
-    return house
+def server() -> AdminServer:
+    server = AdminServer()
+    server.queue()
+    return server
 
 
 @pytest.fixture
-def client(house: House) -> Stomp:
-    return house.stomp()
+def client(server: AdminServer) -> Stomp:
+    return server.stomp()
 
 
 def send(client: Stomp, body: bytes, **headers: str) -> None:
@@ -36,25 +36,25 @@ def bodies(page: dict[str, Any]) -> list[str]:
     return [message["body"] for message in page["data"]]
 
 
-def counts(house: House) -> tuple[int, int, int]:
-    shown = house.get(path("queues", "q"))
+def counts(server: AdminServer) -> tuple[int, int, int]:
+    shown = server.get(path("queues", "q"))
     return shown["messageCount"], shown["scheduledCount"], shown["messagesAcknowledged"]
 
 
 # ---- looking
 
 
-def test_everything_about_a_message(house: House, client: Stomp) -> None:
+def test_everything_about_a_message(server: AdminServer, client: Stomp) -> None:
     send(
         client, b"hello", priority="7", persistent="true", expires=str(BEGIN * 1000 + 60_000), colour="r\\ced"
     )
-    (message,) = house.get(WHOLE)["data"]
+    (message,) = server.get(WHOLE)["data"]
     headers = message.pop("headers")
-    assert message.pop("size") == house.broker.memory.bytes
+    assert message.pop("size") == server.broker.memory.bytes
     assert (
         message
         == {
-            "messageID": f"{house.directory.queue('q').number}-{BEGIN * 1_000_000}",  # numbers begin from the clock
+            "messageID": f"{server.directory.queue('q').number}-{BEGIN * 1_000_000}",  # numbers begin from the clock
             "state": "pending",
             "address": "q",
             "priority": 7,
@@ -77,12 +77,12 @@ def test_everything_about_a_message(house: House, client: Stomp) -> None:
     assert headers["content-length"] == "5"
 
 
-def test_the_id_is_the_one_that_consumers_see(house: House, client: Stomp) -> None:
+def test_the_id_is_the_one_that_consumers_see(server: AdminServer, client: Stomp) -> None:
     send(client, b"x")
-    shown = house.get(WHOLE)["data"][0]["messageID"]
+    shown = server.get(WHOLE)["data"][0]["messageID"]
     client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
     assert f"\nmessage-id:{shown}\n".encode() in client.received
-    (delivering,) = house.get(WHOLE)["data"]
+    (delivering,) = server.get(WHOLE)["data"]
     assert (delivering["messageID"], delivering["state"], delivering["deliveryCount"]) == (
         shown,
         "delivering",
@@ -90,12 +90,12 @@ def test_the_id_is_the_one_that_consumers_see(house: House, client: Stomp) -> No
     )
 
 
-def test_states_in_order_and_a_transaction(house: House, client: Stomp) -> None:
+def test_states_in_order_and_a_transaction(server: AdminServer, client: Stomp) -> None:
     send(client, b"scheduled", AMQ_SCHEDULED_DELAY="5000")
     for body in (b"acked", b"taken", b"waits"):
         send(client, body)
     client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client-individual", prefetch_count="2")
-    first = house.get(f"{WHOLE}?size=200")["data"]
+    first = server.get(f"{WHOLE}?size=200")["data"]
     assert [(message["body"], message["state"]) for message in first] == [
         ("waits", "pending"),
         ("scheduled", "scheduled"),
@@ -105,34 +105,34 @@ def test_states_in_order_and_a_transaction(house: House, client: Stomp) -> None:
     client.send("BEGIN", transaction="t")
     acked = next(message["messageID"] for message in first if message["body"] == "acked")
     client.send("ACK", id=acked, transaction="t")
-    page = house.get(WHOLE)
-    assert page["count"] == house.get(path("queues", "q"))["messageCount"]
+    page = server.get(WHOLE)
+    assert page["count"] == server.get(path("queues", "q"))["messageCount"]
     assert [m["state"] for m in page["data"] if m["body"] == "acked"] == ["delivering"]
     client.send("COMMIT", transaction="t")
-    assert "acked" not in bodies(house.get(WHOLE))
+    assert "acked" not in bodies(server.get(WHOLE))
 
 
-def test_pages_and_filters(house: House, client: Stomp) -> None:
+def test_pages_and_filters(server: AdminServer, client: Stomp) -> None:
     for number in range(230):
         send(client, b"%d" % number, number=str(number))
-    page = house.get(WHOLE)
+    page = server.get(WHOLE)
     assert (len(page["data"]), page["count"], page["size"]) == (200, 230, 200)
-    assert bodies(house.get(f"{WHOLE}?page=2")) == [str(number) for number in range(200, 230)]
-    assert bodies(house.get(f"{WHOLE}?page=3&size=5")) == [str(number) for number in range(10, 15)]
-    found = house.get(f"{WHOLE}?filter=number%20%3E%3D%20225&size=2&page=2")
+    assert bodies(server.get(f"{WHOLE}?page=2")) == [str(number) for number in range(200, 230)]
+    assert bodies(server.get(f"{WHOLE}?page=3&size=5")) == [str(number) for number in range(10, 15)]
+    found = server.get(f"{WHOLE}?filter=number%20%3E%3D%20225&size=2&page=2")
     assert (bodies(found), found["count"]) == (["227", "228"], 5)
-    assert house.refused(400, "GET", f"{WHOLE}?size=201")["parameter"] == "size"
-    assert "filter" in house.refused(400, "GET", f"{WHOLE}?filter=a%20%3D")["detail"]
+    assert server.refused(400, "GET", f"{WHOLE}?size=201")["parameter"] == "size"
+    assert "filter" in server.refused(400, "GET", f"{WHOLE}?filter=a%20%3D")["detail"]
 
 
 def test_the_size_of_a_page_is_a_setting() -> None:
-    house = House({"q": {"management_browse_page_size": 3}})
-    house.queue()
-    client = house.stomp()
+    server = AdminServer({"q": {"management_browse_page_size": 3}})
+    server.queue()
+    client = server.stomp()
     for number in range(5):
         send(client, b"%d" % number)
-    assert bodies(house.get(WHOLE)) == ["0", "1", "2"]
-    house.refused(400, "GET", f"{WHOLE}?size=4")
+    assert bodies(server.get(WHOLE)) == ["0", "1", "2"]
+    server.refused(400, "GET", f"{WHOLE}?size=4")
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_the_size_of_a_page_is_a_setting() -> None:
         (b"abc", 3, "abc", "text"),
     ],
 )
-def test_bodies(house: House, body: bytes, limit: int, shown: str, encoding: str) -> None:
-    message = Message(1, house.directory.address("q"), Traits(b""), body, 0)
+def test_bodies(server: AdminServer, body: bytes, limit: int, shown: str, encoding: str) -> None:
+    message = Message(1, server.directory.address("q"), Traits(b""), body, 0)
     assert body_view(message, limit) == {
         "body": shown,
         "encoding": encoding,
@@ -160,23 +160,23 @@ def test_bodies(house: House, body: bytes, limit: int, shown: str, encoding: str
     }
 
 
-def test_long_bodies_are_cut(house: House, client: Stomp) -> None:
+def test_long_bodies_are_cut(server: AdminServer, client: Stomp) -> None:
     send(client, b"x" * (BODY_SHOWN + 1))
-    (message,) = house.get(WHOLE)["data"]
+    (message,) = server.get(WHOLE)["data"]
     assert (len(message["body"]), message["bodySize"], message["bodyTruncated"]) == (
         BODY_SHOWN,
         BODY_SHOWN + 1,
         True,
     )
-    (message,) = house.get(f"{WHOLE}?bodyLimit=10")["data"]
+    (message,) = server.get(f"{WHOLE}?bodyLimit=10")["data"]
     assert message["body"] == "x" * 10
-    assert house.refused(400, "GET", f"{WHOLE}?bodyLimit=65537")["parameter"] == "bodyLimit"
+    assert server.refused(400, "GET", f"{WHOLE}?bodyLimit=65537")["parameter"] == "bodyLimit"
 
 
-def test_headers_that_are_no_text_are_replaced(house: House, client: Stomp) -> None:
-    address = house.directory.address("q")
-    house.broker.send(Message(99, address, Traits(b"k\xff:v\xfe\n", group=b"\xff"), b"", 0))
-    (message,) = house.get(WHOLE)["data"]
+def test_headers_that_are_no_text_are_replaced(server: AdminServer, client: Stomp) -> None:
+    address = server.directory.address("q")
+    server.broker.send(Message(99, address, Traits(b"k\xff:v\xfe\n", group=b"\xff"), b"", 0))
+    (message,) = server.get(WHOLE)["data"]
     assert message["headers"]["k\N{REPLACEMENT CHARACTER}"] == "v\N{REPLACEMENT CHARACTER}"
     assert message["group"] == "\N{REPLACEMENT CHARACTER}"
 
@@ -184,93 +184,93 @@ def test_headers_that_are_no_text_are_replaced(house: House, client: Stomp) -> N
 # ---- removing
 
 
-def test_remove_one(house: House, client: Stomp) -> None:
+def test_remove_one(server: AdminServer, client: Stomp) -> None:
     for body in (b"a", b"b", b"c"):
         send(client, body)
-    ids = [message["messageID"] for message in house.get(WHOLE)["data"]]
-    assert house.ask("DELETE", f"{WHOLE}/{ids[1]}").status == 204
-    assert bodies(house.get(WHOLE)) == ["a", "c"]
-    assert counts(house) == (2, 0, 1)
-    house.refused(404, "DELETE", f"{WHOLE}/{ids[1]}")
-    assert house.ask("DELETE", f"{WHOLE}/{ids[0].partition('-')[2]}").status == 204
-    assert bodies(house.get(WHOLE)) == ["c"]
+    ids = [message["messageID"] for message in server.get(WHOLE)["data"]]
+    assert server.ask("DELETE", f"{WHOLE}/{ids[1]}").status == 204
+    assert bodies(server.get(WHOLE)) == ["a", "c"]
+    assert counts(server) == (2, 0, 1)
+    server.refused(404, "DELETE", f"{WHOLE}/{ids[1]}")
+    assert server.ask("DELETE", f"{WHOLE}/{ids[0].partition('-')[2]}").status == 204
+    assert bodies(server.get(WHOLE)) == ["c"]
 
 
 @pytest.mark.parametrize("identifier", ["x", "99-1", "-1", "1-", "1-x", "1--1", "9" * 50, "%D9%A1", "1.0"])
-def test_an_id_that_names_nothing(house: House, client: Stomp, identifier: str) -> None:
+def test_an_id_that_names_nothing(server: AdminServer, client: Stomp, identifier: str) -> None:
     send(client, b"a")
     for method, place in (("DELETE", WHOLE), ("DELETE", SCHEDULED)):
-        house.refused(404, method, f"{place}/{identifier}")
-    house.refused(404, "POST", f"{SCHEDULED}/{identifier}/deliver")
-    assert counts(house) == (1, 0, 0)
+        server.refused(404, method, f"{place}/{identifier}")
+    server.refused(404, "POST", f"{SCHEDULED}/{identifier}/deliver")
+    assert counts(server) == (1, 0, 0)
 
 
-def test_what_is_in_delivery_is_not_removed(house: House, client: Stomp) -> None:
+def test_what_is_in_delivery_is_not_removed(server: AdminServer, client: Stomp) -> None:
     send(client, b"a")
     client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
-    (message,) = house.get(WHOLE)["data"]
-    assert "in delivery" in house.refused(409, "DELETE", f"{WHOLE}/{message['messageID']}")["detail"]
+    (message,) = server.get(WHOLE)["data"]
+    assert "in delivery" in server.refused(409, "DELETE", f"{WHOLE}/{message['messageID']}")["detail"]
 
 
 # ---- scheduled
 
 
-def test_scheduled_by_due_time(house: House, client: Stomp) -> None:
+def test_scheduled_by_due_time(server: AdminServer, client: Stomp) -> None:
     for seconds in (30, 10, 20):
         send(client, b"%d" % seconds, AMQ_SCHEDULED_DELAY=f"{seconds}000")
     send(client, b"again", AMQ_SCHEDULED_DELAY="5000", AMQ_SCHEDULED_PERIOD="1000", AMQ_SCHEDULED_REPEAT="2")
     send(client, b"cron", AMQ_SCHEDULED_CRON="0 0 1 1 *")
     send(client, b"pending")
-    page = house.get(SCHEDULED)
+    page = server.get(SCHEDULED)
     assert bodies(page) == ["again", "10", "20", "30", "cron"]
     assert page["count"] == 5
     again, ten, *_, cron = page["data"]
     assert ten["dueTime"] == (BEGIN + 10) * 1000 and ten["recurrence"] is None and ten["state"] == "scheduled"
     assert again["recurrence"] == {"period": 1000, "repeat": 2, "cron": None, "delay": 0}
     assert cron["recurrence"]["cron"] == "0 0 1 1 *"
-    assert bodies(house.get(f"{SCHEDULED}?page=2&size=2")) == ["20", "30"]
+    assert bodies(server.get(f"{SCHEDULED}?page=2&size=2")) == ["20", "30"]
 
 
-def test_more_scheduled_than_are_sorted_at_a_time(house: House, client: Stomp) -> None:
+def test_more_scheduled_than_are_sorted_at_a_time(server: AdminServer, client: Stomp) -> None:
     for number in range(2500):
         delay = 1 + number * 7919 % 2500
         client.protocol.dataReceived(
             b"SEND\ndestination:/queue/q\nAMQ_SCHEDULED_DELAY:%d\n\n%d\0" % (delay, delay)
         )
-    assert bodies(house.get(f"{SCHEDULED}?page=12&size=200")) == [str(delay) for delay in range(2201, 2401)]
+    assert bodies(server.get(f"{SCHEDULED}?page=12&size=200")) == [str(delay) for delay in range(2201, 2401)]
 
 
-def test_deliver_now(house: House, client: Stomp) -> None:
+def test_deliver_now(server: AdminServer, client: Stomp) -> None:
     client.send("SUBSCRIBE", destination="/queue/q", id="1")
     send(client, b"later", AMQ_SCHEDULED_DELAY="60000")
-    (message,) = house.get(SCHEDULED)["data"]
-    assert house.ask("POST", f"{SCHEDULED}/{message['messageID']}/deliver").status == 204
-    house.reactor.advance(0)
+    (message,) = server.get(SCHEDULED)["data"]
+    assert server.ask("POST", f"{SCHEDULED}/{message['messageID']}/deliver").status == 204
+    server.reactor.advance(0)
     assert b"later" in client.received
-    assert counts(house) == (0, 0, 1)
-    house.refused(404, "POST", f"{SCHEDULED}/{message['messageID']}/deliver")
+    assert counts(server) == (0, 0, 1)
+    server.refused(404, "POST", f"{SCHEDULED}/{message['messageID']}/deliver")
 
 
-def test_deliver_a_recurring_one_now(house: House, client: Stomp) -> None:
+def test_deliver_a_recurring_one_now(server: AdminServer, client: Stomp) -> None:
     send(client, b"tick", AMQ_SCHEDULED_DELAY="60000", AMQ_SCHEDULED_PERIOD="1000", AMQ_SCHEDULED_REPEAT="1")
-    (message,) = house.get(SCHEDULED)["data"]
+    (message,) = server.get(SCHEDULED)["data"]
     for times in (1, 2):
-        assert house.ask("POST", f"{SCHEDULED}/{message['messageID']}/deliver").status == 204
-        assert counts(house) == (1 + times, 1, 0)
-    assert house.get(SCHEDULED)["data"] == [message]
+        assert server.ask("POST", f"{SCHEDULED}/{message['messageID']}/deliver").status == 204
+        assert counts(server) == (1 + times, 1, 0)
+    assert server.get(SCHEDULED)["data"] == [message]
 
 
-def test_cancel(house: House, client: Stomp) -> None:
+def test_cancel(server: AdminServer, client: Stomp) -> None:
     send(client, b"later", AMQ_SCHEDULED_DELAY="60000")
-    (message,) = house.get(SCHEDULED)["data"]
-    assert house.ask("DELETE", f"{SCHEDULED}/{message['messageID']}").status == 204
-    assert counts(house) == (0, 0, 1)
-    house.reactor.advance(61)
-    assert counts(house) == (0, 0, 1)
+    (message,) = server.get(SCHEDULED)["data"]
+    assert server.ask("DELETE", f"{SCHEDULED}/{message['messageID']}").status == 204
+    assert counts(server) == (0, 0, 1)
+    server.reactor.advance(61)
+    assert counts(server) == (0, 0, 1)
 
 
-def test_only_what_is_scheduled_is_cancelled(house: House, client: Stomp) -> None:
+def test_only_what_is_scheduled_is_cancelled(server: AdminServer, client: Stomp) -> None:
     send(client, b"pending")
-    (message,) = house.get(WHOLE)["data"]
-    house.refused(404, "DELETE", f"{SCHEDULED}/{message['messageID']}")
-    assert counts(house) == (1, 0, 0)
+    (message,) = server.get(WHOLE)["data"]
+    server.refused(404, "DELETE", f"{SCHEDULED}/{message['messageID']}")
+    assert counts(server) == (1, 0, 0)

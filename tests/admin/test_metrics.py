@@ -8,12 +8,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from stompring.admin.broker_counters import BROKER
-from stompring.admin.counters import ADDRESS, QUEUE
+from stompring.admin.counters import ADDRESS, BROKER, QUEUE
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import AddressSettingEntry, FullPolicy, RingPolicy
 
-from .house import ANYCAST, MULTICAST, House
+from .admin_server import ANYCAST, MULTICAST, AdminServer
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -74,8 +73,8 @@ AWKWARD = [
 ]
 
 
-def scrape(house: House, openmetrics: bool = False, query: str = "") -> str:
-    reply = house.ask("GET", f"/metrics{query}", headers={"Accept": OPENMETRICS} if openmetrics else {})
+def scrape(server: AdminServer, openmetrics: bool = False, query: str = "") -> str:
+    reply = server.ask("GET", f"/metrics{query}", headers={"Accept": OPENMETRICS} if openmetrics else {})
     assert reply.status == 200
     return reply.text
 
@@ -106,31 +105,31 @@ def types(text: str) -> dict[str, str]:
 
 
 def test_every_promised_name_is_there_with_its_type() -> None:
-    house = House()
-    house.queue()
-    found = types(scrape(house))
+    server = AdminServer()
+    server.queue()
+    found = types(scrape(server))
     assert {name: found.get(name) for name in PROMISED} == PROMISED
     assert {counter.metric for counter in (*QUEUE, *ADDRESS, *BROKER)} >= PROMISED.keys()
 
 
 def test_every_family_has_help() -> None:
-    house = House()
-    house.queue()
-    text = scrape(house)
+    server = AdminServer()
+    server.queue()
+    text = scrape(server)
     helped = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP ")}
     assert helped == types(text).keys()
 
 
 def test_what_there_is_not_is_left_out() -> None:
-    text = scrape(House())
+    text = scrape(AdminServer())
     assert not [name for name in OF_STORE if name in text]
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 def test_the_numbers_of_the_store(openmetrics: bool) -> None:
-    house = House()
-    house.pretend_store()
-    text = scrape(house, openmetrics)
+    server = AdminServer()
+    server.pretend_store()
+    text = scrape(server, openmetrics)
     found = {name: value for (name, labels), value in samples(text, openmetrics).items() if not labels}
     if not openmetrics:
         assert {name: types(text).get(name) for name in OF_STORE} == OF_STORE
@@ -165,27 +164,27 @@ def test_the_numbers_of_the_store(openmetrics: bool) -> None:
 
 
 def test_entries_of_target_lists_by_kind() -> None:
-    house = House()
-    house.pretend_store()
-    found = samples(scrape(house))
+    server = AdminServer()
+    server.pretend_store()
+    found = samples(scrape(server))
     name = "stompring_dispatch_target_entries"
     assert found[(name, frozenset({("kind", "direct")}))] == 17
     assert found[(name, frozenset({("kind", "reference")}))] == 18
 
 
 def test_the_numbers_of_a_queue() -> None:
-    house = House()
-    house.queue("jobs", "work", ring_size=3, ring_policy=RingPolicy.DISCARD)
-    client = house.stomp()
+    server = AdminServer()
+    server.queue("jobs", "work", ring_size=3, ring_policy=RingPolicy.DISCARD)
+    client = server.stomp()
     for _ in range(5):
         client.send("SEND", b"x", destination="work", destination_type="ANYCAST")
     client.send("SEND", b"x", destination="work", destination_type="ANYCAST", AMQ_SCHEDULED_DELAY="60000")
-    house.reactor.advance(2.5)
+    server.reactor.advance(2.5)
     client.send("SUBSCRIBE", id="1", destination="work::jobs", ack="client-individual", prefetch_count="1")
-    house.reactor.advance(1)
-    found = of_queue(scrape(house), "work", "jobs")
+    server.reactor.advance(1)
+    found = of_queue(scrape(server), "work", "jobs")
     size = found.pop("stompring_queue_persistent_size_bytes")
-    assert size == house.directory.queue("jobs").persistent_size > 0
+    assert size == server.directory.queue("jobs").persistent_size > 0
     assert found == {
         "stompring_queue_message_count": 4,
         "stompring_queue_delivering_count": 1,
@@ -203,15 +202,15 @@ def test_the_numbers_of_a_queue() -> None:
 
 
 def test_the_numbers_of_an_address() -> None:
-    house = House({"full": {"max_size_messages": 4, "address_full_policy": FullPolicy.DROP}})
-    house.queue("full")
-    client = house.stomp()
+    server = AdminServer({"full": {"max_size_messages": 4, "address_full_policy": FullPolicy.DROP}})
+    server.queue("full")
+    client = server.stomp()
     for _ in range(6):
         client.send("SEND", b"x", destination="/queue/full")
     client.send("SEND", b"x", destination="nobody", destination_type="MULTICAST")
-    text = scrape(house)
+    text = scrape(server)
     full = of_address(text, "full")
-    assert full.pop("stompring_address_size_bytes") == house.directory.address("full").room.bytes > 0
+    assert full.pop("stompring_address_size_bytes") == server.directory.address("full").room.bytes > 0
     assert full == {
         "stompring_address_pages": 0,
         "stompring_address_pages_bytes": 0,
@@ -228,20 +227,20 @@ def test_the_numbers_of_an_address() -> None:
 
 
 def test_the_numbers_of_the_broker() -> None:
-    house = House(global_max_size=10_000)
-    house.queue("one")
-    house.queue("two", "one")
-    house.stomp().protocol.connectionLost()
-    house.stomp().send("SEND", b"x", destination="/queue/one")
-    house.reactor.advance(7)
-    house.stomp()
-    found = {name: value for (name, labels), value in samples(scrape(house)).items() if not labels}
+    server = AdminServer(global_max_size=10_000)
+    server.queue("one")
+    server.queue("two", "one")
+    server.stomp().protocol.connectionLost()
+    server.stomp().send("SEND", b"x", destination="/queue/one")
+    server.reactor.advance(7)
+    server.stomp()
+    found = {name: value for (name, labels), value in samples(scrape(server)).items() if not labels}
     assert found["stompring_connections"] == 2
     assert found["stompring_connections_total"] == 3
     assert found["stompring_addresses"] == 1
     assert found["stompring_queues"] == 2
     assert found["stompring_messages"] == 1
-    assert found["stompring_address_memory_usage_bytes"] == house.broker.memory.bytes > 0
+    assert found["stompring_address_memory_usage_bytes"] == server.broker.memory.bytes > 0
     assert found["stompring_address_memory_limit_bytes"] == 10_000
     assert found["stompring_uptime_seconds"] == 7
     assert found["process_resident_memory_bytes"] > 1_000_000
@@ -250,26 +249,28 @@ def test_the_numbers_of_the_broker() -> None:
 def test_the_build_is_named() -> None:
     import stompring
 
-    info = [dict(labels) for (name, labels) in samples(scrape(House())) if name == "stompring_build_info"]
+    info = [
+        dict(labels) for (name, labels) in samples(scrape(AdminServer())) if name == "stompring_build_info"
+    ]
     assert [labels["version"] for labels in info] == [stompring.__version__]
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_names_come_back_as_they_are(name: str, openmetrics: bool) -> None:
-    house = House()
-    house.queue(f"q {name}", f"a {name}", MULTICAST)
-    found = samples(scrape(house, openmetrics), openmetrics)
+    server = AdminServer()
+    server.queue(f"q {name}", f"a {name}", MULTICAST)
+    found = samples(scrape(server, openmetrics), openmetrics)
     labels = {("address", f"a {name}"), ("queue", f"q {name}"), ("routing_type", "MULTICAST")}
     assert found[("stompring_queue_ring_size", frozenset(labels))] == -1
     assert found[("stompring_address_pages", frozenset({("address", f"a {name}")}))] == 0
 
 
 def test_openmetrics_is_given_to_those_who_ask_for_it() -> None:
-    house = House()
-    house.queue()
+    server = AdminServer()
+    server.queue()
     plain, asked = (
-        house.ask("GET", "/metrics", headers={"Accept": accept}) for accept in ("text/plain", OPENMETRICS)
+        server.ask("GET", "/metrics", headers={"Accept": accept}) for accept in ("text/plain", OPENMETRICS)
     )
     assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert asked.headers["content-type"].startswith("application/openmetrics-text")
@@ -281,11 +282,11 @@ def test_openmetrics_is_given_to_those_who_ask_for_it() -> None:
 
 
 def test_families_stay_together() -> None:
-    house = House()
+    server = AdminServer()
     for number in range(1200):  # more than one piece
-        house.queue(f"q{number}")
+        server.queue(f"q{number}")
     names = [
-        line.partition("{")[0] for line in scrape(house).splitlines() if line.startswith("stompring_queue_")
+        line.partition("{")[0] for line in scrape(server).splitlines() if line.startswith("stompring_queue_")
     ]
     changes = [name for before, name in zip([None, *names], names, strict=False) if name != before]
     assert len(changes) == len(set(changes)) == len(QUEUE)
@@ -293,64 +294,64 @@ def test_families_stay_together() -> None:
 
 
 def test_enable_metrics_false_hides_an_address_and_its_queues() -> None:
-    house = House({"quiet.#": {"enable_metrics": False}})
-    house.queue("q", "quiet.one")
-    house.queue("loud")
-    text = scrape(house)
+    server = AdminServer({"quiet.#": {"enable_metrics": False}})
+    server.queue("q", "quiet.one")
+    server.queue("loud")
+    text = scrape(server)
     assert "quiet.one" not in text
     assert of_queue(text, "loud", "loud") and of_address(text, "loud")
 
 
 def test_a_scrape_of_some_families_only() -> None:
-    house = House()
-    house.queue()
-    text = scrape(house, query="?name%5B%5D=stompring_queue_ring_size&name[]=stompring_connections")
+    server = AdminServer()
+    server.queue()
+    text = scrape(server, query="?name%5B%5D=stompring_queue_ring_size&name[]=stompring_connections")
     assert set(types(text)) == {"stompring_queue_ring_size", "stompring_connections"}
 
 
 def test_unknown_parameters_are_refused() -> None:
-    assert House().refused(400, "GET", "/metrics?nmae=x")["parameter"] == "nmae"
+    assert AdminServer().refused(400, "GET", "/metrics?nmae=x")["parameter"] == "nmae"
 
 
 def test_head_costs_no_scrape() -> None:
-    house = House()
-    reply = house.ask("HEAD", "/metrics")
+    server = AdminServer()
+    reply = server.ask("HEAD", "/metrics")
     assert reply.status == 200 and reply.body == b""
     assert reply.headers["content-type"].startswith("text/plain")
 
 
-def read_in_pieces(house: House, between: Any) -> str:
+def read_in_pieces(server: AdminServer, between: Any) -> str:
     """A scrape during which ``between`` is called after each call of the reactor."""
-    channel, wire = house.channel()
+    channel, wire = server.channel()
     channel.dataReceived(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     calls = 0
     while not wire.disconnecting:
         # one call of the reactor at a time: what it has scheduled by now
-        for call in [call for call in house.reactor.calls if call.getTime() <= house.reactor.seconds()]:
-            house.reactor.calls.remove(call)
+        for call in [call for call in server.reactor.calls if call.getTime() <= server.reactor.seconds()]:
+            server.reactor.calls.remove(call)
             call.called = 1
             call.func(*call.args, **call.kw)
         between(calls)
         calls += 1
         assert calls < 10_000
     assert calls > 3
-    return House.parse(wire.value()).text
+    return AdminServer.parse(wire.value()).text
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 def test_queues_that_come_and_go_between_slices(monkeypatch: pytest.MonkeyPatch, openmetrics: bool) -> None:
-    monkeypatch.setattr("stompring.admin.slices.SLICE", 0)  # every step is a slice of its own
-    house = House()
+    monkeypatch.setattr("stompring.admin.tasks.TIME_SLICE", 0)  # every step is a slice of its own
+    server = AdminServer()
     for number in range(300):
-        house.queue(f"old{number}")
+        server.queue(f"old{number}")
 
     def change(call: int) -> None:
-        names = [name for name in house.directory.queues if name.startswith("old")]
+        names = [name for name in server.directory.queues if name.startswith("old")]
         for name in names[:20]:
-            house.directory.delete_queue(name)
-        house.queue(f"new{call}")
+            server.directory.delete_queue(name)
+        server.queue(f"new{call}")
 
-    found = samples(read_in_pieces(house, change))
+    found = samples(read_in_pieces(server, change))
     rows: dict[str, set[str]] = {}
     for name, labels in found:
         if name.startswith("stompring_queue_"):
@@ -360,16 +361,16 @@ def test_queues_that_come_and_go_between_slices(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_numbers_of_one_queue_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stompring.admin.slices.SLICE", 0)
-    house = House()
+    monkeypatch.setattr("stompring.admin.tasks.TIME_SLICE", 0)
+    server = AdminServer()
     for number in range(200):
-        house.queue(f"q{number}")
-    client = house.stomp()
+        server.queue(f"q{number}")
+    client = server.stomp()
 
     def send(call: int) -> None:
         client.protocol.dataReceived(f"SEND\ndestination:/queue/q{call % 200}\n\nx\0".encode())
 
-    text = read_in_pieces(house, send)
+    text = read_in_pieces(server, send)
     for number in range(200):
         found = of_queue_quick(text, f"q{number}")
         assert found["stompring_queue_message_count"] == found["stompring_queue_messages_added_total"]
@@ -381,19 +382,19 @@ def of_queue_quick(text: str, queue: str) -> dict[str, float]:
 
 
 def test_settings_are_read_at_each_scrape() -> None:
-    house = House()
-    house.queue("q")
-    assert of_queue(scrape(house), "q", "q")
+    server = AdminServer()
+    server.queue("q")
+    assert of_queue(scrape(server), "q", "q")
     entry = AddressSettingEntry("q", {"enable_metrics": False})
-    house.directory.address("q").apply(SettingsRepository([entry]).lookup("q"))
-    assert not of_queue(scrape(house), "q", "q")
+    server.directory.address("q").apply(SettingsRepository([entry]).lookup("q"))
+    assert not of_queue(scrape(server), "q", "q")
 
 
 def test_labels_of_a_queue_of_either_type() -> None:
-    house = House()
+    server = AdminServer()
     for kind in (ANYCAST, MULTICAST):
-        house.queue(f"q.{kind}", "both", kind)
-    text = scrape(house)
+        server.queue(f"q.{kind}", "both", kind)
+    text = scrape(server)
     assert of_queue(text, "both", "q.ANYCAST", "ANYCAST") and of_queue(
         text, "both", "q.MULTICAST", "MULTICAST"
     )

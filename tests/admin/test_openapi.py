@@ -14,11 +14,11 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from stompring.admin.routes import Route
-from stompring.admin.site import admin_routes
+from stompring.admin.api import Route
+from stompring.admin.http import admin_routes
 
 from ..broker_document import broker_xml
-from .house import House, Reply, Stomp
+from .admin_server import AdminServer, Reply, Stomp
 
 DOCUMENT = json.loads(files("stompring.admin").joinpath("openapi.json").read_text(encoding="utf-8"))
 ROUTES = {(route.method, route.path): route for route in admin_routes().all}
@@ -109,7 +109,7 @@ def label(operation: Operation) -> str:
 
 
 def test_it_is_served_as_it_is() -> None:
-    reply = House().ask("GET", "/api/v1/openapi.json")
+    reply = AdminServer().ask("GET", "/api/v1/openapi.json")
     assert reply.json == DOCUMENT
     assert DOCUMENT["openapi"].startswith("3.1.")
 
@@ -183,10 +183,10 @@ class Scene:
     def __init__(self, tmp_path: Path) -> None:
         file = tmp_path / "broker.xml"
         file.write_text(broker_xml(), encoding="utf-8")
-        self.house = House(file=str(file), global_max_size=1_000_000)
-        self.house.queue("q", "a", filter="colour <> 'x'", user="anna", ring_size=50)
-        self.house.queue("free")
-        self.client: Stomp = self.house.stomp(**{"client-id": "c"})
+        self.server = AdminServer(file=str(file), global_max_size=1_000_000)
+        self.server.queue("q", "a", filter="colour <> 'x'", user="anna", ring_size=50)
+        self.server.queue("free")
+        self.client: Stomp = self.server.stomp(**{"client-id": "c"})
         for number in range(4):
             self.client.send("SEND", b"\xff" if number else b"x", destination="/queue/a", colour="red")
         delay = {"AMQ_SCHEDULED_DELAY": "60000", "AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": "3"}
@@ -210,7 +210,7 @@ class Scene:
         kind = "scheduled" if "scheduled" in operation.path else "messages"
         identifier = self.client.session.number
         if name:
-            page = self.house.get(f"/api/v1/queues/q/{kind}")
+            page = self.server.get(f"/api/v1/queues/q/{kind}")
             identifier = page["data"][0]["messageID"]
         force = "?force=true" if operation.identifier == "deleteAddress" else ""
         return operation.path.replace("{name}", name).replace("{id}", identifier) + force
@@ -232,7 +232,7 @@ def scene(tmp_path: Path) -> Scene:
 
 @pytest.mark.parametrize("operation", ALL, ids=label)
 def test_success(scene: Scene, operation: Operation) -> None:
-    reply = scene.house.ask(operation.method, scene.path(operation), BODIES.get(operation.identifier))
+    reply = scene.server.ask(operation.method, scene.path(operation), BODIES.get(operation.identifier))
     assert reply.status in (200, 201, 204), reply.body
     operation.check(reply)
 
@@ -240,7 +240,7 @@ def test_success(scene: Scene, operation: Operation) -> None:
 @pytest.mark.parametrize("operation", [operation for operation in ALL if "{" in operation.path], ids=label)
 def test_what_is_not_there(scene: Scene, operation: Operation) -> None:
     path = operation.path.replace("{name}", "none").replace("{id}", "none")
-    reply = scene.house.ask(operation.method, path, BODIES.get(operation.identifier))
+    reply = scene.server.ask(operation.method, path, BODIES.get(operation.identifier))
     assert reply.status == 404
     operation.check(reply)
 
@@ -248,11 +248,11 @@ def test_what_is_not_there(scene: Scene, operation: Operation) -> None:
 @pytest.mark.parametrize("operation", ALL, ids=label)
 def test_unknown_parameters_and_fields(scene: Scene, operation: Operation) -> None:
     path = scene.path(operation).partition("?")[0]
-    reply = scene.house.ask(operation.method, f"{path}?colour=red")
+    reply = scene.server.ask(operation.method, f"{path}?colour=red")
     assert (reply.status, reply.json["parameter"]) == (400, "colour")
     operation.check(reply)
     if operation.method != "GET":
-        reply = scene.house.ask(operation.method, path, {"colour": "red"})
+        reply = scene.server.ask(operation.method, path, {"colour": "red"})
         assert (reply.status, reply.json["field"]) == (400, "colour")
         operation.check(reply)
 
@@ -266,14 +266,14 @@ def test_bodies_that_are_not_taken(scene: Scene, operation: Operation) -> None:
         (415, b"a=b", "text/plain"),
         (413, b" " * 2_000_000, "application/json"),
     ):
-        reply = scene.house.ask(operation.method, path, raw=raw, headers={"Content-Type": content_type})
+        reply = scene.server.ask(operation.method, path, raw=raw, headers={"Content-Type": content_type})
         assert reply.status == status
         operation.check(reply)
 
 
 @pytest.mark.parametrize("operation", ALL, ids=label)
 def test_a_page_of_another_site(scene: Scene, operation: Operation) -> None:
-    reply = scene.house.ask(
+    reply = scene.server.ask(
         operation.method, scene.path(operation), headers={"Origin": "http://evil.example"}
     )
     assert reply.status == 403
@@ -296,14 +296,14 @@ def test_a_page_of_another_site(scene: Scene, operation: Operation) -> None:
 def test_conflicts(scene: Scene, identifier: str, path: str | None, body: Any) -> None:
     operation = BY_ID[identifier]
     if identifier == "reload":
-        Path(str(scene.house.service.configuration.file)).write_text(
+        Path(str(scene.server.service.configuration.file)).write_text(
             "<configuration><core><oops/></core></configuration>"
         )
     if path is None:
-        messages = scene.house.get("/api/v1/queues/q/messages")["data"]
+        messages = scene.server.get("/api/v1/queues/q/messages")["data"]
         delivering = next(message for message in messages if message["state"] == "delivering")
         path = f"/api/v1/queues/q/messages/{delivering['messageID']}"
-    reply = scene.house.ask(operation.method, path, body)
+    reply = scene.server.ask(operation.method, path, body)
     assert reply.status == 409, reply.body
     operation.check(reply)
 
@@ -315,15 +315,15 @@ def test_every_conflict_described_is_tested() -> None:
 
 
 def test_not_ready(scene: Scene) -> None:
-    scene.house.service.stopping = True
-    reply = scene.house.ask("GET", "/health/ready")
+    scene.server.service.stopping = True
+    reply = scene.server.ask("GET", "/health/ready")
     assert reply.status == 503
     BY_ID["ready"].check(reply)
 
 
 def test_openmetrics(scene: Scene) -> None:
     BY_ID["metrics"].check(
-        scene.house.ask("GET", "/metrics", headers={"Accept": "application/openmetrics-text"})
+        scene.server.ask("GET", "/metrics", headers={"Accept": "application/openmetrics-text"})
     )
 
 
@@ -331,4 +331,4 @@ def test_every_list_shows_something(scene: Scene) -> None:
     """So that `test_success` has looked at items too."""
     for operation in ALL:
         if operation.identifier.startswith("list"):
-            assert scene.house.get(scene.path(operation))["count"] > 0
+            assert scene.server.get(scene.path(operation))["count"] > 0

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from stompring.admin.needs import MANAGEMENT
+from stompring.admin.access import MANAGEMENT
 from stompring.security.throttle import FREE, WAITING
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 from ..security.hashers import QUICK
-from .house import House
+from .admin_server import AdminServer
 
 P = PermissionType
 
@@ -68,7 +68,7 @@ LOGIN_ALONE = [("GET", "/api/v1/openapi.json")]
 PUBLIC = [("GET", "/health/live"), ("GET", "/health/ready")]
 
 
-def house_where(tmp_path: Path, *given: tuple[PermissionType, str]) -> House:
+def server_where(tmp_path: Path, *given: tuple[PermissionType, str]) -> AdminServer:
     """A broker whose one user has these permissions, and no others anywhere."""
     users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
     users.write_text(f"anna={QUICK.hash('sécret:1')}\n", encoding="utf-8")
@@ -77,15 +77,15 @@ def house_where(tmp_path: Path, *given: tuple[PermissionType, str]) -> House:
     for permission, address in given:
         matches.setdefault(address, {})[permission] = frozenset(("staff",))
     entries = tuple(SecuritySettingEntry(match, found) for match, found in matches.items())
-    house = House(
+    server = AdminServer(
         security_enabled=True,
         users_file=str(users),
         roles_file=str(roles),
         security_settings=entries,
         file=str(tmp_path / "broker.xml"),
     )
-    house.queue("q", "a")
-    return house
+    server.queue("q", "a")
+    return server
 
 
 def basic(credentials: str = "anna:sécret:1") -> dict[str, str | None]:
@@ -93,7 +93,7 @@ def basic(credentials: str = "anna:sécret:1") -> dict[str, str | None]:
 
 
 def test_every_route_is_here() -> None:
-    from stompring.admin.site import admin_routes
+    from stompring.admin.http import admin_routes
 
     def general(path: str) -> str:
         parts = path.partition("?")[0].split("/")
@@ -115,26 +115,26 @@ def test_every_route_is_here() -> None:
 def test_what_a_route_needs(
     tmp_path: Path, method: str, path: str, body: Any, needed: list[tuple[PermissionType, str]]
 ) -> None:
-    reply = house_where(tmp_path, *needed).ask(method, path, body, headers=basic())
+    reply = server_where(tmp_path, *needed).ask(method, path, body, headers=basic())
     assert reply.status in (200, 201, 204, 404, 409), (
         reply.body
     )  # 404 and 409: it got as far as the thing itself
     for place, (permission, address) in enumerate(needed):
-        house = house_where(tmp_path, *needed[:place], *needed[place + 1 :])
-        problem = house.refused(403, method, path, body, headers=basic())
+        server = server_where(tmp_path, *needed[:place], *needed[place + 1 :])
+        problem = server.refused(403, method, path, body, headers=basic())
         assert f"User anna does not have permission='{permission.name}'" in problem["detail"]
         assert problem["detail"].endswith(
             (f"address {address}", "address a, which needs it on address q2 too")
         )
-        assert house.directory.queue("q") and "new" not in house.directory.addresses
+        assert server.directory.queue("q") and "new" not in server.directory.addresses
 
 
 @pytest.mark.parametrize(("method", "path", "body", "needed"), NEEDS)
 def test_whoever_manages_may_everything(
     tmp_path: Path, method: str, path: str, body: Any, needed: list[tuple[PermissionType, str]]
 ) -> None:
-    house = house_where(tmp_path, (P.MANAGE, MANAGEMENT))
-    assert house.ask(method, path, body, headers=basic()).status in (200, 201, 204, 404, 409)
+    server = server_where(tmp_path, (P.MANAGE, MANAGEMENT))
+    assert server.ask(method, path, body, headers=basic()).status in (200, 201, 204, 404, 409)
 
 
 @pytest.mark.parametrize(("method", "path"), [*((method, path) for method, path, *_ in NEEDS), *LOGIN_ALONE])
@@ -142,107 +142,108 @@ def test_whoever_manages_may_everything(
 def test_without_a_login_there_is_nothing(
     tmp_path: Path, method: str, path: str, headers: dict[str, str | None]
 ) -> None:
-    house = house_where(tmp_path, (P.MANAGE, MANAGEMENT))
-    reply = house.ask(method, path, headers=headers)
+    server = server_where(tmp_path, (P.MANAGE, MANAGEMENT))
+    reply = server.ask(method, path, headers=headers)
     assert reply.status == 401 and reply.headers["www-authenticate"].startswith("Basic ")
     assert reply.headers["content-type"] == "application/problem+json"
-    assert house.directory.queue("q")
+    assert server.directory.queue("q")
 
 
 @pytest.mark.parametrize(("method", "path"), [*LOGIN_ALONE, *PUBLIC])
 def test_what_needs_no_permission(tmp_path: Path, method: str, path: str) -> None:
-    house = house_where(tmp_path)
-    assert house.ask(method, path, headers=basic()).status == 200
+    server = server_where(tmp_path)
+    assert server.ask(method, path, headers=basic()).status == 200
 
 
 def test_no_cookie_is_ever_set(tmp_path: Path) -> None:
-    house = house_where(tmp_path, (P.MANAGE, MANAGEMENT))
+    server = server_where(tmp_path, (P.MANAGE, MANAGEMENT))
     for method, path, body, _ in NEEDS:
-        assert "set-cookie" not in house.ask(method, path, body, headers=basic()).headers
+        assert "set-cookie" not in server.ask(method, path, body, headers=basic()).headers
 
 
 def test_the_entry_of_a_queue_counts(tmp_path: Path) -> None:
-    house = house_where(tmp_path, (P.VIEW, "a"), (P.EDIT, "a::q"))
+    server = server_where(tmp_path, (P.VIEW, "a"), (P.EDIT, "a::q"))
     assert (
-        "for queue q on address a" in house.refused(403, "GET", "/api/v1/queues/q", headers=basic())["detail"]
+        "for queue q on address a"
+        in server.refused(403, "GET", "/api/v1/queues/q", headers=basic())["detail"]
     )
-    assert house.ask("POST", "/api/v1/queues/q/purge", headers=basic()).status == 200
-    assert house.ask("GET", "/api/v1/addresses/a", headers=basic()).status == 200
+    assert server.ask("POST", "/api/v1/queues/q/purge", headers=basic()).status == 200
+    assert server.ask("GET", "/api/v1/addresses/a", headers=basic()).status == 200
 
 
 @pytest.mark.parametrize("path", ["/api/v1/queues/none", "/api/v1/addresses/none"])
 def test_what_is_not_there_is_not_told_to_who_may_not_look(tmp_path: Path, path: str) -> None:
-    assert house_where(tmp_path).ask("GET", path, headers=basic()).status == 403
-    assert house_where(tmp_path, (P.VIEW, "none")).ask("GET", path, headers=basic()).status == 404
+    assert server_where(tmp_path).ask("GET", path, headers=basic()).status == 403
+    assert server_where(tmp_path, (P.VIEW, "none")).ask("GET", path, headers=basic()).status == 404
 
 
 def test_metrics_of_logins_and_refusals(tmp_path: Path) -> None:
-    house = house_where(tmp_path, (P.VIEW, MANAGEMENT), (P.SEND, "a"))
-    house.ask("GET", "/metrics", headers=basic("anna:wrong"))
-    house.ask("POST", "/api/v1/reload", headers=basic())
-    client = house.stomp(login="anna", passcode="sécret:1")
+    server = server_where(tmp_path, (P.VIEW, MANAGEMENT), (P.SEND, "a"))
+    server.ask("GET", "/metrics", headers=basic("anna:wrong"))
+    server.ask("POST", "/api/v1/reload", headers=basic())
+    client = server.stomp(login="anna", passcode="sécret:1")
     client.send("SUBSCRIBE", destination="/queue/a", id="1")
-    text = house.ask("GET", "/metrics", headers=basic()).text
+    text = server.ask("GET", "/metrics", headers=basic()).text
     assert 'stompring_logins_total{outcome="accepted"} 3.0' in text
     assert 'stompring_logins_total{outcome="refused"} 1.0' in text
     assert 'stompring_permission_refusals_total{permission="consume"} 1.0' in text
     assert 'stompring_permission_refusals_total{permission="edit"} 1.0' in text
-    broker = house.get("/api/v1/broker", headers=basic())
+    broker = server.get("/api/v1/broker", headers=basic())
     assert (broker["acceptedLoginCount"], broker["refusedLoginCount"]) == (4, 1)
     assert (broker["editRefusalCount"], broker["sendRefusalCount"]) == (1, 0)
-    assert House().get("/api/v1/broker")["acceptedLoginCount"] is None
+    assert AdminServer().get("/api/v1/broker")["acceptedLoginCount"] is None
 
 
 def test_a_right_password_is_not_checked_at_every_scrape(tmp_path: Path) -> None:
-    house = house_where(tmp_path, (P.VIEW, MANAGEMENT))
-    assert house.service.security is not None
-    users = house.service.security.users
+    server = server_where(tmp_path, (P.VIEW, MANAGEMENT))
+    assert server.service.security is not None
+    users = server.service.security.users
     checks: list[str] = []
     verify = users.verify
     users.verify = lambda name, password: checks.append(name) or verify(name, password)  # type: ignore
     for _ in range(5):
-        assert house.ask("GET", "/metrics", headers=basic()).status == 200
+        assert server.ask("GET", "/metrics", headers=basic()).status == 200
     assert checks == ["anna"]
-    house.ask("GET", "/metrics", headers=basic("anna:wrong"))
-    house.ask("GET", "/metrics", headers=basic("anna:wrong"))
+    server.ask("GET", "/metrics", headers=basic("anna:wrong"))
+    server.ask("GET", "/metrics", headers=basic("anna:wrong"))
     assert len(checks) == 3, "what is wrong is checked each time"
-    house.reactor.advance(10)
-    house.ask("GET", "/metrics", headers=basic())
+    server.reactor.advance(10)
+    server.ask("GET", "/metrics", headers=basic())
     assert len(checks) == 4, "security-invalidation-interval"
     file = tmp_path / "users.properties"
     file.write_text(f"anna={QUICK.hash('another')}\n")
-    assert house.ask("GET", "/metrics", headers=basic()).status == 401, "the file has changed"
+    assert server.ask("GET", "/metrics", headers=basic()).status == 401, "the file has changed"
 
 
 def test_who_fails_again_and_again_waits_and_is_then_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house = house_where(tmp_path, (P.VIEW, MANAGEMENT))
+    server = server_where(tmp_path, (P.VIEW, MANAGEMENT))
     caplog.set_level(logging.INFO)
     for _ in range(FREE):
-        assert house.ask("GET", "/metrics", headers=basic("anna:wrong")).status == 401
+        assert server.ask("GET", "/metrics", headers=basic("anna:wrong")).status == 401
     assert [line for line in caplog.messages if "further ones are delayed" in line] == [
         f"{FREE} logins from 127.0.0.1 have failed: further ones are delayed"
     ]
 
     def begin(credentials: str) -> Any:
-        channel, wire = house.channel()
+        channel, wire = server.channel()
         told = basic(credentials)["Authorization"]
         channel.dataReceived(  # type: ignore[attr-defined]
             f"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: {told}\r\n\r\n".encode()
         )
-        house.reactor.advance(0)
+        server.reactor.advance(0)
         return wire
 
     waiting = [begin("anna:sécret:1") for _ in range(WAITING)]
     refused = begin("anna:sécret:1")
     assert not any(wire.value() for wire in waiting)
-    reply = house.parse(refused.value())
+    reply = server.parse(refused.value())
     assert (reply.status, reply.headers["retry-after"]) == (429, "5")
     assert "too many failed logins from 127.0.0.1" in json.loads(reply.body)["detail"]
-    house.reactor.advance(0.3)
+    server.reactor.advance(0.3)
     for _ in range(200):
-        house.reactor.advance(0)
+        server.reactor.advance(0)
     assert all(wire.value().startswith(b"HTTP/1.1 200") for wire in waiting)
 
 
@@ -250,9 +251,9 @@ def test_permissions_are_shown_in_the_log_and_passwords_are_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    house = house_where(tmp_path)
-    house.ask("GET", "/metrics", headers=basic("anna:wrong marker"))
-    house.ask("GET", "/metrics", headers=basic())
+    server = server_where(tmp_path)
+    server.ask("GET", "/metrics", headers=basic("anna:wrong marker"))
+    server.ask("GET", "/metrics", headers=basic())
     text = "\n".join(caplog.messages)
     assert "User anna does not have permission='VIEW' on address activemq.management" in text
     assert "User name [anna] or password is invalid" in text

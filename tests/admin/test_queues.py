@@ -8,14 +8,14 @@ import pytest
 
 from stompring.admin.queue_fields import ATTRIBUTES, FIELDS
 
-from .house import ANYCAST, MULTICAST, House, path
+from .admin_server import ANYCAST, MULTICAST, AdminServer, path
 
 ONE = path("queues", "q")
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def server() -> AdminServer:
+    return AdminServer()
 
 
 def names(page: dict[str, Any]) -> list[str]:
@@ -25,26 +25,26 @@ def names(page: dict[str, Any]) -> list[str]:
 # ---- lists
 
 
-def test_a_list_in_pages(house: House) -> None:
+def test_a_list_in_pages(server: AdminServer) -> None:
     for number in range(450):
-        house.queue(f"q{number}")
-    first = house.get("/api/v1/queues")
+        server.queue(f"q{number}")
+    first = server.get("/api/v1/queues")
     assert (len(first["data"]), first["count"], first["page"], first["size"]) == (200, 450, 1, 200)
-    third = house.get("/api/v1/queues?page=3")
+    third = server.get("/api/v1/queues?page=3")
     assert names(third) == [f"q{number}" for number in range(400, 450)]
-    assert house.get("/api/v1/queues?page=4")["data"] == []
-    assert names(house.get("/api/v1/queues?page=5&size=7")) == [f"q{number}" for number in range(28, 35)]
-    assert len(house.get("/api/v1/queues?size=1000")["data"]) == 450
+    assert server.get("/api/v1/queues?page=4")["data"] == []
+    assert names(server.get("/api/v1/queues?page=5&size=7")) == [f"q{number}" for number in range(28, 35)]
+    assert len(server.get("/api/v1/queues?size=1000")["data"]) == 450
 
 
-def test_search_filter_and_sort(house: House) -> None:
+def test_search_filter_and_sort(server: AdminServer) -> None:
     for name, ring, kind in (
         ("orders.EU", 5, ANYCAST),
         ("orders.us", 30, MULTICAST),
         ("bills.eu", 10, ANYCAST),
     ):
-        house.queue(name, "all", kind, ring_size=ring)
-    house.directory.queue("bills.eu").pause()
+        server.queue(name, "all", kind, ring_size=ring)
+    server.directory.queue("bills.eu").pause()
     for query, expected in {
         "search=eu": ["orders.EU", "bills.eu"],
         "search=ORDERS": ["orders.EU", "orders.us"],
@@ -61,37 +61,37 @@ def test_search_filter_and_sort(house: House) -> None:
         "sort=oldestMessageAge": ["orders.EU", "orders.us", "bills.eu"],
         "sort=-ringSize&size=1&page=2": ["bills.eu"],
     }.items():
-        assert names(house.get(f"/api/v1/queues?{query}")) == expected, query
-    assert house.get("/api/v1/queues?search=eu&size=1")["count"] == 2
+        assert names(server.get(f"/api/v1/queues?{query}")) == expected, query
+    assert server.get("/api/v1/queues?search=eu&size=1")["count"] == 2
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_every_field_can_be_sorted_and_filtered_by(house: House, field: str) -> None:
-    house.queue("a", filter="x = 1", user="anna", ring_size=3)
-    house.queue("b")
-    house.stomp().send("SEND", b"x", destination="/queue/b")
+def test_every_field_can_be_sorted_and_filtered_by(server: AdminServer, field: str) -> None:
+    server.queue("a", filter="x = 1", user="anna", ring_size=3)
+    server.queue("b")
+    server.stomp().send("SEND", b"x", destination="/queue/b")
     for direction in ("", "-"):
-        assert sorted(names(house.get(f"/api/v1/queues?sort={direction}{field}"))) == ["a", "b"]
-    assert house.get(f"/api/v1/queues?{field}=never")["count"] == 0
+        assert sorted(names(server.get(f"/api/v1/queues?sort={direction}{field}"))) == ["a", "b"]
+    assert server.get(f"/api/v1/queues?{field}=never")["count"] == 0
 
 
-def test_a_field_that_is_text_for_one_and_nothing_for_others_sorts(house: House) -> None:
+def test_a_field_that_is_text_for_one_and_nothing_for_others_sorts(server: AdminServer) -> None:
     for name, user in (("a", "zoe"), ("b", None), ("c", "anna")):
-        house.queue(name, user=user)
-    assert names(house.get("/api/v1/queues?sort=user")) == ["b", "c", "a"]
+        server.queue(name, user=user)
+    assert names(server.get("/api/v1/queues?sort=user")) == ["b", "c", "a"]
 
 
 # ---- making
 
 
 def test_a_new_queue_takes_what_is_not_said_from_the_settings() -> None:
-    house = House(
+    server = AdminServer(
         {"#": {"default_ring_size": 7, "default_queue_routing_type": ANYCAST, "default_max_consumers": 2}}
     )
-    reply = house.ask("POST", "/api/v1/queues", {"name": "q"})
+    reply = server.ask("POST", "/api/v1/queues", {"name": "q"})
     assert reply.status == 201
     assert reply.headers["location"] == "/api/v1/queues/q"
-    assert reply.json == house.get(ONE)
+    assert reply.json == server.get(ONE)
     shown = reply.json
     assert (shown["ringSize"], shown["routingType"], shown["maxConsumers"], shown["address"]) == (
         7,
@@ -121,17 +121,17 @@ ALL_SET: dict[str, Any] = {
 }
 
 
-def test_all_attributes_of_a_new_queue(house: House) -> None:
+def test_all_attributes_of_a_new_queue(server: AdminServer) -> None:
     assert ALL_SET.keys() == {*ATTRIBUTES, "paused"}
-    reply = house.ask("POST", "/api/v1/queues", {"name": "q", "address": "a", **ALL_SET})
+    reply = server.ask("POST", "/api/v1/queues", {"name": "q", "address": "a", **ALL_SET})
     assert {name: reply.json[name] for name in ALL_SET} == ALL_SET
-    assert house.directory.queue("q").address.name == "a"
+    assert server.directory.queue("q").address.name == "a"
 
 
 @pytest.mark.parametrize("kind", [ANYCAST, MULTICAST])
-def test_a_new_queue_takes_the_type_of_its_address(house: House, kind: Any) -> None:
-    house.directory.create_address("a", frozenset({kind}))
-    assert house.ask("POST", "/api/v1/queues", {"name": "q", "address": "a"}).json["routingType"] == kind
+def test_a_new_queue_takes_the_type_of_its_address(server: AdminServer, kind: Any) -> None:
+    server.directory.create_address("a", frozenset({kind}))
+    assert server.ask("POST", "/api/v1/queues", {"name": "q", "address": "a"}).json["routingType"] == kind
 
 
 @pytest.mark.parametrize(
@@ -160,53 +160,55 @@ def test_a_new_queue_takes_the_type_of_its_address(house: House, kind: Any) -> N
         ({"name": "q\ud800"}, "name"),
     ],
 )
-def test_a_field_that_cannot_be(house: House, body: dict[str, Any], field: str) -> None:
-    problem = house.refused(400, "POST", "/api/v1/queues", body)
+def test_a_field_that_cannot_be(server: AdminServer, body: dict[str, Any], field: str) -> None:
+    problem = server.refused(400, "POST", "/api/v1/queues", body)
     assert problem["field"] == field
     assert field in problem["detail"]
-    assert not house.directory.queues and not house.directory.addresses
+    assert not server.directory.queues and not server.directory.addresses
 
 
 @pytest.mark.parametrize("name", ["", " q", "q\n", "a::b", "x" * 3000, "nul\0"])
-def test_a_name_that_cannot_be(house: House, name: str) -> None:
-    house.refused(400, "POST", "/api/v1/queues", {"name": name})
-    assert not house.directory.queues
+def test_a_name_that_cannot_be(server: AdminServer, name: str) -> None:
+    server.refused(400, "POST", "/api/v1/queues", {"name": name})
+    assert not server.directory.queues
 
 
-def test_a_filter_that_is_no_selector(house: House) -> None:
-    assert "filter" in house.refused(400, "POST", "/api/v1/queues", {"name": "q", "filter": "a = "})["detail"]
-    house.queue()
-    assert "filter" in house.refused(400, "PATCH", ONE, {"filter": "a = "})["detail"]
+def test_a_filter_that_is_no_selector(server: AdminServer) -> None:
+    assert (
+        "filter" in server.refused(400, "POST", "/api/v1/queues", {"name": "q", "filter": "a = "})["detail"]
+    )
+    server.queue()
+    assert "filter" in server.refused(400, "PATCH", ONE, {"filter": "a = "})["detail"]
 
 
-def test_a_queue_that_exists(house: House) -> None:
-    house.queue("q", "a")
-    assert "exists" in house.refused(409, "POST", "/api/v1/queues", {"name": "q"})["detail"]
+def test_a_queue_that_exists(server: AdminServer) -> None:
+    server.queue("q", "a")
+    assert "exists" in server.refused(409, "POST", "/api/v1/queues", {"name": "q"})["detail"]
 
 
 # ---- changing
 
 
-def test_a_change_is_in_force_at_once(house: House) -> None:
-    house.queue()
-    client = house.stomp()
+def test_a_change_is_in_force_at_once(server: AdminServer) -> None:
+    server.queue()
+    client = server.stomp()
     for _ in range(5):
         client.send("SEND", b"x", destination="/queue/q")
-    assert house.ask("PATCH", ONE, {"ringSize": 3}).json["ringSize"] == 3
-    assert house.get(ONE)["messageCount"] == 5, "lowering a ring trims nothing"
+    assert server.ask("PATCH", ONE, {"ringSize": 3}).json["ringSize"] == 3
+    assert server.get(ONE)["messageCount"] == 5, "lowering a ring trims nothing"
     client.send("SEND", b"x", destination="/queue/q")
-    assert (house.get(ONE)["messageCount"], house.get(ONE)["messagesReplaced"]) == (5, 1)
-    assert house.ask("POST", f"{ONE}/trim").json == {"replaced": 2}
-    assert (house.get(ONE)["messageCount"], house.get(ONE)["messagesReplaced"]) == (3, 3)
-    assert house.ask("PATCH", ONE, {"ringSize": -1}).json["ringSize"] == -1
+    assert (server.get(ONE)["messageCount"], server.get(ONE)["messagesReplaced"]) == (5, 1)
+    assert server.ask("POST", f"{ONE}/trim").json == {"replaced": 2}
+    assert (server.get(ONE)["messageCount"], server.get(ONE)["messagesReplaced"]) == (3, 3)
+    assert server.ask("PATCH", ONE, {"ringSize": -1}).json["ringSize"] == -1
 
 
-def test_all_that_can_change_changes_and_comes_back(house: House) -> None:
-    house.queue(durable=False, non_destructive=True)
-    before = house.get(ONE)
-    changed = house.ask("PATCH", ONE, ALL_SET).json
+def test_all_that_can_change_changes_and_comes_back(server: AdminServer) -> None:
+    server.queue(durable=False, non_destructive=True)
+    before = server.get(ONE)
+    changed = server.ask("PATCH", ONE, ALL_SET).json
     assert {name: changed[name] for name in ALL_SET} == ALL_SET
-    back = house.ask("PATCH", ONE, {name: before[name] for name in ALL_SET}).json
+    back = server.ask("PATCH", ONE, {name: before[name] for name in ALL_SET}).json
     assert back == before
 
 
@@ -222,85 +224,85 @@ def test_all_that_can_change_changes_and_comes_back(house: House) -> None:
         {"address": "other"},
     ],
 )
-def test_all_or_nothing(house: House, change: dict[str, Any]) -> None:
-    house.queue()
-    client = house.stomp()
+def test_all_or_nothing(server: AdminServer, change: dict[str, Any]) -> None:
+    server.queue()
+    client = server.stomp()
     for number in "12":
         client.send("SUBSCRIBE", destination="/queue/q", id=number)
-    before = house.get(ONE)
-    assert house.ask("PATCH", ONE, change).status in (400, 409)
-    assert house.get(ONE) == before
+    before = server.get(ONE)
+    assert server.ask("PATCH", ONE, change).status in (400, 409)
+    assert server.get(ONE) == before
 
 
 @pytest.mark.parametrize(
     "change", [{"durable": False}, {"routingType": "MULTICAST"}, {"nonDestructive": True}]
 )
-def test_what_is_fixed(house: House, change: dict[str, Any]) -> None:
-    house.queue()
-    assert "cannot change" in house.refused(409, "PATCH", ONE, change)["detail"]
+def test_what_is_fixed(server: AdminServer, change: dict[str, Any]) -> None:
+    server.queue()
+    assert "cannot change" in server.refused(409, "PATCH", ONE, change)["detail"]
 
 
-def test_pause_and_resume(house: House) -> None:
-    house.queue()
-    client = house.stomp()
+def test_pause_and_resume(server: AdminServer) -> None:
+    server.queue()
+    client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="1")
-    assert house.ask("PATCH", ONE, {"paused": True}).json["paused"] is True
+    assert server.ask("PATCH", ONE, {"paused": True}).json["paused"] is True
     client.send("SEND", b"hello", destination="/queue/q")
     assert b"hello" not in client.received
-    assert house.get(ONE)["messageCount"] == 1
-    assert house.ask("PATCH", ONE, {"paused": False}).json["paused"] is False
-    house.reactor.advance(0)
+    assert server.get(ONE)["messageCount"] == 1
+    assert server.ask("PATCH", ONE, {"paused": False}).json["paused"] is False
+    server.reactor.advance(0)
     assert b"hello" in client.received
 
 
 # ---- deleting
 
 
-def test_delete(house: House) -> None:
-    house.queue()
-    house.stomp().send("SEND", b"x", destination="/queue/q")
-    reply = house.ask("DELETE", ONE)
+def test_delete(server: AdminServer) -> None:
+    server.queue()
+    server.stomp().send("SEND", b"x", destination="/queue/q")
+    reply = server.ask("DELETE", ONE)
     assert (reply.status, reply.body) == (204, b"")
-    house.refused(404, "GET", ONE)
-    assert house.broker.memory.bytes == 0
+    server.refused(404, "GET", ONE)
+    assert server.broker.memory.bytes == 0
 
 
-def test_a_queue_with_consumers_is_deleted_by_force_only(house: House) -> None:
-    house.queue()
-    client = house.stomp()
+def test_a_queue_with_consumers_is_deleted_by_force_only(server: AdminServer) -> None:
+    server.queue()
+    client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
     client.send("SEND", b"x", destination="/queue/q")
-    assert "1 consumers" in house.refused(409, "DELETE", ONE)["detail"]
-    assert house.ask("DELETE", f"{ONE}?force=true").status == 204
+    assert "1 consumers" in server.refused(409, "DELETE", ONE)["detail"]
+    assert server.ask("DELETE", f"{ONE}?force=true").status == 204
     assert b"ERROR" in client.received and b"Queue q was deleted" in client.received
-    assert house.broker.memory.bytes == 0
+    assert server.broker.memory.bytes == 0
 
 
-def test_purge(house: House) -> None:
-    house.queue()
-    client = house.stomp()
+def test_purge(server: AdminServer) -> None:
+    server.queue()
+    client = server.stomp()
     for number in range(120):
         client.send("SEND", b"x", destination="/queue/q", colour="red" if number % 2 else "blue")
     client.send("SEND", b"x", destination="/queue/q", AMQ_SCHEDULED_DELAY="1000")
-    assert house.ask("POST", f"{ONE}/purge", {"filter": "colour = 'red'"}).json == {"removed": 60}
-    assert house.get(ONE)["messageCount"] == 61
-    assert house.ask("POST", f"{ONE}/purge").json == {"removed": 61}
-    shown = house.get(ONE)
+    assert server.ask("POST", f"{ONE}/purge", {"filter": "colour = 'red'"}).json == {"removed": 60}
+    assert server.get(ONE)["messageCount"] == 61
+    assert server.ask("POST", f"{ONE}/purge").json == {"removed": 61}
+    shown = server.get(ONE)
     assert (shown["messageCount"], shown["scheduledCount"], shown["messagesKilled"]) == (0, 0, 121)
-    assert house.ask("POST", f"{ONE}/purge", {"filter": None}).json == {"removed": 0}
-    assert "filter" in house.refused(400, "POST", f"{ONE}/purge", {"filter": "a ="})["detail"]
-    assert house.refused(400, "POST", f"{ONE}/purge", {"filter": 3})["field"] == "filter"
+    assert server.ask("POST", f"{ONE}/purge", {"filter": None}).json == {"removed": 0}
+    assert "filter" in server.refused(400, "POST", f"{ONE}/purge", {"filter": "a ="})["detail"]
+    assert server.refused(400, "POST", f"{ONE}/purge", {"filter": 3})["field"] == "filter"
 
 
 # ---- one queue
 
 
-def test_a_queue_shows_its_consumers(house: House) -> None:
-    house.queue()
-    client = house.stomp()
+def test_a_queue_shows_its_consumers(server: AdminServer) -> None:
+    server.queue()
+    client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="s1", ack="client-individual", selector="a = 'b'")
     client.send("SEND", b"x", destination="/queue/q", a="b")
-    shown = house.get(ONE)
+    shown = server.get(ONE)
     assert shown["consumerCount"] == 1
     assert shown["consumers"] == [
         {
@@ -314,9 +316,9 @@ def test_a_queue_shows_its_consumers(house: House) -> None:
     ]
 
 
-def test_oldest_message_age(house: House) -> None:
-    house.queue()
-    assert house.get(ONE)["oldestMessageAge"] is None
-    house.stomp().send("SEND", b"x", destination="/queue/q")
-    house.reactor.advance(1.5)
-    assert house.get(ONE)["oldestMessageAge"] == 1500
+def test_oldest_message_age(server: AdminServer) -> None:
+    server.queue()
+    assert server.get(ONE)["oldestMessageAge"] is None
+    server.stomp().send("SEND", b"x", destination="/queue/q")
+    server.reactor.advance(1.5)
+    assert server.get(ONE)["oldestMessageAge"] == 1500

@@ -8,12 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
-from stompring.admin.answer import Problem
-from stompring.admin.body import BODY_LIMIT, PATIENCE
-from stompring.admin.query import Query
-from stompring.admin.site import admin_routes
+from stompring.admin.api import BODY_LIMIT, DISCARD_LIMIT, Problem, Query
+from stompring.admin.http import admin_routes
 
-from .house import House, path
+from .admin_server import AdminServer, path
 
 NAMES = [
     "a/b",
@@ -33,13 +31,13 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_name_can_be_written_in_a_path(name: str) -> None:
-    house = House()
-    house.queue(name)
-    assert house.get(path("queues", name))["name"] == name
-    assert house.get(path("addresses", name))["name"] == name
-    assert house.get(path("queues", name, "messages"))["count"] == 0
-    assert house.ask("DELETE", path("queues", name)).status == 204
-    assert name not in house.directory.queues
+    server = AdminServer()
+    server.queue(name)
+    assert server.get(path("queues", name))["name"] == name
+    assert server.get(path("addresses", name))["name"] == name
+    assert server.get(path("queues", name, "messages"))["count"] == 0
+    assert server.ask("DELETE", path("queues", name)).status == 204
+    assert name not in server.directory.queues
 
 
 @pytest.mark.parametrize(
@@ -51,12 +49,12 @@ def test_any_name_can_be_written_in_a_path(name: str) -> None:
     ],
 )  # fmt: skip
 def test_nothing_there(path: str) -> None:
-    problem = House().refused(404, "GET", path)
+    problem = AdminServer().refused(404, "GET", path)
     assert problem["title"] == "Not Found" and problem["type"] == "about:blank" and problem["detail"]
 
 
 def test_a_path_that_is_no_text() -> None:
-    House().refused(400, "GET", "/api/v1/queues/%ff")
+    AdminServer().refused(400, "GET", "/api/v1/queues/%ff")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +71,7 @@ def test_a_path_that_is_no_text() -> None:
     ],
 )
 def test_a_method_that_is_not_possible(method: str, path: str, allowed: str) -> None:
-    reply = House().ask(method, path)
+    reply = AdminServer().ask(method, path)
     assert (reply.status, reply.headers["allow"]) == (405, allowed)
 
 
@@ -83,9 +81,9 @@ def get_paths() -> list[str]:
 
 @pytest.mark.parametrize("path", [path for path in get_paths() if "{" not in path])
 def test_head_says_what_get_would(path: str) -> None:
-    house = House()
-    house.queue()
-    got, head = house.ask("GET", path), house.ask("HEAD", path)
+    server = AdminServer()
+    server.queue()
+    got, head = server.ask("GET", path), server.ask("HEAD", path)
     assert head.body == b"" and head.status == got.status == 200
     differ = {"transfer-encoding", "date"}
     assert head.headers.keys() - differ == got.headers.keys() - differ
@@ -94,7 +92,7 @@ def test_head_says_what_get_would(path: str) -> None:
 
 def test_the_server_does_not_say_what_it_is_made_of() -> None:
     for place in ("/health/live", "/nothing", "/metrics"):
-        reply = House().ask("GET", place)
+        reply = AdminServer().ask("GET", place)
         assert reply.headers["server"] == "stompring"
         assert reply.headers["cache-control"] == "no-store"
         assert b"wisted" not in reply.body.replace(b"twisted=", b"")
@@ -103,8 +101,8 @@ def test_the_server_does_not_say_what_it_is_made_of() -> None:
 def test_a_fault_of_ours_is_logged_and_told_without_its_inside(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house = House()
-    house.queue()
+    server = AdminServer()
+    server.queue()
 
     def fail(_: object) -> None:
         raise ZeroDivisionError("secret")
@@ -114,7 +112,7 @@ def test_a_fault_of_ours_is_logged_and_told_without_its_inside(
         ("stompring.broker.pending.Pending.snapshot", "/api/v1/queues/q/messages"),
     ):
         monkeypatch.setattr(place, fail)
-        assert "secret" not in json.dumps(house.refused(500, "GET", ask))
+        assert "secret" not in json.dumps(server.refused(500, "GET", ask))
         assert "ZeroDivisionError: secret" in caplog.text
         caplog.clear()
 
@@ -141,22 +139,23 @@ def test_a_fault_of_ours_is_logged_and_told_without_its_inside(
     ],
 )
 def test_a_query_that_cannot_be(query: str, parameter: str) -> None:
-    assert House().refused(400, "GET", f"/api/v1/queues?{query}")["parameter"] == parameter
+    assert AdminServer().refused(400, "GET", f"/api/v1/queues?{query}")["parameter"] == parameter
 
 
 def test_a_misspelt_parameter_is_told_the_right_one() -> None:
     assert (
-        "did you mean 'routingType'" in House().refused(400, "GET", "/api/v1/queues?routingtype=x")["detail"]
+        "did you mean 'routingType'"
+        in AdminServer().refused(400, "GET", "/api/v1/queues?routingtype=x")["detail"]
     )
 
 
 def test_force_is_true_or_false() -> None:
-    house = House()
-    house.queue()
-    client = house.stomp()
+    server = AdminServer()
+    server.queue()
+    client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="1")
-    assert house.refused(400, "DELETE", "/api/v1/queues/q?force=yes")["parameter"] == "force"
-    house.refused(409, "DELETE", "/api/v1/queues/q?force=false")
+    assert server.refused(400, "DELETE", "/api/v1/queues/q?force=yes")["parameter"] == "force"
+    server.refused(409, "DELETE", "/api/v1/queues/q?force=false")
 
 
 @pytest.mark.parametrize("query", ["name=%ff", "&".join(f"a{n}=1" for n in range(200))])
@@ -192,17 +191,17 @@ def test_a_query_that_cannot_be_read(query: str) -> None:
     ],
 )
 def test_a_body_that_cannot_be(raw: bytes, says: str) -> None:
-    house = House()
-    problem = house.refused(
+    server = AdminServer()
+    problem = server.refused(
         400, "POST", "/api/v1/queues", raw=raw, headers={"Content-Type": "application/json"}
     )
     assert says in problem["detail"]
-    assert not house.directory.queues
+    assert not server.directory.queues
 
 
 def test_broken_json_is_told_with_its_position() -> None:
     headers = {"Content-Type": "application/json"}
-    problem = House().refused(400, "POST", "/api/v1/queues", raw=b'{\n"name"}', headers=headers)
+    problem = AdminServer().refused(400, "POST", "/api/v1/queues", raw=b'{\n"name"}', headers=headers)
     assert (problem["line"], problem["column"]) == (2, 7)
 
 
@@ -220,15 +219,17 @@ def test_broken_json_is_told_with_its_position() -> None:
     ],
 )
 def test_the_type_of_a_body(content_type: str | None, status: int) -> None:
-    reply = House().ask("POST", "/api/v1/queues", raw=b'{"name":"x"}', headers={"Content-Type": content_type})
+    reply = AdminServer().ask(
+        "POST", "/api/v1/queues", raw=b'{"name":"x"}', headers={"Content-Type": content_type}
+    )
     assert reply.status == status
 
 
 def test_a_body_is_refused_where_it_means_nothing() -> None:
-    house = House()
-    house.queue()
-    assert house.refused(400, "POST", "/api/v1/queues/q/trim", {"filter": "x"})["field"] == "filter"
-    assert house.ask("POST", "/api/v1/queues/q/trim", {}).status == 200
+    server = AdminServer()
+    server.queue()
+    assert server.refused(400, "POST", "/api/v1/queues/q/trim", {"filter": "x"})["field"] == "filter"
+    assert server.ask("POST", "/api/v1/queues/q/trim", {}).status == 200
 
 
 def padded(length: int) -> bytes:
@@ -240,16 +241,16 @@ def padded(length: int) -> bytes:
     ("length", "status"), [(BODY_LIMIT, 201), (BODY_LIMIT + 1, 413), (5 * BODY_LIMIT, 413)]
 )
 def test_the_length_of_a_body(length: int, status: int) -> None:
-    house = House()
-    reply = house.ask(
+    server = AdminServer()
+    reply = server.ask(
         "POST", "/api/v1/queues", raw=padded(length), headers={"Content-Type": "application/json"}
     )
     assert reply.status == status
-    assert ("x" in house.directory.queues) is (status == 201)
+    assert ("x" in server.directory.queues) is (status == 201)
 
 
-def send_chunks(house: House, chunk: bytes, times: int) -> Any:
-    channel, wire = house.channel()
+def send_chunks(server: AdminServer, chunk: bytes, times: int) -> Any:
+    channel, wire = server.channel()
     head = "POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
     channel.dataReceived(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
     for _ in range(times):
@@ -264,7 +265,7 @@ def send_chunks(house: House, chunk: bytes, times: int) -> Any:
     ("length", "status"),
     [
         ("9" * 5001, 413),
-        (str(PATIENCE + 1), 413),
+        (str(DISCARD_LIMIT + 1), 413),
         ("0" * 5000 + "2", 200),
         ("1_0", 400),
         ("+2", 400),
@@ -277,23 +278,23 @@ def send_chunks(house: House, chunk: bytes, times: int) -> Any:
 )
 def test_the_length_that_a_body_is_said_to_have(length: str, status: int) -> None:
     """It is read before anybody has logged in."""
-    house = House()
-    house.queue()
-    channel, wire = house.channel()
+    server = AdminServer()
+    server.queue()
+    channel, wire = server.channel()
     head = (
         "POST /api/v1/queues/q/trim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Connection: close\r\nContent-Length: {length}\r\n\r\n{{}}"
     )
     channel.dataReceived(head.encode())
-    house.reactor.advance(0)
+    server.reactor.advance(0)
     assert wire.value().startswith(f"HTTP/1.1 {status} ".encode()), wire.value()
     assert wire.disconnecting
-    assert house.broker.refusals.counts["http-body"] == (status == 413)
+    assert server.broker.refusals.counts["http-body"] == (status == 413)
 
 
 @pytest.mark.parametrize("size", ["9" * 5001, "1_0", "+1", "\u0661", "", "-1", "g"])
 def test_the_length_that_a_chunk_is_said_to_have(size: str) -> None:
-    channel, wire = House().channel()
+    channel, wire = AdminServer().channel()
     head = (
         "POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Transfer-Encoding: chunked\r\n\r\n{size}\r\n{{}}\r\n0\r\n\r\n"
@@ -307,35 +308,35 @@ NO_NUMBERS = ["9" * 5001, "1_0", "+1", "\u0661", "\u00b2", " 1", "1 ", "-1", "1e
 
 @pytest.mark.parametrize("number", NO_NUMBERS)
 def test_numbers_in_a_query(number: str) -> None:
-    problem = House().refused(400, "GET", f"/api/v1/queues?page={quote(number)}")
+    problem = AdminServer().refused(400, "GET", f"/api/v1/queues?page={quote(number)}")
     assert problem["parameter"] == "page" and "must be a whole number" in problem["detail"]
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS[:-1])
 def test_numbers_in_a_path(number: str) -> None:
-    house = House()
-    house.queue()
+    server = AdminServer()
+    server.queue()
     for where in (f"/api/v1/queues/q/messages/{quote(number)}", f"/api/v1/connections/{quote(number)}"):
-        house.refused(404, "DELETE", where)
+        server.refused(404, "DELETE", where)
 
 
 def test_a_body_in_chunks_has_the_same_limit() -> None:
-    house = House()
-    assert House.parse(send_chunks(house, b'{"name":"x"}', 1).value()).status == 201
-    assert House.parse(send_chunks(house, b" " * 65536, 20).value()).status == 413
+    server = AdminServer()
+    assert AdminServer.parse(send_chunks(server, b'{"name":"x"}', 1).value()).status == 201
+    assert AdminServer.parse(send_chunks(server, b" " * 65536, 20).value()).status == 413
 
 
 def test_a_body_without_end_is_cut_off() -> None:
-    wire = send_chunks(House(), b" " * 65536, 2 * PATIENCE // 65536)
+    wire = send_chunks(AdminServer(), b" " * 65536, 2 * DISCARD_LIMIT // 65536)
     assert wire.disconnecting
     assert wire.value() == b""
 
 
 def test_several_requests_on_one_connection() -> None:
-    house = House()
-    house.queue()
-    channel, wire = house.channel()
+    server = AdminServer()
+    server.queue()
+    channel, wire = server.channel()
     channel.dataReceived(b"GET /api/v1/queues HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
-    house.reactor.advance(0)
+    server.reactor.advance(0)
     assert wire.value().count(b"HTTP/1.1 200 OK") == 3
     assert wire.value().count(b'"count":1') == 3

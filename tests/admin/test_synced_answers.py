@@ -10,10 +10,10 @@ import pytest
 from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
-from stompring.admin.exchange import SYNC_TIME
+from stompring.admin.http import SYNC_TIME
 
 from ..session.test_slow_disk import SlowStorage
-from .house import House, Reply, Wire
+from .admin_server import AdminServer, Reply, Wire
 from .test_openapi import ALL, BODIES, Operation, Scene, label, scene
 
 __all__ = ["scene"]
@@ -31,43 +31,43 @@ def request(method: str, path: str, body: bytes = b"") -> bytes:
 class Asked:
     """A request whose answer has not come yet."""
 
-    def __init__(self, house: House, method: str, path: str, body: bytes = b"") -> None:
-        self.house = house
+    def __init__(self, server: AdminServer, method: str, path: str, body: bytes = b"") -> None:
+        self.server = server
         self.method = method
         self.channel: Any
         self.wire: Wire
-        self.channel, self.wire = house.channel()
+        self.channel, self.wire = server.channel()
         self.channel.dataReceived(request(method, path, body))
         self.wait(0)
 
     def wait(self, seconds: float) -> None:
         """Time passes, and everything that is due happens."""
-        self.house.reactor.advance(seconds)
+        self.server.reactor.advance(seconds)
         for _ in range(100):
-            self.house.reactor.advance(0)
+            self.server.reactor.advance(0)
 
     @property
     def reply(self) -> Reply | None:
         """The answer, where it has come."""
-        return House.parse(self.wire.value(), self.method) if self.wire.value() else None
+        return AdminServer.parse(self.wire.value(), self.method) if self.wire.value() else None
 
     def hang_up(self) -> None:
         """The client goes away."""
         self.channel.connectionLost(Failure(ConnectionLost()))
 
 
-def slow(house: House) -> SlowStorage:
+def slow(server: AdminServer) -> SlowStorage:
     """From now on the disk syncs when it is told to."""
-    storage = house.broker.storage = SlowStorage()
+    storage = server.broker.storage = SlowStorage()
     return storage
 
 
 @pytest.mark.parametrize("operation", CHANGES, ids=label)
 def test_every_change_waits_for_its_sync(scene: Scene, operation: Operation) -> None:
     path = scene.path(operation)
-    storage = slow(scene.house)
+    storage = slow(scene.server)
     body = BODIES.get(operation.identifier)
-    asked = Asked(scene.house, operation.method, path, b"" if body is None else dumps(body).encode())
+    asked = Asked(scene.server, operation.method, path, b"" if body is None else dumps(body).encode())
     asked.wait(1)
     assert asked.reply is None
     storage.sync()
@@ -77,19 +77,19 @@ def test_every_change_waits_for_its_sync(scene: Scene, operation: Operation) -> 
 
 
 def test_looking_waits_for_nothing(scene: Scene) -> None:
-    slow(scene.house)
-    assert scene.house.ask("GET", "/api/v1/queues/q").status == 200
+    slow(scene.server)
+    assert scene.server.ask("GET", "/api/v1/queues/q").status == 200
 
 
 @pytest.mark.parametrize("operation", CHANGES, ids=label)
 def test_a_change_that_is_not_synced_in_time_is_answered_so(scene: Scene, operation: Operation) -> None:
     path = scene.path(operation)
-    storage = slow(scene.house)
-    scene.house.service.store = SimpleNamespace(  # type: ignore[assignment]
+    storage = slow(scene.server)
+    scene.server.service.store = SimpleNamespace(  # type: ignore[assignment]
         writer=SimpleNamespace(failing="cannot write /data/1.journal: No space left on device")
     )
     body = BODIES.get(operation.identifier)
-    asked = Asked(scene.house, operation.method, path, b"" if body is None else dumps(body).encode())
+    asked = Asked(scene.server, operation.method, path, b"" if body is None else dumps(body).encode())
     asked.wait(SYNC_TIME - 0.1)
     assert asked.reply is None
     asked.wait(0.2)
@@ -101,21 +101,21 @@ def test_a_change_that_is_not_synced_in_time_is_answered_so(scene: Scene, operat
 
 
 def test_a_disk_that_is_slow_is_named_as_such() -> None:
-    house = House()
-    slow(house)
-    asked = Asked(house, "POST", "/api/v1/addresses", b'{"name": "a"}')
+    server = AdminServer()
+    slow(server)
+    asked = Asked(server, "POST", "/api/v1/addresses", b'{"name": "a"}')
     asked.wait(SYNC_TIME)
     assert asked.reply is not None
     assert "the disk has not synced it within 10 seconds" in asked.reply.json["detail"]
-    assert "a" in house.directory.addresses
+    assert "a" in server.directory.addresses
 
 
 def test_what_is_refused_for_what_is_not_synced_waits_too() -> None:
     """Who is told that a queue exists already relies on it as its maker does."""
-    house = House()
-    storage = slow(house)
-    first = Asked(house, "POST", "/api/v1/queues", b'{"name": "q"}')
-    second = Asked(house, "POST", "/api/v1/queues", b'{"name": "q"}')
+    server = AdminServer()
+    storage = slow(server)
+    first = Asked(server, "POST", "/api/v1/queues", b'{"name": "q"}')
+    second = Asked(server, "POST", "/api/v1/queues", b'{"name": "q"}')
     assert first.reply is None and second.reply is None
     storage.sync()
     assert first.reply is not None and second.reply is not None
@@ -123,9 +123,9 @@ def test_what_is_refused_for_what_is_not_synced_waits_too() -> None:
 
 
 def test_a_refusal_is_no_change_that_is_made() -> None:
-    house = House()
-    slow(house)
-    asked = Asked(house, "DELETE", "/api/v1/queues/none")
+    server = AdminServer()
+    slow(server)
+    asked = Asked(server, "DELETE", "/api/v1/queues/none")
     asked.wait(SYNC_TIME)
     assert asked.reply is not None and asked.reply.status == 404
 
@@ -135,20 +135,20 @@ def test_a_refusal_is_no_change_that_is_made() -> None:
     [("nothing", b"", 404), ("queues", b"[", 400), ("queues", b'{"nmae": "q"}', 400)],
 )
 def test_a_request_that_cannot_be_is_refused_at_once(path: str, body: bytes, status: int) -> None:
-    house = House()
-    slow(house)
-    asked = Asked(house, "POST", f"/api/v1/{path}", body)
+    server = AdminServer()
+    slow(server)
+    asked = Asked(server, "POST", f"/api/v1/{path}", body)
     assert asked.reply is not None and asked.reply.status == status
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["synced", "too-late"])
 def test_a_client_that_hangs_up_meanwhile(late: bool) -> None:
-    house = House()
-    storage = slow(house)
-    asked = Asked(house, "POST", "/api/v1/queues", b'{"name": "q"}')
+    server = AdminServer()
+    storage = slow(server)
+    asked = Asked(server, "POST", "/api/v1/queues", b'{"name": "q"}')
     asked.hang_up()
     if late:
         asked.wait(SYNC_TIME + 1)
     storage.sync()
-    assert asked.wire.value() == b"" and "q" in house.directory.queues
-    assert not house.reactor.getDelayedCalls()
+    assert asked.wire.value() == b"" and "q" in server.directory.queues
+    assert not server.reactor.getDelayedCalls()

@@ -9,14 +9,11 @@ import json
 from functools import cache
 from typing import Any
 
-from stompring.admin.answer import Problem
-from stompring.admin.body import read_object
-from stompring.admin.query import Query
-from stompring.admin.routes import Call, Route
-from stompring.admin.site import admin_routes
+from stompring.admin.api import Call, Problem, Query, Route, read_object
+from stompring.admin.http import admin_routes
 from stompring.errors import Refused
 
-from ..admin.house import House
+from ..admin.admin_server import AdminServer
 from .oracle import Broken, expect
 
 LONGEST = 4096
@@ -70,13 +67,13 @@ class _Houses:
     """A broker that is as new for each input; one is made anew now and then, for what adds up."""
 
     uses = 0
-    house: House | None = None
+    house: AdminServer | None = None
 
     @classmethod
-    def get(cls) -> House:
+    def get(cls) -> AdminServer:
         cls.uses += 1
         if cls.house is None or cls.uses % 500 == 0:
-            cls.house = House()
+            cls.house = AdminServer()
         house = cls.house
         directory = house.directory
         for name in list(directory.addresses):

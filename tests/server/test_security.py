@@ -11,19 +11,19 @@ from stompring.errors import ConfigurationError
 from stompring.server.protocol import StompProtocol
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
-from ..admin.house import House
+from ..admin.admin_server import AdminServer
 from ..security.hashers import QUICK
 
 SEND, CONSUME = PermissionType.SEND, PermissionType.CONSUME
 CLERKS = frozenset(("clerks",))
 
 
-def house(tmp_path: Path, **more: object) -> House:
+def house(tmp_path: Path, **more: object) -> AdminServer:
     """A broker with a user, who has one role and a certificate."""
     (tmp_path / "users").write_text(f"anna = {QUICK.hash('secret')}\n")
     (tmp_path / "roles").write_text("clerks = anna\n")
     (tmp_path / "certificates").write_text("anna = CN=anna, O=Post\n")
-    found = House(
+    found = AdminServer(
         security_enabled=True,
         users_file=str(tmp_path / "users"),
         roles_file=str(tmp_path / "roles"),

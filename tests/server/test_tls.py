@@ -17,7 +17,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request
 
 from stompring.admin.channel import Entrance
-from stompring.admin.site import IDLE, AdminRequest, AdminSite
+from stompring.admin.http import IDLE, AdminRequest, AdminSite
 from stompring.broker.broker import Broker
 from stompring.policy.policies import Policies
 from stompring.server.listeners import ListenerStack

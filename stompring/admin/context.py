@@ -195,7 +195,7 @@ class Reload(Protocol):
     refused: str | None  # why nothing was changed; the others are empty then
 
 
-class Served(Protocol):
+class AdminContext(Protocol):
     """A broker with its listeners."""
 
     reactor: Any  # IReactorTime and IReactorThreads

@@ -16,7 +16,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.interfaces import IProtocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 
-from stompring.admin.site import admin_site
+from stompring.admin.http import admin_site
 from stompring.broker.queue import Queue
 from stompring.server.protocol import StompFactory
 from stompring.server.service import BrokerService
@@ -135,7 +135,7 @@ class Figures:
     retention = SimpleNamespace(files=25, bytes=26, deleted=27, deleted_not_ingested=28)
 
 
-class House:
+class AdminServer:
     """The service, and words for what tests ask of it."""
 
     def __init__(self, settings: Mapping[str, Mapping[str, Any]] | None = None, **configuration: Any) -> None:

@@ -1,4 +1,4 @@
-"""One request and its answer: that of a change comes once the change would survive a crash."""
+"""The HTTP listener: a site of twisted.web that takes each request to its route and writes the answer."""
 
 from __future__ import annotations
 
@@ -8,22 +8,36 @@ from types import GeneratorType
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress
 from twisted.internet.task import Cooperator
 from twisted.python.failure import Failure
-from twisted.web.server import Request
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request, Site
 
 from stompring.errors import Refused
+from stompring.security.certificates import peer_subject
 from stompring.session.connect import Login
 
-from .access import check_host, check_login, check_origin
-from .answer import Answer, Problem, Steps, problem_answer
-from .body import LimitedBody, check_content_type, read_object
-from .needs import check
-from .query import Query
+from . import addresses, broker, connections, messages, metrics, openapi, queues
+from .access import check_host, check_login, check_origin, check_permissions
+from .api import (
+    DISCARD_LIMIT,
+    Answer,
+    Call,
+    LimitedBody,
+    Problem,
+    Query,
+    Route,
+    Routes,
+    Steps,
+    check_content_type,
+    problem_answer,
+    read_object,
+)
+from .channel import AdminChannel, Entrance
+from .context import AdminContext
 from .request_log import SAFE, RequestLog
-from .routes import Call, Route, Routes
-from .served import Served
-from .slices import Slices
+from .tasks import CooperativeTask, make_cooperator
 
 log = logging.getLogger(__name__)
 
@@ -31,19 +45,21 @@ log = logging.getLogger(__name__)
 SYNC_TIME = 10.0
 
 
-class Exchange:
+class RequestHandler:
     """Takes a request through its checks to its route, and writes the answer. Errors end here."""
 
-    def __init__(self, request: Request, served: Served, routes: Routes, cooperator: Cooperator) -> None:
+    def __init__(
+        self, request: Request, context: AdminContext, routes: Routes, cooperator: Cooperator
+    ) -> None:
         self._request = request
-        self._served = served
+        self._served = context
         self._routes = routes
         self._cooperator = cooperator
         self._method = request.method.decode("latin-1")
         self._instance = request.uri.decode("latin-1")  # as it was sent: percent-encoded ASCII
-        self._log = RequestLog(request, served)
+        self._log = RequestLog(request, context)
         self._gone = False
-        self._work: Slices | None = None
+        self._work: CooperativeTask | None = None
         self._unsynced: Answer | None = None  # to a change that is not on disk yet
         self._timeout: Any = None  # a delayed call, while it waits
         request.notifyFinish().addErrback(self._client_gone)
@@ -98,7 +114,7 @@ class Exchange:
         try:
             call = self._call(names, login.user)
             self._log.read(call.body)
-            check(login.permit, route.needs, call)
+            check_permissions(login.permit, route.needs, call)
             route.check(call)
         except Exception as fault:
             self._write(self._fault(fault))
@@ -110,7 +126,7 @@ class Exchange:
             return
         if isinstance(outcome, GeneratorType):
             # no producer: what changes something goes on to its end, whether or not its client waits
-            self._work = Slices(self._after(outcome), self._cooperator)
+            self._work = CooperativeTask(self._after(outcome), self._cooperator)
         else:
             assert isinstance(outcome, Answer)
             self._answered(outcome)
@@ -212,7 +228,7 @@ class Exchange:
             request.write(b"")
             request.finish()
         else:
-            self._work = Slices(self._pieces(answer.body), self._cooperator)
+            self._work = CooperativeTask(self._pieces(answer.body), self._cooperator)
             request.registerProducer(self._work, True)
 
     def _pieces(self, pieces: Iterator[bytes]) -> Iterator[None]:
@@ -237,3 +253,78 @@ class Exchange:
         self._stop_waiting()
         if self._work is not None and self._method in SAFE:
             self._work.stopProducing()
+
+
+#: Seconds after which an idle connection is closed: longer than any usual scrape interval.
+IDLE = 120.0
+
+
+class AdminRequest(Request):
+    """A request whose body cannot fill the memory."""
+
+    @property
+    def certificate(self) -> str | None:
+        """The subject of the client's certificate (RFC 4514), where it showed one that was verified."""
+        return peer_subject(self.transport)
+
+    def gotLength(self, length: int | None) -> None:
+        """See IRequest."""
+        self.content = LimitedBody()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """See IRequest."""
+        assert isinstance(self.content, LimitedBody)
+        self.content.write(data)
+        if self.content.length > DISCARD_LIMIT:
+            self.loseConnection()  # type: ignore[no-untyped-call]
+
+
+class AdminResource(Resource):
+    """Everything there is, by the routes."""
+
+    isLeaf = True
+
+    def __init__(self, context: AdminContext, routes: Routes) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._served = context
+        self._routes = routes
+        self._cooperator = make_cooperator(context.reactor)
+
+    def render(self, request: Request) -> int:
+        """See IResource."""
+        request.setHeader("Server", "stompring")
+        request.setHeader("Cache-Control", "no-store")
+        request.setHeader("X-Content-Type-Options", "nosniff")
+        RequestHandler(request, self._served, self._routes, self._cooperator).begin()
+        return NOT_DONE_YET
+
+
+class AdminSite(Site):
+    """A site without a log line for each request, that lets in so many connections and no more."""
+
+    requestFactory = AdminRequest
+    protocol = AdminChannel  # type: ignore[assignment]
+    entrance: Entrance
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        """See IProtocolFactory."""
+        channel: AdminChannel = super().buildProtocol(addr)  # type: ignore[no-untyped-call]
+        self.entrance.enter(channel, addr)
+        return channel
+
+    def log(self, request: Any) -> None:
+        """Say nothing: probes and scrapes come all the time."""
+
+
+def admin_routes() -> Routes:
+    """All routes there are."""
+    rooms = (broker, metrics, openapi, broker, queues, messages, messages, addresses, connections)
+    return Routes(route for room in rooms for route in room.ROUTES)
+
+
+def admin_site(service: AdminContext) -> AdminSite:
+    """What an HTTP acceptor serves."""
+    resource = AdminResource(service, admin_routes())
+    site = AdminSite(resource, timeout=IDLE, reactor=service.reactor)  # type: ignore[no-untyped-call]
+    site.entrance = Entrance(service.broker.refusals.add)
+    return site

@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 
 import stompring
-from stompring.admin.security_counters import OF_SECURITY
-from stompring.admin.store_counters import OF_STORE
+from stompring.admin.counters import PERSISTENCE, SECURITY
 from stompring.broker.refusals import LIMITS
 
 from ..broker_document import anycast, broker_xml
-from .house import BEGIN, HTTP_PORT, STOMP_PORT, House
+from .admin_server import BEGIN, HTTP_PORT, STOMP_PORT, AdminServer
 
 
 def test_live() -> None:
-    assert House().get("/health/live") == {"status": "UP"}
+    assert AdminServer().get("/health/live") == {"status": "UP"}
 
 
 LISTENERS = [
@@ -26,7 +25,7 @@ LISTENERS = [
 
 
 def test_ready() -> None:
-    assert House().get("/health/ready") == {
+    assert AdminServer().get("/health/ready") == {
         "status": "UP",
         "stopping": False,
         "listeners": LISTENERS,
@@ -37,42 +36,42 @@ def test_ready() -> None:
 
 
 def test_not_ready_while_a_listener_is_missing() -> None:
-    house = House()
-    house.service.ports.pop(0)
-    reply = house.ask("GET", "/health/ready")
+    server = AdminServer()
+    server.service.ports.pop(0)
+    reply = server.ask("GET", "/health/ready")
     assert reply.status == 503
     assert reply.json["status"] == "DOWN"
     assert reply.json["missingListeners"] == ["stomp"]
-    assert house.ask("GET", "/health/live").status == 200
+    assert server.ask("GET", "/health/live").status == 200
 
 
 @pytest.mark.parametrize("which", ["disk", "store"])
 def test_not_ready_while_nothing_can_be_written(which: str) -> None:
-    house = House()
-    room = {"disk": house.broker.disk, "store": house.broker.storage.room}[which]
+    server = AdminServer()
+    room = {"disk": server.broker.disk, "store": server.broker.storage.room}[which]
     room.shut("the disk of /d is full")
-    reply = house.ask("GET", "/health/ready")
+    reply = server.ask("GET", "/health/ready")
     assert reply.status == 503 and reply.json["status"] == "DOWN"
     assert reply.json[f"{which}Fault"] == "the disk of /d is full"
-    assert house.ask("GET", "/health/live").status == 200
+    assert server.ask("GET", "/health/live").status == 200
     room.shut(None)
-    assert house.get("/health/ready")["status"] == "UP"
+    assert server.get("/health/ready")["status"] == "UP"
 
 
 def test_not_ready_once_the_broker_stops() -> None:
-    house = House()
-    house.service.stopping = True
-    reply = house.ask("GET", "/health/ready")
+    server = AdminServer()
+    server.service.stopping = True
+    reply = server.ask("GET", "/health/ready")
     assert (reply.status, reply.json["stopping"]) == (503, True)
 
 
 def test_the_broker() -> None:
-    house = House(name="mine", global_max_size=1000)
-    house.queue()
-    house.stomp().send("SEND", b"x" * 50, destination="/queue/q")
-    house.reactor.advance(3)
-    used = house.broker.memory.bytes
-    assert house.get("/api/v1/broker") == {
+    server = AdminServer(name="mine", global_max_size=1000)
+    server.queue()
+    server.stomp().send("SEND", b"x" * 50, destination="/queue/q")
+    server.reactor.advance(3)
+    used = server.broker.memory.bytes
+    assert server.get("/api/v1/broker") == {
         "name": "mine",
         "version": stompring.__version__,
         "started": BEGIN * 1000,
@@ -85,7 +84,7 @@ def test_the_broker() -> None:
         "addressMemoryUsage": used,
         "globalMaxSize": 1000,
         "globalMaxMessages": -1,
-        "globalMaxConnections": house.service.connections.threshold.limit,
+        "globalMaxConnections": server.service.connections.threshold.limit,
         "globalMaxAddresses": 100_000,
         "globalMaxQueues": 100_000,
         "transactionSize": 0,
@@ -95,7 +94,7 @@ def test_the_broker() -> None:
         "slowConsumers": 0,
         "slowConsumersNotified": 0,
         "slowConsumersKilled": 0,
-        **{counter.json: None for counter in (*OF_STORE, *OF_SECURITY)},
+        **{counter.json: None for counter in (*PERSISTENCE, *SECURITY)},
         "addressMemoryUsagePercentage": round(used / 10, 2),
         "listeners": LISTENERS,
         "policyErrors": [],
@@ -108,11 +107,11 @@ def test_the_broker() -> None:
 
 
 def test_the_broker_with_a_store() -> None:
-    house = House()
-    house.pretend_store()
-    house.broker.disk.shut("the disk of /d is full")
-    shown = house.get("/api/v1/broker")
-    assert {counter.json: shown[counter.json] for counter in OF_STORE} == {
+    server = AdminServer()
+    server.pretend_store()
+    server.broker.disk.shut("the disk of /d is full")
+    shown = server.get("/api/v1/broker")
+    assert {counter.json: shown[counter.json] for counter in PERSISTENCE} == {
         "diskUsage": 0.21,
         "diskFree": 22,
         "diskFull": True,
@@ -147,7 +146,7 @@ def test_the_broker_with_a_store() -> None:
 
 
 def test_no_limit_is_no_percentage() -> None:
-    assert House().get("/api/v1/broker")["addressMemoryUsagePercentage"] == 0
+    assert AdminServer().get("/api/v1/broker")["addressMemoryUsagePercentage"] == 0
 
 
 @pytest.fixture
@@ -158,27 +157,27 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_reload(file: Path) -> None:
-    house = House(file=str(file))
+    server = AdminServer(file=str(file))
     file.write_text(broker_xml(addresses=anycast("added", 'ring-size="4"')), encoding="utf-8")
-    answer = house.ask("POST", "/api/v1/reload").json
+    answer = server.ask("POST", "/api/v1/reload").json
     assert answer["configurationFile"] == str(file) and answer["failed"] == []
     assert answer["applied"][-2:] == ["address added created", "queue added created"]
     # the service in this test was not started with what the file says of listeners
     assert "<acceptors>: acceptor stomp changed" in answer["restartRequired"]
-    assert house.get("/api/v1/queues/added")["ringSize"] == 4
-    assert house.get("/api/v1/queues/added")["configured"] is True
+    assert server.get("/api/v1/queues/added")["ringSize"] == 4
+    assert server.get("/api/v1/queues/added")["configured"] is True
 
 
 def test_a_file_with_a_fault_changes_nothing(file: Path) -> None:
-    house = House(file=str(file))
-    before = house.service.configuration
+    server = AdminServer(file=str(file))
+    before = server.service.configuration
     file.write_text(broker_xml(addresses=anycast("added", 'ring-siez="4"')), encoding="utf-8")
-    problem = house.refused(409, "POST", "/api/v1/reload")
+    problem = server.refused(409, "POST", "/api/v1/reload")
     assert "ring-siez" in problem["detail"] and f"{file}:" in problem["detail"]
-    assert house.service.configuration is before
-    assert "added" not in house.directory.queues
+    assert server.service.configuration is before
+    assert "added" not in server.directory.queues
 
 
 def test_without_a_file_there_is_nothing_to_reload() -> None:
-    house = House()
-    house.refused(409, "POST", "/api/v1/reload")
+    server = AdminServer()
+    server.refused(409, "POST", "/api/v1/reload")

@@ -13,7 +13,7 @@ from stompring.broker.background import Background
 from stompring.broker.queue_browser import Wait
 
 #: Seconds that management and metrics may take of the reactor at a time. Latency of messages waits for it.
-SLICE = 0.005
+TIME_SLICE = 0.005
 
 #: Items of a list that are dealt with between two looks at the clock: a millisecond's work or less.
 STEP = 50
@@ -23,27 +23,27 @@ def make_cooperator(reactor: Any) -> Cooperator:
     """One for the whole site, so that many requests together take no longer a slice than one."""
 
     def time_is_up() -> Callable[[], bool]:
-        end = time.perf_counter() + SLICE
+        end = time.perf_counter() + TIME_SLICE
         return lambda: time.perf_counter() >= end
 
     return Cooperator(time_is_up, lambda call: reactor.callLater(0, call))
 
 
-def over(wait: Wait) -> Deferred[None]:
+def page_read(wait: Wait) -> Deferred[None]:
     """Fires when a walk over a queue can go on."""
     deferred: Deferred[None] = Deferred()
     wait.then(lambda: deferred.callback(None))
     return deferred
 
 
-def done(background: Background, key: object) -> Deferred[None]:
+def background_done(background: Background, key: object) -> Deferred[None]:
     """Fires when the broker has done what it does about many messages, of that queue."""
     deferred: Deferred[None] = Deferred()
     background.after(key, lambda: deferred.callback(None))
     return deferred
 
 
-class Slices:
+class CooperativeTask:
     """Runs an iterator to its end. As a push producer it rests while the client is slow."""
 
     def __init__(self, work: Iterator[object], cooperator: Cooperator) -> None:

@@ -1,0 +1,495 @@
+"""Routes of the HTTP API: the request they are called with, its fields, parameters, answers and errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from http import HTTPStatus
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl
+
+from stompring.errors import LimitReached, NotFound, Refused
+from stompring.settings.suggestions import with_suggestion
+
+from .context import AdminContext
+from .tasks import STEP
+
+if TYPE_CHECKING:
+    from .access import PermissionRule
+
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer, or one whose body comes in pieces: an empty piece is a pause for others."""
+
+    body: bytes | Iterator[bytes] = b""
+    status: int = 200
+    content_type: str | None = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+#: Work that takes long is a generator: every ``yield`` lets the reactor serve others, its result is the answer. What
+#: it yields is None or a Deferred, which is waited for.
+Steps = Generator[Any, None, Answer]
+
+
+class Problem(Refused):
+    """A refusal that says more than its text: headers of the answer, members of the problem document."""
+
+    def __init__(
+        self, status: int, reason: str, headers: Mapping[str, str] | None = None, **members: object
+    ) -> None:
+        super().__init__(reason, status)
+        self.headers = headers or {}
+        self.members = members
+
+
+def invalid(name: str, reason: str, **members: object) -> Problem:
+    """400 for one field of a body."""
+    return Problem(400, f"{name} {reason}", None, field=name, **members)
+
+
+def encode(value: Any) -> bytes:
+    """A value as JSON. Text that is no Unicode (a lone surrogate) has ``?`` in its place."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """An answer of one JSON value."""
+    return Answer(encode(value), status, headers=headers or {})
+
+
+NO_CONTENT = Answer(status=204, content_type=None)
+
+
+def problem_answer(refused: Refused, instance: str) -> Answer:
+    """A refusal as ``application/problem+json``: type, title, status, detail, instance, and what it adds."""
+    status = HTTPStatus(404 if isinstance(refused, NotFound) else refused.status)
+    members: Mapping[str, object] = {}
+    headers: Mapping[str, str] = {}
+    if isinstance(refused, Problem):
+        members, headers = refused.members, refused.headers
+    document = {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": int(status),
+        "detail": str(refused),
+        "instance": instance,
+        **members,
+    }
+    return Answer(encode(document), int(status), PROBLEM, headers)
+
+
+class Query:
+    """Parameters by name. One that comes twice is refused, unless its name ends in ``[]``."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            self._pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=100)
+        except UnicodeDecodeError:
+            raise Problem(400, "The query is not UTF-8") from None
+        except ValueError:
+            raise Problem(400, "The query has more than 100 parameters") from None
+        self.names = [name for name, _ in self._pairs]
+        for name in self.names:
+            if self.names.count(name) > 1 and not name.endswith("[]"):
+                raise Problem(400, f"Parameter {name!r} is given more than once", parameter=name)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._pairs)
+
+    def text(self, name: str) -> str | None:
+        """The value of a parameter, ``None`` where it is not given."""
+        return next((value for key, value in self._pairs if key == name), None)
+
+    def all(self, name: str) -> list[str]:
+        """The values of a parameter that may come several times."""
+        return [value for key, value in self._pairs if key == name]
+
+    def number(self, name: str, default: int, least: int, most: int | None = None) -> int:
+        """A whole number within its bounds. Raises 400."""
+        text = self.text(name)
+        if text is None:
+            return default
+        value = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
+        if value < least or (most is not None and value > most):
+            bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+            raise Problem(400, f"{name} must be a whole number {bounds}, not {text!r}", parameter=name)
+        return value
+
+    def flag(self, name: str) -> bool:
+        """``true`` or ``false``, which is the default. Raises 400."""
+        text = self.text(name)
+        if text not in (None, "true", "false"):
+            raise Problem(400, f"{name} must be true or false, not {text!r}", parameter=name)
+        return text == "true"
+
+
+#: Bytes. What the API takes is a handful of attributes; the longest is a selector of 8 KiB.
+BODY_LIMIT = 1024 * 1024
+
+#: Bytes of a body that are read and thrown away so that its sender gets to hear of the limit; then it is cut off.
+DISCARD_LIMIT = 16 * BODY_LIMIT
+
+#: Characters of a whole number in JSON. None that is wanted has more than 19; int() would refuse 4301 digits.
+MAX_DIGITS = 40
+
+
+class LimitedBody(BytesIO):
+    """Keeps at most `BODY_LIMIT` bytes; ``length`` tells how many came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = 0
+
+    def write(self, data: Any, /) -> int:
+        """Keep what still fits."""
+        self.length += len(data)
+        if self.length <= BODY_LIMIT:
+            super().write(data)
+        return len(data)
+
+    @property
+    def too_large(self) -> bool:
+        """Whether something was left out."""
+        return self.length > BODY_LIMIT
+
+
+def check_content_type(content_type: str | None, body: LimitedBody) -> None:
+    """Raise 415 for anything but JSON, 413 for too much of it.
+
+    An HTML form always says a type of its own, even without fields, so that no form of a foreign page gets past.
+    """
+    if content_type is None and not body.length:
+        return
+    media_type, _, parameters = (content_type or "").partition(";")
+    charset = parameters.strip().lower().removeprefix("charset=").strip('"')
+    if media_type.strip().lower() != "application/json" or charset not in ("", "utf-8"):
+        said = f"not {content_type}" if content_type else "and the Content-Type header must say so"
+        raise Problem(
+            415, f"The body must be application/json in UTF-8, {said}", {"Accept": "application/json"}
+        )
+    if body.too_large:
+        raise LimitReached(f"The body is longer than {BODY_LIMIT} bytes", "http-body", 413)
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object that a body holds; an empty body is an empty object. Raises 400 with the position."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as fault:
+        raise Problem(400, f"The body is not UTF-8 at byte {fault.start}") from None
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant, parse_int=_whole)
+    except json.JSONDecodeError as fault:
+        raise Problem(
+            400,
+            f"The body is not JSON: {fault.msg} at line {fault.lineno} column {fault.colno}",
+            line=fault.lineno,
+            column=fault.colno,
+        ) from None
+    except RecursionError:
+        raise Problem(400, "The body is not usable JSON: it is nested too deeply") from None
+    except ValueError as fault:
+        raise Problem(400, f"The body is not usable JSON: {fault}") from None
+    if not isinstance(value, dict):
+        raise Problem(400, "The body must be a JSON object")
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the member {name!r} comes twice")
+        found[name] = value
+    return found
+
+
+def _whole(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"a whole number has more than {MAX_DIGITS} characters")
+    return int(text)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+#: Turns the value of the named field into ours, or raises 400.
+Reader = Callable[[str, Any], Any]
+
+
+def text(name: str, value: Any) -> str:
+    """Text that UTF-8 can hold."""
+    if not isinstance(value, str):
+        raise invalid(name, f"must be text, not {_shown(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise invalid(name, "holds half a surrogate pair, which is no character") from None
+    return value
+
+
+def text_or_none(name: str, value: Any) -> str | None:
+    """Text, or null for none."""
+    return None if value is None else text(name, value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """true or false."""
+    if not isinstance(value, bool):
+        raise invalid(name, f"must be true or false, not {_shown(value)}")
+    return value
+
+
+def number(least: int) -> Reader:
+    """A whole number of at least ``least``, or -1 for none."""
+
+    def read(name: str, value: Any) -> int:
+        right = isinstance(value, int) and not isinstance(value, bool)
+        if not right or value >= 1 << 63 or (value < least and value != -1):
+            raise invalid(name, f"must be -1 or a whole number from {least} on, not {_shown(value)}")
+        return int(value)
+
+    return read
+
+
+def choice(kind: type[StrEnum]) -> Reader:
+    """One of a few words, in capitals."""
+
+    def read(name: str, value: Any) -> StrEnum:
+        if value not in list(kind):
+            raise invalid(name, f"must be {' or '.join(kind)}, not {_shown(value)}")
+        return kind(value)
+
+    return read
+
+
+def choices(kind: type[StrEnum]) -> Reader:
+    """A list of one or more of a few words."""
+    one = choice(kind)
+
+    def read(name: str, value: Any) -> frozenset[StrEnum]:
+        if not isinstance(value, list) or not value:
+            raise invalid(name, f"must be a list of {' or '.join(kind)}, not {_shown(value)}")
+        return frozenset(one(name, item) for item in value)
+
+    return read
+
+
+def read_fields(body: Mapping[str, Any], readers: Mapping[str, tuple[str, Reader]]) -> dict[str, Any]:
+    """The fields of ``body`` that ``readers`` knows, checked, under our names. Raises 400."""
+    return {ours: read(name, body[name]) for name, (ours, read) in readers.items() if name in body}
+
+
+def required(body: Mapping[str, Any], name: str) -> str:
+    """A field of text that must be there. Raises 400."""
+    if name not in body:
+        raise invalid(name, "is missing")
+    return text(name, body[name])
+
+
+def selector(body: Mapping[str, Any], name: str) -> str | None:
+    """A field that may hold a selector. Whether it is one is for others to say."""
+    return text_or_none(name, body.get(name))
+
+
+def message_number(identifier: str, queue_number: int) -> int:
+    """The number in a message's id: ``QUEUE-NUMBER`` as its consumers see it, or the number alone. Raises 404."""
+    queue, dash, number_text = identifier.rpartition("-")
+    if (dash and queue != str(queue_number)) or not (number_text.isascii() and number_text.isdigit()):
+        raise Problem(404, f"This queue holds no message {identifier!r}")
+    return int(number_text[:20])
+
+
+def _shown(value: Any) -> str:
+    shown = "null" if value is None else repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that a route answers: everything about it that is not HTTP."""
+
+    context: AdminContext
+    names: dict[str, str]  # the parts of the path that are names, decoded
+    query: Query
+    body: dict[str, Any]
+    accept: str = ""
+    user: str | None = None  # who asks; None while security is off
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path. ``{name}`` in the path stands for any text."""
+
+    method: str
+    path: str
+    answer: Callable[[Call], Answer | Steps]
+    needs: PermissionRule  # where security is on
+    parameters: frozenset[str] = frozenset()  # of the query
+    fields: frozenset[str] = frozenset()  # of the body
+    public: bool = False  # answered without a login, where security is on
+
+    def check(self, call: Call) -> None:
+        """Raise 400 for parameters and fields that mean nothing here: a misspelt one must not be ignored."""
+        for name in call.query.names:
+            if name not in self.parameters:
+                raise Problem(
+                    400, with_suggestion(f"Unknown parameter {name!r}", name, self.parameters), parameter=name
+                )
+        for name in call.body:
+            if name not in self.fields:
+                raise Problem(400, with_suggestion(f"Unknown field {name!r}", name, self.fields), field=name)
+
+
+@dataclass(slots=True)
+class _PathNode:
+    """What there is at one path and below it."""
+
+    methods: dict[str, Route] = field(default_factory=dict)
+    below: dict[str, _PathNode] = field(default_factory=dict)
+    any_name: _PathNode | None = None
+
+
+class Routes:
+    """All routes, found by walking the path."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.all = tuple(routes)
+        self._root = _PathNode()
+        for route in self.all:
+            self._add(route)
+
+    def find(self, method: str, segments: list[str]) -> tuple[Route, dict[str, str]]:
+        """The route and the names in its path. Raises 404, and 405 with what is allowed. HEAD finds GET."""
+        place, names = self._root, []
+        for segment in segments:
+            following = place.below.get(segment)
+            if following is None and segment:
+                following = place.any_name
+                names.append(segment)
+            if following is None:
+                raise NotFound(f"There is nothing at /{'/'.join(segments)}")
+            place = following
+        if not place.methods:
+            raise NotFound(f"There is nothing at /{'/'.join(segments)}")
+        route = place.methods.get("GET" if method == "HEAD" else method)
+        if route is None:
+            allowed = ", ".join(sorted({*place.methods, *(["HEAD"] if "GET" in place.methods else [])}))
+            raise Problem(405, f"{method} is not possible here, but {allowed} is", {"Allow": allowed})
+        keys = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+        return route, dict(zip(keys, names, strict=True))
+
+    def _add(self, route: Route) -> None:
+        place = self._root
+        for part in route.path[1:].split("/"):
+            if part.startswith("{"):
+                place.any_name = place = place.any_name or _PathNode()
+            else:
+                place = place.below.setdefault(part, _PathNode())
+        place.methods[route.method] = route
+
+
+Thing = TypeVar("Thing")
+
+#: What is shown of a thing, each with how it is read.
+Fields = Mapping[str, Callable[[Thing], Any]]
+
+#: Parameters of every list besides its fields.
+PAGING = frozenset({"page", "size"})
+LISTING = PAGING | {"sort", "search"}
+
+#: Items of a page, unless said otherwise, and at most.
+PAGE_SIZE = 200
+MAX_PAGE_SIZE = 1000
+
+
+def view(thing: Thing, fields: Fields[Thing]) -> dict[str, Any]:
+    """All fields of a thing."""
+    return {name: read(thing) for name, read in fields.items()}
+
+
+def paging(query: Query, size: int = PAGE_SIZE, most: int = MAX_PAGE_SIZE) -> tuple[int, int]:
+    """``page``, from 1, and ``size``. Raises 400."""
+    return query.number("page", 1, 1), query.number("size", size, 1, most)
+
+
+def page_answer(items: list[bytes], count: int, page: int, size: int) -> Answer:
+    """One page of encoded items; ``count`` is how many there are on all pages together."""
+    return Answer(b'{"data":[%b],"count":%d,"page":%d,"size":%d}' % (b",".join(items), count, page, size))
+
+
+def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched: str) -> Steps:
+    """A page of things, in the order given.
+
+    ``search`` keeps those whose field ``searched`` contains a text, whatever its case; a parameter named as a field
+    keeps those that have the value. ``sort`` is a field, with ``-`` before it for the other direction. Raises 400.
+    """
+    page, size = paging(query)
+    keep, key, backwards = _filter(query, fields, searched), *_order(query, fields)
+    chosen = things
+    if keep is not None or key is not None:
+        found: list[tuple[Any, Thing]] = []
+        for place, thing in enumerate(things):
+            if keep is None or keep(thing):
+                found.append((None if key is None else key(thing), thing))
+            if place % STEP == STEP - 1:
+                yield
+        if key is not None:
+            found.sort(key=lambda pair: pair[0], reverse=backwards)
+        chosen = [thing for _, thing in found]
+    items = []
+    for place, thing in enumerate(chosen[(page - 1) * size : page * size]):
+        items.append(encode(view(thing, fields)))
+        if place % STEP == STEP - 1:
+            yield
+    return page_answer(items, len(chosen), page, size)
+
+
+def _filter(query: Query, fields: Fields[Thing], searched: str) -> Callable[[Thing], bool] | None:
+    wanted = [(fields[name], value) for name, value in query if name in fields]
+    text = (query.text("search") or "").lower()
+    if not wanted and not text:
+        return None
+    name_of = fields[searched]
+
+    def keep(thing: Thing) -> bool:
+        return (not text or text in name_of(thing).lower()) and all(
+            _has(read(thing), want) for read, want in wanted
+        )
+
+    return keep
+
+
+def _has(value: object, want: str) -> bool:
+    """Whether a value is written so in JSON, quotes aside; a list has what one of its items is."""
+    if isinstance(value, str):
+        return value == want
+    if isinstance(value, list):
+        return want in value
+    return json.dumps(value) == want
+
+
+def _order(query: Query, fields: Fields[Thing]) -> tuple[Callable[[Thing], Any] | None, bool]:
+    sort = query.text("sort")
+    if not sort:
+        return None, False
+    read = fields.get(sort.removeprefix("-"))
+    if read is None:
+        raise Problem(400, f"sort: there is no field {sort.removeprefix('-')!r}", parameter="sort")
+
+    def key(thing: Thing) -> tuple[bool, Any]:
+        value = read(thing)
+        return value is not None, value
+
+    return key, sort.startswith("-")
