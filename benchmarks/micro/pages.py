@@ -20,8 +20,8 @@ from stompring.broker.message import Message, Traits
 from stompring.broker.queue import Queue
 from stompring.broker.reference import DELIVERING, Reference
 from stompring.broker.storage import Reason
-from stompring.store.block import Block
-from stompring.store.page import Page
+from stompring.store.page_reader import Block
+from stompring.store.pages import Page
 from stompring.store.paging import Paging
 
 MESSAGES = 5_000

@@ -27,7 +27,7 @@ BODY = b"x" * 128
 
 
 class TimedDisk:
-    """See `stompring.store.disk.Disk`. ``cpu`` is the processor time that the thread would have taken, in seconds."""
+    """See `stompring.store.files.Disk`. ``cpu`` is the processor time that the thread would have taken, in seconds."""
 
     def __init__(self) -> None:
         self.cpu = 0.0

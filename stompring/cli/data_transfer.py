@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from stompring.cli.data_progress import progress
-from stompring.store.portable import PortableAddress, PortableMessage, PortableQueue
-from stompring.store.portable_fields import Unusable
-from stompring.store.portable_file import PortableReader
+from stompring.cli.data import progress
+from stompring.store.export import PortableAddress, PortableMessage, PortableQueue, PortableReader, Unusable
 
 
 class Receiver(Protocol):

@@ -26,7 +26,7 @@ from twisted.python import log as twisted_log
 
 from stompring.broker.broker import Broker
 from stompring.settings.model import BrokerConfiguration
-from stompring.store.disk import Disk
+from stompring.store.files import Disk
 
 #: Seconds after which a thread that comes back from the disk gets the interpreter from the reactor when that is busy.
 #: Python's own 5 ms are as long as many a sync, and each batch would wait for them twice: with many producers this

@@ -13,9 +13,9 @@ from stompring.broker.queue import Queue
 from stompring.errors import Refused
 from stompring.settings.model import RingPolicy, RoutingType
 
-from .kept import Kept
+from .encoder import Tail
 from .record import ADDRESS, BINDING, BOUND, NOTE, QUEUE, UNBOUND, Kind
-from .tail import Tail
+from .segment import Kept
 
 #: Attributes that are not written: made of others.
 DERIVED = frozenset({"accepts"})

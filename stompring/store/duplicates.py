@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from stompring.broker.duplicates import Duplicates, cache_size
 
-from .kept import Kept
+from .encoder import Tail
 from .record import DUPLICATE_IDS, Kind
-from .tail import Tail
+from .segment import Kept
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address

@@ -15,16 +15,14 @@ from stompring.settings.model import BrokerConfiguration
 
 from .bindings import AddressBinding, Note, QueueBinding
 from .compaction import Compaction
-from .disk import Disk
 from .duplicates import ReadIds, StoredIds
-from .facts import FactsOfTakers
-from .files import Files
+from .encoder import FactsOfTakers
+from .files import Disk, Files
 from .journal import Journal
-from .kept import Kept, Segment
 from .recovery import Recovery
 from .replay import Replay
 from .retention import Retention
-from .segment import NO_IDENTITY
+from .segment import NO_IDENTITY, Kept, Segment
 from .writer import Writer
 
 if TYPE_CHECKING:

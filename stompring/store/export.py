@@ -1,16 +1,606 @@
-"""From a data directory to a portable file."""
+"""The export format of ``stompring data export``: JSON lines with addresses, queues and messages (docs/data.md).
+
+Fields are named as in the management API. Bytes that are not UTF-8 are written as ``{"base64": …}``. The first line
+identifies the file, the last one counts its lines, so that a truncated file is detected.
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
+import os
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from io import BufferedReader
 from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
 
-from .inspection import Findings, Held, Inspection
-from .inspection_bindings import bound_addresses, bound_queues
-from .inspection_contents import Contents
-from .portable import Place, PortableMessage
-from .portable_file import PortableWriter
-from .record import ADDRESS, TraitsMemo
-from .tail import unpack_recurrence
+from stompring import __version__
+from stompring.broker.attributes import QueueAttributes
+from stompring.broker.message import Message, Traits
+from stompring.broker.recurrence import Recurrence
+from stompring.errors import Refused
+from stompring.settings.model import RingPolicy, RoutingType
+from stompring.stomp.frames import header_line, unescape
+
+from .bindings import UNUSABLE, StoredAddress, StoredQueue, describe_attributes
+from .encoder import unpack_recurrence
+from .inspection import Contents, Findings, Held, Inspection
+from .record import ADDRESS, QUEUE, TraitsMemo
+
+
+class Unusable(Exception):
+    """A line of the file is not what it should be; the text names the field."""
+
+
+def text(data: bytes) -> str | dict[str, str]:
+    """Bytes as a text, or as ``{"base64": …}`` where they are none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+class Fields:
+    """The fields of one object, taken out one by one; `done` complains of those that are left."""
+
+    def __init__(self, given: Any, what: str) -> None:
+        if not isinstance(given, Mapping):
+            raise Unusable(f"{what} is not an object")
+        self._left = dict(given)
+        self._what = what
+
+    def value(self, name: str) -> Any:
+        """Any value that is there."""
+        try:
+            return self._left.pop(name)
+        except KeyError:
+            raise Unusable(f"{self._what} has no field {name}") from None
+
+    def done(self) -> None:
+        """All fields must have been taken."""
+        if self._left:
+            raise Unusable(f"{self._what} has an unknown field {sorted(self._left)[0]}")
+
+    def nothing(self, name: str) -> int:
+        """Null, which stands for 0."""
+        self.value(name)
+        return 0
+
+    def text(self, name: str) -> str:
+        """A text."""
+        value = self.value(name)
+        if not isinstance(value, str):
+            raise Unusable(f"{self._what}: {name} is not a text")
+        return value
+
+    def text_or_none(self, name: str) -> str | None:
+        """A text or null."""
+        if self._left.get(name, "") is None:
+            self.value(name)
+            return None
+        return self.text(name)
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        value = self.value(name)
+        if not isinstance(value, bool):
+            raise Unusable(f"{self._what}: {name} is neither true nor false")
+        return value
+
+    def number(self, name: str, most: int = 2**63 - 1, least: int = 0) -> int:
+        """A whole number."""
+        value = self.value(name)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise Unusable(f"{self._what}: {name} is not a whole number from {least} to {most}")
+        return value
+
+    def choice(self, name: str, kind: type[StrEnum]) -> Any:
+        """One of the values of an enumeration, or null."""
+        value = self.text_or_none(name)
+        if value is not None and value not in kind.__members__:
+            raise Unusable(f"{self._what}: {name} is one of {', '.join(kind)}, not {value}")
+        return None if value is None else kind(value)
+
+    def items(self, name: str) -> list[Any]:
+        """A list."""
+        value = self.value(name)
+        if not isinstance(value, list):
+            raise Unusable(f"{self._what}: {name} is not a list")
+        return value
+
+    def objects(self, name: str) -> list[Any]:
+        """A list that has something in it."""
+        found = self.items(name)
+        if not found:
+            raise Unusable(f"{self._what}: {name} is empty")
+        return found
+
+    def raw(self, name: str) -> bytes:
+        """A text as bytes, or what ``{"base64": …}`` stands for."""
+        return self.as_bytes(name, self.value(name))
+
+    def raw_or_none(self, name: str) -> bytes | None:
+        """The same, or null."""
+        value = self.value(name)
+        return None if value is None else self.as_bytes(name, value)
+
+    def as_bytes(self, name: str, value: Any) -> bytes:
+        """A value that was taken out of a list."""
+        try:
+            if isinstance(value, str):
+                return value.encode()
+            if isinstance(value, Mapping) and value.keys() == {"base64"}:
+                return base64.b64decode(value["base64"], validate=True)
+        except (ValueError, TypeError):
+            pass
+        raise Unusable(f'{self._what}: {name} is neither a text nor {{"base64": …}}')
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A message in one queue."""
+
+    queue: str
+    deliveries: int = 0
+    attempts: int = 0
+    due: int = 0
+    recurrence: Recurrence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PortableMessage:
+    """A message with all the queues that hold it."""
+
+    number: int  # where it comes from; it gets another one where it goes
+    address: str
+    places: Sequence[Place]
+    traits: Traits
+    body: bytes
+    timestamp: int
+    expires: int
+
+    def fields(self) -> dict[str, Any]:
+        """The JSON object."""
+        traits = self.traits
+        return {
+            "number": self.number,
+            "address": self.address,
+            "queues": [_place_fields(place) for place in self.places],
+            "priority": traits.priority,
+            "durable": traits.durable,
+            "timestamp": self.timestamp,
+            "expires": self.expires,
+            "routingType": traits.routing_type,
+            "destination": text(traits.destination),
+            "user": traits.user,
+            "origin": None if traits.origin is None else str(traits.origin),
+            "group": None if traits.group is None else text(traits.group),
+            "groupEnd": traits.group_sequence == -1,
+            "headers": [[text(name), text(value)] for name, value in header_pairs(traits.block)],
+            "body": text(self.body),
+        }
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> PortableMessage:
+        """From the JSON object. Raises `Unusable`."""
+        take = Fields(given, "message")
+        block = b"".join(header_line(name, value) for name, value in _headers(take))
+        traits = Traits(
+            block,
+            take.raw("destination"),
+            take.choice("routingType", RoutingType),
+            take.number("priority", 9),
+            take.flag("durable"),
+            0,
+            take.raw_or_none("group"),
+            -1 if take.flag("groupEnd") else 0,
+            take.text_or_none("origin"),
+            take.text_or_none("user"),
+        )
+        found = cls(
+            take.number("number"),
+            take.text("address"),
+            tuple(_place(place) for place in take.objects("queues")),
+            traits,
+            take.raw("body"),
+            take.number("timestamp"),
+            take.number("expires"),
+        )
+        take.done()
+        return found
+
+    def message(self, number: int, address: Any) -> Message:
+        """The message itself, on an `Address` of another broker."""
+        traits = address.mark(self.traits)
+        return Message(number, address, traits, self.body, self.timestamp, self.expires)
+
+
+def header_pairs(block: bytes) -> list[tuple[bytes, bytes]]:
+    """The header lines of a block, decoded, in their order."""
+    pairs = (line.partition(b":") for line in block.split(b"\n")[:-1])
+    return [(unescape(name, b"1.2"), unescape(value, b"1.2")) for name, _, value in pairs]
+
+
+def _headers(take: Fields) -> list[tuple[bytes, bytes]]:
+    pairs = take.items("headers")
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise Unusable("headers is not a list of names with their values")
+    return [(take.as_bytes("headers", name), take.as_bytes("headers", value)) for name, value in pairs]
+
+
+def _place_fields(place: Place) -> dict[str, Any]:
+    recurrence = place.recurrence
+    return {
+        "queue": place.queue,
+        "deliveryCount": place.deliveries,
+        "failedAttempts": place.attempts,
+        "dueTime": place.due or None,
+        "recurrence": None if recurrence is None else recurrence_fields(recurrence),
+    }
+
+
+def recurrence_fields(recurrence: Recurrence) -> dict[str, Any]:
+    """How a scheduled message goes on, as JSON."""
+    return {name: getattr(recurrence, name) for name in ("period", "repeat", "cron", "delay")}
+
+
+def _place(given: Mapping[str, Any]) -> Place:
+    take = Fields(given, "queues")
+    due = take.number("dueTime") if given.get("dueTime") is not None else take.nothing("dueTime")
+    recurrence = take.value("recurrence")
+    found = Place(
+        take.text("queue"),
+        take.number("deliveryCount", 2**32 - 1),
+        take.number("failedAttempts", 2**32 - 1),
+        due,
+        None if recurrence is None else _recurrence(recurrence),
+    )
+    take.done()
+    return found
+
+
+def _recurrence(given: Any) -> Recurrence:
+    take = Fields(given, "recurrence")
+    try:
+        found = Recurrence(
+            take.number("period"),
+            take.number("repeat", least=-1),
+            take.text_or_none("cron"),
+            take.number("delay"),
+        )
+    except Refused as fault:
+        raise Unusable(str(fault)) from None
+    take.done()
+    return found
+
+
+# ---- queues and addresses
+
+
+def camel(name: str) -> str:
+    """``ring_size`` as ``ringSize``."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+#: What a queue is, by its name in JSON; the compiled filter is made of the other one.
+QUEUE_FIELDS = {camel(each.name): each.name for each in fields(QueueAttributes) if each.name != "accepts"}
+CHOICES: dict[str, type[StrEnum]] = {"routing_type": RoutingType, "ring_policy": RingPolicy}
+
+
+@dataclass(frozen=True, slots=True)
+class PortableQueue:
+    """A queue: its name, its address, and all of its attributes by the names of `QueueAttributes`."""
+
+    name: str
+    address: str
+    attributes: Mapping[str, Any]
+    paused: bool = False
+    no_local: str | None = None  # whose messages its subscriber does not want
+    as_configured: Mapping[str, Any] | None = None  # what broker.xml had said, where it was changed since
+
+    def fields(self) -> dict[str, Any]:
+        """The JSON object."""
+        configured = self.as_configured
+        return {
+            "name": self.name,
+            "address": self.address,
+            **_shown(self.attributes),
+            "paused": self.paused,
+            "noLocal": self.no_local,
+            "asConfigured": None if configured is None else _shown(configured),
+        }
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> PortableQueue:
+        """From the JSON object. Raises `Unusable`."""
+        take = Fields(given, "queue")
+        configured = take.value("asConfigured")
+        found = cls(
+            take.text("name"),
+            take.text("address"),
+            _attributes(take),
+            take.flag("paused"),
+            take.text_or_none("noLocal"),
+            None if configured is None else _only_attributes(configured),
+        )
+        take.done()
+        return found
+
+
+def _shown(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: attributes[ours] for name, ours in QUEUE_FIELDS.items()}
+
+
+def _only_attributes(given: Any) -> dict[str, Any]:
+    take = Fields(given, "asConfigured")
+    found = _attributes(take)
+    take.done()
+    return found
+
+
+def _attributes(take: Fields) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for shown, ours in QUEUE_FIELDS.items():
+        if ours in CHOICES:
+            found[ours] = take.choice(shown, CHOICES[ours])
+            if found[ours] is None:
+                raise Unusable(f"queue: {shown} is missing")
+        elif ours in ("filter", "user"):
+            found[ours] = take.text_or_none(shown)
+        elif isinstance(DEFAULTS[ours], bool):
+            found[ours] = take.flag(shown)
+        else:
+            found[ours] = take.number(shown, least=-1)
+    return found
+
+
+DEFAULTS = {each.name: each.default for each in fields(QueueAttributes)} | {"durable": True}
+
+
+@dataclass(frozen=True, slots=True)
+class PortableAddress:
+    """An address."""
+
+    name: str
+    routing_types: frozenset[RoutingType]
+    auto_created: bool = False
+    configured: bool = False
+    paused: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {
+            "name": self.name,
+            "routingTypes": sorted(self.routing_types),
+            "autoCreated": self.auto_created,
+            "configured": self.configured,
+            "paused": self.paused,
+        }
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> PortableAddress:
+        """From the JSON object. Raises `Unusable`."""
+        take = Fields(given, "address")
+        types = take.items("routingTypes")
+        if unknown := [each for each in types if each not in RoutingType.__members__]:
+            raise Unusable(f"routingTypes: {unknown[0]!r} is none")
+        found = cls(
+            take.text("name"),
+            frozenset(map(RoutingType, types)),
+            take.flag("autoCreated"),
+            take.flag("configured"),
+            take.flag("paused"),
+        )
+        take.done()
+        return found
+
+
+#: What this version writes, and the newest that it reads.
+FORMAT = 1
+KINDS = ("address", "queue", "message")
+#: gzip's own default costs three times the time for a tenth of the size.
+LEVEL = 5
+
+
+class PortableWriter:
+    """Writes a file under another name, and gives it its own when it is complete."""
+
+    def __init__(self, path: Path, now: int) -> None:
+        self.path = path
+        self.counts = dict.fromkeys(KINDS, 0)
+        self._part = path.with_name(path.name + ".part")
+        # what is in messages is nobody's business but of those who may read the data directory
+        descriptor = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        self._raw = os.fdopen(descriptor, "wb")
+        self._file: IO[bytes] = self._raw
+        if path.name.endswith(".gz"):
+            name = path.name.removesuffix(".gz")
+            self._file = gzip.GzipFile(name, "wb", LEVEL, self._raw, now // 1000)  # type: ignore[assignment]
+        self._write(
+            "export",
+            {"format": FORMAT, "id": str(uuid.uuid4()), "version": __version__, "created": now},
+        )
+
+    def write(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """One line."""
+        self.counts[kind] += 1
+        self._write(kind, fields)
+
+    def _write(self, kind: str, fields: Mapping[str, Any]) -> None:
+        line = json.dumps({kind: fields}, ensure_ascii=False, separators=(",", ":"))
+        self._file.write(line.encode() + b"\n")
+
+    def __enter__(self) -> PortableWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if fault is None:
+                self._write("end", self.counts)
+                if self._file is not self._raw:
+                    self._file.close()  # which leaves the file below it open
+                self._raw.flush()
+                os.fsync(self._raw.fileno())
+                os.replace(self._part, self.path)
+        finally:
+            with suppress(OSError):
+                self._raw.close()
+            with suppress(FileNotFoundError):
+                self._part.unlink()
+
+
+class PortableReader:
+    """Reads a file. Every `Unusable` that is raised names the file and the line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.line = 0
+        self._raw: BufferedReader = path.open("rb")
+        self.size = os.fstat(self._raw.fileno()).st_size
+        gzipped = self._raw.peek(2)[:2] == b"\x1f\x8b"
+        self._file: IO[bytes] = gzip.GzipFile(fileobj=self._raw) if gzipped else self._raw  # type: ignore[assignment]
+        kind, header = self._next()
+        if kind != "export":
+            raise self._wrong("it is no file of 'stompring data export'")
+        take = Fields(header, "export")
+        try:
+            if take.number("format") > FORMAT:
+                raise Unusable("it was written by a newer version of stompring")
+            self.id = take.text("id")
+            self.created = take.number("created")
+        except Unusable as fault:
+            raise self._wrong(str(fault)) from None
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file that were read, of `size`."""
+        return self._raw.tell()
+
+    def close(self) -> None:
+        """Nothing more will be read."""
+        self._raw.close()
+
+    def __enter__(self) -> PortableReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Kind and fields of every line between the first and the last. Raises `Unusable` where the last is missing."""
+        counts = dict.fromkeys(KINDS, 0)
+        while True:
+            kind, fields = self._next()
+            if kind == "end":
+                break
+            if kind not in counts:
+                raise self._wrong(f"a line cannot be {kind!r}")
+            counts[kind] += 1
+            yield kind, fields
+        if fields != counts:
+            raise self._wrong("lines are missing: the last one counts others than there are")
+        if self._file.read(1):
+            raise self._wrong("something follows the last line")
+
+    def check_whole(self) -> None:
+        """Read to the end and see that it is there, without looking at what the lines say. Leaves the file closed."""
+        last = b""
+        try:
+            for line in self._file:
+                last = line
+        except (OSError, EOFError, zlib.error) as fault:
+            raise Unusable(f"{self.path} is damaged: {fault}") from None
+        finally:
+            self.close()
+        if not last.startswith(b'{"end":') or not last.endswith(b"}\n"):
+            raise Unusable(f"{self.path} is not whole: its last line is missing")
+
+    def _next(self) -> tuple[str, Any]:
+        self.line += 1
+        try:
+            raw = self._file.readline()
+        except (OSError, EOFError, zlib.error) as fault:
+            raise self._wrong(f"the file is damaged: {fault}") from None
+        if not raw:
+            raise self._wrong("the file ends here, and should not" if self.line > 1 else "the file is empty")
+        try:
+            found = json.loads(raw)
+        except (ValueError, RecursionError) as fault:
+            raise self._wrong(f"it is no JSON: {fault}") from None
+        if not isinstance(found, dict) or len(found) != 1:
+            raise self._wrong("it is not an object with one field")
+        return next(iter(found.items()))
+
+    def _wrong(self, text: str) -> Unusable:
+        return Unusable(f"{self.path}:{self.line}: {text}")
+
+    def blame(self, fault: Unusable) -> Unusable:
+        """A fault that was found in the fields of the line read last."""
+        return self._wrong(str(fault))
+
+
+def bound_queues(journal: Inspection) -> dict[int, PortableQueue]:
+    """The queues there are. One whose binding cannot be understood is left out (see `faults`)."""
+    found = {}
+    for number, binding in journal.described(QUEUE):
+        try:
+            found[number] = queue_of(StoredQueue.parse(number, binding))
+        except UNUSABLE:
+            continue
+    return found
+
+
+def bound_addresses(journal: Inspection) -> dict[int, PortableAddress]:
+    """The addresses there are."""
+    found = {}
+    for number, binding in journal.described(ADDRESS):
+        try:
+            address = StoredAddress.parse(number, binding)
+        except UNUSABLE:
+            continue
+        found[number] = PortableAddress(
+            address.name, address.routing_types, address.auto_created, address.configured, address.paused
+        )
+    return found
+
+
+def faults(journal: Inspection) -> Iterator[str]:
+    """What is wrong with bindings."""
+    addresses, queues = bound_addresses(journal), bound_queues(journal)
+    for (what, number), _ in journal.bindings.items():
+        if what == QUEUE and number not in queues:
+            yield f"the binding of queue {journal.queue(number)} (number {number}) cannot be understood"
+        elif what == ADDRESS and number not in addresses:
+            name = journal.names.get((ADDRESS, number), "")
+            yield f"the binding of address {name} (number {number}) cannot be understood"
+    names = {address.name for address in addresses.values()}
+    for number, queue in queues.items():
+        if queue.address not in names:
+            yield f"queue {queue.name} (number {number}) is bound to address {queue.address}, which is not there"
+
+
+def queue_of(stored: StoredQueue) -> PortableQueue:
+    """A queue as it is taken elsewhere."""
+    configured = stored.make_as_configured()
+    return PortableQueue(
+        stored.name,
+        stored.address,
+        describe_attributes(stored.make_attributes()),
+        stored.paused,
+        stored.no_local,
+        None if configured is None else describe_attributes(configured),
+    )
 
 
 def export(contents: Contents, path: Path, now: int, findings: Findings) -> dict[str, int]:

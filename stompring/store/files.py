@@ -1,16 +1,18 @@
-"""The file system as the store uses it: the one place that calls it, so that tests can put faults in its way.
+"""The file system and the disk thread as the store uses them: the one place that calls the operating system.
 
-Everything raises `OSError` as the operating system does. Nothing here is called on the reactor's thread once the
-broker is up, but for reading and listing at the start.
+Everything raises `OSError` as the operating system does; tests inject faults here. Nothing in `Files` is called on the
+reactor thread once the broker is up, except reads and listings during start.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from errno import EXDEV
 from itertools import count
 from pathlib import Path
+from typing import Any, Protocol
 
 
 class Files:
@@ -178,3 +180,16 @@ def free_name(files: Files, path: Path, ending: str) -> Path:
     name, names = path.name + ending, set(files.names(path.parent))
     candidates = (name if place == 1 else f"{name}.{place}" for place in count(1))
     return path.with_name(next(each for each in candidates if each not in names))
+
+
+class Disk(Protocol):
+    """One thread that carries out jobs in the order they were given (`server.diskpool` is the real one)."""
+
+    def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Do ``job`` in the thread, then call ``done`` on the reactor with its result or the exception it raised.
+
+        ``done`` is never called before `run` has returned.
+        """
+
+    def finish(self) -> None:
+        """Wait until nothing is left to do, every ``done`` called. Only when the broker stops: all else waits."""

@@ -1,33 +1,273 @@
-"""The journal of a data directory as it is, read by the broker's own `Replay` and looked at more closely.
+"""Inspection: a data directory opened read-only, also while a broker writes to it, with everything in it that is live.
 
-A broker passes over what cannot be; whoever inspects wants to hear of it.
+Open files can be read to the end even when the broker deletes them meanwhile. Pages are opened before the journal, so
+that no record about a page is missed and a message that was moved is found in at least one place.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+import resource
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from heapq import merge
+from operator import attrgetter
 from pathlib import Path
 from struct import Struct
+from struct import error as StructError
 from typing import Any
 
-from .inspection_files import Snapshot, SnapshotFiles
-from .page_facts import PageFacts
+from stompring.errors import StoreError
+from stompring.settings.data_directory import DataDirectory
+
+from .datadir import IDENTITY, LOCK, VERSION, is_locked, read_identity
+from .files import Files
+from .page_file import ADDRESS_FILE, DIRECTORY_NAME, directory_number
 from .record import (
     ADDRESS,
     CONSUMER,
+    DURABLE,
     MESSAGE,
     NAME,
     PAGE_SETTLED,
+    PREFIX,
     QUEUE,
     QUEUE_ADDRESS,
     SECOND_STATE,
     SETTLED,
     Kind,
     StoredMessage,
+    unpack_binding,
     unpack_numbers,
 )
-from .replay import Replay, State
+from .replay import SEGMENT_NAME, PageFacts, Replay, State
+from .segment import FORMAT, NO_IDENTITY, PAGE, Header, Walk
+
+LIVE_PAGE_NAME = re.compile(r"(\d{9,})\.page")
+SET_ASIDE = re.compile(r".*\.(damaged|invalidPage|orphaned)(\.\d+)?")
+KNOWN = frozenset({LOCK, VERSION, IDENTITY, "journal", "paging", "retention"})
+
+#: How often a listing is begun anew because files went while they were being opened.
+TRIES = 50
+
+
+class DataFile:
+    """One file, open. Its ``size`` is what it was when it was opened: what is added later is not looked at."""
+
+    def __init__(self, path: Path, number: int) -> None:
+        self.path = path
+        self.number = number
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self._descriptor).st_size
+
+    def read(self, start: int = 0, stop: int | None = None) -> bytes:
+        """The bytes from ``start`` to before ``stop``; fewer where there are no more. Raises `StoreError`."""
+        stop = self.size if stop is None else min(stop, self.size)
+        parts: list[bytes] = []
+        while start < stop:
+            try:
+                part = os.pread(self._descriptor, stop - start, start)
+            except OSError as fault:
+                raise StoreError(fault.strerror or str(fault), str(self.path), start) from None
+            if not part:
+                break
+            parts.append(part)
+            start += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        """It will not be read any more."""
+        os.close(self._descriptor)
+
+
+class Folder:
+    """The pages of one address."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.pages: list[DataFile] = []
+        self.address = ""  # as address.txt has it; empty where there is none
+
+    @property
+    def bytes(self) -> int:
+        """Of all pages."""
+        return sum(page.size for page in self.pages)
+
+
+class Snapshot:
+    """All files of a data directory as they were at one time. Use as a context manager.
+
+    Raises `StoreError` for a directory that is none.
+    """
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self.directory = directory
+        self.running = is_locked(directory.root)
+        self.identity = _identity_of(directory.root)
+        self.journal: list[DataFile] = []
+        self.folders: list[Folder] = []
+        self.set_aside: list[Path] = []
+        self.drafts: list[Path] = []  # of small files that were being replaced when a broker was killed
+        self.strangers: list[Path] = []
+        if not (directory.root / VERSION).is_file() and not directory.journal.is_dir():
+            raise StoreError("this is not the data directory of a broker", str(directory.root), 0)
+        raise_file_limit()
+        try:
+            self._open()
+        except OSError as fault:
+            self.close()
+            text = fault.strerror or str(fault)
+            if fault.errno == errno.EMFILE:
+                text = "more files than this process may open at once (ulimit -n)"
+            raise StoreError(text, str(fault.filename or directory.root), 0) from None
+        self._look_around()
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing will be read any more."""
+        for file in self.files():
+            file.close()
+        self.journal, self.folders = [], []
+
+    def files(self) -> Iterator[DataFile]:
+        """All segments and pages."""
+        yield from self.journal
+        for folder in self.folders:
+            yield from folder.pages
+
+    @property
+    def bytes(self) -> int:
+        """Of all segments and pages."""
+        return sum(file.size for file in self.files())
+
+    # ---- opening
+
+    def _open(self) -> None:
+        for _ in range(TRIES):
+            self.close()
+            try:
+                self.folders = [self._folder(path) for path in _directories(self.directory.paging)]
+                before = self._pages_there()
+                self.journal = _opened(self.directory.journal, SEGMENT_NAME)
+            except FileNotFoundError:
+                continue  # deleted between listing and opening
+            there = self._pages_there()
+            if before <= there:
+                self._drop_all_but(there)
+                return
+        self.close()
+        raise StoreError("its files change too fast to be read", str(self.directory.root), 0)
+
+    def _folder(self, path: Path) -> Folder:
+        folder = Folder(path)
+        folder.pages = _opened(path, LIVE_PAGE_NAME)
+        try:
+            folder.address = (path / ADDRESS_FILE).read_text("utf-8", "replace").removesuffix("\n")
+        except FileNotFoundError:
+            pass
+        return folder
+
+    def _pages_there(self) -> set[Path]:
+        return {page.path for folder in self.folders for page in folder.pages if page.path.exists()}
+
+    def _drop_all_but(self, there: set[Path]) -> None:
+        """Pages that were deleted before the journal was opened: it has forgotten them."""
+        for folder in self.folders:
+            for page in [page for page in folder.pages if page.path not in there]:
+                folder.pages.remove(page)
+                page.close()
+
+    def _look_around(self) -> None:
+        directory = self.directory
+        own = {directory.journal, directory.paging}
+        self._sort(directory.root, lambda path: path.name in KNOWN or path in own)
+        self._sort(directory.journal, lambda path: SEGMENT_NAME.fullmatch(path.name) is not None)
+        self._sort(
+            directory.paging, lambda path: path.is_dir() and DIRECTORY_NAME.fullmatch(path.name) is not None
+        )
+        for folder in self.folders:
+            self._sort(
+                folder.path,
+                lambda path: path.name == ADDRESS_FILE or LIVE_PAGE_NAME.fullmatch(path.name) is not None,
+            )
+
+    def _sort(self, directory: Path, belongs: Callable[[Path], bool]) -> None:
+        for path in _listing(directory):
+            if belongs(path) or path == self.directory.root:
+                continue
+            if path.name.removesuffix(".new") in (VERSION, IDENTITY, ADDRESS_FILE):
+                self.drafts.append(path)
+                continue
+            (self.set_aside if SET_ASIDE.fullmatch(path.name) else self.strangers).append(path)
+
+
+def _listing(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _directories(directory: Path) -> list[Path]:
+    return [path for path in _listing(directory) if path.is_dir() and DIRECTORY_NAME.fullmatch(path.name)]
+
+
+def _opened(directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:
+    """The files of a directory whose names have this form, ascending by number."""
+    found = [(int(match[1]), path) for path in _listing(directory) if (match := pattern.fullmatch(path.name))]
+    opened: list[DataFile] = []
+    try:
+        for number, path in sorted(found):
+            opened.append(DataFile(path, number))
+    except OSError:
+        for file in opened:
+            file.close()
+        raise
+    return opened
+
+
+def _identity_of(root: Path) -> bytes:
+    """The identity of a data directory, `NO_IDENTITY` where its file does not tell."""
+    try:
+        return read_identity(Files(), root / IDENTITY) or NO_IDENTITY
+    except (OSError, StoreError):
+        return NO_IDENTITY
+
+
+def raise_file_limit() -> None:
+    """As many open files as the system lets us have: all files of a directory are open at once."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class SnapshotFiles(Files):
+    """The files of a snapshot for those who would read a directory: nothing else is there, and nothing changes."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._files = {file.path: file for file in snapshot.files()}
+
+    def names(self, path: Path) -> list[str]:
+        """The names of the files in a directory."""
+        return sorted(file.name for file in self._files if file.parent == path)
+
+    def size(self, path: Path) -> int:
+        """Bytes in a file."""
+        return self._files[path].size
+
+    def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
+        """Bytes of a file."""
+        return self._files[path].read(start, None if stop < 0 else stop)
+
 
 #: Told of a fault: the file, where in it, and what.
 Findings = Callable[[Path, int, str], None]
@@ -207,3 +447,232 @@ class Inspection(Replay):
         for (kind, number), (_, description) in self.bindings.items():
             if kind == what:
                 yield number, description
+
+
+class PageContents:
+    """One page. What it says of itself is known once its messages have been gone through."""
+
+    def __init__(
+        self,
+        file: DataFile,
+        journal: Inspection,
+        findings: Findings,
+        *,
+        newest: bool,
+        folder: str = "",
+        twice: bool = False,
+    ) -> None:
+        """``folder`` is the name that the directory's address has, ``twice``: another file has the same number."""
+        self.file = file
+        self.misplaced = False  # it is not the page that its name says
+        self._folder = folder
+        self._twice = twice
+        self.address = 0  # its number; 0 until it is known
+        self.count = 0  # messages written to it
+        self.live = 0  # of those, the ones that some durable queue has not given up
+        self.lost = 0  # that end with the broker, because they or their queues are not durable
+        self.sealed = False
+        self._journal = journal
+        self._findings = findings
+        self._newest = newest  # and being written
+        self._gone: dict[int, bytearray] = {}
+        self._states: dict[tuple[int, int], State] = {}  # by queue and index
+
+    def messages(self) -> Iterator[Held]:
+        """What is left in it, in order: only durable messages, with the durable queues that hold them."""
+        data = self.file.read()
+        header = Header.read(data)
+        if not self._is_page(header) or self._is_misplaced(header):
+            return
+        if self.file.number in self._journal.removed_pages:
+            return  # the broker died before its file was
+        walk = Walk(data)
+        self.sealed = walk.footer is not None
+        starts = walk.footer.starts if walk.footer is not None else None
+        for begin, end in walk:
+            kind = data[begin]
+            try:
+                if kind == Kind.MESSAGE:
+                    # damage before it does not change a message's place
+                    index = self.count if starts is None else bisect_left(starts, begin - PREFIX.size)
+                    self.count = index + 1
+                    held = self._held(index, begin, data[begin:end])
+                    if held is not None:
+                        yield held
+                elif kind == Kind.NAME:
+                    self._name(begin, data[begin:end])
+                elif kind == Kind.BINDING:
+                    unpack_binding(
+                        data, begin, end
+                    )  # it counts at a start, where the journal was not written in time
+                else:
+                    self._complain(begin, f"a record of kind {kind} does not belong here")
+            except (StructError, ValueError) as fault:
+                self._complain(begin, f"a record of kind {kind} is malformed: {fault}")
+        if starts is not None:
+            self.count = len(starts)
+        if self.sealed or not self._newest:
+            for each in walk.faults:
+                lost = "" if self.sealed else f"; {len(data) - each.at} bytes to the end are not readable"
+                self._complain(each.at, each.reason + lost)
+            self._check_facts(walk.end)
+
+    def sparse_messages(self) -> Iterator[Held]:
+        """The same with less memory, for many pages side by side: they are read twice."""
+        places, sizes, indexes = array("Q"), array("I"), array("I")
+        for held in self.messages():
+            places.append(held.at)
+            sizes.append(held.size)
+            indexes.append(self.count - 1)
+        self.live = 0
+        for at, size, index in zip(places, sizes, indexes, strict=True):
+            again = self._held(index, at, self.file.read(at, at + size))
+            if again is not None:
+                yield again
+
+    def _is_page(self, header: Header) -> bool:
+        fault = header.fault
+        if fault is None and (header.kind != PAGE or header.format > FORMAT):
+            fault = f"a segment of kind {header.kind} and format {header.format} is not known here"
+        if fault is not None and not self._newest:
+            self._complain(0, fault)
+        return fault is None
+
+    def _is_misplaced(self, header: Header) -> bool:
+        journal, file = self._journal, self.file
+        why = header.misplaced(file.number, journal.identity)
+        if not why and self._twice:
+            why = "there is another file with this number"
+        if not why and header.address and header.address != directory_number(file.path.parent):
+            name = journal.names.get((ADDRESS, header.address), self._folder)
+            why = f"it is of address {name}" if name != self._folder else ""
+        running = journal.snapshot.running
+        if not why and not running and not journal.missing and not journal.may_have_page(file.number, header):
+            why = "the journal does not know of it"
+        self.misplaced = bool(why)
+        if why:
+            self._complain(0, f"this is not page {file.number}: {why}")
+        return self.misplaced
+
+    def _held(self, index: int, at: int, payload: bytes) -> Held | None:
+        stored = StoredMessage(payload)
+        if not self.address:
+            self._belongs_to(stored.address)
+        journal, gone = self._journal, self._gone
+        if not journal.is_sure(stored.transaction):
+            return None
+        queues = tuple(
+            queue
+            for queue in stored.queue_ids()
+            if queue not in gone or index >= len(gone[queue]) or not gone[queue][index]
+        )
+        if not queues:
+            return None
+        queues = tuple(filter(journal.durable_queues.__contains__, queues)) if stored.flags & DURABLE else ()
+        if not queues:
+            self.lost += 1
+            return None
+        self.live += 1
+        states = self._states
+
+        def state_of(stored: StoredMessage, queue: int) -> State:
+            return states.get((queue, index)) or State(stored.deliveries, 0, stored.due, b"")
+
+        return Held(self.file.path, at, stored, queues, state_of)
+
+    def _name(self, at: int, payload: bytes) -> None:
+        _, what, _, number = NAME.unpack_from(payload)
+        name = payload[NAME.size :].decode("utf-8", "surrogateescape")
+        known = self._journal.names.setdefault((what, number), name)
+        if known != name:
+            self._complain(at, f"number {number} is {name!r} here and {known!r} elsewhere")
+        if what == ADDRESS and not self.address:
+            self._belongs_to(number)
+
+    def _belongs_to(self, address: int) -> None:
+        self.address = address
+        number, facts = self.file.number, self._journal.pages
+        # no message takes less than its prologue: more than this there cannot be
+        most = self.file.size // (MESSAGE.size + PREFIX.size)
+        for queue in self._journal.queues_of_page.get(number, ()):
+            gone = self._gone[queue] = bytearray(most)
+            for first, count in facts.settled.get((queue, number), ()):
+                stop = min(first + count, most)
+                gone[first:stop] = b"\1" * (stop - first)
+            for index, (deliveries, attempts, due) in facts.states.get((queue, number), {}).items():
+                self._states[queue, index] = State(deliveries, attempts, due, b"")
+
+    def _check_facts(self, at: int) -> None:
+        """The journal may not know of more messages than there are."""
+        known = self._journal.pages.ends.get(self.file.number, 0)
+        if known > self.count:
+            self._complain(at, f"the journal tells of {known} messages, and there are {self.count}")
+
+    def _complain(self, at: int, text: str) -> None:
+        self._findings(self.file.path, at, text)
+
+
+class FolderContents:
+    """All pages of one address."""
+
+    def __init__(self, folder: Folder, journal: Inspection, findings: Findings, seen: set[int]) -> None:
+        """``seen`` are numbers of pages in other folders."""
+        self.folder = folder
+        # a page may get its footer when the next one is begun already
+        running, last = journal.snapshot.running, folder.pages[-2:]
+        self.pages = [
+            PageContents(
+                page,
+                journal,
+                findings,
+                newest=running and page in last,
+                folder=folder.address,
+                twice=page.number in seen,
+            )
+            for page in folder.pages
+        ]
+        seen.update(page.number for page in folder.pages)
+        self._journal = journal
+
+    @property
+    def address(self) -> str:
+        """Its name: as the pages know it, else as address.txt has it."""
+        for page in self.pages:
+            if page.address:
+                return self._journal.names.get((ADDRESS, page.address), self.folder.address)
+        return self.folder.address
+
+
+#: Pages that may be in memory at once.
+SIDE_BY_SIDE = 8
+
+
+class Contents:
+    """What is in a data directory. Making one reads the journal."""
+
+    def __init__(self, snapshot: Snapshot, findings: Findings, progress: Progress) -> None:
+        self.snapshot = snapshot
+        self._progress = progress
+        self.journal = journal = Inspection(snapshot, findings, progress)
+        seen: set[int] = set()
+        self.folders = [FolderContents(folder, journal, findings, seen) for folder in snapshot.folders]
+
+    def paged(self) -> Iterator[tuple[FolderContents, Iterator[Held]]]:
+        """What is left in the pages, folder by folder."""
+        for folder in self.folders:
+            yield folder, self._watched(folder)
+
+    def messages(self) -> Iterator[Held]:
+        """Everything that a broker would find when it starts, by number."""
+        sparse = len(self.folders) > SIDE_BY_SIDE
+        pages = [self._watched(folder, sparse=sparse) for folder in self.folders]
+        return merge(self.journal.in_journal(), *pages, key=attrgetter("number"))
+
+    def _watched(self, folder: FolderContents, *, sparse: bool = False) -> Iterator[Held]:
+        for page in folder.pages:
+            yield from page.sparse_messages() if sparse else page.messages()
+            self._progress(page.file.size)
+
+
+def ignore(path: Path, position: int, text: str) -> None:
+    """For those who want to know what is there, and not what is wrong with it."""

@@ -22,14 +22,22 @@ from stompring.broker.reference import GONE, Reference
 from stompring.broker.storage import DELIVERED, RETURNED, Entries, Reason
 
 from .bindings import Binding
-from .facts import ALL_COMPLETE, NUMBERS_ANEW, WENT_OUT, Closed, Facts, FactsOfTakers, Opened
-from .holding import Holding
-from .kept import Copies, Kept, Segment, held_bytes
+from .cursor import Holding
+from .encoder import (
+    ALL_COMPLETE,
+    NUMBERS_ANEW,
+    WENT_OUT,
+    Change,
+    Closed,
+    Facts,
+    FactsOfTakers,
+    Opened,
+    Tail,
+    parts,
+)
 from .record import FOR_READERS, NUMBERS, Cause, Kind
-from .retained import parts
 from .retention import Retention
-from .segment import HEADER, JOURNAL, NO_IDENTITY, pack_header
-from .tail import Change, Tail
+from .segment import HEADER, JOURNAL, NO_IDENTITY, Copies, Kept, Segment, held_bytes, pack_header
 from .writer import Writer
 
 log = logging.getLogger(__name__)

@@ -1,20 +1,292 @@
-"""What the journal keeps of each page file: that it is there, and once it is complete whose messages are in it.
+"""Page files: their names, their footer, reading one without a footer, and the journal's record of each.
 
-So a file that is missing is noticed, and it is known what is lost with it.
+For each message the footer has one byte, its *kind*: priority + 1, with `LASTING` for a durable message and `DELAYED`
+for one that was sent with a due time. Which queues a message belongs to is a bitmap for each queue, left out where all
+messages are its own. Only durable queues are listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import re
+from array import array
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from struct import Struct, error
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
-from .kept import Kept
-from .page_footer import Contents, Summary
-from .record import BEGUN, COMPLETE, PAGE_FILE, PAGE_SHARE, REMOVED, Kind
-from .tail import Tail
+from stompring.broker.paging import TIMED
+
+from .encoder import Tail
+from .files import Files, free_name
+from .record import (
+    ADDRESS,
+    BEGUN,
+    COMPLETE,
+    DURABLE,
+    GREATEST_ID,
+    MESSAGE,
+    NAME,
+    PAGE_FILE,
+    PAGE_SHARE,
+    PREFIX,
+    QUEUE,
+    REMOVED,
+    Kind,
+    fits,
+    unpack_binding,
+)
+from .segment import Footer, Header, Kept
+from .writer import Writer
 
 if TYPE_CHECKING:
     from .journal import Journal
+
+#: Holds the name of the address a directory is of.
+ADDRESS_FILE = "address.txt"
+
+#: What a damaged page file is renamed to, so that somebody can look what is in it.
+SET_ASIDE = ".invalidPage"
+
+#: A page file by its number, set aside or not.
+PAGE_NAME = re.compile(r"(\d{9,})\.page(?:(\.invalidPage)(?:\.\d+)?)?")
+
+DIRECTORY_NAME = re.compile(r"(\d{9,})(?:-\d+)?")
+
+
+def page_path(directory: Path, number: int) -> Path:
+    """Where page ``number`` is."""
+    return directory / f"{number:09d}.page"
+
+
+def directory_number(path: Path) -> int:
+    """The number of the address that a directory is of."""
+    match = DIRECTORY_NAME.fullmatch(path.name)
+    return int(match[1]) if match else 0
+
+
+def set_aside(writer: Writer, path: Path) -> None:
+    """Keep a damaged file under a name that no broker reads."""
+
+    def rename(files: Files) -> None:
+        if path.name in files.names(path.parent):
+            files.rename(path, free_name(files, path, SET_ASIDE))
+
+    writer.chore(rename)
+
+
+#: soonest expiry and due time (epoch ms, 0 for none), greatest transaction, queues, kinds (1 where all are equal,
+#: else one for each message); then the kinds, u8 each; then for each durable queue a `PAGE_MEMBER`
+PAGE_FOOTER = Struct("<QQQII")
+#: queue, its messages; unless it has all of them a bitmap follows, the lowest bit of the first byte for the first one
+PAGE_MEMBER = Struct("<II")
+
+#: Bits of a kind beside priority + 1.
+LASTING, DELAYED = 0x80, 0x40
+
+_FROM_DIGITS = bytes(255 if byte == ord("1") else 0 for byte in range(256))
+_TO_DIGITS = bytes(ord("1") if byte else ord("0") for byte in range(256))
+
+
+class Contents:
+    """Columns of a page: one entry for each of its messages."""
+
+    __slots__ = (
+        "greatest_transaction",
+        "kinds",
+        "memberships",
+        "numbers",
+        "passing",
+        "soonest_due",
+        "soonest_expiry",
+        "starts",
+        "timestamps",
+    )
+
+    def __init__(self) -> None:
+        self.starts = array("I")  # where their records begin
+        self.numbers = array("Q")
+        self.timestamps = array("Q")
+        self.kinds = bytearray()
+        self.memberships: list[tuple[int, bytes]] = []  # from which message on which queues, as packed ids
+        self.passing: set[int] = set()  # queues that are not durable: nothing of theirs outlives the broker
+        self.soonest_expiry = 0
+        self.soonest_due = 0
+        self.greatest_transaction = 0
+
+    def footer(self, address: int) -> Footer:
+        """The footer of the page with these messages."""
+        numbers, timestamps = self.numbers, self.timestamps
+        return Footer(
+            self.starts,
+            min(numbers, default=0),
+            max(numbers, default=0),
+            min(timestamps, default=0),
+            max(timestamps, default=0),
+            (address,),
+            more=self._more(),
+        )
+
+    def _more(self) -> bytes:
+        kinds, count = bytes(self.kinds), len(self.kinds)
+        if kinds.count(kinds[:1]) == count:
+            kinds = kinds[:1]
+        masks = self.masks()
+        parts = [
+            PAGE_FOOTER.pack(
+                self.soonest_expiry, self.soonest_due, self.greatest_transaction, len(masks), len(kinds)
+            ),
+            kinds,
+        ]
+        for queue, mask in masks.items():
+            members = mask.count(255)
+            parts.append(PAGE_MEMBER.pack(queue, members))
+            if members != count:
+                parts.append(pack_bits(mask))
+        return b"".join(parts)
+
+    def masks(self) -> dict[int, bytearray]:
+        """For each durable queue, by number, 255 for each message that is its own and 0 for others."""
+        count = len(self.kinds)
+        masks: dict[int, bytearray] = {}
+        for place, (first, ids) in enumerate(self.memberships):
+            following = self.memberships[place + 1 : place + 2]
+            stop = following[0][0] if following else count
+            for queue in array("I", ids):
+                if queue in self.passing:
+                    continue
+                mask = masks.get(queue)
+                if mask is None:
+                    mask = masks[queue] = bytearray(count)
+                mask[first:stop] = b"\xff" * (stop - first)
+        return masks
+
+    def summary(self) -> Summary:
+        """The same as one would read it from the footer."""
+        numbers = self.numbers
+        return Summary(
+            len(self.kinds),
+            bytes(self.kinds),
+            {queue: bytes(mask) for queue, mask in self.masks().items()},
+            self.soonest_expiry,
+            self.soonest_due,
+            self.greatest_transaction,
+            min(numbers, default=0),
+            max(numbers, default=0),
+        )
+
+
+class Summary:
+    """What is known of a page's messages without reading them."""
+
+    __slots__ = (
+        "count",
+        "greatest_number",
+        "greatest_transaction",
+        "kinds",
+        "least_number",
+        "members",
+        "soonest_due",
+        "soonest_expiry",
+    )
+
+    def __init__(
+        self,
+        count: int,
+        kinds: bytes,
+        members: dict[int, bytes | None],
+        soonest_expiry: int,
+        soonest_due: int,
+        greatest_transaction: int,
+        least_number: int,
+        greatest_number: int,
+    ) -> None:
+        self.count = count
+        self.kinds = kinds  # one for each message, or one for all
+        self.members = members  # by queue: 255 for each message that is its own; None where all are
+        self.soonest_expiry = soonest_expiry
+        self.soonest_due = soonest_due
+        self.greatest_transaction = greatest_transaction
+        self.least_number = least_number
+        self.greatest_number = greatest_number
+
+    @classmethod
+    def of(cls, footer: Footer) -> Summary | None:
+        """From a page's footer, None where its last part does not make sense."""
+        count, data = len(footer.starts), footer.more
+        try:
+            expiry, due, transaction, queues, kinds = PAGE_FOOTER.unpack_from(data)
+            at = PAGE_FOOTER.size + kinds
+            if kinds not in (1, count) or len(data) < at:
+                return None
+            members: dict[int, bytes | None] = {}
+            for _ in range(queues):
+                queue, own = PAGE_MEMBER.unpack_from(data, at)
+                at += PAGE_MEMBER.size
+                members[queue] = None
+                if own != count:
+                    size = (count + 7) // 8
+                    members[queue] = unpack_bits(data[at : at + size], count)
+                    at += size
+        except error:
+            return None
+        if at != len(data):
+            return None
+        of_all = data[PAGE_FOOTER.size : PAGE_FOOTER.size + kinds]
+        least, greatest = footer.least_number, footer.greatest_number
+        return cls(count, of_all, members, expiry, due, transaction, least, greatest)
+
+    def states(self, queue: int) -> bytearray:
+        """What a durable queue has here after a restart (see `Cursor.states`): its durable messages."""
+        return states_of(self.kinds, self.members[queue], self.count)
+
+    @property
+    def passing(self) -> int:
+        """How many messages are not durable."""
+        if len(self.kinds) == 1:
+            return 0 if self.kinds[0] & LASTING else self.count
+        return sum(self.kinds.count(kind) for kind in set(self.kinds) if not kind & LASTING)
+
+
+def states_of(kinds: bytes, mask: bytes | None, count: int) -> bytearray:
+    """The states of durable messages of some kinds, where a mask of 0 and 255 lets them through."""
+    if len(kinds) == 1:
+        state = _STATES[kinds[0]]
+        if mask is None:
+            return bytearray([state]) * count
+        return bytearray(mask.translate(_one_or_none(state)))
+    states = kinds.translate(_STATES)
+    if mask is None:
+        return bytearray(states)
+    both = int.from_bytes(states, "little") & int.from_bytes(mask, "little")
+    return bytearray(both.to_bytes(count, "little"))
+
+
+def _state(kind: int) -> int:
+    if not kind & LASTING:
+        return 0
+    return TIMED if kind & DELAYED else kind & 0x0F
+
+
+_STATES = bytes(map(_state, range(256)))
+
+
+@lru_cache(maxsize=16)
+def _one_or_none(state: int) -> bytes:
+    return bytes(state if byte else 0 for byte in range(256))
+
+
+def pack_bits(mask: bytes | bytearray) -> bytes:
+    """A bit for each byte, set where that is not 0; the lowest bit of the first byte for the first."""
+    digits = mask.translate(_TO_DIGITS)[::-1]
+    return int(digits or b"0", 2).to_bytes((len(mask) + 7) // 8, "little")
+
+
+def unpack_bits(bits: bytes, count: int) -> bytes:
+    """255 for each bit that is set, 0 for others."""
+    number = int.from_bytes(bits, "little")
+    return f"{number:0{count}b}"[::-1][:count].encode().translate(_FROM_DIGITS)
 
 
 class PageFile(Kept):
@@ -65,3 +337,216 @@ def describe_loss(lost: Mapping[str, int] | None, *, more: bool = False) -> str:
     if more:
         return f"at least {each}, the whole number is not known" if each else "their number is not known"
     return each or "none"
+
+
+#: How payloads of pages may begin: a message with any flags and a priority, a binding, a name, a footer.
+_BEGINNING = re.compile(
+    rb"\x01[\x00-\x0f][\x00-\x09]|\x09[\x01\x02]\x00\x00|\x0a[\x01\x02][\x00\x01]\x00|\x0b\x00\x00\x00",
+    re.DOTALL,
+)
+
+_FRAME = PREFIX.size
+
+
+class Gap(NamedTuple):
+    """Bytes that cannot be read. ``before`` is the number of messages before them, whose places are known.
+
+    ``keeps_place`` says that a message was lost there, which has the place behind those; ``sure`` that it was no
+    more than one record.
+    """
+
+    at: int
+    stop: int
+    reason: str
+    before: int
+    keeps_place: bool
+    sure: bool
+
+
+class Scan:
+    """The messages of a page's bytes.
+
+    ``end`` is where the last good record ended. What is behind it is in ``tail``, the reason why it cannot be read,
+    empty where there is nothing; ``gaps`` are before it.
+    """
+
+    __slots__ = (
+        "address",
+        "bindings",
+        "contents",
+        "data",
+        "end",
+        "footer_begun",
+        "gaps",
+        "name",
+        "queues",
+        "tail",
+        "transactions",
+    )
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.contents = Contents()
+        self.transactions: list[tuple[int, int]] = []  # index, number, where there is one
+        self.address = 0
+        self.name: str | None = None  # of the address
+        self.queues: dict[int, str] = {}  # names of durable ones
+        self.bindings: dict[tuple[int, int], dict[str, Any]] = {}  # as in `Replay`, of what was new then
+        self.gaps: list[Gap] = []
+        self.tail = ""
+        self.footer_begun = False
+        self.end = min(Header.read(data).size, len(data))
+        self._walk()
+
+    def _walk(self) -> None:
+        data, at = self.data, self.end
+        while at < len(data):
+            end, reason = record_end(data, at)
+            if not reason:
+                try:
+                    if not self._record(at + _FRAME, end):
+                        return
+                except (error, ValueError) as fault:
+                    reason = f"a record is malformed: {fault}"
+            if reason:
+                end = next_record(data, at + 1)
+                if end < 0:
+                    self.footer_begun = data[at + _FRAME : at + _FRAME + 1] == bytes([Kind.FOOTER])
+                    self.tail = "" if self.footer_begun else reason
+                    return
+                self._gap(at, end, reason)
+            at = self.end = end
+
+    def _gap(self, at: int, stop: int, reason: str) -> None:
+        """Note what cannot be read between two good records; keep the place of a message."""
+        begin = at + _FRAME
+        length = PREFIX.unpack_from(self.data, at)[0]
+        message_length = _message_length(self.data, begin)
+        sure = stop - begin in (length, message_length)
+        is_other = sure and stop - begin != message_length and self.data[begin] in (Kind.NAME, Kind.BINDING)
+        keeps_place = not is_other and not (sure and stop - begin < MESSAGE.size)
+        contents = self.contents
+        before = len(contents.kinds)
+        self.gaps.append(Gap(at, stop, reason, before, keeps_place, sure))
+        if keeps_place:
+            contents.starts.append(at)
+            contents.numbers.append(contents.numbers[-1] if before else 0)
+            contents.timestamps.append(contents.timestamps[-1] if before else 0)
+            contents.kinds.append(0)  # nobody's
+            self._members(before, b"")
+
+    def cut(self, gap: Gap) -> None:
+        """Leave out what begins with a gap, as if the file ended before it."""
+        contents, count = self.contents, gap.before
+        for column in (contents.starts, contents.numbers, contents.timestamps, contents.kinds):
+            del column[count:]
+        contents.memberships = [each for each in contents.memberships if each[0] < count]
+        self.transactions = [each for each in self.transactions if each[0] < count]
+        self.gaps = [each for each in self.gaps if each.at < gap.at]
+        self.end, self.tail, self.footer_begun = gap.at, "", False
+
+    def _members(self, index: int, ids: bytes) -> None:
+        memberships = self.contents.memberships
+        if not memberships or memberships[-1][1] != ids:
+            memberships.append((index, ids))
+
+    def _record(self, begin: int, end: int) -> bool:
+        """Take a good record in; False for the footer, which ends the page."""
+        data = self.data
+        kind = data[begin]
+        if kind == Kind.MESSAGE:
+            self._message(begin, end)
+        elif kind == Kind.NAME:
+            _, what, passing, number = NAME.unpack_from(data, begin)
+            name = data[begin + NAME.size : end].decode("utf-8", "surrogateescape")
+            if what == QUEUE and passing:
+                self.contents.passing.add(number)
+            elif what == QUEUE:
+                self.queues[number] = name
+            elif what == ADDRESS and self.name is None:
+                self.address, self.name = number, name
+        elif kind == Kind.BINDING:
+            what, number, value = unpack_binding(data, begin, end)
+            if value is not None and number <= GREATEST_ID:
+                self.bindings[what, number] = value
+        elif kind == Kind.FOOTER:
+            self.footer_begun = True
+            return False
+        else:
+            raise ValueError(f"a record of kind {kind} does not belong here")
+        return True
+
+    def _message(self, begin: int, end: int) -> None:
+        data = self.data
+        fields = MESSAGE.unpack_from(data, begin)
+        _, flags, priority, _, address, number, timestamp, expires, due, transaction = fields[:10]
+        if not fits(data, begin, end):
+            raise ValueError("its lengths do not fit")
+        contents = self.contents
+        index = len(contents.kinds)
+        contents.starts.append(begin - _FRAME)
+        contents.numbers.append(number)
+        contents.timestamps.append(timestamp)
+        kind = priority + 1
+        if flags & DURABLE:
+            kind |= LASTING
+        if due:
+            kind |= DELAYED
+            contents.soonest_due = min(contents.soonest_due or due, due)
+        if expires:
+            contents.soonest_expiry = min(contents.soonest_expiry or expires, expires)
+        if transaction:
+            self.transactions.append((index, transaction))
+            contents.greatest_transaction = max(contents.greatest_transaction, transaction)
+        contents.kinds.append(kind)
+        start = begin + MESSAGE.size
+        self._members(index, data[start : start + 4 * fields[12]])
+        self.address = self.address or address
+
+
+def _message_length(data: bytes, begin: int) -> int:
+    """How long the payload of a message is by what it says itself, -1 where that is cut off."""
+    if begin + MESSAGE.size > len(data):
+        return -1
+    head, body, queues, traits = MESSAGE.unpack_from(data, begin)[10:]
+    length: int = MESSAGE.size + 4 * queues + traits + head + body + 2
+    return length
+
+
+def transactions_at(data: bytes, starts: Iterable[int]) -> list[tuple[int, int]]:
+    """Index and number of the messages, of those that begin at ``starts``, that were sent in a transaction."""
+    found = []
+    for index, at in enumerate(starts):
+        end, reason = record_end(data, at)
+        if not reason and end - at >= _FRAME + MESSAGE.size:
+            number = MESSAGE.unpack_from(data, at + _FRAME)[9]
+            if number:
+                found.append((index, number))
+    return found
+
+
+def record_end(data: bytes, at: int) -> tuple[int, str]:
+    """Where the record at a position ends, and why it cannot be read; an empty text for a good one."""
+    begin = at + _FRAME
+    if begin > len(data):
+        return -1, "the frame of a record is cut off"
+    length, crc = PREFIX.unpack_from(data, at)
+    end = begin + length
+    if not length:
+        return -1, "a record would be empty"
+    if end > len(data):
+        return -1, "a record goes beyond the end"
+    if crc32(memoryview(data)[begin:end]) != crc:
+        return -1, "a record's checksum is wrong"
+    return end, ""
+
+
+def next_record(data: bytes, at: int) -> int:
+    """Where the first good record at or after a position begins, -1 where there is none."""
+    match = _BEGINNING.search(data, at + _FRAME)
+    while match is not None:
+        start = match.start() - _FRAME
+        if not record_end(data, start)[1]:
+            return start
+        match = _BEGINNING.search(data, match.start() + 1)
+    return -1

@@ -1,35 +1,193 @@
-"""The pages of one address: writing to the last of them, and letting go of those in which nothing is left."""
+"""The pages of one address: appending to the last page, and deleting pages that no queue needs any more."""
 
 from __future__ import annotations
 
 import logging
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary, ref
 
-from stompring.broker.message import EVERYWHERE
-from stompring.broker.paging import Position
+from stompring.broker.message import EVERYWHERE, Message
+from stompring.broker.paging import TIMED, Position
 
 from .bindings import AddressBinding
-from .cursor import Cursor, NotingCursor
-from .ended import Ended
-from .page import Page
-from .page_file import PageFile, describe_loss, shares_of
-from .page_footer import DELAYED, LASTING, Contents
-from .page_names import page_path
-from .plan import Plan
-from .record import ADDRESS, NAME, QUEUE, Kind, framed, message_records
+from .cursor import Cursor, Ended, NotingCursor
+from .page_file import DELAYED, LASTING, Contents, PageFile, describe_loss, page_path, shares_of
+from .record import ADDRESS, MESSAGE, NAME, PREFIX, QUEUE, Kind, encode_traits, framed, message_records
 from .segment import PAGE, pack_header
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address
-    from stompring.broker.message import Message, Traits
+    from stompring.broker.message import Traits
     from stompring.broker.queue import Queue
 
-    from .block import Block
+    from .cursor import Holding
+    from .page_reader import Block
     from .paging import Paging
+    from .writer import Stream
+
+
+class MadeMessage(ref[Message]):
+    """A message that was made of a position, while somebody holds it."""
+
+    __slots__ = ("index",)
+
+    index: int
+
+
+class Page:
+    """A page of an address; see `broker.paging.Page`.
+
+    ``holdings`` are those of all cursors that ever had something here, ``left`` counts those that still have.
+    ``starts`` is None where it would have to be read from the footer first.
+    """
+
+    __slots__ = (
+        "asking",
+        "blocks",
+        "bytes",
+        "contents",
+        "count",
+        "damage",
+        "end",
+        "ended",
+        "file",
+        "first_number",
+        "forget_message",
+        "gone",
+        "holdings",
+        "left",
+        "made",
+        "names",
+        "number",
+        "path",
+        "plan",
+        "retains",
+        "sealed",
+        "soonest_due",
+        "soonest_expiry",
+        "starts",
+        "stream",
+        "unreadable",
+        "waiting_for_starts",
+    )
+
+    def __init__(self, number: int, path: Path, first_number: int) -> None:
+        self.number = number
+        self.path = path
+        self.first_number = first_number
+        self.count = 0
+        self.end = 0  # bytes before the footer
+        self.bytes = 0  # as the file counts
+        self.soonest_expiry = 0
+        self.soonest_due = 0
+        self.contents: Contents | None = None  # while it is written
+        self.starts: array[int] | None = None
+        self.stream: Stream | None = None  # None for one of an earlier run
+        self.sealed = False  # its footer is in the file, so that `starts` can be read again
+        self.gone = False
+        self.retains = (
+            False  # all queues retain some message of it, also such as a restart does not bring back
+        )
+        self.unreadable: set[int] = set()
+        self.damage: str | None = None  # it is set aside, and not deleted, when its time comes
+        self.holdings: list[Holding] = []
+        self.ended: list[Ended] = []  # queues that had something here, and were deleted
+        self.file: PageFile | None = None  # as the journal keeps it
+        self.left = 0
+        self.plan: Plan | None = None  # of the message written last
+        self.names: set[int] = set()  # queues whose names were told in it
+        self.blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
+        self.made: dict[int, MadeMessage] = {}
+        self.asking: dict[int, list[Any]] = {}  # by block, who waits for it to be read
+        self.waiting_for_starts: list[Callable[[], None]] | None = None
+        made = self.made
+
+        def forget_message(gone: MadeMessage) -> None:
+            if made.get(gone.index) is gone:
+                del made[gone.index]
+
+        self.forget_message = forget_message
+
+    def __repr__(self) -> str:
+        return f"<Page {self.number} with {self.count} messages>"
+
+    def keeps(self, index: int) -> bool:
+        """Whether the message at a position is safe, or will be, so that facts about it may be told."""
+        return self.contents is None or self.contents.kinds[index] & LASTING != 0
+
+    def share(self, index: int, message: Message) -> None:
+        """This is the message at a position for all who ask, while anybody holds it."""
+        made = MadeMessage(message, self.forget_message)
+        made.index = index
+        self.made[index] = made
+
+
+class Plan:
+    """``holdings`` are those of ``page``: another page needs others.
+
+    ``rest`` is what the records of messages with ``traits`` have between their numbers and their tails.
+    """
+
+    __slots__ = ("cursors", "holdings", "ids", "page", "rest", "traits", "wants_sync")
+
+    def __init__(self, cursors: list[Cursor], sync: bool) -> None:
+        self.cursors = cursors
+        self.ids = b"".join([cursor.queue.number.to_bytes(4, "little") for cursor in cursors])
+        self.wants_sync = sync and any(cursor.durable for cursor in cursors)  # its durable messages
+        self.page: Page | None = None
+        self.holdings: list[Holding] = []
+        self.traits: Traits | None = None
+        self.rest = b""
+
+    def describe(self, traits: Traits) -> None:
+        """Messages with other traits follow."""
+        self.traits = traits
+        self.rest = self.ids + (traits.record or encode_traits(traits))[2:]
+
+    def size_of(self, messages: Iterable[Message]) -> int:
+        """Bytes of their records; they have the traits that were described last."""
+        before = PREFIX.size + MESSAGE.size + len(self.rest)
+        return sum([before + len(message.tail) for message in messages])
+
+    def give(self, index: int, level: int, due: int) -> None:
+        """A message was written, and is each queue's; timed where it has a due time."""
+        for holding in self.holdings:
+            states, cursor = holding.states, holding.cursor
+            gap = index - len(states)
+            if gap:
+                states.extend(bytes(gap))
+            if not holding.remaining:
+                cursor.enlist(holding)
+            holding.remaining += 1
+            cursor.remaining += 1
+            if due:
+                states.append(TIMED)
+                holding.timed += 1
+                cursor.timed += 1
+            else:
+                states.append(level + 1)
+                holding.levels[level] += 1
+                cursor.levels[level] += 1
+                cursor.waiting += 1
+
+    def give_many(self, index: int, level: int, number: int) -> None:
+        """As many messages were written one behind the other."""
+        for holding in self.holdings:
+            states, cursor = holding.states, holding.cursor
+            states.extend(bytes(index - len(states)) + bytes((level + 1,)) * number)
+            if not holding.remaining:
+                cursor.enlist(holding)
+            holding.remaining += number
+            holding.levels[level] += number
+            cursor.remaining += number
+            cursor.levels[level] += number
+            cursor.waiting += number
+
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 from stompring.broker.clock import Clock
 
-from .disk import Disk
-from .files import Files
-from .page import Page
-from .page_names import ADDRESS_FILE, set_aside
-from .page_reads import PageReads
+from .files import Disk, Files
+from .page_file import ADDRESS_FILE, set_aside
+from .page_reader import PageReads
 from .page_recovery import PageRecovery
-from .pages import Pages
+from .pages import Page, Pages
 from .retention import Retention
 from .writer import Writer
 

@@ -1,4 +1,4 @@
-"""Records: how messages and facts stand in segments (docs/store-format.md has the same tables).
+"""Records: how messages and events are encoded in segments (docs/store-format.md has the same tables).
 
 A record is ``length`` and CRC-32 of its payload, both u32, then the payload. All numbers are little-endian. The
 first byte of a payload is its kind. A message record holds its tail as it goes on the wire, so that neither writing
@@ -458,3 +458,27 @@ def unpack_numbers(data: bytes | memoryview) -> tuple[int, ...]:
 def unpack_runs(data: bytes | memoryview) -> Iterable[tuple[int, int]]:
     """First and count of each run."""
     return _RUN.iter_unpack(data)
+
+
+#: head, body, queues, traits: the lengths that end the prologue
+_LENGTHS = Struct("<IIII")
+_LENGTHS_AT = MESSAGE.size - _LENGTHS.size
+_unpack = _LENGTHS.unpack_from
+_LEAST = MESSAGE.size + TRAITS.size + 2
+
+#: No id of a queue or an address, and no number of a message or a transaction, comes near: they are counted up from 1.
+GREATEST_ID, GREATEST_NUMBER = 0xFFFF_0000, 1 << 62
+
+
+def fits(data: bytes, begin: int, end: int) -> bool:
+    """Whether the payload from ``begin`` to ``end`` is that of a message."""
+    if end - begin < _LEAST:
+        return False
+    head, body, queues, traits = _unpack(data, begin + _LENGTHS_AT)
+    return (
+        begin + MESSAGE.size + 4 * queues + traits + head + body + 2 == end
+        and traits >= TRAITS.size
+        and data[begin + 2] <= 9  # its priority
+        and data[begin + 15] < 0x40  # the last byte of its number
+        and data[begin + 1] & ROUTING_MASK != ROUTING_MASK
+    )

@@ -1,33 +1,31 @@
-"""From a journal back to a broker: what was read is mended on disk, and made anew in memory."""
+"""Recovery: repairs the journal's segments at start and rebuilds addresses, queues and messages from them."""
 
 from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from stompring.broker.address import Address
 from stompring.broker.attributes import QueueAttributes
-from stompring.broker.message import MessageNumbers
+from stompring.broker.message import Message, MessageNumbers
 from stompring.broker.queue import Queue
+from stompring.broker.reference import Reference
 from stompring.errors import StoreError
 from stompring.settings.model import QueueConfiguration, RoutingType
 
 from .bindings import UNUSABLE, StoredAddress, StoredQueue
 from .datadir import IDENTITY
+from .encoder import Tail, unpack_recurrence
 from .files import Files, free_name
 from .journal import MESSAGE_LEASE
-from .kept import DAMAGED, Kept, Segment
-from .mending import Mending
-from .record import ADDRESS, NOTE, QUEUE
+from .record import ADDRESS, COPY, MESSAGE, NOTE, QUEUE, StoredMessage, TraitsMemo
 from .replay import ReadSegment, Replay
-from .revival import Progress, Revival
-from .segment import FORMAT
-from .survey import survey
-from .tail import Tail
+from .segment import DAMAGED, FORMAT, Copies, Fault, Held, Kept, Segment, Walk, held_bytes, survey
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker
@@ -35,6 +33,221 @@ if TYPE_CHECKING:
     from .durable import Durable
 
 log = logging.getLogger(__name__)
+
+#: Bytes after a fault in which a whole record is looked for.
+SEARCHED = 256 * 1024
+
+
+class Mending:
+    """What was wrong with the journal's segments. ``reports`` are for people."""
+
+    def __init__(self, files: Files) -> None:
+        self.reports: list[str] = []
+        self.lost_bytes = 0
+        self._files = files
+
+    def mend(self, segments: list[ReadSegment]) -> list[ReadSegment]:
+        """Those of which something is left, with ``faults`` where they shall be set aside in the end.
+
+        Raises `StoreError` for what a newer version has written, `OSError`.
+        """
+        segments = self._without_begun(segments)
+        followers = [*segments[1:], None] if segments else []
+        return [each for each, after in zip(segments, followers, strict=True) if self._mend(each, after)]
+
+    def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
+        """All but a last one of which nothing can be read, where it was being begun when the broker died.
+
+        The one before it is sealed after that: while it is not, nothing in the last one was ever confirmed.
+        """
+        if not segments or segments[-1].records or not segments[-1].faults or segments[-1].sealed:
+            return segments
+        *others, last = segments
+        short = last.size <= last.header.size
+        if last.faults[0].reason.endswith("is not known here") or not (
+            short or (others and not others[-1].sealed)
+        ):
+            return segments
+        log.warning("%s was only begun, and is not used", last.path)
+        if not short:
+            self._files.rename(last.path, free_name(self._files, last.path, DAMAGED))
+        elif not others or not others[-1].sealed:  # else the next segment is written over it
+            self._files.remove(last.path)
+        return others
+
+    def _mend(self, read: ReadSegment, after: ReadSegment | None) -> bool:
+        newest = after is None
+        if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
+            read.faults.append(Fault(read.size, "its seal is missing, and what stood before that perhaps"))
+        if not read.faults:
+            return True
+        fault = read.faults[0]
+        if fault.reason.endswith("is not known here"):
+            raise StoreError(f"{fault.reason}: a newer version has written it", str(read.path), fault.at)
+        if newest and not read.sealed and fault.at >= read.header.size:
+            self._cut(read, fault)
+            return True
+        self.reports.append(
+            f"{read.path} is damaged at {fault.at} ({fault.reason}): {_extent(read)}; "
+            "it will be set aside once what can be read is written anew"
+        )
+        self.lost_bytes += read.lost
+        return True
+
+    def _cut(self, read: ReadSegment, fault: Fault) -> None:
+        """The end of the newest segment was being written when the broker died, or is damaged.
+
+        Without a footer nothing leads over damage: what looks like a record behind it may be part of a message.
+        """
+        data = self._files.read(read.path)
+        lost = len(data) - read.good
+        if _has_records(data, fault.at):
+            aside = read.path.with_name(read.path.name + ".damaged")
+            self._files.replace(aside, data)
+            self.reports.append(
+                f"{read.path} is damaged at {fault.at} ({fault.reason}): the {lost} bytes from there on are "
+                f"left out; {aside.name} has all of it"
+            )
+            self.lost_bytes += lost
+        else:
+            log.warning("%s: the last %d bytes were not written completely and are cut off", read.path, lost)
+        self._files.truncate(read.path, read.good)
+        read.size = read.good
+        read.faults = []
+
+
+def _extent(read: ReadSegment) -> str:
+    if read.sealed or not read.faults[0].at:
+        return f"{len(read.faults)} part{'s' if len(read.faults) > 1 else ''} of it cannot be read"
+    return f"the {read.lost} bytes from there on cannot be read"
+
+
+def _has_records(data: bytes, at: int) -> bool:
+    """Whether some whole record begins after ``at``: then what is there is damage, and no end half written."""
+    return any(_is_record(data, start) for start in range(at + 1, min(len(data) - 8, at + SEARCHED)))
+
+
+def _is_record(data: bytes, start: int) -> bool:
+    length = int.from_bytes(data[start : start + 4], "little")
+    if not 8 <= length <= len(data) - start - 8:
+        return False
+    return next(iter(Walk(data[start : start + 8 + length], 0)), None) is not None
+
+
+#: Milliseconds between two log lines that tell how far a long recovery is.
+TOLD_EVERY = 2000
+
+#: Messages restored between two looks at the clock.
+SLICE = 10_000
+
+_ID = Struct("<I")
+
+
+class Revival:
+    """Brings messages back in the order of their numbers, which is that in which they came."""
+
+    def __init__(self, recovery: Recovery) -> None:
+        self._recovery = recovery
+        self._replay = recovery.replay
+        self._queues = recovery.queues
+        self._addresses = recovery.addresses
+        self._memo = TraitsMemo()
+        self._live_bytes = 0
+        self._restored = self._dangling = 0
+
+    def run(self, progress: Progress) -> tuple[int, int]:
+        """How many messages are back, and how many had no queue any more."""
+        replay = self._replay
+        numbers = sorted(replay.messages)
+        eventful = replay.gone.keys() | replay.states.keys() | replay.went_out.keys()
+        for first in range(0, len(numbers), SLICE):
+            progress.restoring(first, len(numbers))
+            self._restore_slice(numbers[first : first + SLICE], eventful)
+        self._recovery.journal.live_bytes += self._live_bytes
+        return self._restored, self._dangling
+
+    def _restore_slice(self, numbers: list[int], eventful: set[int]) -> None:
+        """Messages to which nothing has happened, in one queue each, are what takes time where there are millions."""
+        unpack, id_at, size = MESSAGE.unpack_from, _ID.unpack_from, MESSAGE.size
+        queue_of, address_of = self._queues.get, self._addresses.get
+        recall, restored = self._memo.recall, Message.restored
+        take, segments = self._replay.messages.pop, self._recovery.segments
+        for number in numbers:
+            read, data, at = take(number)  # so that a segment's bytes go with the last of its messages
+            segment = segments[read.number]
+            # fmt: off
+            (_, flags, priority, deliveries, address_id, _, timestamp, expires, due, _,
+             head, body, queues, traits_length) = unpack(data, at)
+            # fmt: on
+            start = at + size
+            queue = queue_of(id_at(data, start)[0]) if queues == 1 else None
+            address = address_of(address_id)
+            if queue is None or address is None or due or number in eventful:
+                self._restore(number, StoredMessage(data, at), segment)
+                continue
+            start += 4
+            tail_at = start + traits_length
+            tail = data[tail_at : tail_at + head + body + 2]
+            traits = recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
+            message = restored(number, address, traits, tail, head, timestamp, expires, address)
+            ref = queue.restore(message)
+            ref.deliveries = deliveries
+            message.segment = segment
+            segment.live[number] = ref
+            self._live_bytes += held_bytes(len(tail))
+            queue.reinstate(ref)
+            self._restored += 1
+
+    def _restore(self, number: int, stored: StoredMessage, segment: Segment) -> None:
+        gone = self._replay.gone.get(number, ())
+        queues = self._queues
+        address = self._recovery.address_of(stored.address)
+        found = [queues.get(each) or self._recovery.queue_of(each, address) for each in stored.queue_ids()]
+        holders = [queue for queue in found if queue is not None and queue.number not in gone]
+        if not holders:
+            self._dangling += 1
+            return
+        message = stored.restore(address, self._memo, address)
+        refs = [self._refer(stored, message, queue) for queue in holders]
+        self._keep(message, refs[0] if len(refs) == 1 else Copies(refs), segment)
+        for ref in refs:
+            ref.queue.reinstate(ref)
+
+    def _refer(self, stored: StoredMessage, message: Message, queue: Queue) -> Reference:
+        ref = queue.restore(message)
+        state = self._replay.state_of(stored, queue.number)
+        ref.deliveries, ref.attempts, ref.due = state.deliveries, state.attempts, state.due
+        if state.recurrence:
+            ref.recurrence = unpack_recurrence(state.recurrence)
+        return ref
+
+    def _keep(self, message: Message, held: Held, segment: Segment) -> None:
+        segment.live[message.number] = held
+        message.segment = segment
+        self._live_bytes += held_bytes(len(message.tail))
+        self._restored += 1
+
+
+class Progress:
+    """Log lines of a recovery that takes long."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._clock = broker.clock.steady
+        self._told = self._clock.refresh()
+
+    def reading(self, done: int, total: int) -> None:
+        """So many bytes of all are read."""
+        self._tell(lambda: f"{done / 1e6:.0f} of {total / 1e6:.0f} MB are read")
+
+    def restoring(self, done: int, total: int) -> None:
+        """So many messages of all are back."""
+        self._tell(lambda: f"{done} of {total} messages are restored")
+
+    def _tell(self, text: Callable[[], str]) -> None:
+        now = self._clock.refresh()
+        if now - self._told >= TOLD_EVERY:
+            self._told = now
+            log.info("recovering the journal: %s", text())
 
 
 class Recovery:

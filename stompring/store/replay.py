@@ -1,20 +1,20 @@
-"""What the journal says, read from the front: everything that still counts, as plain data.
+"""Replay: the state that the journal's records describe, read from the oldest segment to the newest, as plain data.
 
-Reading changes nothing, neither on disk nor in a broker: `recovery` makes a broker of it, and tools print it.
+Reading changes nothing, neither on disk nor in a broker: `recovery` rebuilds a broker from it, and tools print it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct, error
 from typing import Any, NamedTuple
 
 from .duplicates import ReadIds, unpack_ids
+from .encoder import unpack_recurrence
 from .files import Files
-from .message_shape import GREATEST_ID, GREATEST_NUMBER, fits
 from .record import (
     ADDRESS,
     BEGUN,
@@ -22,28 +22,34 @@ from .record import (
     DELIVERED,
     FIRST_NUMBERS,
     FOR_RESTARTS,
+    GREATEST_ID,
+    GREATEST_NUMBER,
     MESSAGE,
     NAME,
     NUMBERS,
+    PAGE_CURSOR,
     PAGE_FILE,
+    PAGE_SETTLED,
     PAGE_SHARE,
     QUEUE,
     QUEUE_ADDRESS,
     REMOVED,
     SCOPED,
     SECOND_DELIVERED,
+    SECOND_PAGE_STATE,
     SECOND_STATE,
     SETTLED,
     STATE,
     TRANSACTION,
     Kind,
     StoredMessage,
+    fits,
     retained_numbers,
     unpack_binding,
     unpack_numbers,
+    unpack_runs,
 )
 from .segment import FORMAT, JOURNAL, NO_IDENTITY, Fault, Header, Walk
-from .tail import unpack_recurrence
 
 SEGMENT_NAME = re.compile(r"(\d{9,})\.journal")
 
@@ -83,7 +89,7 @@ class ReadSegment:
         return self.size - self.good if self.faults else 0
 
 
-class PageFile(NamedTuple):
+class ReplayedPageFile(NamedTuple):
     """A page file that there must be, as the journal has it. ``shares`` is None until the page is complete."""
 
     segment: ReadSegment
@@ -105,7 +111,7 @@ class Replay:
         self.directory = directory
         self.identity = identity
         self.misplaced: list[tuple[ReadSegment, str]] = []  # files that are not what their name says, and why
-        self.page_files: dict[int, PageFile] = {}
+        self.page_files: dict[int, ReplayedPageFile] = {}
         self.removed_pages: set[int] = set()
         self.next_page = 0  # greater than the number of any page there was
         self.lists_pages = False  # `page_files` has all that there were when the journal was written last
@@ -340,7 +346,7 @@ class Replay:
             self.removed_pages.add(page)
             return
         shares = None if operation == BEGUN else dict(PAGE_SHARE.iter_unpack(data[at:end]))
-        self.page_files[page] = PageFile(self._segment, address, messages, shares)
+        self.page_files[page] = ReplayedPageFile(self._segment, address, messages, shares)
         self.removed_pages.discard(page)
 
     def _binding(self, data: bytes, begin: int, end: int) -> None:
@@ -408,3 +414,74 @@ class Replay:
         """Greater than the id of any address."""
         numbers = [number for what, number in (*self.names, *self.bindings) if what == ADDRESS]
         return max(numbers, default=0) + 1
+
+
+QueueInPage = tuple[int, int]  # numbers of both
+
+
+class PageFacts:
+    """By queue and page: runs of what was settled, and the latest counts of what came back.
+
+    ``segments`` has the oldest one with a record that no later one repeats. By page ``ends`` tells how many messages
+    it must have had, ``reach`` of how many at most anything is said.
+    """
+
+    def __init__(self, records: Iterable[tuple[ReadSegment, bytes]]) -> None:
+        self.settled: dict[QueueInPage, list[tuple[int, int]]] = {}  # first, count
+        self.states: dict[QueueInPage, dict[int, tuple[int, int, int]]] = {}  # deliveries, attempts, due
+        self.segments: dict[QueueInPage, ReadSegment] = {}
+        self.ends: dict[int, int] = {}
+        self.reach: dict[int, int] = {}
+        self.strange = 0  # records that do not make sense
+        for segment, payload in records:
+            try:
+                self._read(segment, payload)
+            except error:
+                self.strange += 1
+
+    def _read(self, segment: ReadSegment, payload: bytes) -> None:
+        kind = payload[0]
+        if kind == Kind.PAGE_SETTLED:
+            _, _, _, _, queue, page, _ = PAGE_SETTLED.unpack_from(payload)
+            end = self._settle((queue, page), payload[PAGE_SETTLED.size :])
+            self.ends[page] = max(self.ends.get(page, 0), end)
+            self.segments.setdefault((queue, page), segment)
+        elif kind == Kind.PAGE_CURSOR:
+            _, _, _, _, queue, page = PAGE_CURSOR.unpack_from(payload)
+            end = self._settle((queue, page), payload[PAGE_CURSOR.size :])
+            self.segments[queue, page] = segment  # it repeats all that was told before
+        else:
+            # later formats say more behind this
+            *_, queue, page, index, deliveries, attempts, due = SECOND_PAGE_STATE.unpack_from(payload)
+            self.states.setdefault((queue, page), {})[index] = (deliveries, attempts, due)
+            self.segments.setdefault((queue, page), segment)
+            end = index + 1
+            self.ends[page] = max(self.ends.get(page, 0), end)
+        self.reach[page] = max(self.reach.get(page, 0), end)
+
+    def _settle(self, key: QueueInPage, runs: bytes) -> int:
+        """Take runs in, and tell where they end."""
+        known = self.settled.setdefault(key, [])
+        known += unpack_runs(runs)
+        return sum(known[-1]) if runs else 0  # they ascend within a record
+
+    def lost_with(self, page: int, shares: Mapping[int, int]) -> dict[int, int]:
+        """What is left for each queue of a page that is lost, of which ``shares`` has how many it had there."""
+        left = {
+            queue: count - run_length(self.settled.get((queue, page), ())) for queue, count in shares.items()
+        }
+        return {queue: count for queue, count in left.items() if count > 0}
+
+    @property
+    def last_page(self) -> int:
+        """The greatest number of a page that anything is said of."""
+        return max((page for _, page in self.segments), default=0)
+
+
+def run_length(runs: Iterable[tuple[int, int]]) -> int:
+    """How many positions there are in runs that may overlap."""
+    total = end = 0
+    for first, count in sorted(runs):
+        total += max(0, first + count - max(end, first))
+        end = max(end, first + count)
+    return total

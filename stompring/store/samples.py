@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from stompring.broker.queue import Queue
 
+from .encoder import Tail
 from .record import SAMPLE, SAMPLE_ROW, Kind
 from .retention import SAMPLES as FOLDER
 from .segment import HEADER, SAMPLES, pack_header
-from .tail import Tail
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker
 
     from .retention import Retention
-    from .stream import Stream
+    from .writer import Stream
 
 #: Queues that are looked at in one turn of the reactor: about a millisecond.
 SLICE = 500

@@ -1,7 +1,7 @@
-"""Segments: files of records, with a header before them and, once they are complete, a footer behind them.
+"""Segments: files of records with a header and, once complete, a footer; and what is live in a journal segment.
 
-A segment's number is its file's name. The header says what it is; the footer of a sealed one tells what is in it
-without reading all of it, and where its records begin, so that damage to one leaves the others readable.
+A segment's number is its file's name. The footer of a sealed segment summarizes it without reading all of it, and has
+the offsets of its records, so that damage to one record leaves the others readable.
 """
 
 from __future__ import annotations
@@ -9,10 +9,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from struct import Struct, error
+from typing import TYPE_CHECKING
 from zlib import crc32
 
-from .record import PREFIX, Kind, framed
+from stompring.broker.reference import Reference
+
+from .record import ADDRESS, MESSAGE, NAME, PREFIX, TRANSACTION, Kind, fits, framed
+
+if TYPE_CHECKING:
+    from .encoder import Change, Tail
+    from .retention import Retention
+    from .writer import Stream, Writer
 
 MAGIC = b"STOMPRNG"
 FORMAT = 3
@@ -313,3 +322,124 @@ class Walk:
                 if start > at:
                     return int(start)
         return len(self.data)
+
+
+_LENGTH = Struct("<I")
+
+
+def survey(data: bytes) -> Footer:
+    """Where records begin, the least and greatest numbers and times of messages, and the addresses named.
+
+    Of records that cannot be taken apart it says no more than where they are.
+    """
+    footer = Footer(array("I"))
+    addresses = set()
+    for begin, end in Walk(data):
+        footer.starts.append(begin - PREFIX.size)
+        kind = data[begin]
+        if kind == Kind.MESSAGE:
+            _note(footer, data, begin, end)
+        elif kind == Kind.TRANSACTION:
+            at = begin + TRANSACTION.size
+            while at + _LENGTH.size < end:
+                start = at + _LENGTH.size
+                at = start + _LENGTH.unpack_from(data, at)[0]
+                if data[start] == Kind.MESSAGE and at <= end:
+                    _note(footer, data, start, at)
+        elif kind == Kind.NAME and end - begin >= NAME.size and data[begin + 1] == ADDRESS:
+            addresses.add(NAME.unpack_from(data, begin)[3])
+    footer.addresses = tuple(sorted(addresses))
+    return footer
+
+
+def _note(footer: Footer, data: bytes, begin: int, end: int) -> None:
+    if fits(data, begin, end):
+        _, _, _, _, _, number, timestamp, *_ = MESSAGE.unpack_from(data, begin)
+        footer.note(number, timestamp)
+
+
+#: What a damaged segment is renamed to, so that somebody can look what is in it.
+DAMAGED = ".damaged"
+
+
+class Kept:
+    """Something besides messages: a binding, or what a queue has settled in a page.
+
+    ``segment`` is the oldest one that holds something of it which no later record repeats. ``whole`` says that
+    `tell` tells all there is, so that nothing older counts once it was called; ``gone`` that it tells its own end.
+    """
+
+    __slots__ = ("gone", "segment")
+
+    whole = True
+
+    def __init__(self) -> None:
+        self.segment: Segment | None = None
+        self.gone = False
+
+    def tell(self, tail: Tail) -> None:
+        """Add what is new since the last time; called once at the end of the turn for each `Journal.tell`."""
+        raise AssertionError("what is kept can be told")
+
+    def repeat(self, tail: Tail) -> None:
+        """Add all of it, because the segment goes that has it."""
+        self.tell(tail)
+
+
+class Copies:
+    """The references of a message that several queues hold. ``left`` counts those that are not settled.
+
+    Until the message is written it stands also for one that a single queue holds, where something happened to that.
+    """
+
+    __slots__ = ("changes", "left", "refs", "told")
+
+    def __init__(self, refs: list[Reference], told: dict[Reference, int] | None = None) -> None:
+        self.refs = refs
+        self.left = len(refs)
+        self.changes: list[Change] = []  # before it was written
+        #: Where a segment has the message without the latest of these: deliveries of the others that were told.
+        self.told = told
+
+
+#: What stands for a live message in its segment.
+Held = Reference | Copies
+
+
+class Segment:
+    """One file of the journal, and what in it still counts.
+
+    A message's ``segment`` is the one with its latest record. Before the message is written it is the `Reference`
+    or `Copies` that will be.
+    """
+
+    __slots__ = ("damaged", "live", "number", "path", "size", "stream")
+
+    def __init__(self, number: int, path: Path, stream: Stream | None = None, size: int = 0) -> None:
+        self.number = number
+        self.path = path
+        self.stream = stream  # None for one of an earlier run
+        self.size = size
+        self.live: dict[int | Kept, Held | Kept] = {}  # messages by number
+        self.damaged = False  # it is set aside, and not deleted, when its time comes
+
+    def remove(self, writer: Writer, retention: Retention | None = None) -> None:
+        """The file goes, or is set aside where it is damaged: everything that counts in it is safe elsewhere."""
+        path = self.path
+        if self.damaged:
+            writer.chore(lambda files: files.rename(path, path.with_name(path.name + DAMAGED)))
+        elif retention is not None:
+            retention.keep_segment(path, self.size)
+        elif self.stream is not None:
+            self.stream.delete()
+        else:
+            writer.chore(lambda files: files.remove(path))
+
+
+#: Bytes of a record beyond the tail of its message, more or less, for the share of what is live.
+RECORD_OVERHEAD = 120
+
+
+def held_bytes(size: int) -> int:
+    """What a live message with a tail of ``size`` bytes takes in the journal."""
+    return size + RECORD_OVERHEAD

@@ -9,13 +9,9 @@ from typing import Any
 from zlib import crc32
 
 from .datadir import IDENTITY, SCHEMA_VERSION, VERSION
-from .inspection import Held, Progress
-from .inspection_bindings import faults
-from .inspection_contents import Contents
-from .inspection_files import DataFile, Snapshot
-from .page_file import describe_loss
-from .page_names import ADDRESS_FILE, page_path
-from .page_scan import Scan
+from .export import faults
+from .inspection import Contents, DataFile, Held, Progress, Snapshot
+from .page_file import ADDRESS_FILE, Scan, describe_loss, page_path
 from .record import PREFIX, Kind
 from .segment import (
     BLOCK,

@@ -1,8 +1,8 @@
-"""Writing: what one turn of the reactor told to any file of the store becomes one batch for the disk thread.
+"""The writer: collects what one reactor turn appends to any file of the store and writes it as one batch.
 
-In a batch the pages come first, written and synced, then the journal: a fact about a page is never on disk before
-the page. While a batch is under way the next one gathers. A batch that fails is kept whole and tried again, at the
-same positions, until the disk takes it: nothing told is forgotten, and nothing told later overtakes it.
+Within a batch the pages are written and synced first, then the journal: an event about a page is never on disk before
+the page. While a batch is in flight the next one collects. A batch that fails is kept whole and retried at the same
+positions until it succeeds: nothing is dropped or reordered.
 """
 
 from __future__ import annotations
@@ -10,17 +10,269 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 from stompring.broker.clock import Clock
 from stompring.broker.memory import Room
 
-from .batch import Batch, Chore, Outcome, Write
-from .disk import Disk
-from .files import Files
-from .stream import Stream
+from .files import Disk, Files
 
 log = logging.getLogger(__name__)
+
+#: Something to be done with files.
+Chore = Callable[["Files"], None]
+
+#: Files kept open for writing: more addresses than that seldom page at once.
+OPEN_FILES = 64
+
+
+class Write(NamedTuple):
+    """What goes to the end of one file."""
+
+    stream: Stream
+    at: int
+    parts: list[bytes]
+    size: int
+    sync: bool
+    last: bool  # nothing more will come: the file ends with it
+
+
+class Outcome:
+    """What came of a trip: what was in the way of the writes, and of the chores."""
+
+    __slots__ = ("chore_fault", "fault", "seconds", "undone")
+
+    def __init__(self) -> None:
+        self.fault: Exception | None = None
+        self.chore_fault: Exception | None = None
+        self.undone: list[Chore] = []
+        self.seconds = 0.0
+
+
+class Batch:
+    """What goes to the disk together, and who wants to hear of it."""
+
+    __slots__ = ("awaited", "bytes", "callers", "sync", "writes")
+
+    def __init__(self) -> None:
+        self.writes: list[Write] = []
+        self.callers: list[Callable[[], None]] = []
+        self.bytes = 0
+        self.sync = False
+        self.awaited = False  # whoever asks whether all is safe waits for it
+
+    def answer(self) -> None:
+        """It is done: tell those who wait for it."""
+        for call in self.callers:
+            try:
+                call()
+            except Exception:  # the others must hear of it all the same
+                log.exception("after a write")
+
+    def carry_out(self, chores: list[Chore], files: Files, opened: dict[Stream, int]) -> Outcome:
+        """Do it. Chores that failed are left over; that alone keeps nothing from being written."""
+        outcome = Outcome()
+        began = perf_counter()
+        for place, chore in enumerate(chores):
+            try:
+                chore(files)
+            except Exception as fault:
+                outcome.chore_fault, outcome.undone = fault, chores[place:]
+                break
+        try:
+            _Trip(files, opened).write(self.writes)
+        except Exception as fault:
+            outcome.fault = fault
+        outcome.seconds = perf_counter() - began
+        return outcome
+
+
+class _Trip:
+    """Writes, and syncs what wants it. ``opened`` are the descriptors kept, least recently used first."""
+
+    __slots__ = ("_files", "_opened")
+
+    def __init__(self, files: Files, opened: dict[Stream, int]) -> None:
+        self._files = files
+        self._opened = opened
+
+    def write(self, writes: list[Write]) -> None:
+        """Pages first, all of them safe before the journal says anything about them."""
+        living = [write for write in writes if not write.stream.deleted]
+        pages = [write for write in living if not write.stream.journal]
+        for write in pages:
+            self._append(write)
+        for write in pages:
+            self._sync(write)
+            self._close(write)
+        journal = [write for write in living if write.stream.journal]
+        for write in journal:
+            self._append(write)
+            self._sync(write)
+        for write in journal:  # a segment is sealed when the file of the next one is there
+            self._close(write)
+
+    def _append(self, write: Write) -> None:
+        if not write.parts:
+            return
+        try:
+            descriptor, at = self._descriptor(write.stream), write.at
+            left = memoryview(write.parts[0] if len(write.parts) == 1 else b"".join(write.parts))
+            while left:
+                taken = self._files.write(descriptor, left, at)
+                at += taken
+                left = left[taken:]
+        except OSError as fault:
+            raise _named(fault, write.stream) from None
+
+    def _sync(self, write: Write) -> None:
+        try:
+            if write.sync:
+                self._files.sync(self._descriptor(write.stream))
+        except OSError as fault:
+            raise _named(fault, write.stream) from None
+
+    def _close(self, write: Write) -> None:
+        try:
+            if write.last:  # not stream.closed: it may be closed while this is under way, with more to come
+                self._end(write.stream, write.at + write.size)
+        except OSError as fault:
+            raise _named(fault, write.stream) from None
+
+    def _end(self, stream: Stream, size: int) -> None:
+        if stream.seal is not None:
+            ending = stream.seal(self._files.read(stream.path, 0, size))
+            self._append(Write(stream, size, [ending], len(ending), True, True))
+            self._files.sync(self._descriptor(stream))
+        descriptor = self._opened.pop(stream, None)
+        if descriptor is not None:
+            self._files.close(descriptor)
+
+    def _descriptor(self, stream: Stream) -> int:
+        descriptor = self._opened.pop(stream, None)
+        if descriptor is None:
+            while len(self._opened) >= OPEN_FILES:
+                self._files.close(self._opened.pop(next(iter(self._opened))))
+            descriptor = self._files.open(stream.path)
+        self._opened[stream] = descriptor
+        return descriptor
+
+
+def _named(fault: OSError, stream: Stream) -> OSError:
+    fault.filename = str(stream.path)
+    return fault
+
+
+#: Makes the end of a file from all that is in it.
+Seal = Callable[[bytes], bytes]
+
+
+class Stream:
+    """A file that `Writer` appends to. All methods are the reactor's; none waits.
+
+    ``size`` counts all that was told, ``written`` what is in the file. ``journal`` streams are written after all
+    others of their batch, in the order in which they were told.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_flight",
+        "_parts",
+        "_room",
+        "_writer",
+        "closed",
+        "deleted",
+        "journal",
+        "path",
+        "seal",
+        "size",
+        "sync",
+        "unsynced",
+        "written",
+    )
+
+    def __init__(self, writer: Writer, path: Path, size: int = 0, *, journal: bool = False) -> None:
+        self._writer = writer
+        self._room = writer.room
+        self.path = path
+        self.journal = journal
+        self.size = size
+        self.written = size
+        self.closed = False
+        self.deleted = False
+        self.seal: Seal | None = None
+        self.sync = False  # something told wants to be safe with the next batch
+        self.unsynced = False  # something written is not known to be safe
+        self._parts: list[bytes] = []
+        self._chunks: list[bytes] = []  # parts that were joined to be read, before those above
+        self._flight: list[bytes] = []  # what the disk is writing, before those above
+
+    def append(self, data: bytes, sync: bool = True) -> int:
+        """Add to the end, and return where that is; ``sync`` asks for the batch to be safe before it is done."""
+        at, size, parts = self.size, len(data), self._parts
+        self.size = at + size
+        if sync or not parts:
+            if sync:
+                self.sync = True
+            self._writer.told(self, size, sync)
+        else:  # the writer knows of it already
+            room = self._room
+            room.bytes += size
+            if room.bytes >= room.max_bytes:
+                room.review()
+        parts.append(data)
+        return at
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes that are told and not yet in the file: ``written`` <= ``start`` <= ``stop`` <= ``size``."""
+        if self._parts:
+            self._chunks.append(b"".join(self._parts))
+            self._parts = []
+        found: list[bytes] = []
+        at = self.written
+        for chunk in (*self._flight, *self._chunks):
+            end = at + len(chunk)
+            if start < end and at < stop:
+                found.append(chunk[max(0, start - at) : stop - at])
+            if end >= stop:
+                break
+            at = end
+        return b"".join(found)
+
+    def close(self, seal: Seal | None = None) -> None:
+        """Nothing more will be told; with the next batch the file is safe, and closed.
+
+        ``seal`` is given all of the file in the disk thread, and makes what shall stand at its end.
+        """
+        self.closed = True
+        self.seal = seal
+        self.sync = True
+        self._writer.told(self, 0, True)
+
+    def delete(self) -> None:
+        """The file goes before anything else is written. Whoever says so has made sure that nobody needs it."""
+        if self.deleted:
+            return
+        self.closed = self.deleted = True
+        forgotten = self.size - self.written - sum(map(len, self._flight))
+        self.size -= forgotten
+        self._parts, self._chunks = [], []
+        self._writer.delete(self, forgotten)
+
+    # ---- for the writer
+
+    def take(self) -> list[bytes]:
+        """What is to be written next, which is in flight from now on."""
+        self._flight = self._chunks + self._parts
+        self._chunks, self._parts = [], []
+        return self._flight
+
+    def landed(self, size: int) -> None:
+        """What was in flight is in the file."""
+        self.written += size
+        self._flight = []
+
 
 #: Bytes told and not yet written from which on producers have to wait.
 MOST_WAITING = 32 * 1024 * 1024

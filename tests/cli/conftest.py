@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from stompring.cli.main import main
 
 from ..management import Management
-from ..store.filled import Filled, fill
+from ..store.populated_directory import Filled, fill
 
 
 @dataclass

@@ -14,7 +14,7 @@ from stompring.admin.counters import QUEUE, readers
 from stompring.admin.queue_fields import FIELDS
 from stompring.store.segment import HEADER, find_footer
 
-from ..store.filled import Expected, Filled
+from ..store.populated_directory import Expected, Filled
 from .conftest import Stopped, invoke
 
 Line = dict[str, Any]

@@ -10,7 +10,7 @@ from threading import Thread
 import click
 import pytest
 
-from stompring.cli.data_http import ManagementApi
+from stompring.cli.data_import_online import ManagementApi
 
 
 @contextmanager

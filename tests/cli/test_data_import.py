@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from stompring.cli import data_running
-from stompring.cli.data_running import RunningBroker
-from stompring.cli.data_stopped import StoppedBroker
+from stompring.cli import data_import_online
+from stompring.cli.data_import_offline import StoppedBroker
+from stompring.cli.data_import_online import RunningBroker
 from stompring.cli.main import main
-from stompring.store.portable_file import PortableWriter
+from stompring.store.export import PortableWriter
 
 from ..broker_document import EVERYBODY, broker_xml
 from ..broker_process import ROOT, BrokerProcess
@@ -425,7 +425,7 @@ def test_one_import_of_a_file_at_a_time(
     export = json.loads(file.read_text().partition("\n")[0])["export"]
     other = Dialogue(broker.port)
     other.connect({"client-id": f"stompring.import.{export['id']}"})
-    monkeypatch.setattr(data_running, "EARLIER_IMPORT_TIMEOUT", 0.3)
+    monkeypatch.setattr(data_import_online, "EARLIER_IMPORT_TIMEOUT", 0.3)
     result = invoke("import", file, *places(broker))
     assert result.exit_code == 1 and "another import of this file is under way" in result.stderr
     other.ask("DISCONNECT")

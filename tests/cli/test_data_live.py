@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration
-from stompring.store.inspection_files import Snapshot
+from stompring.store.inspection import Snapshot
 from stompring.store.verification import Verification
 
 from ..broker_document import broker_xml

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..store.filled import Filled
+from ..store.populated_directory import Filled
 from .conftest import Stopped, invoke
 
 #: Counters that mean the same on disk and in a broker, for durable messages.

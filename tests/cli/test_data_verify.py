@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 
 from stompring.store.datadir import DataLock
-from stompring.store.page_footer import Summary
+from stompring.store.page_file import Summary
 from stompring.store.record import (
     DELIVERED,
     NUMBERS,
@@ -27,7 +27,7 @@ from stompring.store.record import (
 )
 from stompring.store.segment import HEADER, JOURNAL, Walk, find_footer, pack_header
 
-from ..store.filled import Filled
+from ..store.populated_directory import Filled
 from .conftest import Stopped, invoke
 
 

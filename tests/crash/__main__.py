@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import plan
+from . import topology
 from .campaign import Campaign
 
 #: Kills of one data directory, before the next campaign begins with an empty one.
@@ -23,7 +23,7 @@ def main() -> int:
     """Run campaigns until enough was killed; stops at the first broken promise."""
     left = int(os.environ.get("STOMPRING_KILLS", "500"))
     seed = int(os.environ.get("STOMPRING_SEED", str(int(time.time()))))
-    areas = tuple(filter(None, os.environ.get("STOMPRING_AREAS", "").split(","))) or tuple(plan.AREAS)
+    areas = tuple(filter(None, os.environ.get("STOMPRING_AREAS", "").split(","))) or tuple(topology.AREAS)
     total, began = left, time.monotonic()
     print(f"{total} kills, {OF_ONE_DIRECTORY} to a data directory; the first seed is {seed}", flush=True)
     while left > 0:

@@ -11,10 +11,10 @@ from http.client import HTTPException
 from typing import Any
 
 from ..management import Management
+from .connection import Lost, Wire, within
+from .context import World
 from .ledger import Ledger, State
-from .plan import CLIENT_ID
-from .wire import Lost, Wire, within
-from .world import World
+from .topology import CLIENT_ID
 
 #: The attributes of a queue that are compared; a queue that is not there has none.
 ATTRIBUTES = ("ringSize", "maxConsumers", "filter", "paused", "durable")

@@ -10,7 +10,7 @@ from typing import Any
 from ..broker_process import PATIENCE
 from ..management import Management
 from .ledger import Copy, Fault, Ledger, State, Unit, now
-from .plan import EXPIRED, GRAVES, Group
+from .topology import EXPIRED, GRAVES, Group
 
 #: Milliseconds that a broker may take to notice that a message has expired or fallen due.
 NOTICE = 3_000

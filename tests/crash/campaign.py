@@ -13,21 +13,21 @@ from pathlib import Path
 from random import Random
 
 from stompring.settings.data_directory import DataDirectory
-from stompring.store.inspection_files import Snapshot
+from stompring.store.inspection import Snapshot
 from stompring.store.verification import Verification
 
 from ..management import Management
-from . import plan
+from . import topology
 from .administrator import ADDRESS_ATTRIBUTES, Administrator, Bindings
-from .again import Identifiers
 from .audit import NOTICE, Audit, everything, observe
 from .consumers import Diet, consume
+from .context import World
+from .duplicates import Identifiers
+from .killable_broker import Victim
 from .ledger import Fault, Ledger
-from .plots import FIRST_PLOTS, PLOTS, establish, grouped_load, settle
 from .producers import Producer
-from .stuck import find_stuck
-from .victim import Victim
-from .world import World
+from .stuck_queues import find_stuck
+from .workloads import FIRST_PLOTS, PLOTS, establish, grouped_load, settle
 
 #: Seconds that a first life may take in which each kind of action must happen.
 BEGINNING = 60.0
@@ -84,7 +84,7 @@ class Campaign:
         *,
         persistence: bool = True,
         core: Mapping[str, object] | None = None,
-        areas: tuple[str, ...] = tuple(plan.AREAS),
+        areas: tuple[str, ...] = tuple(topology.AREAS),
         hurry: float = 1.0,
         begin_with: tuple[str, ...] = (),
         forked: bool = False,
@@ -106,7 +106,7 @@ class Campaign:
         self.identifiers = Identifiers()
         self.bindings = Bindings()
         self.addresses = Bindings("address", ADDRESS_ATTRIBUTES)
-        self.groups = plan.groups()
+        self.groups = topology.groups()
         self.report = Report(counts=self.ledger.counts)
 
     def run(self) -> Report:
@@ -130,7 +130,7 @@ class Campaign:
         config = self.directory / "broker.xml"
         core = {**(SMALL_FILES if self._beginning else {}), **(self.core or {})}
         config.write_text(
-            plan.document(self.random, persistence=self.persistence, more=core), encoding="utf-8"
+            topology.document(self.random, persistence=self.persistence, more=core), encoding="utf-8"
         )
         return Victim(config, self.data, forked=forked)
 
@@ -172,7 +172,7 @@ class Campaign:
         for plot, area in some:
             plot(world, area)
         if self._beginning or self.random.random() < 0.5:
-            purged = [plan.address(area, "purged") for area in self.areas]
+            purged = [topology.address(area, "purged") for area in self.areas]
             administrator = Administrator(world, self.bindings, self.addresses, purged)
             world.start(administrator.run(first_each=self._beginning))
         settle(world)
@@ -276,7 +276,7 @@ class Campaign:
         try:
             for area in self.areas:
                 await Producer(world, grouped_load(area), f"{area}-last-grouped", GROUPED).send_some(GROUPED)
-            for queue in {copy.queue for copy in self.ledger.everything()} | plan.GRAVES:
+            for queue in {copy.queue for copy in self.ledger.everything()} | topology.GRAVES:
                 grouped = queue.endswith(".grouped")
                 consume(world, _drainer(queue), f"the last reader of {queue}", 4 if grouped else 1)
             await self._until_drained(world)
@@ -310,6 +310,6 @@ def _drainer(queue: str) -> Diet:
         receipted=1.0,
         leaves=0.0,
         slowness=0.0,
-        ordered="later" not in queue and queue not in plan.GRAVES,
-        moved=queue in plan.GRAVES,
+        ordered="later" not in queue and queue not in topology.GRAVES,
+        moved=queue in topology.GRAVES,
     )

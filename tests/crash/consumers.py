@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from .connection import Frame, Lost, Wire, within
+from .context import World
 from .ledger import Copy, State, Unit
-from .wire import Frame, Lost, Wire, within
-from .world import World
 
 
 @dataclass(frozen=True)

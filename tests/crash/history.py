@@ -10,7 +10,7 @@ from stompring.store.bindings import describe_address, describe_queue
 from .audit import Audit
 from .in_process import Life, Talker
 from .ledger import Copy, Fault, Ledger, State, Unit
-from .plan import Group
+from .topology import Group
 
 GROUPS = [Group(queue) for queue in ("work", "out", "always.work", "c.a", "c.b", "purged", "last")]
 GROUPS.append(Group("ring", 3, consumers=False))

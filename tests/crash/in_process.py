@@ -19,7 +19,7 @@ from stompring.store.paging import Paging
 
 from ..session.conversation import Client, Got, Server, frame
 from ..store.disk import DiskAtOnce
-from ..store.stored_world import BEGUN, StoredWorld
+from ..store.stored_broker import BEGUN, StoredWorld
 from .audit import Observation, Seen
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .plan import LASTING_GROUPS
-from .wire import Wire
+from .connection import Wire
+from .topology import LASTING_GROUPS
 
 #: Milliseconds by which a message may be delivered after its expiry: it was on its way.
 ON_ITS_WAY = 5_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from .connection import Wire, within
+from .context import World
 from .ledger import State, Unit, now
-from .plan import ENDING_GROUPS, LASTING_GROUPS
-from .wire import Wire, within
-from .world import World
+from .topology import ENDING_GROUPS, LASTING_GROUPS
 
 COLOURS = ("red", "blue", "blue", "blue")
 

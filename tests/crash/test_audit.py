@@ -8,13 +8,13 @@ from typing import cast
 
 import pytest
 
-from .again import Identifiers
 from .audit import Audit, Observation, Seen
+from .connection import Frame, Wire
 from .consumers import Consumer, Diet
+from .context import World
+from .duplicates import Identifiers
 from .ledger import Copy, Ledger, State, Unit, now
-from .plan import DEAD, ENDING_GROUPS, EXPIRED, LASTING_GROUPS, RING, Group
-from .wire import Frame, Wire
-from .world import World
+from .topology import DEAD, ENDING_GROUPS, EXPIRED, LASTING_GROUPS, RING, Group
 
 QUEUE, OTHER, RINGED = "memory.work", "memory.results", "memory.ring"
 GROUPS = [Group(QUEUE), Group(OTHER), Group(RINGED, RING, consumers=False), Group(DEAD), Group(EXPIRED)]

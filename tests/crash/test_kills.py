@@ -10,7 +10,7 @@ import pytest
 from ..management import Management
 from . import campaign
 from .campaign import BrokenPromise, Campaign
-from .victim import Victim
+from .killable_broker import Victim
 
 #: What must happen before the first kill. Seconds are no measure of that: a machine may be slow.
 EACH = (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from .connection import Wire, within
 from .consumers import Consumer, Diet
+from .context import World
 from .ledger import Copy, State, Unit
-from .wire import Wire, within
-from .world import World
 
 
 class Transfer:

@@ -13,7 +13,7 @@ from stompring.store.record import CONSUMER, MESSAGE, NAME, PAGE_SETTLED, SETTLE
 
 from ..broker_document import anycast
 from ..dialogue import Dialogue
-from ..store.retained import passed_on, payloads, retained, rows
+from ..store.decoded_files import passed_on, payloads, retained, rows
 from .lasting import DURABLE, LastingBroker
 
 SMALL = (

@@ -19,14 +19,14 @@ from struct import unpack_from
 from typing import Any
 
 from stompring.errors import StoreError
-from stompring.store.page_scan import Scan, transactions_at
+from stompring.store.page_file import Scan, transactions_at
 from stompring.store.record import framed
 from stompring.store.segment import HEADER, JOURNAL, PAGE, Header, Walk, find_footer, pack_header
 
 from ..broker.world import bodies
 from ..store.memory_files import MemoryFiles
-from ..store.stored_world import JOURNAL as DIRECTORY
-from ..store.stored_world import StoredWorld
+from ..store.stored_broker import JOURNAL as DIRECTORY
+from ..store.stored_broker import StoredWorld
 from .oracle import expect
 
 LONGEST = 4096

@@ -16,7 +16,7 @@ from stompring.store.paging import Paging
 
 from ..store.disk import DiskAtOnce
 from ..store.memory_files import MemoryFiles
-from ..store.stored_world import BEGUN, StoredWorld
+from ..store.stored_broker import BEGUN, StoredWorld
 
 
 class StoredPages(StoredWorld):

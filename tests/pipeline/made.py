@@ -12,7 +12,7 @@ from stompring.store.samples import Samples
 from stompring.store.segment import NO_IDENTITY
 
 from ..broker.world import MULTICAST, join
-from ..store.paged_store import SETTINGS, PagedStore
+from ..store.paged_broker import SETTINGS, PagedStore
 
 KEPT = Path("/data/retention")
 

@@ -26,7 +26,7 @@ from stompring.settings.model import Retention
 
 from ..broker.world import join
 from ..property.profile import examples
-from ..store.paged_store import SETTINGS, PagedStore
+from ..store.paged_broker import SETTINGS, PagedStore
 from . import decoder
 from .made import KEPT, written
 

@@ -12,7 +12,7 @@ from stompring.server.reload import apply
 from stompring.settings.model import BrokerConfiguration, DeletionPolicy, QueueConfiguration
 
 from ..broker.world import MULTICAST, bodies
-from ..store.stored_world import StoredWorld
+from ..store.stored_broker import StoredWorld
 from .test_reload import configuration, queue
 
 

@@ -15,7 +15,7 @@ from stompring.store.journal import Journal
 from ..broker.world import MULTICAST, bodies, join
 from .disk import DiskByHand
 from .memory_files import broken
-from .stored_world import StoredWorld, pending
+from .stored_broker import StoredWorld, pending
 
 
 def churned(rounds: int = 150, **configuration: int) -> StoredWorld:

@@ -16,10 +16,10 @@ from stompring.settings.model import Retention, RingPolicy
 
 from ..broker.world import MULTICAST, Taker, join
 from ..property.profile import examples
-from .chronicle import Chronicle, Holding, at_time, snapshot
 from .disk import DiskByHand
+from .journal_history import Chronicle, Holding, at_time, snapshot
 from .memory_files import MemoryFiles, broken, out_of_space
-from .stored_world import StoredWorld
+from .stored_broker import StoredWorld
 
 SETTINGS: dict[str, Any] = {
     "#": {

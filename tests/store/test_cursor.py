@@ -11,7 +11,7 @@ from stompring.store.record import PAGE_SETTLED, Kind
 from stompring.store.replay import Replay
 from stompring.store.segment import Walk
 
-from .paged_store import PagedStore
+from .paged_broker import PagedStore
 
 
 class CursorTest(TestCase):

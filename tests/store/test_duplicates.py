@@ -22,8 +22,8 @@ from stompring.store.segment import Header
 from ..session.conversation import Client, Server
 from .disk import DiskByHand
 from .memory_files import MemoryFiles
-from .paged_store import PagedStore
-from .stored_world import JOURNAL, StoredWorld, held, reported
+from .paged_broker import PagedStore
+from .stored_broker import JOURNAL, StoredWorld, held, reported
 
 FIRST = JOURNAL / "000000001.journal"
 

@@ -12,7 +12,7 @@ from stompring.store.files import Files
 from ..broker.world import bodies
 from .disk import DiskByHand
 from .memory_files import out_of_space
-from .stored_world import StoredWorld
+from .stored_broker import StoredWorld
 
 
 @pytest.mark.parametrize("transactional", [True, False])

@@ -27,7 +27,7 @@ from stompring.store.ingested import (
 )
 from stompring.store.segment import TRAILER, footer_place
 
-from .stored_world import StoredWorld
+from .stored_broker import StoredWorld
 from .test_retention import KEPT, Paged, files, fill, sampled, world
 
 # ---- the file
@@ -194,7 +194,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         record.getMessage()
         for record in caplog.records
-        if record.levelno == logging.WARNING and record.name == "stompring.store.deletion"
+        if record.levelno == logging.WARNING and record.name == "stompring.store.retention"
     ]
 
 

@@ -11,7 +11,7 @@ from stompring.store.record import unpack_numbers as numbers_in
 from stompring.store.segment import Walk
 
 from ..broker.world import MULTICAST, join
-from .stored_world import StoredWorld
+from .stored_broker import StoredWorld
 
 #: Records that stand before others, for those who read one segment.
 NAMING = (Kind.NAME, Kind.QUEUE_ADDRESS)

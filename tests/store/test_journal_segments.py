@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from stompring.store.kept import Copies, Kept, Segment
+from stompring.store.encoder import Tail
 from stompring.store.record import BINDING, QUEUE, Kind, StoredMessage
-from stompring.store.segment import Walk, find_footer
-from stompring.store.survey import survey
-from stompring.store.tail import Tail
+from stompring.store.segment import Copies, Kept, Segment, Walk, find_footer, survey
 
 from ..broker.world import MULTICAST
-from .stored_world import StoredWorld, pending
+from .stored_broker import StoredWorld, pending
 
 
 def test_segments_roll_and_are_sealed() -> None:

@@ -7,14 +7,12 @@ from struct import pack_into
 
 import pytest
 
-from stompring.store.message_shape import fits
-from stompring.store.record import MESSAGE, NAME, NUMBERS, STATE, TRANSACTION, Kind, framed
-from stompring.store.segment import HEADER, Walk
-from stompring.store.survey import survey
-from stompring.store.tail import unpack_recurrence
+from stompring.store.encoder import unpack_recurrence
+from stompring.store.record import MESSAGE, NAME, NUMBERS, STATE, TRANSACTION, Kind, fits, framed
+from stompring.store.segment import HEADER, Walk, survey
 
 from .memory_files import MemoryFiles
-from .stored_world import StoredWorld, held, reported
+from .stored_broker import StoredWorld, held, reported
 from .test_recovery_damage import FIRST
 
 

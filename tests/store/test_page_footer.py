@@ -6,15 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.store.page_footer import (
-    DELAYED,
-    LASTING,
-    PAGE_FOOTER,
-    Contents,
-    Summary,
-    pack_bits,
-    unpack_bits,
-)
+from stompring.store.page_file import DELAYED, LASTING, PAGE_FOOTER, Contents, Summary, pack_bits, unpack_bits
 from stompring.store.segment import Footer
 
 KINDS = st.builds(

@@ -10,12 +10,12 @@ from twisted.trial.unittest import TestCase
 
 from stompring.broker.reference import PENDING
 from stompring.broker.storage import Reason
-from stompring.store import page_reads
-from stompring.store.block import Block
+from stompring.store import page_reader
+from stompring.store.page_reader import Block
 
 from .disk import DiskAtOnce, DiskByHand
 from .memory_files import broken
-from .paged_store import PagedStore
+from .paged_broker import PagedStore
 
 BIG = {"#": {"page_size_bytes": 1 << 20, "auto_delete_queues": False}}
 
@@ -24,7 +24,7 @@ class ReadsTest(TestCase):
     def setUp(self) -> None:
         self.world = PagedStore(settings=BIG)
         self.q, self.r = self.world.queues("q", "r")
-        for module in ("page_reads",):
+        for module in ("page_reader",):
             patcher = patch(f"stompring.store.{module}.BLOCK_BYTES", 2048)
             patcher.start()
             self.addCleanup(patcher.stop)
@@ -144,7 +144,7 @@ class BlockTest(ReadsTest):
             self.world.pages.roll()
         self.world.turn()
         pages = list(self.world.pages.in_order())
-        with patch.object(page_reads, "PAGES_AT_HAND", 1):
+        with patch.object(page_reader, "PAGES_AT_HAND", 1):
             for page in pages:
                 page.starts = None
             for page in pages:

@@ -16,14 +16,14 @@ from stompring.broker.storage import Reason
 from stompring.errors import StoreError
 from stompring.settings.model import RoutingType
 from stompring.store.bindings import describe_address, describe_queue
-from stompring.store.ended import Ended
+from stompring.store.cursor import Ended
 from stompring.store.record import ADDRESS, QUEUE, Kind
 from stompring.store.replay import Replay
 from stompring.store.segment import Walk, find_footer
 
 from .memory_files import MemoryFiles, broken
-from .paged_store import PAGING, SETTINGS, PagedStore
-from .stored_world import JOURNAL
+from .paged_broker import PAGING, SETTINGS, PagedStore
+from .stored_broker import JOURNAL
 
 WIDE = {"#": {"page_size_bytes": 1 << 20, "auto_delete_queues": False, "auto_delete_addresses": False}}
 

@@ -8,14 +8,13 @@ from twisted.trial.unittest import TestCase
 
 from stompring.broker.storage import Reason
 from stompring.store.cursor import AT_HAND
-from stompring.store.page_names import page_path
-from stompring.store.page_reads import PAGES_AT_HAND
-from stompring.store.page_scan import Scan
+from stompring.store.page_file import Scan, page_path
+from stompring.store.page_reader import PAGES_AT_HAND
 from stompring.store.segment import HEADER, PAGE, Header, find_footer
 
 from .disk import DiskByHand
 from .memory_files import out_of_space
-from .paged_store import PAGING, PagedStore
+from .paged_broker import PAGING, PagedStore
 
 
 class WritingTest(TestCase):

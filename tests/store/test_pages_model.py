@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, SCHEDULED, Reference
 from stompring.broker.storage import Reason
-from stompring.store.page import Page
+from stompring.store.pages import Page
 
 from ..property.profile import examples
-from .paged_store import PagedStore, refer
+from .paged_broker import PagedStore, refer
 
 Key = tuple[int, int]  # page and index
 

@@ -18,9 +18,15 @@ from stompring.broker.recurrence import Recurrence
 from stompring.settings.model import RingPolicy, RoutingType
 from stompring.stomp.frames import header_line
 from stompring.store.bindings import attributes_of, describe_attributes
-from stompring.store.portable import Place, PortableAddress, PortableMessage, PortableQueue
-from stompring.store.portable_fields import Unusable
-from stompring.store.portable_file import PortableReader, PortableWriter
+from stompring.store.export import (
+    Place,
+    PortableAddress,
+    PortableMessage,
+    PortableQueue,
+    PortableReader,
+    PortableWriter,
+    Unusable,
+)
 
 TIMES = st.integers(0, 2**62)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -8,8 +8,8 @@ from stompring.broker.reference import SCHEDULED
 from stompring.settings.model import RingPolicy
 
 from ..broker.world import ANYCAST, MULTICAST, assert_nothing_held, join
-from .stored_world import JOURNAL as DIRECTORY
-from .stored_world import StoredWorld, held, pending, reported
+from .stored_broker import JOURNAL as DIRECTORY
+from .stored_broker import StoredWorld, held, pending, reported
 
 FIRST = DIRECTORY / "000000001.journal"
 

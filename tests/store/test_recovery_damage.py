@@ -14,8 +14,8 @@ from stompring.store.segment import HEADER, JOURNAL, PAGE, Walk, find_footer, pa
 
 from ..broker.world import ANYCAST, join
 from .memory_files import MemoryFiles
-from .stored_world import JOURNAL as DIRECTORY
-from .stored_world import StoredWorld, held, reported
+from .stored_broker import JOURNAL as DIRECTORY
+from .stored_broker import StoredWorld, held, reported
 
 FIRST = DIRECTORY / "000000001.journal"
 

@@ -21,11 +21,11 @@ from stompring.store.samples import Samples
 from stompring.store.segment import Walk
 
 from ..broker.world import MULTICAST, join
+from .decoded_files import passed_on, payloads, retained, rows
 from .format_tables import Format
 from .memory_files import Content, MemoryFiles
-from .paged_store import PagedStore
-from .retained import passed_on, payloads, retained, rows
-from .stored_world import StoredWorld
+from .paged_broker import PagedStore
+from .stored_broker import StoredWorld
 
 KEPT = Path("/data/retention")
 SETTINGS = {"#": {"auto_delete_queues": False, "auto_delete_addresses": False}}

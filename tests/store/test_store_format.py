@@ -12,9 +12,9 @@ from stompring.settings.model import RoutingType
 from stompring.store import record
 from stompring.store.record import Kind
 
-from .filled import Expected, Filled, fill
 from .format_reader import ADDRESS, QUEUE, Directory, Found
 from .format_tables import DOCUMENT, Format
+from .populated_directory import Expected, Filled, fill
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 FORMAT = Format(TEXT)

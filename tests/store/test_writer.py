@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .desk import JOURNAL, PAGE, Desk
+from .writer_fixture import JOURNAL, PAGE, Desk
 
 
 def test_one_turn_is_one_batch() -> None:

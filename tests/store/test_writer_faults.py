@@ -11,8 +11,8 @@ import pytest
 from stompring.store.files import Files
 from stompring.store.writer import LAST_TRIES, MOST_WAITING, RETRY
 
-from .desk import JOURNAL, PAGE, Desk
 from .memory_files import broken, out_of_space
+from .writer_fixture import JOURNAL, PAGE, Desk
 
 
 @pytest.mark.parametrize("operation", ["open", "write", "sync"])

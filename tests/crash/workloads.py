@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import plan
+from . import topology
 from .administrator import PLAIN, Bindings
+from .connection import within
 from .consumers import Diet, consume
-from .plan import DEAD, EXPIRED, SUBSCRIBERS, address, result, subscription
+from .context import World
 from .producers import Load, produce
+from .topology import DEAD, EXPIRED, SUBSCRIBERS, address, result, subscription
 from .transactions import Transfer
-from .wire import within
-from .world import World
 
 Plot = Callable[[World, str], None]
 
@@ -34,7 +34,7 @@ def transfer(world: World, area: str) -> None:
     """Transactions that take here and put there, also into other areas."""
     queue = address(area, "transfer")
     produce(world, Load(queue, (queue,), durable=1.0), f"{area}-transfer")
-    results = tuple(result(other) for other in plan.AREAS)
+    results = tuple(result(other) for other in topology.AREAS)
     name = f"{area}-transferer"
     world.start(Transfer(world, Diet(queue, queue), results, name).run())
     consume(world, Diet(result(area), result(area)), f"{area}-results")
@@ -64,7 +64,7 @@ def topic(world: World, area: str) -> None:
                 f"/topic/{destination}",
                 queue,
                 subscription=f"{area}-{name}",
-                client_id=plan.CLIENT_ID,
+                client_id=topology.CLIENT_ID,
                 refused=0.02,
             )
             consume(world, diet, f"{area}-subscriber-{name}")
@@ -144,8 +144,8 @@ async def establish(world: World, bindings: Bindings) -> None:
     """Make the durable subscriptions, in the first life; they must be there in all that follow."""
     if world.ledger.life > 2:
         return
-    wire = await world.open(plan.CLIENT_ID)
-    for area in plan.AREAS:
+    wire = await world.open(topology.CLIENT_ID)
+    for area in topology.AREAS:
         for name in SUBSCRIBERS:
             headers: dict[str, object] = {"destination": f"/topic/{address(area, 'topic')}"}
             headers |= {

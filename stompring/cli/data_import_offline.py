@@ -1,14 +1,16 @@
-"""An import's way into the directory of a broker that does not run: the broker's own store, without the broker's doors.
+"""Importing into the data directory of a stopped broker, through the broker's own store and without its listeners.
 
-Everything comes back: counts of deliveries, due times, who sent what and when. What does not fit into the memory that
-the configuration allows is paged, as in a broker that runs.
+Everything is restored: delivery counts, due times, senders and timestamps. What does not fit into the configured memory
+is paged, as in a running broker.
 """
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from itertools import count
 from typing import Any, cast
 from zlib import crc32
 
@@ -23,7 +25,6 @@ from stompring.broker.message import Message
 from stompring.broker.paging import Pages
 from stompring.broker.queue import Queue
 from stompring.broker.reference import GONE, SCHEDULED, Reference
-from stompring.cli.data_still import NearDisk, StillReactor
 from stompring.errors import Refused
 from stompring.paging.paged_queues import Dispatch
 from stompring.policy.policies import Policies
@@ -33,8 +34,78 @@ from stompring.settings.model import BrokerConfiguration
 from stompring.store.bindings import attributes_of
 from stompring.store.datadir import DataLock
 from stompring.store.durable import Durable
+from stompring.store.export import Place, PortableAddress, PortableMessage, PortableQueue
 from stompring.store.paging import Paging
-from stompring.store.portable import Place, PortableAddress, PortableMessage, PortableQueue
+
+
+class StillReactor:
+    """Time for a broker that serves nobody: what it wants to do later is done when `turn` is called."""
+
+    def __init__(self) -> None:
+        self._calls: list[Call] = []
+        self._order = count()
+
+    def seconds(self) -> float:
+        """See IReactorTime."""
+        return time.time()
+
+    def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> Call:
+        """See IReactorTime."""
+        made = Call(self.seconds() + delay, next(self._order), lambda: call(*args, **kw))
+        heapq.heappush(self._calls, made)
+        return made
+
+    def turn(self) -> None:
+        """Do all that is due, and what comes of it."""
+        while self._calls and self._calls[0].due <= self.seconds():
+            made = heapq.heappop(self._calls)
+            if made.call is not None:
+                call, made.call = made.call, None
+                call()
+
+
+class Call:
+    """Something to be done later."""
+
+    def __init__(self, due: float, order: int, call: Callable[[], object]) -> None:
+        self.due = due
+        self.call: Callable[[], object] | None = call
+        self._order = order
+
+    def __lt__(self, other: Call) -> bool:
+        return (self.due, self._order) < (other.due, other._order)
+
+    def active(self) -> bool:
+        """See IDelayedCall."""
+        return self.call is not None
+
+    def cancel(self) -> None:
+        """See IDelayedCall."""
+        self.call = None
+
+
+class NearDisk:
+    """Does what is to be done in this thread: nobody else needs it. See `store.disk.Disk`."""
+
+    def __init__(self, reactor: StillReactor) -> None:
+        self._results: list[tuple[Callable[[Any], None], Any]] = []
+        self._reactor = reactor
+
+    def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """See `Disk.run`."""
+        try:
+            result = job()
+        except Exception as fault:
+            result = fault
+        self._results.append((done, result))
+        self._reactor.callLater(0, self.finish)
+
+    def finish(self) -> None:
+        """See `Disk.finish`."""
+        while self._results:
+            done, result = self._results.pop(0)
+            done(result)
+
 
 #: Attributes that cannot be changed once a queue is there.
 FIXED = ("routing_type", "durable", "non_destructive")

@@ -12,15 +12,15 @@ import pytest
 
 from stompring.settings.model import Retain
 from stompring.settings.model import Retention as Settings
+from stompring.store.encoder import LARGEST, MOST
 from stompring.store.record import Kind
-from stompring.store.retained import LARGEST, MOST
 from stompring.store.segment import find_footer
 
 from ..broker.world import MULTICAST, join
+from .decoded_files import passed_on, payloads, retained
 from .disk import DiskByHand
 from .memory_files import MemoryFiles
-from .retained import passed_on, payloads, retained
-from .stored_world import StoredWorld, held
+from .stored_broker import StoredWorld, held
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "#": {"auto_delete_queues": False, "auto_delete_addresses": False},

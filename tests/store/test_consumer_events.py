@@ -14,7 +14,7 @@ from stompring.broker.storage import Reason
 
 from ..broker.world import MULTICAST, Taker, join
 from ..pipeline.decoder import events
-from .stored_world import StoredWorld
+from .stored_broker import StoredWorld
 from .test_retention import files, world
 
 #: Message and event: how often; by queue.

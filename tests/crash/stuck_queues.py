@@ -9,7 +9,7 @@ from typing import Any
 
 from ..management import Answered, Management
 from .audit import everything
-from .world import World
+from .context import World
 
 #: Seconds in which something must happen in each queue that has consumers and messages for them.
 PATIENCE = 10.0

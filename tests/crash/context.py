@@ -7,9 +7,9 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
-from .again import Identifiers
+from .connection import Lost, Wire
+from .duplicates import Identifiers
 from .ledger import Ledger
-from .wire import Lost, Wire
 
 
 class World:

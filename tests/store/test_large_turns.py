@@ -7,7 +7,7 @@ import pytest
 from stompring.store import journal
 
 from ..broker.world import turn
-from .stored_world import StoredWorld, held
+from .stored_broker import StoredWorld, held
 
 MANY = 100
 

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .inspection import Held, Inspection
-from .inspection_bindings import bound_addresses, bound_queues
-from .inspection_contents import Contents
-from .inspection_pages import FolderContents
-from .portable import PortableAddress, PortableQueue
+from .export import PortableAddress, PortableQueue, bound_addresses, bound_queues
+from .inspection import Contents, FolderContents, Held, Inspection
 
 
 @dataclass(slots=True)

@@ -12,15 +12,14 @@ from stompring.broker.queue import Queue
 from stompring.broker.reference import DELIVERING, Reference
 from stompring.broker.storage import Reason
 from stompring.settings.model import RoutingType
-from stompring.store.block import Block
 from stompring.store.cursor import Cursor
 from stompring.store.files import Files
-from stompring.store.page import Page
-from stompring.store.pages import Pages
+from stompring.store.page_reader import Block
+from stompring.store.pages import Page, Pages
 from stompring.store.paging import Paging
 
 from .disk import DiskAtOnce
-from .stored_world import StoredWorld
+from .stored_broker import StoredWorld
 
 PAGING = Path("/data/paging")
 

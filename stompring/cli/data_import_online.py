@@ -1,25 +1,93 @@
-"""An import's way into a running broker: queues over HTTP, messages over STOMP.
+"""Importing into a running broker: queues over HTTP, messages over STOMP.
 
-What STOMP cannot say is lost on this way: when a message was sent and by whom, how often it was delivered, and that
-several queues share one message. An import into a stopped broker's directory keeps all of it.
+STOMP cannot carry everything: the time a message was sent and its sender, its delivery count, and that several queues
+share one message are lost. An offline import keeps all of it.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from http.client import HTTPException
 from itertools import count
+from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import click
 
 from stompring.broker.transfer import BROKERS_OWN, IMPORTED
-from stompring.cli.data_http import ManagementApi, Missing
 from stompring.cli.data_stomp import StompConnection
-from stompring.store.portable import Place, PortableAddress, PortableMessage, PortableQueue, header_pairs
+from stompring.pipeline.stomp.endpoint import parse_address, trusting
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.model import BrokerConfiguration
+from stompring.store.export import Place, PortableAddress, PortableMessage, PortableQueue, header_pairs
+
+#: Seconds that an answer may take.
+REQUEST_TIMEOUT = 60.0
+
+
+class Missing(Exception):
+    """There is no such queue or address."""
+
+
+class ManagementApi:
+    """Asks one broker. Everything that goes wrong becomes a `click.ClickException` with the broker's own words."""
+
+    def __init__(
+        self, root: str, login: tuple[str, str] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """``root`` is ``http://HOST:PORT``, or ``https://`` with what its certificate is checked against in ``tls``."""
+        self._root = root.rstrip("/")
+        self._headers = {"Accept": "application/json"}
+        if login is not None:
+            secret = base64.b64encode(":".join(login).encode()).decode()
+            self._headers["Authorization"] = f"Basic {secret}"
+        # a broker is not behind the proxy for the web
+        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=tls))
+
+    def ask(
+        self, method: str, path: tuple[str, ...], body: Mapping[str, Any] | None = None, **query: object
+    ) -> Any:
+        """``/api/v1/`` and the parts of ``path``. Raises `Missing`."""
+        where = "/api/v1/" + "/".join(quote(part, safe="") for part in path)
+        where += f"?{urlencode(query)}" if query else ""
+        data, headers = None, dict(self._headers)
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        request = Request(self._root + where, data, headers, method=method)
+        try:
+            with self._opener.open(request, timeout=REQUEST_TIMEOUT) as answer:
+                text = answer.read()
+        except HTTPError as error:
+            if error.code == 404:
+                raise Missing(where) from None
+            raise click.ClickException(f"the broker refuses {method} {where}: {_reason(error)}") from None
+        except (URLError, OSError, HTTPException) as fault:
+            reason = getattr(fault, "reason", fault)
+            raise click.ClickException(f"cannot reach the broker's HTTP at {self._root}: {reason}") from None
+        try:
+            return json.loads(text) if text else None
+        except (ValueError, RecursionError):
+            raise click.ClickException(f"what answers at {self._root} is no broker's HTTP: no JSON") from None
+
+
+def _reason(error: HTTPError) -> str:
+    try:
+        return str(json.loads(error.read())["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"{error.code} {error.reason}"
+
 
 #: Attributes of a queue that the management API takes, and those that it takes only when the queue is made.
 CHANGEABLE = (
@@ -227,3 +295,65 @@ def _timing(place: Place) -> list[tuple[bytes, bytes]]:
             headers.append((b"AMQ_SCHEDULED_CRON", recurrence.cron.encode()))
             headers.append((b"AMQ_SCHEDULED_DELAY", b"%d" % recurrence.delay))
     return headers
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """``[ssl://]HOST:PORT`` and ``http[s]://HOST:PORT``, None where nobody has said it."""
+
+    stomp: str | None
+    http: str | None
+    ca_file: Path | None = None
+
+    def completed(self, meant: BrokerConfiguration) -> Doors:
+        """With what a broker.xml says where nobody else has. Raises `click.ClickException` where it says nothing."""
+        found = replace(self, stomp=self.stomp or _stomp(meant), http=self.http or _http(meant))
+        if found.stomp is None or found.http is None:
+            option = "--stomp HOST:PORT" if found.stomp is None else "--http URL"
+            raise click.ClickException(f"a broker is running there; say where it listens with {option}")
+        return found
+
+    def stomp_place(self) -> tuple[str, int, bool]:
+        """Host, port, and whether it is TLS. Raises `click.UsageError`."""
+        try:
+            return parse_address(self.stomp or "")
+        except ValueError as reason:
+            raise click.UsageError(f"--stomp {reason}") from None
+
+    def http_root(self) -> str:
+        """The URL. Raises `click.UsageError`."""
+        root = self.http or ""
+        if not root.startswith(("http://", "https://")):
+            raise click.UsageError(f"--http must be a URL as http://localhost:8161, not {root!r}")
+        return root
+
+    def context(self) -> ssl.SSLContext:
+        """What certificates are checked with. Raises `click.ClickException` for a file that has none."""
+        try:
+            return trusting(self.ca_file)
+        except OSError as fault:
+            raise click.ClickException(f"--ca-file {self.ca_file}: {fault}") from None
+
+
+def _stomp(meant: BrokerConfiguration) -> str | None:
+    """A listener that takes STOMP as it is."""
+    return _first([each for each in meant.stomp_acceptors if not each.websocket.only], "", "ssl://")
+
+
+def _http(meant: BrokerConfiguration) -> str | None:
+    return _first(meant.http_acceptors, "http://", "https://")
+
+
+def _first(acceptors: Iterable[StompAcceptor | HttpAcceptor], plain: str, secure: str) -> str | None:
+    """The first of them that anybody may connect to, one without TLS if there is one."""
+    open_ = [each for each in acceptors if each.port and each.proxy is None]
+    for each in sorted(open_, key=lambda each: each.tls is not None):
+        return f"{secure if each.tls else plain}{_loopback(each.host)}:{each.port}"
+    return None
+
+
+def _loopback(host: str) -> str:
+    """An address to connect to where a listener takes all."""
+    if host in ("0.0.0.0", "::"):  # nosec B104
+        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # nosec B104
+    return f"[{host}]" if ":" in host else host

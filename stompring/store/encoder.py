@@ -1,19 +1,23 @@
-"""The end of the journal: records as they are put together for its newest segment."""
+"""The record encoder: turns messages and events of one reactor turn into records for the newest segment.
+
+Names of queues, addresses and consumers are written before they are used, so that each segment can be read alone.
+"""
 
 from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import NamedTuple
 
 from stompring.broker.address import Address
-from stompring.broker.message import Message
+from stompring.broker.consumer import Consumer
+from stompring.broker.message import NOWHERE, Message, Traits
 from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 from stompring.broker.reference import SCHEDULED, Reference
-from stompring.broker.storage import Reason
+from stompring.broker.storage import Entries, Reason
 from stompring.errors import Refused
 
 from .record import (
@@ -26,19 +30,136 @@ from .record import (
     QUEUE,
     QUEUE_ADDRESS,
     RETAINED,
+    RETAINED_ENTRIES,
+    RETAINED_TRAITS,
     SETTLED,
     STATE,
     TRANSACTION,
     Cause,
     Kind,
+    encode_traits,
     framed,
     framed_message,
     message_head,
     pack_numbers,
     scoped,
 )
-from .retained import Part, columns, pack_entries
 from .segment import Footer
+
+#: Messages, and bytes of them, in one record: a millisecond or two of work. A message that is larger has one to itself.
+MOST, LARGEST = 2000, 1 << 20
+
+#: What RETAINED tells of messages in a queue: they wait there, or went out to a consumer that has acknowledged them.
+WAITS, TAKEN = 0, 1
+
+
+class Part:
+    """What goes into one record: messages, and which of them entered a queue in which way."""
+
+    __slots__ = ("entries", "messages")
+
+    def __init__(self, messages: list[Message], entries: list[tuple[Entries, array[int] | None]]) -> None:
+        self.messages = messages
+        self.entries = entries  # with their places among the messages; None: all of them
+
+
+def parts(found: Sequence[Entries]) -> Iterator[Part]:
+    """What is in entries, put into records of bearable size. The entries are empty then."""
+    if len(found) == 1:
+        entries = found[0]
+        messages, entries.messages = entries.messages, []
+        for some in _slices(messages):
+            yield Part(some, [(entries, None)])
+        return
+    places: dict[Message, int] = {}  # a message that enters several queues at once is written once
+    within: list[tuple[Entries, array[int] | None]] = []
+    size = 0
+    for entries in found:
+        messages, entries.messages = entries.messages, []
+        for some in _slices(messages):
+            if places and (len(places) + len(some) > MOST or size > LARGEST):
+                yield Part(list(places), within)
+                places, within, size = {}, [], 0
+            before = len(places)
+            at = array("I", [places.setdefault(message, len(places)) for message in some])
+            within.append((entries, at))
+            if len(places) > before:
+                size += sum([len(message.tail) for message in some])
+    if places:
+        yield Part(list(places), within)
+
+
+def _slices(messages: list[Message]) -> Iterator[list[Message]]:
+    if len(messages) <= MOST and sum([message.size for message in messages]) <= LARGEST:
+        yield messages
+        return
+    begin = size = 0
+    for place, message in enumerate(messages):
+        size += message.size
+        if place > begin and (size > LARGEST or place - begin >= MOST):
+            yield messages[begin:place]
+            begin, size = place, message.size
+    yield messages[begin:]
+
+
+def columns(messages: Sequence[Message], name_address: Callable[[Address], int]) -> tuple[int, bytes, bytes]:
+    """How many traits the messages have, the columns of their record, and the traits.
+
+    ``name_address`` gives the number of an address, and tells its name if need be.
+    """
+    which, known = _traits(messages, name_address)
+    fixed = (
+        array("Q", [message.number for message in messages]),
+        array("Q", [message.timestamp for message in messages]),
+        array("Q", [message.expires for message in messages]),
+        which,
+        array("I", [message.body_at for message in messages]),
+        array("I", [len(message.tail) for message in messages]),
+    )
+    return len(known), b"".join(fixed), b"".join(known)
+
+
+def _traits(
+    messages: Sequence[Message], name_address: Callable[[Address], int]
+) -> tuple[array[int], list[bytes]]:
+    """Of which traits each message is, and the traits as they stand in the record."""
+    first, home = messages[0].traits, messages[0].address
+    if (
+        [message.traits for message in messages].count(first)
+        == len(messages)
+        == [message.address for message in messages].count(home)
+    ):
+        record = first.record or encode_traits(first)
+        return array("I", bytes(4 * len(messages))), [
+            RETAINED_TRAITS.pack(name_address(home), len(record)) + record
+        ]
+    known: dict[bytes, int] = {}
+    seen: dict[tuple[Traits, Address], int] = {}
+    which = array("I")
+    for message in messages:
+        traits, address = message.traits, message.address
+        place = seen.get((traits, address))
+        if place is None:
+            record = traits.record or encode_traits(traits)
+            key = RETAINED_TRAITS.pack(name_address(address), len(record)) + record
+            place = seen[traits, address] = known.setdefault(key, len(known))
+        which.append(place)
+    return which, list(known)
+
+
+def pack_entries(part: Part, ids: Callable[[Queue], int], name_consumer: Callable[[str], int]) -> bytes:
+    """Which queues had the messages of a part; ``ids`` gives the number of one."""
+    packed = []
+    for entries, places in part.entries:
+        consumer = name_consumer(entries.taker) if entries.taker else 0
+        outcome = WAITS if entries.taker is None else TAKEN
+        if places is None or len(places) == len(part.messages):
+            packed.append(RETAINED_ENTRIES.pack(ids(entries.queue), outcome, 0, consumer, 0))
+        else:
+            packed.append(RETAINED_ENTRIES.pack(ids(entries.queue), outcome, 0, consumer, len(places)))
+            packed.append(places.tobytes())
+    return b"".join(packed)
+
 
 _U32 = Struct("<I")
 
@@ -406,3 +527,148 @@ def unpack_recurrence(data: bytes) -> Recurrence | None:
         return Recurrence(**fields, cron=cron)
     except (TypeError, Refused) as fault:
         raise ValueError(str(fault)) from None
+
+
+#: In place of a reason in what is told: a reference went out to a consumer.
+WENT_OUT = -1
+
+#: The numbers in use shall be told again.
+NUMBERS_ANEW = "numbers"
+
+#: The same, and what is not known of transactions by now never will be.
+ALL_COMPLETE = "complete"
+
+
+class Opened:
+    """A transaction that is open. It has a number once a page needs one.
+
+    ``spare`` is how many bytes of others may still become one with it, after it was closed.
+    """
+
+    __slots__ = ("number", "spare")
+
+    def __init__(self, spare: int = 0) -> None:
+        self.number = 0
+        self.spare = spare
+
+
+class Closed:
+    """The end of a transaction."""
+
+    __slots__ = ("opened",)
+
+    def __init__(self, opened: Opened) -> None:
+        self.opened = opened
+
+
+class Facts:
+    """Message numbers by queue and fact, of one turn: one record for each. Deliveries are told first.
+
+    ``scope`` is who is told, where not everybody is (`record.SCOPED`).
+    """
+
+    __slots__ = (
+        "_by_fact",
+        "_fact",
+        "_now",
+        "_numbers",
+        "_out",
+        "_out_numbers",
+        "_out_queue",
+        "_queue",
+        "_scope",
+        "_tail",
+    )
+
+    def __init__(self, tail: Tail, now: int, scope: int = 0) -> None:
+        self._tail = tail
+        self._now = now
+        self._scope = scope
+        self._by_fact: dict[tuple[Queue, int], list[int]] = {}
+        self._queue: Queue | None = None  # of the last one
+        self._fact = 0
+        self._numbers: list[int] = []
+        self._out: dict[Queue, list[int]] = {}
+        self._out_queue: Queue | None = None  # of the last one that went out
+        self._out_numbers: list[int] = []
+
+    def went_out(self, ref: Reference) -> None:
+        """A message went out to a consumer."""
+        if ref.queue is not self._out_queue:
+            self._out_queue = ref.queue
+            self._out_numbers = self._out.setdefault(ref.queue, [])
+        self._out_numbers.append(ref.message.number)
+
+    def add(self, ref: Reference, fact: int) -> None:
+        """One more: ``fact`` is a `Reason`."""
+        if ref.queue is not self._queue or fact != self._fact:
+            self._queue, self._fact = ref.queue, fact
+            self._numbers = self._by_fact.setdefault((ref.queue, fact), [])
+        self._numbers.append(ref.message.number)
+
+    def flush(self) -> None:
+        """Put them into records."""
+        if self._out:
+            self._flush_out()
+        if not self._by_fact:
+            return
+        for (queue, fact), numbers in self._by_fact.items():
+            self._tail.settled(queue, Reason(fact), self._now, numbers, scope=self._scope)
+        self._by_fact = {}
+        self._queue = None
+
+    def _flush_out(self) -> None:
+        for queue, numbers in self._out.items():
+            self._tail.delivered(queue, self._now, numbers, self._scope)
+        self._out = {}
+        self._out_queue = None
+
+
+class FactsOfTakers(Facts):
+    """The same where messages are retained: by the consumer that has acknowledged too, and apart of the others.
+
+    Another class, so that others need not ask for it.
+    """
+
+    __slots__ = ("_by_taker", "_hidden", "_taker")
+
+    def __init__(self, tail: Tail, now: int, scope: int = 0) -> None:
+        super().__init__(tail, now, scope)
+        self._hidden: Facts | None = None  # of messages that are not retained
+        self._by_taker: dict[tuple[Queue, int, Consumer | None], list[int]] = {}
+        self._taker: Consumer | None = None  # of the last one
+
+    def _of_hidden(self) -> Facts:
+        if self._hidden is None:
+            self._hidden = Facts(self._tail, self._now, FOR_RESTARTS)
+        return self._hidden
+
+    def went_out(self, ref: Reference) -> None:
+        """See `Facts.went_out`."""
+        if ref.message.traits.retained == NOWHERE:
+            self._of_hidden().went_out(ref)
+        else:
+            super().went_out(ref)
+
+    def add(self, ref: Reference, fact: int) -> None:
+        """See `Facts.add`."""
+        if ref.message.traits.retained == NOWHERE:
+            self._of_hidden().add(ref, fact)
+            return
+        queue, taker = ref.queue, ref.avoid if fact == Reason.ACKNOWLEDGED else None
+        if queue is not self._queue or fact != self._fact or taker is not self._taker:
+            self._queue, self._fact, self._taker = queue, fact, taker
+            self._numbers = self._by_taker.setdefault((queue, fact, taker), [])
+        self._numbers.append(ref.message.number)
+
+    def flush(self) -> None:
+        """See `Facts.flush`."""
+        if self._out:
+            self._flush_out()
+        for (queue, fact, taker), numbers in self._by_taker.items():
+            name = "" if taker is None else taker.taker_name
+            self._tail.settled(queue, Reason(fact), self._now, numbers, name, scope=self._scope)
+        if self._hidden is not None:
+            self._hidden.flush()
+        self._by_taker = {}
+        self._queue = None

@@ -14,9 +14,8 @@ from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, Reference
 from stompring.policy.policies import Policies
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration
-from stompring.store.disk import Disk
 from stompring.store.durable import Durable
-from stompring.store.files import Files
+from stompring.store.files import Disk, Files
 from stompring.store.retention import Retention
 from stompring.store.segment import NO_IDENTITY
 

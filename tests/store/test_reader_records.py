@@ -10,7 +10,7 @@ from stompring.broker import queue_browser
 from stompring.broker.storage import Reason
 from stompring.session.outbox import Outgoing
 from stompring.settings.model import Retention as Settings
-from stompring.store import tail
+from stompring.store import encoder
 from stompring.store.record import (
     ADDRESS,
     CONSUMER,
@@ -28,10 +28,10 @@ from stompring.store.record import (
 
 from ..broker.world import MULTICAST, join
 from ..session.conversation import Client, Got, Server
-from .paged_store import SETTINGS as PAGED_SETTINGS
-from .paged_store import PagedStore
-from .retained import passed_on, payloads
-from .stored_world import StoredWorld, pending
+from .decoded_files import passed_on, payloads
+from .paged_broker import SETTINGS as PAGED_SETTINGS
+from .paged_broker import PagedStore
+from .stored_broker import StoredWorld, pending
 
 KEPT = Settings("/data/retention")
 SETTINGS = {"#": {"auto_delete_queues": False, "auto_delete_addresses": False}}
@@ -333,7 +333,7 @@ def test_each_segment_names_them_and_a_restart_does_not_give_a_number_again() ->
 
 
 def test_too_many_consumers_in_one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "MOST_CONSUMERS", 2)
+    monkeypatch.setattr(encoder, "MOST_CONSUMERS", 2)
     world = kept()
     server = conversing(world)
     expected = {}

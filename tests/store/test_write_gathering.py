@@ -12,7 +12,7 @@ from twisted.trial.unittest import TestCase
 from stompring.broker.message import Message
 from stompring.broker.queue import Queue
 
-from .paged_store import PagedStore
+from .paged_broker import PagedStore
 
 
 class Area:
