@@ -9,7 +9,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 from stompring.pipeline.files import DataFiles, Listed, is_sealed
-from stompring.pipeline.order import Folder, Limit, Piece, in_order
+from stompring.pipeline.order import Folder, Piece, in_order
+from stompring.pipeline.order import Limit as Limit
 from stompring.pipeline.positions import START, Position, Positions, Range
 from stompring.pipeline.records import whole_until
 from stompring.store.segment import HEADER, Footer, Header
@@ -223,6 +224,3 @@ def _missed(folder: str, numbers: list[int], begin: Position, end: Position) -> 
     was = {end.number if end.offset else end.number - 1} | ({begin.number} if begin.offset else set())
     for number in sorted(was.difference(numbers)):
         yield Lost(folder, number, number)
-
-
-__all__ = ["DENSE", "DataLoss", "Limit", "Lost", "Replaced", "newest", "oldest", "ranges_between"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from stompring.store.ingested import Position
+from stompring.store.ingested import Position as Position
 
 #: Nothing was read yet.
 START = Position(0, 0)
@@ -39,6 +39,3 @@ class Range(NamedTuple):
     name: str
     start: int = 0
     stop: int = -1
-
-
-__all__ = ["START", "Position", "Positions", "Range", "dumped", "loaded"]

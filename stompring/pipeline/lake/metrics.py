@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+import prometheus_client
 
 from stompring.pipeline.lake.ingest import Batch
 
@@ -14,7 +14,7 @@ class IngestMetrics:
     """One registry of its own: nothing of the process is in it."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = prometheus_client.CollectorRegistry()
         self._lag = self._gauge(
             "lag_seconds", "Time since the newest row of the last batch, while something is left; 0 for none."
         )
@@ -32,14 +32,14 @@ class IngestMetrics:
         self._vacuumed = self._counter("vacuumed_files", "Files of no use that were deleted.", "table")
 
     def _gauge(self, name: str, text: str, *labels: str) -> Any:
-        return Gauge(f"stompring_lake_{name}", text, labels, registry=self.registry)
+        return prometheus_client.Gauge(f"stompring_lake_{name}", text, labels, registry=self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Any:
-        return Counter(f"stompring_lake_{name}", text, labels, registry=self.registry)
+        return prometheus_client.Counter(f"stompring_lake_{name}", text, labels, registry=self.registry)
 
     def serve(self, host: str, port: int) -> int:
         """Answer ``GET /metrics`` from now on, in a thread; the port. Raises `OSError`."""
-        server, _ = start_http_server(port, host, self.registry)
+        server, _ = prometheus_client.start_http_server(port, host, self.registry)
         return int(server.server_port)
 
     def batch(self, batch: Batch, seconds: float) -> None:
