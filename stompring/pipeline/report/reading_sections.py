@@ -27,15 +27,17 @@ def consumers(found: Findings) -> Section:
     told = found.total("acknowledged")
     if told > found.taken_count > 0:
         after.append(
-            f"{units.whole(told - found.taken_count)} more messages were acknowledged; by whom the lake does not tell."
+            f"{units.whole(told - found.taken_count)} more messages were acknowledged; the lake does not know by "
+            "which consumer."
         )
     return Section(
         "consumers",
         "Consumers and users",
         [
-            f"How many consumers queues had, the most in each step of {units.span(found.grid.seconds)}, from samples; "
-            "and who acknowledged and who sent how much. A consumer is the client-id of its connection, or the number "
-            "of the connection, and the id of its subscription.",
+            f"The number of consumers of queues, the most in each step of {units.span(found.grid.seconds)}, from "
+            "samples; and how much each consumer acknowledged and each user sent. A "
+            "consumer is the client-id of its connection, or the number of the connection, and the id of its "
+            "subscription.",
             limits(found),
         ],
         plots,

@@ -3,8 +3,8 @@
 So it has each event: beside what clients have sent, got, acknowledged and refused, with receipts. Where a kill leaves
 open what has happened there are bounds.
 
-``python -m tests.pipeline.lake.kills`` kills each of them 20 times, and replays 20 times more, which takes a quarter of
-an hour; the tests do it with fewer.
+``python -m tests.pipeline.lake.kills`` kills each of them 20 times, and replays 20 times more, which
+takes a quarter of an hour; the tests do it with fewer.
 """
 
 from __future__ import annotations

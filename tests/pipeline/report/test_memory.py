@@ -1,5 +1,7 @@
 """Quantiles over time, and shares of it."""
 
+# ruff: noqa: E402 - modules are imported where their libraries are installed
+
 from __future__ import annotations
 
 import pytest
@@ -10,9 +12,9 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from stompring.pipeline.report.advice import address_advice  # noqa: E402
-from stompring.pipeline.report.held import Held  # noqa: E402
-from stompring.pipeline.report.memory import share_within, weighted_quantile  # noqa: E402
+from stompring.pipeline.report.advice import address_advice
+from stompring.pipeline.report.held import Held
+from stompring.pipeline.report.memory import share_within, weighted_quantile
 
 pieces = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), min_size=1, max_size=20)
 

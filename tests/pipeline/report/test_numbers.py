@@ -1,5 +1,7 @@
 """Percentiles from bins, steps of time, depth that is carried on, and numbers for people."""
 
+# ruff: noqa: E402 - modules are imported where their libraries are installed
+
 from __future__ import annotations
 
 import math
@@ -13,11 +15,11 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from stompring.pipeline.report import units  # noqa: E402
-from stompring.pipeline.report.arrays import groups  # noqa: E402
-from stompring.pipeline.report.histogram import BINS, percentiles, seconds_of  # noqa: E402
-from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period, microseconds, moment  # noqa: E402
-from stompring.pipeline.report.traffic import LASTS, QueueTraffic, Sampled, carried, carried_sum  # noqa: E402
+from stompring.pipeline.report import units
+from stompring.pipeline.report.arrays import groups
+from stompring.pipeline.report.histogram import BINS, percentiles, seconds_of
+from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period, microseconds, moment
+from stompring.pipeline.report.traffic import LASTS, QueueTraffic, Sampled, carried, carried_sum
 
 
 @given(

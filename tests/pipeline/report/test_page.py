@@ -1,5 +1,7 @@
 """The page of findings that are made by hand: what it says where there is nothing, and what it does not let through."""
 
+# ruff: noqa: E402 - modules are imported where their libraries are installed
+
 from __future__ import annotations
 
 import base64
@@ -16,20 +18,20 @@ np = pytest.importorskip("numpy")
 for library in ("pyspark", "pyarrow", "matplotlib", "jinja2", "plotly"):
     pytest.importorskip(library)
 
-from stompring.pipeline.report.ages import Ages  # noqa: E402
-from stompring.pipeline.report.comparison import Comparison  # noqa: E402
-from stompring.pipeline.report.coverage import Coverage, QueueCoverage, coverage  # noqa: E402
-from stompring.pipeline.report.findings import Findings, Sent, Wish  # noqa: E402
-from stompring.pipeline.report.hot_spots import Taken  # noqa: E402
-from stompring.pipeline.report.page import PLOTS, page, sections  # noqa: E402
-from stompring.pipeline.report.parts import ROWS, Table, limited  # noqa: E402
-from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period  # noqa: E402
-from stompring.pipeline.report.summary import NAMES, changed  # noqa: E402
-from stompring.pipeline.report.tables import COUNTERS  # noqa: E402
-from stompring.pipeline.report.traffic import QueueTraffic, Series  # noqa: E402
-from stompring.pipeline.report.traffic_sections import lasting, peak  # noqa: E402
+from stompring.pipeline.report.ages import Ages
+from stompring.pipeline.report.comparison import Comparison
+from stompring.pipeline.report.coverage import Coverage, QueueCoverage, coverage
+from stompring.pipeline.report.findings import Findings, Sent, Wish
+from stompring.pipeline.report.hot_spots import Taken
+from stompring.pipeline.report.page import PLOTS, page, sections
+from stompring.pipeline.report.parts import ROWS, Table, limited
+from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period
+from stompring.pipeline.report.summary import NAMES, changed
+from stompring.pipeline.report.tables import COUNTERS
+from stompring.pipeline.report.traffic import QueueTraffic, Series
+from stompring.pipeline.report.traffic_sections import lasting, peak
 
-from .plain import HOSTILE, T0  # noqa: E402
+from .plain import HOSTILE, T0
 
 START = 1_782_864_000 * SECOND
 GRID = Grid(START, HOUR, 4)
@@ -263,7 +265,7 @@ def test_who_sent_and_who_acknowledged() -> None:
     told = plain_text(text)
     assert "shop-4f2a9c…/1 q 30 75 %" in told
     assert "q shop-4f2a9c…/1 30 1 s 2 s 3 s 4 s 5 s" in told
-    assert "10 more messages were acknowledged; by whom the lake does not tell." in told
+    assert "10 more messages were acknowledged; the lake does not know by which consumer." in told
     assert "nobody logged in 60 60 % 60 1 alice 40 40 % 20 2" in told
 
 

@@ -1,5 +1,7 @@
 """Plots: SVG that can stand in a page beside others."""
 
+# ruff: noqa: E402 - modules are imported where their libraries are installed
+
 from __future__ import annotations
 
 import json
@@ -14,11 +16,11 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("matplotlib")
 pytest.importorskip("plotly")
 
-from stompring.pipeline.report import units  # noqa: E402
-from stompring.pipeline.report.interactive import described, scripts  # noqa: E402
-from stompring.pipeline.report.parts import Section  # noqa: E402
-from stompring.pipeline.report.period import HOUR, Grid  # noqa: E402
-from stompring.pipeline.report.plots import (  # noqa: E402
+from stompring.pipeline.report import units
+from stompring.pipeline.report.interactive import described, scripts
+from stompring.pipeline.report.parts import Section
+from stompring.pipeline.report.period import HOUR, Grid
+from stompring.pipeline.report.plots import (
     MOST,
     OTHERS,
     Axis,

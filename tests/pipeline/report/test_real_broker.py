@@ -1,5 +1,7 @@
 """A report on what a real broker did, beside what was sent to it and taken from it."""
 
+# ruff: noqa: E402 - modules are imported where their libraries are installed
+
 from __future__ import annotations
 
 import time
@@ -11,9 +13,9 @@ import pytest
 for library in ("numpy", "pyspark", "deltalake", "matplotlib"):
     pytest.importorskip(library)
 
-from ...broker_document import anycast  # noqa: E402
-from ...end_to_end.lasting import DURABLE, LastingBroker, take  # noqa: E402
-from ...end_to_end.test_retention import retention  # noqa: E402
+from ...broker_document import anycast
+from ...end_to_end.lasting import DURABLE, LastingBroker, take
+from ...end_to_end.test_retention import retention
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -1,5 +1,7 @@
 """A whole report from tables in Spark, beside what plain Python counts."""
 
+# ruff: noqa: E402 - modules are imported where their libraries are installed
+
 from __future__ import annotations
 
 import math
@@ -16,10 +18,10 @@ np = pytest.importorskip("numpy")
 for library in ("pyspark", "pyarrow", "matplotlib", "jinja2", "plotly"):
     pytest.importorskip(library)
 
-from stompring.pipeline.report.plots import MOST  # noqa: E402
+from stompring.pipeline.report.plots import MOST
 
-from .browser import Browser, chromium  # noqa: E402
-from .plain import HOSTILE, RESTART, SECONDS, T0, PlainBroker, emptied, simulated  # noqa: E402
+from .browser import Browser, chromium
+from .plain import HOSTILE, RESTART, SECONDS, T0, PlainBroker, emptied, simulated
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

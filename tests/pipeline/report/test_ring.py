@@ -1,5 +1,7 @@
 """Rings of other sizes, beside a simulation message by message."""
 
+# ruff: noqa: E402 - modules are imported where their libraries are installed
+
 from __future__ import annotations
 
 from typing import Any
@@ -10,9 +12,9 @@ from hypothesis import strategies as st
 
 np = pytest.importorskip("numpy")
 
-from stompring.pipeline.report.ring import Flow, candidates, evicted, least_sizes  # noqa: E402
+from stompring.pipeline.report.ring import Flow, candidates, evicted, least_sizes
 
-from .plain import simulated  # noqa: E402
+from .plain import simulated
 
 buckets = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12)
 
