@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "stompring"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+#: Terms of the field that have such a word in them: systemd is a service manager, HTTP servers have request handlers.
+TERMS = {"ServiceManager", "RequestHandler"}
 SAYS_NOTHING = {"manager", "handler", "helper", "helpers", "util", "utils", "engine"}
 TEXTS = sorted(
     path
@@ -57,7 +59,7 @@ def test_every_module_says_what_it_is(path: Path) -> None:
 def test_names_say_something(path: Path) -> None:
     names = [*path.relative_to(PACKAGE).with_suffix("").parts]
     names += [node.name for node in definitions(ast.parse(path.read_text(encoding="utf-8")))]
-    assert [name for name in names if words(name) & SAYS_NOTHING] == []
+    assert [name for name in names if words(name) & SAYS_NOTHING and name not in TERMS] == []
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=label)
