@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .nursery import NURSERY, Child, python_path
+from .broker_pool import NURSERY, Child, python_path
 
 #: Seconds that anything may take that ought to happen at once. Generous: test machines are slow and shared.
 PATIENCE = 30.0

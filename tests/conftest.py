@@ -12,15 +12,15 @@ import pytest
 
 from .broker_document import broker_xml
 from .broker_process import BrokerProcess
-from .dialogue import Dialogue
 from .management import Management
-from .websocket_dialogue import WebSocketDialogue
+from .stomp_client import StompClient
+from .websocket_client import WebSocketDialogue
 
 #: Starts a broker; takes what `broker_xml` takes.
 StartBroker = Callable[..., BrokerProcess]
 
 #: Opens a dialogue with a broker, already connected: ``connect(version="1.1", broker=..., **headers)``.
-Connect = Callable[..., Dialogue]
+Connect = Callable[..., StompClient]
 
 
 @pytest.fixture
@@ -98,12 +98,12 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def connect(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[Connect]:
     """Opens dialogues; their sockets are closed after the test."""
-    kind = WebSocketDialogue if request.config.getoption("over") == "websocket" else Dialogue
+    kind = WebSocketDialogue if request.config.getoption("over") == "websocket" else StompClient
     with ExitStack() as opened:
 
         def open_dialogue(
             version: str = "1.2", greet: bool = True, port: int | None = None, **headers: object
-        ) -> Dialogue:
+        ) -> StompClient:
             dialogue = kind(port or broker.port, version)
             opened.callback(dialogue.close)
             if greet:

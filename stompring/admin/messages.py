@@ -12,7 +12,7 @@ from typing import Any
 
 from stompring.broker import queue_browser
 from stompring.broker.message import Message
-from stompring.broker.queue_browser import Wait, walk_timed
+from stompring.broker.queue_browser import PageRead, iterate_timed
 from stompring.broker.reference import GONE, SCHEDULED, STATES, Reference
 
 from .access import browse_queue, edit_queue
@@ -95,7 +95,7 @@ def list_messages(call: Call) -> Steps:
     first, count = (page - 1) * size, 0
     chosen: list[Reference] = []
     for place, ref in enumerate(queue_browser.browse(queue, None, in_transactions(call.context))):
-        if isinstance(ref, Wait):
+        if isinstance(ref, PageRead):
             yield page_read(ref)
             continue
         if matches is None or matches(ref.message):
@@ -150,8 +150,8 @@ def list_scheduled(call: Call) -> Steps:
     page, size = paging(query, size=most, most=most)
     limit = query.number("bodyLimit", BODY_SHOWN, 0, BODY_SHOWN)
     refs = list(queue.scheduled.values())
-    for place, ref in enumerate(walk_timed(queue)):
-        if isinstance(ref, Wait):
+    for place, ref in enumerate(iterate_timed(queue)):
+        if isinstance(ref, PageRead):
             yield page_read(ref)
             continue
         refs.append(ref)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from stompring.broker import queue_browser
 from stompring.broker.directory import Directory
 from stompring.broker.queue import Queue
-from stompring.broker.queue_browser import Wait
+from stompring.broker.queue_browser import PageRead
 from stompring.errors import Refused
 from stompring.settings.model import QueueConfiguration, RoutingType
 
@@ -104,7 +104,7 @@ def purge(call: Call) -> Steps:
     queue = queue_of(call)
     removed = 0
     for place, killed in enumerate(queue_browser.purge(queue, selector(call.body, "filter"))):
-        if isinstance(killed, Wait):
+        if isinstance(killed, PageRead):
             yield page_read(killed)
             continue
         removed += killed

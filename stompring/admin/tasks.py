@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Cooperator, TaskFinished
 
 from stompring.broker.background import Background
-from stompring.broker.queue_browser import Wait
+from stompring.broker.queue_browser import PageRead
 
 #: Seconds that management and metrics may take of the reactor at a time. Latency of messages waits for it.
 TIME_SLICE = 0.005
@@ -29,7 +29,7 @@ def make_cooperator(reactor: Any) -> Cooperator:
     return Cooperator(time_is_up, lambda call: reactor.callLater(0, call))
 
 
-def page_read(wait: Wait) -> Deferred[None]:
+def page_read(wait: PageRead) -> Deferred[None]:
     """Fires when a walk over a queue can go on."""
     deferred: Deferred[None] = Deferred()
     wait.then(lambda: deferred.callback(None))

@@ -226,7 +226,7 @@ class Address:
         """A producer has to wait for ``room``, or for a policy. Said once until the address has room again."""
         self.blocked_producers += 1
         if room is self.room or room is self.memory:  # the store and the disk speak for themselves
-            self.say_full("producers wait")
+            self.log_full("producers wait")
 
     def unblock(self) -> None:
         """A producer goes on."""
@@ -244,13 +244,13 @@ class Address:
             page_mode.consider_leaving(self)
         self._watching = self.pages is not None
 
-    def say_full(self, consequence: str) -> None:
+    def log_full(self, consequence: str) -> None:
         """Log that the address is full, once until it has room again."""
         if not self._said_full:
             self._said_full = self._watching = True
             log.warning("%s: %s", self.describe_full(), consequence, extra={"address": self.name})
 
-    def say_pages_full(self, which: str) -> None:
+    def log_pages_full(self, which: str) -> None:
         """Log that its pages have reached their limit, once until they have room again."""
         if not self._said_pages_full:
             self._said_pages_full = True

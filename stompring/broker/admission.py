@@ -237,7 +237,7 @@ def drop(hindered: Obstacle) -> None:
     address = hindered.address
     address.dropped_messages += 1
     if hindered.room is None:
-        address.say_pages_full(hindered.describe())
+        address.log_pages_full(hindered.describe())
     elif hindered.of_memory:
-        address.say_full("messages are dropped")
+        address.log_full("messages are dropped")
     # that the disk is full is said once for all addresses

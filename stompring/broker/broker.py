@@ -29,7 +29,7 @@ from .hooks import Policies
 from .log_limit import LogLimit
 from .memory import Room, Rooms, SharedRoom
 from .message import Message
-from .paging import Areas, Paging
+from .paging import PagedQueues, Paging
 from .provision import Provision
 from .queue import Queue
 from .recurrence import Recurrence
@@ -38,8 +38,8 @@ from .reference import DELIVERING, SCHEDULED, Reference
 from .refusals import Refusals
 from .slow_consumers import SlowConsumers
 from .storage import POSTPONED, NoStorage, Reason, Storage
-from .timers import Agenda
-from .transaction import HeldBytes
+from .timers import TimerQueue
+from .transaction import ByteQuota
 from .transfer import Transfer, copy_for, repeated
 from .wildcards import WildcardAddresses
 
@@ -65,11 +65,11 @@ class Broker:
         self.policies = policies
         self.refusals = Refusals(self.clock.steady)
         self.log_limit = LogLimit(self.clock.steady)
-        self.held = HeldBytes(configuration.global_max_transaction_size)  # by all open transactions
+        self.held = ByteQuota(configuration.global_max_transaction_size)  # by all open transactions
         self.slow_consumers = SlowConsumers(self)
         self.storage: Storage = storage or NoStorage()
         self.paging: Paging | None = None  # with a store both of these are set, else nothing ever pages
-        self.areas: Areas | None = None
+        self.areas: PagedQueues | None = None
         self.memory = SharedRoom(
             configuration.global_max_size,
             configuration.global_max_messages,
@@ -82,13 +82,13 @@ class Broker:
         self.provision = Provision(self, self.directory)
         self.disposal = Disposal(self, self.directory)
         self.background = Background(self.clock, now or reactor.seconds)
-        self.schedule = Agenda(self.clock, self.background, _still_scheduled, self._fall_due)
+        self.schedule = TimerQueue(self.clock, self.background, _still_scheduled, self._fall_due)
         steady = self.clock.steady
         one = steady is self.clock  # then all that falls due at one moment does so in one order
         self.delays = (
-            self.schedule if one else Agenda(steady, self.background, _still_delayed, self._fall_due)
+            self.schedule if one else TimerQueue(steady, self.background, _still_delayed, self._fall_due)
         )
-        self.expiry = Agenda(self.clock, self.background, _may_expire, lambda: self._expire)
+        self.expiry = TimerQueue(self.clock, self.background, _may_expire, lambda: self._expire)
         self.random = random.Random().random  # nosec B311
         self._transfers: list[str] = []  # addresses that a copy is on its way to
         self.next_message_number = count(1).__next__

@@ -210,7 +210,7 @@ def _number(page: Page) -> int:
     return page.number
 
 
-class Area(Protocol):
+class PagedQueue(Protocol):
     """What one queue has in the pages of all its addresses."""
 
     @property
@@ -245,7 +245,7 @@ class Area(Protocol):
     def leads(self, ref: Reference | None) -> Position | None:
         """The position on disk that is delivered before ``ref`` whoever may take it; None when ``ref`` is first."""
 
-    def gave(self, ref: Reference, consumer: Consumer) -> None:
+    def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
         """A message that came from a page was handed over."""
 
     def returned(self, ref: Reference) -> None:
@@ -254,7 +254,7 @@ class Area(Protocol):
     def settled(self, ref: Reference, reason: Reason) -> None:
         """It is done with."""
 
-    def park(self, ref: Reference, owner: Consumer) -> bool:
+    def spill(self, ref: Reference, owner: Consumer) -> bool:
         """Whether a message was sent back to disk because too many are set aside for the owner of its group."""
 
     def free(self, consumer: Consumer) -> None:
@@ -291,14 +291,14 @@ class Area(Protocol):
         """A scheduled message on disk falls due at once."""
 
 
-class Areas(Protocol):
+class PagedQueues(Protocol):
     """The door to dispatch."""
 
     @property
     def budget(self) -> Account:
         """The account of what was paged and is in memory."""
 
-    def open(self, queue: Queue) -> Area:
+    def open(self, queue: Queue) -> PagedQueue:
         """An area for a queue that has none."""
 
     def cursor(self, queue: Queue, pages: Pages) -> Cursor:

@@ -25,17 +25,17 @@ from .storage import Reason
 from .transfer import repeated
 
 if TYPE_CHECKING:
-    from .paging import Area
+    from .paging import PagedQueue
 
 by_sequence = attrgetter("sequence")
 
 
-class Wait:
+class PageRead:
     """A block is being read. ``block`` is None where it turned out to be unreadable."""
 
     __slots__ = ("_call", "block", "over")
 
-    def __init__(self, area: Area, cursor: Cursor, page: Page, index: int) -> None:
+    def __init__(self, area: PagedQueue, cursor: Cursor, page: Page, index: int) -> None:
         self.block: Block | None = None
         self.over = False
         self._call: Callable[[], object] | None = None
@@ -81,16 +81,16 @@ class OnDisk(Reference):
         return area.take_out(self.cursor, page, index, self.message)
 
 
-Walk = Iterator[Reference | Wait]
+Walk = Iterator[Reference | PageRead]
 
 
-def walk_pending(queue: Queue) -> Walk:
+def iterate_pending(queue: Queue) -> Walk:
     """What is pending, in memory and on disk, in the order of delivery."""
     until = queue.broker.next_message_number()
-    return (found for level in range(9, -1, -1) for found in _walk_level(queue, level, until))
+    return (found for level in range(9, -1, -1) for found in _iterate_level(queue, level, until))
 
 
-def _walk_level(queue: Queue, level: int, until: int) -> Walk:
+def _iterate_level(queue: Queue, level: int, until: int) -> Walk:
     blocks: dict[Cursor, Block] = {}
     places: dict[Cursor, Position] = {}
     seen: int | None = None
@@ -112,7 +112,7 @@ def _walk_level(queue: Queue, level: int, until: int) -> Walk:
                 assert area is not None
                 block = area.block(page, index)
                 if block is None:
-                    wait = Wait(area, cursor, page, index)
+                    wait = PageRead(area, cursor, page, index)
                     yield wait
                     if wait.block is not None:
                         blocks[cursor] = wait.block
@@ -147,7 +147,7 @@ def _in_memory(queue: Queue, level: int, seen: int | None, until: int) -> list[R
     return sorted(found, key=by_sequence)
 
 
-def walk_timed(queue: Queue) -> Walk:
+def iterate_timed(queue: Queue) -> Walk:
     """What is on disk for its time, in the order it was sent within each address."""
     area = queue.area
     for cursor in [] if area is None else list(area.cursors):
@@ -160,19 +160,19 @@ def walk_timed(queue: Queue) -> Walk:
                     yield OnDisk(queue, cursor, block, index)
 
 
-def _block(queue: Queue, cursor: Cursor, page: Page, index: int) -> Generator[Wait, None, Block | None]:
+def _block(queue: Queue, cursor: Cursor, page: Page, index: int) -> Generator[PageRead, None, Block | None]:
     area = queue.area
     if area is None or cursor not in area.cursors:
         return None
     block = area.block(page, index)
     if block is None:
-        wait = Wait(area, cursor, page, index)
+        wait = PageRead(area, cursor, page, index)
         yield wait
         block = wait.block
     return block
 
 
-def seek(queue: Queue, number: int) -> Generator[Wait, None, OnDisk | None]:
+def seek(queue: Queue, number: int) -> Generator[PageRead, None, OnDisk | None]:
     """The message of that number, where it is on disk."""
     area = queue.area
     for cursor in [] if area is None else list(area.cursors):
@@ -225,21 +225,21 @@ def browse(queue: Queue, selector: str | None = None, elsewhere: Iterable[Refere
     unsettled = [ref for consumer in queue.consumers for ref in consumer.unsettled_references()]
     in_delivery = [ref for ref in (*unsettled, *elsewhere) if ref.queue is queue and ref.state == DELIVERING]
     scheduled = list(queue.scheduled.values())
-    return _living(chain(pending(queue), scheduled, walk_timed(queue), in_delivery), matches)
+    return _unexpired(chain(pending(queue), scheduled, iterate_timed(queue), in_delivery), matches)
 
 
-def _living(found: Walk, matches: Matches | None) -> Walk:
+def _unexpired(found: Walk, matches: Matches | None) -> Walk:
     for one in found:
-        if isinstance(one, Wait) or (one.state != GONE and (matches is None or matches(one.message))):
+        if isinstance(one, PageRead) or (one.state != GONE and (matches is None or matches(one.message))):
             yield one
 
 
 def pending(queue: Queue) -> Walk:
     """What is pending now, in the order of delivery."""
-    return queue.snapshot() if queue.area is None else walk_pending(queue)
+    return queue.snapshot() if queue.area is None else iterate_pending(queue)
 
 
-Steps = Generator[Wait, None, None]
+Steps = Generator[PageRead, None, None]
 
 
 def remove_message(queue: Queue, number: int) -> Steps:
@@ -254,7 +254,7 @@ def remove_message(queue: Queue, number: int) -> Steps:
             _find(queue, number) if on_disk is None else on_disk.load()
         )  # it may have come to memory meanwhile
     if ref is None:
-        raise _missing(queue, number)
+        raise _not_found(queue, number)
     _remove(queue, ref)
 
 
@@ -284,7 +284,7 @@ def deliver_now(queue: Queue, number: int) -> Steps:
     queue.fell_due([ref], queue.due_batch())
 
 
-def purge(queue: Queue, selector: str | None = None) -> Iterator[int | Wait]:
+def purge(queue: Queue, selector: str | None = None) -> Iterator[int | PageRead]:
     """Kill what is pending or scheduled now and matches. Raises `Refused` at once.
 
     Gives 1 for each message killed and 0 for each spared, so that the caller may pause between any two; without a
@@ -293,7 +293,7 @@ def purge(queue: Queue, selector: str | None = None) -> Iterator[int | Wait]:
     matches = matching(selector)
     if matches is None and queue.area is not None:
         return _purge_all(queue)
-    return (one if isinstance(one, Wait) else _kill(queue, one, matches) for one in browse(queue))
+    return (one if isinstance(one, PageRead) else _kill(queue, one, matches) for one in browse(queue))
 
 
 def _purge_all(queue: Queue) -> Iterator[int]:
@@ -338,7 +338,7 @@ def _find(queue: Queue, number: int) -> Reference | None:
     return _find_pending(queue, number) if ref is None else ref
 
 
-def _missing(queue: Queue, number: int) -> Refused:
+def _not_found(queue: Queue, number: int) -> Refused:
     if any(ref.message.number == number for c in queue.consumers for ref in c.unsettled_references()):
         return Refused(
             f"Message {number} of queue {queue.name} is in delivery: it is its consumer's to settle"
@@ -357,7 +357,7 @@ def _find_pending(queue: Queue, number: int) -> Reference | None:
     return None
 
 
-def _scheduled(queue: Queue, number: int) -> Generator[Wait, None, Reference]:
+def _scheduled(queue: Queue, number: int) -> Generator[PageRead, None, Reference]:
     ref = queue.scheduled.get(number)
     if ref is None:
         ref = yield from seek(queue, number)

@@ -13,7 +13,7 @@ from .reference import Reference
 Entry = tuple[int, int, Reference]
 
 
-class Agenda:
+class TimerQueue:
     """References by due time (epoch ms); those due at the same time keep the order in which they were entered.
 
     Nothing is searched for when an entry is no longer wanted: ``wanted(ref, due)`` is asked when its time comes, and
@@ -83,9 +83,9 @@ class Agenda:
         heap = self._first()
         if heap:
             self._timer_due = heap[0][0]
-            self._timer = self._clock.call_at(self._timer_due, self._ring)
+            self._timer = self._clock.call_at(self._timer_due, self._on_timer)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self._busy = True
         self._background.run(self._sweep())

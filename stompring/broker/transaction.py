@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STEP_OVERHEAD = 400
 
 
-class HeldBytes:
+class ByteQuota:
     """Bytes held, with a limit. A limit is reached, not passed: the message that reaches it was the last one.
 
     One for the broker (``whole`` None), and one for each connection, which counts there as well.
@@ -30,7 +30,7 @@ class HeldBytes:
 
     __slots__ = ("bytes", "limit", "whole")
 
-    def __init__(self, limit: int, whole: HeldBytes | None = None) -> None:
+    def __init__(self, limit: int, whole: ByteQuota | None = None) -> None:
         self.bytes = 0
         self.limit = limit
         self.whole = whole
@@ -99,7 +99,7 @@ class Transaction:
         "returns",
     )
 
-    def __init__(self, broker: Broker, held: HeldBytes | None = None) -> None:
+    def __init__(self, broker: Broker, held: ByteQuota | None = None) -> None:
         """``held`` counts what its connection holds, where it belongs to one."""
         self._broker = broker
         self._held = held or broker.held
@@ -239,12 +239,12 @@ class Transaction:
         for restore in undo:
             left += restore()
             yield
-        give_back(left, None, failed=False)
+        requeue(left, None, failed=False)
 
     def _returning(self, refs: list[Reference], consumer: Consumer) -> Iterator[None]:
         """Hand what was refused back to its queues; done when it is there, as the commit is one fact for the store."""
         waiting = {ref.queue.number: ref.queue for ref in refs}
-        give_back(refs, consumer, failed=True)
+        requeue(refs, consumer, failed=True)
         for number, queue in list(waiting.items()):
             self._broker.background.after(queue, partial(waiting.pop, number))
         while waiting:
@@ -284,7 +284,7 @@ def settling(refs: list[Reference]) -> Iterator[None]:
         yield
 
 
-def give_back(refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:
+def requeue(refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:
     """Hand references of any queues back to them."""
     queues = {ref.queue.number: ref.queue for ref in refs}
     for number, queue in queues.items():

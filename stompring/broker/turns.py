@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .clock import Timer
     from .hooks import Hooks
     from .message import Message
-    from .paging import Area
+    from .paging import PagedQueue
 
 
 class Target:
@@ -88,7 +88,7 @@ class Turns:
         self.pending = Pending()
         self.targets: dict[object, Target] = {}
         self.groups: Groups | None = None  # made with the first grouped message
-        self.area: Area | None = None  # what is in pages; None while nothing is
+        self.area: PagedQueue | None = None  # what is in pages; None while nothing is
         self.plain = True  # nothing about its consumers stands against handing a message over as it arrives
         self.simple = True  # and nothing is in pages
         self.waiting = self.attributes.consumers_before_dispatch > 0
@@ -345,7 +345,7 @@ class Turns:
         if self.groups is not None:
             self._end_group(ref)
         if ref.place is not None and self.area is not None:
-            self.area.gave(ref, consumer)
+            self.area.on_delivered(ref, consumer)
         elif ref.message.traits.durable and self.attributes.durable:
             self.broker.storage.delivered(ref)
         elif ref.message.traits.retained >= self.retains_from:
@@ -382,7 +382,7 @@ class Turns:
             if self.groups is not None:
                 owner = self.groups.claim(ref, consumer)
                 if owner is not consumer:
-                    if ref.place is None or self.area is None or not self.area.park(ref, owner):
+                    if ref.place is None or self.area is None or not self.area.spill(ref, owner):
                         self.groups.set_aside(ref, owner)
                     continue
             return ref

@@ -26,7 +26,7 @@ from stompring.broker.paging import Pages
 from stompring.broker.queue import Queue
 from stompring.broker.reference import GONE, SCHEDULED, Reference
 from stompring.errors import Refused
-from stompring.paging.paged_queues import Dispatch
+from stompring.paging.paged_queues import TargetAreas
 from stompring.policy.policies import Policies
 from stompring.settings.data_directory import DataDirectory
 from stompring.settings.machine_memory import default_global_max_size, machine_memory
@@ -152,7 +152,7 @@ class StoppedBroker:
             storage.journal, storage.writer, disk, broker.clock, directory.paging, purge=True
         )
         broker.paging = cast(seam.Paging, paging)
-        paging.reads.account = Dispatch(broker).budget
+        paging.reads.account = TargetAreas(broker).budget
         return paging
 
     def close(self) -> None:

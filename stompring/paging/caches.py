@@ -96,9 +96,9 @@ class PendingCache:
 
     def _read(self, pages: Pages, page: Page, index: int) -> None:
         self.blocks_read += 1
-        pages.fetch(page, index, lambda block: self._came(pages, page, index, block))
+        pages.fetch(page, index, lambda block: self._on_block(pages, page, index, block))
 
-    def _came(self, pages: Pages, page: Page, index: int, block: Block | None) -> None:
+    def _on_block(self, pages: Pages, page: Page, index: int, block: Block | None) -> None:
         asking = self._asking.pop(page)
         if block is None:
             self._lost(pages)

@@ -20,7 +20,7 @@ from .target_list import key_of
 
 if TYPE_CHECKING:
     from .paged_queue import TargetArea
-    from .paged_queues import Dispatch
+    from .paged_queues import TargetAreas
 
     Due = dict[TargetArea, tuple[Cursor, array[int]]]
 
@@ -31,7 +31,7 @@ HORIZON = 300_000
 PAUSE = 10
 
 
-class Noted:
+class TimesOfPage:
     """The times of one page up to some moment, and the soonest after it."""
 
     __slots__ = ("_base", "_times", "at", "later", "next_index", "until", "whole")
@@ -64,10 +64,10 @@ class Noted:
     @property
     def soonest(self) -> int:
         """The next time, 0 where there is none; when it is not noted here the page has to be read again."""
-        return self._base + (self._times[self.at] >> 32) if self.noted else self.later
+        return self._base + (self._times[self.at] >> 32) if self.pending_times else self.later
 
     @property
-    def noted(self) -> bool:
+    def pending_times(self) -> bool:
         """Whether any time is left that is noted here."""
         return self.at < len(self._times)
 
@@ -80,13 +80,13 @@ class Noted:
 class PageTimes:
     """The timer of one address that pages."""
 
-    def __init__(self, dispatch: Dispatch, pages: Pages, clock: Clock) -> None:
+    def __init__(self, dispatch: TargetAreas, pages: Pages, clock: Clock) -> None:
         self._dispatch = dispatch
         self._pages = pages
         self._clock = clock
         self.wanted = False  # see `Work`
         self._soonest: dict[Page, int] = {}
-        self._noted: dict[Page, Noted] = {}
+        self._noted: dict[Page, TimesOfPage] = {}
         self._at_hand: Block | None = None
         self._fetching = False
         self._timer: Timer | None = None
@@ -139,13 +139,13 @@ class PageTimes:
             return
         self._cancel()
         self._timer_due = when
-        self._timer = self._clock.call_at(when, self._ring)
+        self._timer = self._clock.call_at(when, self._on_timer)
 
     def _arm_soonest(self) -> None:
         if self._soonest:
             self._arm(min(self._soonest.values()))
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self._dispatch.loader.want(self)
 
@@ -167,9 +167,9 @@ class PageTimes:
                 area.overdue.add(cursor, keys, batch)
                 self._dispatch.loader.want(area)
         if not self._stopped and not self._fetching:
-            self._go_on(unfinished)
+            self._continue(unfinished)
 
-    def _go_on(self, unfinished: bool) -> None:
+    def _continue(self, unfinished: bool) -> None:
         if unfinished:
             self._dispatch.loader.want(self)
             return
@@ -201,27 +201,27 @@ class PageTimes:
     def _step(self, page: Page, now: int, due: Due) -> bool:
         """Read on in a page whose times are not known, or deal with one position; False while a block is read."""
         noted = self._noted.get(page)
-        if noted is None or (noted.whole and not noted.noted):
-            noted = self._noted[page] = Noted(now)
+        if noted is None or (noted.whole and not noted.pending_times):
+            noted = self._noted[page] = TimesOfPage(now)
         if not noted.whole:
             return self._read_on(page, noted)
-        if noted.noted and noted.soonest <= now:
+        if noted.pending_times and noted.soonest <= now:
             block = self._block(page, noted.index)
             if block is None:
                 return False
             index = noted.index
             noted.at += 1
-            self._happen(page, index, block, now, due)
+            self._handle_due(page, index, block, now, due)
         self._now_known(page, noted)
         return True
 
-    def _now_known(self, page: Page, noted: Noted) -> None:
+    def _now_known(self, page: Page, noted: TimesOfPage) -> None:
         if noted.soonest:
             self._soonest[page] = noted.soonest
         else:
             self._forget(page)
 
-    def _read_on(self, page: Page, noted: Noted) -> bool:
+    def _read_on(self, page: Page, noted: TimesOfPage) -> bool:
         if noted.next_index < page.count:
             block = self._block(page, noted.next_index)
             if block is None:
@@ -242,7 +242,7 @@ class PageTimes:
             self._now_known(page, noted)
         return True
 
-    def _happen(self, page: Page, index: int, block: Block, now: int, due: Due) -> None:
+    def _handle_due(self, page: Page, index: int, block: Block, now: int, due: Due) -> None:
         expires = block.expires(index)
         for queue, cursor in list(self._pages.cursors.items()):
             area: TargetArea | None = queue.area  # type: ignore[assignment]
@@ -261,10 +261,10 @@ class PageTimes:
         block = self._at_hand = self._dispatch.cache.get(page, index)
         if block is None:
             self._fetching = True
-            self._dispatch.cache.fetch(self._pages, page, index, lambda came: self._came(page, came))
+            self._dispatch.cache.fetch(self._pages, page, index, lambda came: self._on_block(page, came))
         return block
 
-    def _came(self, page: Page, block: Block | None) -> None:
+    def _on_block(self, page: Page, block: Block | None) -> None:
         self._fetching = False
         self._at_hand = block
         if block is None:
@@ -277,7 +277,7 @@ def _on_disk(state: int) -> bool:
     return 0 < state <= 10 or state == TIMED
 
 
-class Found:
+class DueMessages:
     """Positions of messages that fell due, in the order of their times; more of the same batch may follow."""
 
     __slots__ = ("at", "batch", "cursor", "keys")
@@ -289,18 +289,18 @@ class Found:
         self.at = 0
 
 
-class Overdue:
+class DueOnDisk:
     """What was found, in the order it fell due."""
 
     def __init__(self) -> None:
-        self._found: deque[Found] = deque()
+        self._found: deque[DueMessages] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
     def add(self, cursor: Cursor, keys: array[int], batch: DueBatch) -> None:
         """The time of some has come."""
-        self._found.append(Found(cursor, keys, batch))
+        self._found.append(DueMessages(cursor, keys, batch))
 
     def next(self) -> tuple[Cursor, Position, DueBatch] | None:
         """The first that still waits for its time, and with what it fell due."""

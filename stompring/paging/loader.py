@@ -22,7 +22,7 @@ class Work(Protocol):
         """Do some of it, until it is not ``in_time`` any more; who has more to do says so with `Loader.want`."""
 
 
-def nobody() -> int:
+def no_work() -> int:
     """No queue keeps up."""
     return 0
 
@@ -37,7 +37,7 @@ class Loader:
     def __init__(
         self,
         clock: Clock,
-        others: Callable[[], int] = nobody,
+        others: Callable[[], int] = no_work,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._clock = clock

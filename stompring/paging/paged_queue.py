@@ -15,8 +15,8 @@ from stompring.broker.paging import Block, Cursor, Page, Position
 from stompring.broker.reference import PENDING, Reference
 from stompring.broker.storage import Reason
 
-from .due import Overdue
-from .prefetch import Filling
+from .due import DueOnDisk
+from .prefetch import Prefetcher
 from .target_list import LEVELS, SLACK, TargetList, key_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stompring.broker.consumer import Consumer
     from stompring.broker.queue import Queue
 
-    from .paged_queues import Dispatch
+    from .paged_queues import TargetAreas
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 SAID_AGAIN = 60_000
 
 
-class Share:
+class ConsumerCredit:
     """One consumer's."""
 
     __slots__ = ("blocked", "messages", "size")
@@ -43,7 +43,7 @@ class Share:
         self.blocked = False  # was refused more, and waits
 
 
-class Shares:
+class PageCredit:
     """References in delivery that came from pages.
 
     A consumer with ``max-read-page-messages`` or ``-bytes`` of them unsettled gets no more until it settles some.
@@ -52,8 +52,8 @@ class Shares:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._of: dict[Consumer, Share] = {}
-        self._out: dict[Reference, Share] = {}
+        self._of: dict[Consumer, ConsumerCredit] = {}
+        self._out: dict[Reference, ConsumerCredit] = {}
         self._said = 0
         self.size = 0  # bytes in delivery
         self.freed = False  # somebody who was refused more may have some now
@@ -61,11 +61,11 @@ class Shares:
     def __len__(self) -> int:
         return len(self._out)
 
-    def gave(self, ref: Reference, consumer: Consumer) -> None:
+    def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
         """A message was handed over."""
         share = self._of.get(consumer)
         if share is None:
-            share = self._of[consumer] = Share()
+            share = self._of[consumer] = ConsumerCredit()
         size = ref.message.size
         share.messages += 1
         share.size += size
@@ -95,10 +95,10 @@ class Shares:
         ):
             return False
         share.blocked = True
-        self._say(share)
+        self._log(share)
         return True
 
-    def _say(self, share: Share) -> None:
+    def _log(self, share: ConsumerCredit) -> None:
         now = self._queue.broker.clock.steady.now
         if now - self._said >= SAID_AGAIN:
             self._said = now
@@ -120,7 +120,7 @@ class Shares:
 HELD = 100
 
 
-class Parked:
+class SpilledMessages:
     """Positions of one priority in the pages of one address, ascending, each once, with their messages' numbers."""
 
     __slots__ = ("_keys", "_numbers", "_start")
@@ -160,11 +160,11 @@ class Parked:
         return found
 
 
-class Parking:
+class GroupSpill:
     """Positions that belong to one consumer, the owner of their groups. They are waiting on disk."""
 
     def __init__(self) -> None:
-        self._of: dict[Consumer, dict[tuple[int, Cursor], Parked]] = {}  # by priority and cursor
+        self._of: dict[Consumer, dict[tuple[int, Cursor], SpilledMessages]] = {}  # by priority and cursor
 
     def __contains__(self, consumer: Consumer) -> bool:
         return consumer in self._of
@@ -185,7 +185,7 @@ class Parking:
         kind = ref.message.traits.priority, cursor
         parked = kinds.get(kind)
         if parked is None:
-            parked = kinds[kind] = Parked()
+            parked = kinds[kind] = SpilledMessages()
         parked.add(key_of(*ref.place), ref.message.number)
 
     def next(self, owner: Consumer) -> tuple[tuple[int, int], Cursor, Position] | None:
@@ -301,7 +301,7 @@ PASSED_OVER = 1000
 class TargetArea:
     """See `broker.area.Area`."""
 
-    def __init__(self, queue: Queue, dispatch: Dispatch) -> None:
+    def __init__(self, queue: Queue, dispatch: TargetAreas) -> None:
         self.queue = queue
         self.dispatch = dispatch
         self.cursors: list[Cursor] = []
@@ -314,10 +314,10 @@ class TargetArea:
         self.plain = TargetList(None)
         self.plain.pending = queue.pending
         self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the last used last
-        self.shares = Shares(queue)
-        self.parking = Parking()
-        self.overdue = Overdue()
-        self.filling = Filling(self)
+        self.shares = PageCredit(queue)
+        self.group_spill = GroupSpill()
+        self.overdue = DueOnDisk()
+        self.filling = Prefetcher(self)
         self._by_address: dict[Address, Cursor] = {}
         self._oldest = Oldest(self)
         self._returned = False  # something came back since the last demand
@@ -338,7 +338,7 @@ class TargetArea:
         self.cursors.remove(cursor)
         for one in (self.plain, *self.lists.values()):
             one.tracks.pop(cursor, None)
-        self.parking.forget(cursor)
+        self.group_spill.forget(cursor)
         self.overdue.forget(cursor)
         self.version += 1
         if not self.cursors:
@@ -430,7 +430,7 @@ class TargetArea:
         one.find_watermark(self.cursors, self.version)
         if not one.below_watermark(ref, cursor):
             return False
-        return consumer not in self.parking or not self.parking.before(consumer, ref)
+        return consumer not in self.group_spill or not self.group_spill.before(consumer, ref)
 
     def leads(self, ref: Reference | None) -> Position | None:
         """See `Area.leads`."""
@@ -507,7 +507,7 @@ class TargetArea:
         assert ref.place is not None
         page, index = ref.place
         for one in (self.plain, *self.lists.values()):
-            one.came_back(cursor, page, index, ref.message)
+            one.on_returned(cursor, page, index, ref.message)
 
     def _unload(self, ref: Reference) -> Cursor:
         cursor, message = self.cursor_of(ref), ref.message
@@ -536,9 +536,9 @@ class TargetArea:
         for ref in kept:
             pending.restore(ref)
 
-    def gave(self, ref: Reference, consumer: Consumer) -> None:
+    def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
         """See `Area.gave`."""
-        self.shares.gave(ref, consumer)
+        self.shares.on_delivered(ref, consumer)
 
     def returned(self, ref: Reference) -> None:
         """See `Area.returned`."""
@@ -547,7 +547,7 @@ class TargetArea:
         if cursor is not None:
             cursor.returned(ref)
         self._returned = True
-        self._go_on()
+        self._continue()
 
     def settled(self, ref: Reference, reason: Reason) -> None:
         """See `Area.settled`."""
@@ -559,13 +559,13 @@ class TargetArea:
         cursor.settle(ref, reason)
         if not cursor.remaining:
             page_mode.consider_leaving(cursor.pages.address)
-        self._go_on()
+        self._continue()
 
     def _forget_size(self, ref: Reference) -> None:
         self.messages -= 1
         self.size -= ref.message.size
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self.shares.freed and not self.closed:
             self.shares.freed = False
             self.dispatch.loader.want(self)
@@ -580,27 +580,27 @@ class TargetArea:
 
     # ---- groups
 
-    def park(self, ref: Reference, owner: Consumer) -> bool:
+    def spill(self, ref: Reference, owner: Consumer) -> bool:
         """See `Area.park`."""
         cursor = self.cursor_of(ref)
         if cursor is None or ref.place is None or ref.sequence <= 0:
             return False
-        if not self.parking.wants(owner) and (owner.held is None or self.dispatch.make_room(0)):
+        if not self.group_spill.wants(owner) and (owner.held is None or self.dispatch.make_room(0)):
             return False
         self._unload(ref)
         page, index = ref.place
-        self.parking.add(owner, cursor, ref)
+        self.group_spill.add(owner, cursor, ref)
         track, level = self.plain.track(cursor), ref.message.traits.priority
         if track.next_unscanned(level) == ref.place:  # not where a selector was ahead
-            track.pass_over(level, page, index)
+            track.skip(level, page, index)
         self.version += 1
         return True
 
     def free(self, consumer: Consumer) -> None:
         """See `Area.free`."""
-        for cursor, level, page, index in self.parking.free(consumer):
+        for cursor, level, page, index in self.group_spill.free(consumer):
             for one in (self.plain, *self.lists.values()):
-                one.track(cursor).look_again(level, page, index)
+                one.track(cursor).rescan(level, page, index)
         self.version += 1
         if not self.dispatch.make_room(0):
             self.give_up(self.dispatch.fits)  # what was set aside in memory is many messages at once

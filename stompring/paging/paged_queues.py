@@ -11,7 +11,7 @@ from .caches import HeadCache, MemoryBudget, PendingCache
 from .due import PageTimes
 from .loader import Loader
 from .paged_queue import TargetArea
-from .prefetch import Audience
+from .prefetch import ActiveQueues
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker
@@ -30,13 +30,13 @@ IDLE, ONE_IDLE = 2, 8
 AHEAD = 4
 
 
-class Dispatch:
+class TargetAreas:
     """See `broker.area.Areas`. Gauges are plain attributes and properties."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.budget = MemoryBudget(broker.configuration.dispatch_memory)
-        self.audience = Audience(broker)
+        self.audience = ActiveQueues(broker)
         self.loader = Loader(broker.clock, self.audience.count)
         self.cache = PendingCache(self.budget, self.make_room, self._lost)
         self.head_cache = HeadCache(self.budget)

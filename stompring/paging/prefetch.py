@@ -33,7 +33,7 @@ LEAST = 16
 STEP = 16
 
 
-class Filling:
+class Prefetcher:
     """Fills the lists of one queue."""
 
     def __init__(self, area: TargetArea) -> None:
@@ -57,7 +57,7 @@ class Filling:
             if one.matches is None or not self._caught_up(one, cursor, level, position):
                 continue
             track = one.track(cursor)
-            track.pass_over(level, *position)
+            track.skip(level, *position)
             if not one.matches(message):
                 continue
             if self._wants(one, 0):
@@ -121,13 +121,13 @@ class Filling:
             return self._queue.count < self._queue.ring_size and bool(loaded)
         return pending.size < window and self._room(0)
 
-    def _wants_parked(self, consumer: Consumer) -> bool:
+    def _wants_spilled(self, consumer: Consumer) -> bool:
         """Whether more of what is parked should be loaded: always what comes before all that it has in memory.
 
         That is what its turn waits for (`TargetArea.may_have`), however much is set aside for it, and if there is no
         room: a message of its groups may come back and be parked before those that are set aside.
         """
-        parking = self._area.parking
+        parking = self._area.group_spill
         if consumer not in parking or consumer in self._fetching:
             return False
         head = self._queue.next_in_memory(consumer)
@@ -151,7 +151,7 @@ class Filling:
             one.find_watermark(area.cursors, area.version)
             if one.firsts and self._wants(one, 0, WINDOW // 2):
                 return True
-        return any(self._wants_parked(consumer) for consumer in self._queue.ready)
+        return any(self._wants_spilled(consumer) for consumer in self._queue.ready)
 
     def _head_needed(self) -> bool:
         area, plain = self._area, self._area.plain
@@ -173,7 +173,7 @@ class Filling:
             for one in area.ready_lists():
                 self._fill(one, in_time, partial(self._wants, one))
             for consumer in list(queue.ready):
-                self._unpark(consumer)
+                self._unspill(consumer)
             queue.dispatch()
             self._empty_ring()
         elif not area.closed:
@@ -303,11 +303,11 @@ class Filling:
             if not in_time():
                 return
 
-    def _unpark(self, consumer: Consumer) -> None:
+    def _unspill(self, consumer: Consumer) -> None:
         """Load what was parked for a consumer that is ready again."""
         area, queue = self._area, self._queue
-        while not area.closed and self._wants_parked(consumer):
-            found = area.parking.next(consumer)
+        while not area.closed and self._wants_spilled(consumer):
+            found = area.group_spill.next(consumer)
             if found is None or queue.groups is None:
                 return
             _, cursor, (page, index) = found
@@ -369,7 +369,7 @@ class Filling:
 LOOK_AGAIN = 1000
 
 
-class Audience:
+class ActiveQueues:
     """Queues with consumers that got something between two looks, and have nothing on disk."""
 
     def __init__(self, broker: Broker) -> None:

@@ -228,12 +228,12 @@ class Track:
         scanned = self.scanned[level]
         return scanned is not None and key < key_of(*scanned)
 
-    def pass_over(self, level: int, page: Page, index: int) -> None:
+    def skip(self, level: int, page: Page, index: int) -> None:
         """A position is somebody else's, as all before it that still wait are."""
         if not self.before_scan(level, key_of(page, index)):
             self.scanned[level] = (page, index + 1)
 
-    def look_again(self, level: int, page: Page, index: int) -> None:
+    def rescan(self, level: int, page: Page, index: int) -> None:
         """A position that was passed over may be wanted after all."""
         if self.before_scan(level, key_of(page, index)):
             if self.test is None:
@@ -374,7 +374,7 @@ class TargetList:
         found = track.next(self.top)
         return None if found is None else (track, *found)
 
-    def came_back(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
+    def on_returned(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
         """A message is on disk only again, perhaps where this list had been already."""
         track, level, key = self.track(cursor), message.traits.priority, key_of(page, index)
         if track.before_scan(level, key) and (self.matches is None or self.matches(message)):

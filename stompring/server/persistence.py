@@ -9,7 +9,7 @@ from stompring.broker import page_mode
 from stompring.broker import paging as seam
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Clock
-from stompring.paging.paged_queues import Dispatch
+from stompring.paging.paged_queues import TargetAreas
 from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration
 from stompring.store.datadir import DataLock
@@ -58,9 +58,9 @@ class Persistence:
             self.paging.retention = self.retention
             log.info("what is done with is kept in %s", self.directory.retention)
 
-    def attach(self, broker: Broker) -> Dispatch:
+    def attach(self, broker: Broker) -> TargetAreas:
         """Let ``broker`` page."""
-        dispatch = Dispatch(broker)
+        dispatch = TargetAreas(broker)
         # it is only ever given pages and blocks of its own, which the types cannot know
         broker.paging = cast(seam.Paging, self.paging)
         self.paging.reads.account = dispatch.budget

@@ -21,7 +21,7 @@ from zope.interface import implementer
 from stompring.broker.broker import Broker
 from stompring.errors import LimitReached
 from stompring.security.certificates import peer_subject
-from stompring.session.connect import Authenticator, farewell
+from stompring.session.connect import Authenticator, error_frame
 from stompring.session.connection_limits import ConnectionLimit, GlobalConnectionLimit
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
@@ -373,7 +373,7 @@ class StompFactory(Factory):
             fields = {"peer": host, "acceptor": self.acceptor.name}
             self.broker.refusals.tell(refused, host, str(refused), fields)
             over_http = self.acceptor.websocket.only
-            words = http_error_response(503, str(refused)) if over_http else farewell(str(refused))
+            words = http_error_response(503, str(refused)) if over_http else error_frame(str(refused))
             return RejectedConnection(words, self.reactor)
         return StompProtocol(self, place)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from stompring.broker.transaction import give_back
+from stompring.broker.transaction import requeue
 from stompring.errors import ProtocolError, Refused
 from stompring.stomp.frames import Head
 
@@ -46,7 +46,7 @@ def on_NACK(session: Session, head: Head, body: bytes) -> None:
         refs, undo = subscription.release_revocably(key)
         transaction.refuse(refs, subscription, undo)
     else:
-        give_back(subscription.release(key), subscription, failed=True)
+        requeue(subscription.release(key), subscription, failed=True)
     subscription.go_on()
     if b"receipt" in headers:
         _receipt(session, head, subscription)

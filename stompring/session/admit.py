@@ -131,7 +131,7 @@ def _derived(session: Session, plan: SendPlan, head: Head, ruling: Ruling) -> Se
         before, derived = plan.derived
         if before == ruling and derived.stamp == derived.address.stamp:
             return derived
-    base = plan.head or head.kin or head
+    base = plan.head or head.base or head
     headers = dict(base.headers)
     for name, value in (ruling.headers or {}).items():
         if value is None:

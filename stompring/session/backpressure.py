@@ -19,18 +19,18 @@ class Reading:
     whose frames took long is ``resting`` while it is the turn of others.
     """
 
-    __slots__ = ("_paused", "_wire", "choked", "resting")
+    __slots__ = ("_paused", "_wire", "throttled", "resting")
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._paused = False
-        self.choked = False
+        self.throttled = False
         self.resting = False
 
     @property
     def held_back(self) -> bool:
         """Whether the client could not be heard even if it said something, for a reason that is not the session's."""
-        return self.choked or self.resting
+        return self.throttled or self.resting
 
     def pause(self) -> None:
         """The session waits."""
@@ -42,14 +42,14 @@ class Reading:
         self._paused = False
         self._read_again()
 
-    def choke(self) -> None:
+    def throttle(self) -> None:
         """There are too many answers that the socket has not taken."""
-        self.choked = True
+        self.throttled = True
         self._wire.pause_reading()
 
-    def unchoke(self) -> None:
+    def unthrottle(self) -> None:
         """They were taken."""
-        self.choked = False
+        self.throttled = False
         self._read_again()
 
     def rest(self) -> None:
@@ -67,7 +67,7 @@ class Reading:
         self._paused = True
 
     def _read_again(self) -> None:
-        if not (self._paused or self.choked or self.resting):
+        if not (self._paused or self.throttled or self.resting):
             self._wire.resume_reading()
 
 
@@ -78,7 +78,7 @@ log = logging.getLogger(__name__)
 SLOW = 10_000
 
 
-class SlowSockets:
+class SlowReaders:
     """The outboxes whose sockets take nothing for now. One timer for all, which runs only while there are such."""
 
     __slots__ = ("_clock", "_known", "_since", "_timer")

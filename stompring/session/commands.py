@@ -33,7 +33,7 @@ VERBS: dict[bytes, Verb] = {
 }
 
 
-def first_verb(head: Head, connected: bool) -> Verb:
+def opening_command(head: Head, connected: bool) -> Verb:
     """For frames that `VERBS` is not for: the first one of a connection, and unknown commands."""
     command = shortened(head.command)
     if head.command in (b"CONNECT", b"STOMP"):

@@ -158,7 +158,7 @@ def on_DISCONNECT(session: Session, head: Head, body: bytes) -> None:
     session.leave(lambda: session.receipt(head))
 
 
-def farewell(text: str) -> bytes:
+def error_frame(text: str) -> bytes:
     """An ERROR in the form that clients of all versions read."""
     headers = [(b"message", text.encode()), (b"content-type", b"text/plain")]
     return encode_frame(b"ERROR", headers, text.encode() + b"\n", b"1.0")

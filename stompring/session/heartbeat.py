@@ -19,7 +19,7 @@ EARLY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class HeartbeatIntervals:
     """What was agreed: the broker beats every ``send`` ms (0 = never), asks for beats every ``expect`` ms (0 = it
     does not), and closes a connection that was silent for ``ttl`` ms (0 = never)."""
 
@@ -28,7 +28,7 @@ class Pace:
     ttl: int
 
 
-def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> Pace:
+def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> HeartbeatIntervals:
     """The pace for a ``heart-beat`` header (None = there was none). Raises `ProtocolError`.
 
     A client that promises no beats is closed for silence only where a TTL is configured: ``connectionTtl`` of the
@@ -42,7 +42,7 @@ def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> Pac
         if acceptor.connection_ttl_max is not None:
             ttl = min(ttl, acceptor.connection_ttl_max)
     send = max(client_wants, MIN_BEAT) if client_wants else 0
-    return Pace(send, int(ttl / modifier), ttl)
+    return HeartbeatIntervals(send, int(ttl / modifier), ttl)
 
 
 def _parse(header: str | None) -> tuple[int, int]:
@@ -96,13 +96,13 @@ class Heartbeat:
         self._outbox = outbox
         self._beat = beat
         self._silent = silent
-        self._pace = Pace(0, 0, 0)
+        self._pace = HeartbeatIntervals(0, 0, 0)
         self._timers: dict[str, Timer] = {}
         self._last_look = False  # it seemed silent, and what waits in the socket is read now
         self.last_read = clock.now
         self.suspended = False  # the broker itself does not read: silence is not the client's fault
 
-    def start(self, pace: Pace) -> None:
+    def start(self, pace: HeartbeatIntervals) -> None:
         """Begin, or change pace."""
         self.stop()
         self._pace = pace
@@ -119,7 +119,7 @@ class Heartbeat:
                 timer.cancel()
         self._timers.clear()
 
-    def untie(self) -> None:
+    def break_cycles(self) -> None:
         """Forget whom to call: the connection is closed."""
         self.stop()
         self._beat, self._silent = _nobody, lambda ttl: None

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from stompring.broker.clock import Clock
 
-from .backpressure import Reading, SlowSockets
+from .backpressure import Reading, SlowReaders
 
 #: ``outboxSize`` where nobody says otherwise: bytes that may be on their way to a client's socket before its
 #: subscriptions rest. Large enough that a fast client never waits, small enough that ten thousand stuck ones do not
@@ -57,7 +57,7 @@ class Outgoing:
         self.dirty: list[Outbox] = []
         self.within_read = False  # whoever reads flushes at the end
         self.clock = clock
-        self.slow = SlowSockets(clock)
+        self.slow = SlowReaders(clock)
         self._soon_asked = False
 
     def add(self, outbox: Outbox) -> None:
@@ -141,8 +141,8 @@ class Outbox:
         self.room -= len(frame)
         if self.paused:
             self._answers += len(frame)
-            if self._answers > self.size and not self.reading.choked:
-                self.reading.choke()
+            if self._answers > self.size and not self.reading.throttled:
+                self.reading.throttle()
         if not self.dirty:
             self.mark()
 
@@ -181,10 +181,10 @@ class Outbox:
         self.room = self.size
         if full:
             self.on_room()
-        if self.reading.choked:
-            self.reading.unchoke()
+        if self.reading.throttled:
+            self.reading.unthrottle()
 
-    def untie(self) -> None:
+    def break_cycles(self) -> None:
         """The connection is closed: nobody is called any more."""
         self.on_full = self.on_room = _nothing
         self.reading.end()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def on_SEND(session: Session, head: Head, body: bytes) -> None:
     """Send a message. Raises `Blocked` while its address has no room and BLOCK is its policy."""
-    kin = head.kin
+    kin = head.base
     plan: SendPlan | None = head.plan if kin is None else kin.plan
     if plan is None or plan.stamp != plan.address.stamp:
         plan = plan_anew(session, head)

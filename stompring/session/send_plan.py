@@ -26,7 +26,7 @@ from stompring.stomp.headers import HeaderUse, Template, TemplateHead
 from .destination import TEMPORARY, remote_form, temporary_queue
 from .scheduling import LATEST, SCHEDULING, Timing, number
 from .subscribe import expect_replies
-from .text import bounded, text_of
+from .text import check_identifier_length, text_of
 
 if TYPE_CHECKING:
     from .session import Session
@@ -181,7 +181,7 @@ def plan_anew(session: Session, head: Head) -> SendPlan:
     """Plan for a header block, and for all that are the same but for their receipt."""
     if type(head) is TemplateHead:
         return _plan_of_template(session, head)
-    kept = head if head.kin is None else head.kin
+    kept = head if head.base is None else head.base
     plan = kept.plan = plan_send(session, kept)
     return plan
 
@@ -234,7 +234,7 @@ def _plan_for(session: Session, head: Head, route: Route, destination: bytes) ->
     plan = SendPlan(route, traits, None if SCHEDULING.isdisjoint(headers) else Timing(headers), gate)
     identifier = headers.get(DUPLICATE_ID)
     if identifier and cache_size(route.address):
-        plan.identifier, plan.gate = bounded("_AMQ_DUPL_ID", identifier), None
+        plan.identifier, plan.gate = check_identifier_length("_AMQ_DUPL_ID", identifier), None
     plan.alone = simple
     return plan
 
@@ -269,7 +269,7 @@ def _plan_of_template(session: Session, head: TemplateHead) -> SendPlan:
         identifier: bytes = found[known.identifier]
         if not identifier:
             return plan_send(session, head)
-        plan.identifier = bounded("_AMQ_DUPL_ID", identifier)
+        plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
     rest = template.rest
     if len(rest) == 1:
         standard += found[rest[0]]

@@ -19,7 +19,7 @@ from stompring.broker.clock import Timer
 from stompring.broker.memory import Room
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
-from stompring.broker.transaction import HeldBytes, Transaction
+from stompring.broker.transaction import ByteQuota, Transaction
 from stompring.errors import ProtocolError, Refused
 from stompring.settings.acceptor import StompAcceptor
 from stompring.stomp.frames import Head, encode_frame
@@ -29,7 +29,7 @@ from stompring.stomp.parser import Parser
 from .acknowledge import SETTLING
 from .admit import OfferedSend
 from .blocked import Blocked, UnderWay
-from .commands import VERBS, first_verb
+from .commands import VERBS, opening_command
 from .connect import Authenticator, Login, UnsupportedVersion
 from .destination import Destination, Destinations
 from .heartbeat import Heartbeat
@@ -82,7 +82,7 @@ class Session:
         # by the part of a message id before "-"
         self.by_queue: dict[bytes, list[AcknowledgedSubscription]] = {}
         self.transactions: dict[bytes, Transaction] = {}
-        self.held = HeldBytes(acceptor.max_transaction_bytes, broker.held)  # by them
+        self.held = ByteQuota(acceptor.max_transaction_bytes, broker.held)  # by them
         self.messages_in = 0
         self.blocked = False
         self._destinations = destinations
@@ -145,7 +145,7 @@ class Session:
                 for head, body in frames[taken:] if taken else frames:
                     verb = verbs.get(head.command)
                     if verb is None or not self.connected:
-                        verb = first_verb(head, self.connected)
+                        verb = opening_command(head, self.connected)
                     if verb is not on_SEND and paging is not None and paging.gathered:
                         paging.write_gathered()
                     verb(self, head, body)
@@ -326,11 +326,11 @@ class Session:
 
     def _socket_full(self) -> None:
         for subscription in self.subscriptions.values():
-            subscription.room_gone()
+            subscription.on_unwritable()
 
     def _socket_free(self) -> None:
         for subscription in list(self.subscriptions.values()):
-            subscription.room_again()
+            subscription.on_writable()
 
     # ---- the end
 
@@ -442,7 +442,7 @@ class Session:
         subscriptions = list(self.subscriptions.values())
         unsettled: defaultdict[Queue, list[Reference]] = defaultdict(list)
         for subscription in subscriptions:
-            subscription.room_gone()  # none of them gets what the others give back
+            subscription.on_unwritable()  # none of them gets what the others give back
             unsettled[subscription.queue] += subscription.take_unsettled()
         for transaction in self.transactions.values():
             for ref in transaction.returns:
@@ -460,8 +460,8 @@ class Session:
 
     def _untie(self) -> None:
         """Break the cycles of this object, so that it is freed by its count and not by the garbage collector."""
-        self.outbox.untie()
-        self.heartbeat.untie()
+        self.outbox.break_cycles()
+        self.heartbeat.break_cycles()
         self.routes.clear()
 
     # ---- subscriptions

@@ -24,7 +24,7 @@ from .subscription import (
     Subscription,
     Terms,
 )
-from .text import bounded, shortened, text_of
+from .text import check_identifier_length, shortened, text_of
 
 if TYPE_CHECKING:
     from .session import Session
@@ -56,7 +56,7 @@ def _begin(session: Session, head: Head, subscription: Subscription) -> None:
     if (
         session.subscriptions.get(subscription.terms.id) is subscription
     ):  # it may have ended while the disk was busy
-        subscription.room_again()
+        subscription.on_writable()
 
 
 def subscribe(session: Session, head: Head) -> Subscription:
@@ -193,7 +193,7 @@ def _identity(session: Session, headers: dict[bytes, bytes], destination: bytes)
     if identity is None:
         identity = _unnamed(session, destination)
     else:
-        bounded("id", identity)
+        check_identifier_length("id", identity)
     existing = session.subscriptions.get(identity)
     if existing is not None and not existing.terms.for_replies:
         raise Refused(
@@ -300,7 +300,7 @@ def expect_replies(session: Session, reply_to: bytes) -> None:
     terms = Terms(
         id=reply_to, destination=reply_to, wildcard=False, version=session.version, for_replies=True
     )
-    _attach(session, terms, target, {}, None).room_again()
+    _attach(session, terms, target, {}, None).on_writable()
 
 
 def on_UNSUBSCRIBE(session: Session, head: Head, body: bytes) -> None:

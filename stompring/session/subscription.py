@@ -14,7 +14,7 @@ from functools import partial
 from stompring.broker.consumer import Consumer, Matches
 from stompring.broker.message import Message
 from stompring.broker.queue import Queue
-from stompring.broker.queue_browser import Wait, pending
+from stompring.broker.queue_browser import PageRead, pending
 from stompring.broker.reference import PENDING, Reference
 from stompring.broker.storage import Entries
 from stompring.broker.transaction import Undo
@@ -98,12 +98,12 @@ class Subscription(Consumer):
         if outbox.room <= 0:
             outbox.on_full()
 
-    def room_again(self) -> None:
+    def on_writable(self) -> None:
         """The socket has room: take messages if there is credit."""
         if self.outbox.room > 0:
             self.queue.wake(self)
 
-    def room_gone(self) -> None:
+    def on_unwritable(self) -> None:
         """The socket is full: take no more messages."""
         self.queue.rest(self)
 
@@ -245,7 +245,7 @@ class AcknowledgedSubscription(Subscription):
         if not self.ready and self.credit_bytes > 0 and self.credit_messages > 0 and self.outbox.room > 0:
             self.queue.wake(self)
 
-    def room_again(self) -> None:
+    def on_writable(self) -> None:
         """See `Subscription.room_again`."""
         self.go_on()
 
@@ -363,7 +363,7 @@ class BrowserSubscription(Subscription):
         self.lead += b"redelivered:false\n"
         self._remaining = pending(queue)
 
-    def room_again(self) -> None:
+    def on_writable(self) -> None:
         """Show more, as long as the socket takes it."""
         if self._waiting:
             return
@@ -374,7 +374,7 @@ class BrowserSubscription(Subscription):
                 self._remaining = iter(())
                 self._end()
                 return
-            if isinstance(ref, Wait):
+            if isinstance(ref, PageRead):
                 self._waiting = True
                 ref.then(self._go_on)
                 return
@@ -384,14 +384,14 @@ class BrowserSubscription(Subscription):
     def _go_on(self) -> None:
         self._waiting = False
         if self.lead:
-            self.room_again()
+            self.on_writable()
 
     def _end(self) -> None:
         if self.lead:
             self.outbox.send(self.lead + b"message-id:end\nbrowser:end\ncontent-length:0\n\n\0\n")
             self.lead = b""
 
-    def room_gone(self) -> None:
+    def on_unwritable(self) -> None:
         """It goes on by itself when there is room."""
 
     def detach(self, returns: list[Reference], *, failed: bool) -> None:
@@ -400,7 +400,7 @@ class BrowserSubscription(Subscription):
         self.lead = b""
 
 
-class NotedAuto(AutoSubscription):
+class RecordingAutoSubscription(AutoSubscription):
     """See `AutoSubscription`."""
 
     __slots__ = ("_entries", "taker_name")
@@ -428,7 +428,7 @@ class NotedAuto(AutoSubscription):
         super().take_reference(ref)
 
 
-class NotedAcknowledged(AcknowledgedSubscription):
+class RecordingAcknowledgedSubscription(AcknowledgedSubscription):
     """See `AcknowledgedSubscription`."""
 
     __slots__ = ("taker_name",)
@@ -440,28 +440,30 @@ class NotedAcknowledged(AcknowledgedSubscription):
 
     def release(self, key: bytes) -> list[Reference]:
         """See `AcknowledgedSubscription.release`. Whoever gives them back says anew whom they avoid."""
-        return _noted(super().release(key), self)
+        return _record_acknowledgement(super().release(key), self)
 
 
-class NotedCumulative(CumulativeSubscription):
+class RecordingCumulativeSubscription(CumulativeSubscription):
     """See `CumulativeSubscription`."""
 
     __slots__ = ("taker_name",)
 
     def release(self, key: bytes) -> list[Reference]:
         """See `NotedAcknowledged.release`."""
-        return _noted(super().release(key), self)
+        return _record_acknowledgement(super().release(key), self)
 
 
-def _noted(refs: list[Reference], taker: Subscription) -> list[Reference]:
+def _record_acknowledgement(refs: list[Reference], taker: Subscription) -> list[Reference]:
     for ref in refs:
         ref.avoid = taker
     return refs
 
 
 #: By how they acknowledge.
-NOTED: dict[str, type[NotedAuto | NotedAcknowledged | NotedCumulative]] = {
-    "auto": NotedAuto,
-    "client": NotedCumulative,
-    "client-individual": NotedAcknowledged,
+NOTED: dict[
+    str, type[RecordingAutoSubscription | RecordingAcknowledgedSubscription | RecordingCumulativeSubscription]
+] = {
+    "auto": RecordingAutoSubscription,
+    "client": RecordingCumulativeSubscription,
+    "client-individual": RecordingAcknowledgedSubscription,
 }

@@ -29,7 +29,7 @@ def printable(text: str, most: int = 100) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in text[:most])
 
 
-def bounded(header: str, name: bytes) -> bytes:
+def check_identifier_length(header: str, name: bytes) -> bytes:
     """The name, which is in that header. Raises `Refused` for one that is longer than names of queues may be.
 
     A header line may be 64 KiB: ten thousand subscriptions, or the ids that one address remembers, would be a gigabyte.

@@ -14,7 +14,7 @@ from stompring.settings.model import FullPolicy
 from stompring.stomp.frames import Head
 
 from .blocked import Blocked
-from .text import bounded, shortened, text_of
+from .text import check_identifier_length, shortened, text_of
 
 if TYPE_CHECKING:
     from .session import Session
@@ -31,7 +31,9 @@ def on_BEGIN(session: Session, head: Head, body: bytes) -> None:
             f"More than {allowed} open transactions on one connection (transactionsAllowed)",
             "transactionsAllowed",
         )
-    session.transactions[bounded("transaction", name)] = Transaction(session.broker, session.held)
+    session.transactions[check_identifier_length("transaction", name)] = Transaction(
+        session.broker, session.held
+    )
     session.receipt(head)
 
 
@@ -50,7 +52,7 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
     breached = breach(loads, transaction.acknowledged)
     if breached is not None:
         raise Refused(f"Transaction {shortened(_name(head))} is not committed: {breached}")
-    for hindered in _hindrances(transaction, loads):
+    for hindered in _rejections(transaction, loads):
         if hindered.policy is FullPolicy.FAIL:
             raise Refused(f"Transaction {shortened(_name(head))} is not committed: {hindered.describe()}")
         if hindered.policy is FullPolicy.BLOCK and not _makes_room(session, hindered, frees):
@@ -62,7 +64,7 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
     )
 
 
-def _hindrances(transaction: Transaction, addresses: Iterable[Address]) -> Iterator[Obstacle]:
+def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Iterator[Obstacle]:
     """What stands in the way, of each address, or of each message where policies say so of each."""
     of_each = False
     for address in addresses:

@@ -66,14 +66,14 @@ class Head:
     came, with LF line ends, where nothing in it was escaped or repeated; empty otherwise.
     """
 
-    __slots__ = ("block", "command", "content_length", "headers", "kin", "plan")
+    __slots__ = ("block", "command", "content_length", "headers", "base", "plan")
 
     def __init__(self, command: bytes, headers: dict[bytes, bytes], content_length: int = -1) -> None:
         self.command = command
         self.headers = headers
         self.content_length = content_length
         self.block = b""
-        self.kin: Head | None = None
+        self.base: Head | None = None
         self.plan: Any = None
 
     def __repr__(self) -> str:

@@ -161,7 +161,7 @@ def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
     head.block = block
     head.command = command
     head.headers = headers
-    head.kin = None
+    head.base = None
     head.plan = None
     if b"content-length" not in headers:
         head.content_length = -1
@@ -173,14 +173,14 @@ def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
     return head
 
 
-def decode_kin(base: Head, receipt: bytes) -> Head:
+def decode_with_receipt(base: Head, receipt: bytes) -> Head:
     """The head of a block that is that of ``base`` with a receipt added."""
     head = _new_head(Head)
     head.block = b""
     head.command = base.command
     head.headers = {**base.headers, b"receipt": receipt}
     head.content_length = base.content_length
-    head.kin = base
+    head.base = base
     head.plan = None
     return head
 
@@ -248,7 +248,7 @@ _LONGEST_BLOCK = 1024  # bytes: what a connection can make us keep is 256 KiB
 _REST = 16_384  # heads that are not kept after a bad time: the 256 kept in vain are then one in 64
 
 
-class HeadMemo:
+class HeadCache:
     """Heads by their header block, as it came.
 
     Producers mostly send the same block over and over, and then a head costs one look in a dict. Where each block
@@ -431,7 +431,7 @@ class Templates:
         head = _new_head(TemplateHead)
         head.command = b"SEND"
         head.content_length = length
-        head.kin = None
+        head.base = None
         head.plan = None
         head.template = template
         head.found = found
@@ -547,7 +547,7 @@ class HeadReader:
     def __init__(self, limits: HeadLimits, max_body_length: int, use: HeaderUse | None = None) -> None:
         self.version: bytes | None = None
         self.limits = limits
-        self.memo = HeadMemo()
+        self.memo = HeadCache()
         self.templates = None if use is None else Templates(use, limits)
         self.end = _LF_END
         self.plain = False
@@ -575,7 +575,7 @@ class HeadReader:
 
     def keep(self, block: bytes, head: Head) -> None:
         """An ordinary SEND was read: the next one may be the same, or have the same names at least."""
-        if head.kin is None:
+        if head.base is None:
             self.memo.keep(block, head)
         self._learn(block)
 
@@ -637,7 +637,7 @@ class HeadReader:
         # what is left over must be looked at with the limits in mind, and in full
         if not ordinary or len(base.headers) >= self.limits.max_headers or len(block) > self.limits.max_line:
             return None
-        return decode_kin(base, receipt)
+        return decode_with_receipt(base, receipt)
 
     def _first_end(self, data: bytes, start: int, stop: int) -> int:
         """Where the block ends when the other way to end it is thought of, too: it may come before ``stop``."""

@@ -67,7 +67,7 @@ Frames = list[tuple[Head, bytes]]
 FIRST_BODY = 64 * 1024
 
 
-class _Held(IntEnum):
+class _State(IntEnum):
     """What is held back."""
 
     NOTHING = 0
@@ -110,7 +110,7 @@ class Parser:
         self._later_body = max_body_length
         self._max_body = min(max_body_length, FIRST_BODY)
         self._heads = HeadReader(HeadLimits(max_headers, max_header_length), self._max_body, use)
-        self._held = _Held.NOTHING
+        self._held = _State.NOTHING
         self._buffer = bytearray()
         self._scan: HeadScan | None = None  # of the block in the buffer
         self._head: Head | None = None  # of the body in the buffer
@@ -125,12 +125,12 @@ class Parser:
         """From now on frames are those of ``version``. Call ``feed(b"")`` to go on with what came already."""
         self._heads.negotiated(version)
         self._max_body = self._heads.max_body = self._later_body
-        if self._held in (_Held.OPENED, _Held.HEAD):
-            self._held = _Held.UNREAD
+        if self._held in (_State.OPENED, _State.HEAD):
+            self._held = _State.UNREAD
 
     def discard(self) -> None:
         """Ignore all further input, and forget what is held back."""
-        self._held = _Held.DEAF
+        self._held = _State.DEAF
         self._buffer = bytearray()
         self._heads.memo.clear()
         if self._heads.templates is not None:
@@ -207,7 +207,7 @@ class Parser:
             frames.append((head, data[start:stop]))
             start = stop + 1
             if heads.version is None:
-                self._hold(_Held.OPENED if head.command in CONNECT_COMMANDS else _Held.UNREAD, data, start)
+                self._hold(_State.OPENED if head.command in CONNECT_COMMANDS else _State.UNREAD, data, start)
                 break
         memo.hits += len(frames) - missed - matched
         if matched:
@@ -233,21 +233,21 @@ class Parser:
             head = self._heads.read(data, start, stop)
         except MalformedHead as fault:
             self._fault = fault
-            self._held = _Held.FAULT
+            self._held = _State.FAULT
             self._await_end(data, self._heads.body)
             return None
         except ProtocolError as fault:
             self._fail(fault)
             return None
         if head is None:
-            self._hold(_Held.HEAD, data, start)
+            self._hold(_State.HEAD, data, start)
             self._scan = self._heads.scan()
             self._scan_on()
         return head
 
     # -- holding back
 
-    def _hold(self, held: _Held, data: bytes, start: int) -> None:
+    def _hold(self, held: _State, data: bytes, start: int) -> None:
         self._held = held
         self._buffer = bytearray(memoryview(data)[start:])
 
@@ -263,11 +263,11 @@ class Parser:
     def _hold_body(self, head: Head, data: bytes, start: int) -> None:
         self._head = head
         if head.content_length >= 0:
-            self._hold(_Held.COUNTED_BODY, data, start)
+            self._hold(_State.COUNTED_BODY, data, start)
         elif len(data) - start > self._max_body:
             self._fail(_too_long(head, self._max_body))
         else:
-            self._hold(_Held.BODY, data, start)
+            self._hold(_State.BODY, data, start)
 
     def _fail(self, fault: ProtocolError) -> None:
         self.error = fault
@@ -278,26 +278,26 @@ class Parser:
     def _resume(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
         """Take up what is held back. Returns the bytes that `feed` goes on with, and from where."""
         held = self._held
-        if held is _Held.COUNTED_BODY:
+        if held is _State.COUNTED_BODY:
             return self._resume_counted(data, frames)
-        if held is _Held.BODY:
+        if held is _State.BODY:
             return self._resume_body(data, frames)
-        if held is _Held.UNREAD or (held is _Held.HEAD and len(data) >= len(self._buffer)):
+        if held is _State.UNREAD or (held is _State.HEAD and len(data) >= len(self._buffer)):
             # The loop looks at a block again from its start, but no more of it than there is that is new.
             return b"".join((self._take_buffer(), data)), 0
-        if held is _Held.HEAD:
+        if held is _State.HEAD:
             self._buffer += data
             return (self._take_buffer(), 0) if self._scan_on() else (b"", 0)
-        if held is _Held.OPENED:
+        if held is _State.OPENED:
             self._buffer += data
-        elif held is _Held.FAULT:
+        elif held is _State.FAULT:
             self._await_end(data, 0)
         return b"", 0
 
     def _take_buffer(self) -> bytes:
         data = bytes(self._buffer)
         self._buffer = bytearray()
-        self._held = _Held.NOTHING
+        self._held = _State.NOTHING
         return data
 
     def _resume_counted(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
@@ -331,7 +331,7 @@ class Parser:
         frames.append((head, self._take_buffer()))
         if self._heads.version is not None:
             return data, stop + 1
-        self._hold(_Held.OPENED if head.command in CONNECT_COMMANDS else _Held.UNREAD, data, stop + 1)
+        self._hold(_State.OPENED if head.command in CONNECT_COMMANDS else _State.UNREAD, data, stop + 1)
         return b"", 0
 
     def _await_end(self, data: bytes, start: int) -> None:

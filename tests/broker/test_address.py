@@ -9,7 +9,7 @@ import pytest
 from stompring.broker.queue import Queue
 from stompring.settings.model import FullPolicy
 
-from .world import ANYCAST, MULTICAST, World, bodies, join
+from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, bodies, join
 
 
 def added(*queues: Queue) -> list[int]:
@@ -17,7 +17,7 @@ def added(*queues: Queue) -> list[int]:
 
 
 def test_anycast_queues_take_turns() -> None:
-    world = World()
+    world = BrokerFixture()
     queues = [world.queue(f"q{n}", "a") for n in range(3)]
     for _ in range(6):
         world.send("a")
@@ -25,7 +25,7 @@ def test_anycast_queues_take_turns() -> None:
 
 
 def test_multicast_reaches_all() -> None:
-    world = World()
+    world = BrokerFixture()
     queues = [world.queue(f"q{n}", "a", MULTICAST) for n in range(3)]
     world.send("a")
     assert added(*queues) == [1, 1, 1]
@@ -40,7 +40,7 @@ def test_multicast_reaches_all() -> None:
     ("routing_type", "expected"), [(None, [1, 0, 1, 1]), (ANYCAST, [1, 0, 0, 0]), (MULTICAST, [0, 0, 1, 1])]
 )
 def test_mixed_address(routing_type: object, expected: list[int]) -> None:
-    world = World()
+    world = BrokerFixture()
     queues = [world.queue(f"a{n}", "a") for n in range(2)]
     queues += [world.queue(f"m{n}", "a", MULTICAST) for n in range(2)]
     world.send("a", routing_type=routing_type)
@@ -48,7 +48,7 @@ def test_mixed_address(routing_type: object, expected: list[int]) -> None:
 
 
 def test_filters_are_asked_in_turn() -> None:
-    world = World()
+    world = BrokerFixture()
     red = world.queue("red", "a", filter="colour = 'red'")
     blue = world.queue("blue", "a", filter="colour = 'blue'")
     for colour in ("red", "red", "blue", "green"):
@@ -58,7 +58,7 @@ def test_filters_are_asked_in_turn() -> None:
 
 
 def test_queues_that_are_disabled_get_nothing() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     world.send()
     world.directory.update_queue(queue, {"enabled": False})
@@ -70,7 +70,7 @@ def test_queues_that_are_disabled_get_nothing() -> None:
 
 
 def test_a_filter_that_changes_counts_for_what_comes() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     world.send(body=b"1")
     world.directory.update_queue(queue, {"filter": "a = '1'"})
@@ -80,7 +80,7 @@ def test_a_filter_that_changes_counts_for_what_comes() -> None:
 
 
 def test_wildcard_queues_get_what_matches_once() -> None:
-    world = World()
+    world = BrokerFixture()
     exact = world.queue("exact", "news.europe", MULTICAST)
     world.send("news.europe")
     star = world.queue("star", "news.*", MULTICAST)
@@ -94,7 +94,7 @@ def test_wildcard_queues_get_what_matches_once() -> None:
 
 
 def test_wildcard_size_is_counted_where_it_was_sent() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue("all", "#", MULTICAST)
     for name in ("a", "b"):
         world.send(name)
@@ -106,7 +106,7 @@ def test_wildcard_size_is_counted_where_it_was_sent() -> None:
 
 
 def test_scheduled_messages_are_routed_when_sent() -> None:
-    world = World()
+    world = BrokerFixture()
     queues = [world.queue(f"q{n}", "a") for n in range(2)]
     for _ in range(4):
         world.send("a", due=world.now + 500)
@@ -114,7 +114,7 @@ def test_scheduled_messages_are_routed_when_sent() -> None:
 
 
 def test_full_is_told_and_ends() -> None:
-    world = World({"q": {"max_size_messages": 2, "address_full_policy": FullPolicy.FAIL}})
+    world = BrokerFixture({"q": {"max_size_messages": 2, "address_full_policy": FullPolicy.FAIL}})
     queue = world.queue()
     address = queue.address
     world.send()
@@ -127,7 +127,7 @@ def test_full_is_told_and_ends() -> None:
 
 
 def test_a_new_limit_holds_at_once() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     for _ in range(3):
         world.send()
@@ -141,7 +141,7 @@ def test_a_new_limit_holds_at_once() -> None:
 
 
 def test_the_whole_broker_may_be_full() -> None:
-    world = World(global_max_size=1)
+    world = BrokerFixture(global_max_size=1)
     world.queue("a")
     queue = world.queue("b")
     world.send("a")
@@ -164,7 +164,7 @@ CHOICES: list[tuple[str, list[tuple[object, str | None]]]] = [
 @pytest.mark.parametrize("queues", [queues for _, queues in CHOICES], ids=[name for name, _ in CHOICES])
 def test_who_is_chosen_is_who_is_reached(queues: list[tuple[Any, str | None]], routing_type: object) -> None:
     """An address that pages asks who should have a message; one that does not gives it to them at once."""
-    asked, reached = World(), World()
+    asked, reached = BrokerFixture(), BrokerFixture()
     for world in (asked, reached):
         for number, (kind, selector) in enumerate(queues):
             world.queue(f"q{number}", "a", kind, filter=selector)
@@ -180,7 +180,7 @@ def test_who_is_chosen_is_who_is_reached(queues: list[tuple[Any, str | None]], r
 
 
 def test_choices_follow_the_bindings() -> None:
-    world = World()
+    world = BrokerFixture()
     first = world.queue("first", "a", MULTICAST)
     assert list(world.address("a").choose(world.message("a"))) == [first]
     second = world.queue("second", "a", MULTICAST)

@@ -12,7 +12,7 @@ from stompring.broker.admission import Obstacle, drop, obstacle
 from stompring.broker.memory import Room
 from stompring.settings.model import DiskFullPolicy, FullPolicy, PageFullPolicy
 
-from .world import World
+from .broker_fixture import BrokerFixture
 
 PAGE, BLOCK, DROP, FAIL = FullPolicy.PAGE, FullPolicy.BLOCK, FullPolicy.DROP, FullPolicy.FAIL
 
@@ -27,9 +27,9 @@ class Pages:
 
 def place(
     pages: Pages | None = None, held: int = 0, store: bool = True, **settings: Any
-) -> tuple[World, Address]:
+) -> tuple[BrokerFixture, Address]:
     """A broker (with a store, as far as is asked here) and its address q, which holds some messages."""
-    world = World({"q": settings}, persistence_enabled=store)
+    world = BrokerFixture({"q": settings}, persistence_enabled=store)
     if store:
         world.broker.paging = cast(Any, object())
     address = world.address("q")

@@ -9,7 +9,7 @@ import pytest
 from stompring.errors import LimitReached, NotFound
 from stompring.settings.model import QueueConfiguration, ResourceLimit
 
-from .world import ANYCAST, MULTICAST, World
+from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture
 
 
 def limit_of(error: pytest.ExceptionInfo[LimitReached]) -> str | None:
@@ -17,7 +17,7 @@ def limit_of(error: pytest.ExceptionInfo[LimitReached]) -> str | None:
 
 
 def test_queues_in_all() -> None:
-    world = World(global_max_queues=2)
+    world = BrokerFixture(global_max_queues=2)
     provision = world.broker.provision
     provision.address_for_send("a", ANYCAST)
     provision.queue_to_consume("b")
@@ -39,7 +39,7 @@ def test_queues_in_all() -> None:
 
 
 def test_addresses_in_all() -> None:
-    world = World(global_max_addresses=1)
+    world = BrokerFixture(global_max_addresses=1)
     world.broker.provision.address_for_send("a", MULTICAST)
     with pytest.raises(LimitReached, match="There are 1 addresses") as caught:
         world.broker.provision.address_for_send("b", MULTICAST)
@@ -55,7 +55,7 @@ def test_what_the_broker_makes_itself_is_always_made_and_counts() -> None:
             "max_delivery_attempts": 1,
         }
     }
-    world = World(settings, global_max_queues=1, global_max_addresses=1)
+    world = BrokerFixture(settings, global_max_queues=1, global_max_addresses=1)
     queue = world.queue()
     world.send(body=b"x")
     ref = queue.lend(world.message())
@@ -66,7 +66,7 @@ def test_what_the_broker_makes_itself_is_always_made_and_counts() -> None:
 
 
 def test_queues_of_a_user() -> None:
-    world = World(resource_limits=(ResourceLimit("ann", max_queues=2),))
+    world = BrokerFixture(resource_limits=(ResourceLimit("ann", max_queues=2),))
     provision = world.broker.provision
     provision.address_for_send("a", ANYCAST, user="ann")
     provision.queue_to_consume("b", user="ann")
@@ -82,7 +82,7 @@ def test_queues_of_a_user() -> None:
 
 
 def test_a_queue_that_gets_another_owner() -> None:
-    world = World(resource_limits=(ResourceLimit("ann", max_queues=1),))
+    world = BrokerFixture(resource_limits=(ResourceLimit("ann", max_queues=1),))
     allowance = world.directory.allowance
     queue = world.queue(user="ann")
     assert dict(allowance.queues) == {"ann": 1}
@@ -95,7 +95,7 @@ def test_a_queue_that_gets_another_owner() -> None:
 
 
 def test_sessions_of_a_user() -> None:
-    world = World(
+    world = BrokerFixture(
         resource_limits=(ResourceLimit("ann", max_sessions=1), ResourceLimit("eve", max_sessions=0))
     )
     allowance = world.directory.allowance
@@ -115,7 +115,7 @@ def test_sessions_of_a_user() -> None:
 
 
 def test_new_limits_hold_for_what_comes() -> None:
-    world = World()
+    world = BrokerFixture()
     world.queue("a")
     world.queue("b")
     configuration = world.broker.configuration

@@ -13,7 +13,7 @@ from twisted.internet.task import Clock as TwistedClock
 from stompring.broker.background import HANDFUL, LEAST, SLICE, STEPS, Background
 from stompring.broker.clock import Clock
 
-from .world import turn
+from .broker_fixture import turn
 
 
 class Desk:

@@ -7,16 +7,16 @@ import pytest
 from stompring.broker.recurrence import FOREVER, Recurrence
 from stompring.broker.transaction import Transaction
 
-from .world import ANYCAST, MULTICAST, World, assert_nothing_held, bodies, join
+from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, assert_nothing_held, bodies, join
 
 
-def origin(world: World, queue: str) -> dict[str, str]:
+def origin(world: BrokerFixture, queue: str) -> dict[str, str]:
     (ref,) = world.directory.queues[queue].everything_pending()
     return {name: value for name, value in ref.message.headers().items() if name.startswith("_AMQ_")}
 
 
 def test_dead_letters_after_the_last_attempt() -> None:
-    world = World({"q": {"dead_letter_address": "DLQ", "max_delivery_attempts": 3}})
+    world = BrokerFixture({"q": {"dead_letter_address": "DLQ", "max_delivery_attempts": 3}})
     dead = world.queue("DLQ")
     queue = world.queue()
     message = world.send(body=b"poison", routing_type=ANYCAST, priority=7, durable=True)
@@ -37,7 +37,7 @@ def test_dead_letters_after_the_last_attempt() -> None:
 
 @pytest.mark.parametrize("target", [None, "nowhere"])
 def test_without_a_place_for_dead_letters_they_are_gone(target: str | None) -> None:
-    world = World({"q": {"dead_letter_address": target, "max_delivery_attempts": 1}})
+    world = BrokerFixture({"q": {"dead_letter_address": target, "max_delivery_attempts": 1}})
     queue = world.queue()
     world.send()
     join(queue, 1).nack()
@@ -46,7 +46,7 @@ def test_without_a_place_for_dead_letters_they_are_gone(target: str | None) -> N
 
 
 def test_any_number_of_attempts() -> None:
-    world = World({"q": {"max_delivery_attempts": -1}})
+    world = BrokerFixture({"q": {"max_delivery_attempts": -1}})
     queue = world.queue()
     world.send()
     taker = join(queue, 1)
@@ -56,7 +56,7 @@ def test_any_number_of_attempts() -> None:
 
 
 def test_dead_letters_stay_in_their_own_queue() -> None:
-    world = World({"#": {"dead_letter_address": "DLQ", "max_delivery_attempts": 1}})
+    world = BrokerFixture({"#": {"dead_letter_address": "DLQ", "max_delivery_attempts": 1}})
     dead = world.queue("DLQ")
     world.send("DLQ")
     join(dead, 1).nack()
@@ -69,7 +69,7 @@ def test_auto_created_dead_letter_queue_takes_only_its_own_address() -> None:
         "max_delivery_attempts": 1,
         "auto_create_dead_letter_resources": True,
     }
-    world = World({"#": settings})
+    world = BrokerFixture({"#": settings})
     for name in ("one", "it's"):
         queue = world.queue(name)
         world.send(name, name.encode())
@@ -80,7 +80,7 @@ def test_auto_created_dead_letter_queue_takes_only_its_own_address() -> None:
 
 
 def test_no_route_goes_to_the_dead_letters_where_asked() -> None:
-    world = World({"lost": {"dead_letter_address": "DLQ", "send_to_dla_on_no_route": True}})
+    world = BrokerFixture({"lost": {"dead_letter_address": "DLQ", "send_to_dla_on_no_route": True}})
     dead = world.queue("DLQ")
     world.send("lost", b"1")
     world.send("dropped", b"2")
@@ -90,7 +90,7 @@ def test_no_route_goes_to_the_dead_letters_where_asked() -> None:
 
 
 def test_no_matching_filter_is_no_route() -> None:
-    world = World({"q": {"dead_letter_address": "DLQ", "send_to_dla_on_no_route": True}})
+    world = BrokerFixture({"q": {"dead_letter_address": "DLQ", "send_to_dla_on_no_route": True}})
     dead = world.queue("DLQ")
     world.queue(filter="colour = 'red'")
     world.send(headers={"colour": "red"})
@@ -99,7 +99,7 @@ def test_no_matching_filter_is_no_route() -> None:
 
 
 def test_expired_messages_move_with_their_expiry() -> None:
-    world = World({"q": {"expiry_address": "EXP"}})
+    world = BrokerFixture({"q": {"expiry_address": "EXP"}})
     world.queue("EXP")
     queue = world.queue()
     expires = world.now + 500
@@ -121,7 +121,7 @@ def test_expired_messages_move_with_their_expiry() -> None:
 
 
 def test_expiry_queue_does_not_feed_itself() -> None:
-    world = World({"#": {"expiry_address": "EXP"}})
+    world = BrokerFixture({"#": {"expiry_address": "EXP"}})
     expired = world.queue("EXP")
     world.send("EXP", expires=world.now + 125)
     world.pass_time(500)
@@ -129,7 +129,7 @@ def test_expiry_queue_does_not_feed_itself() -> None:
 
 
 def test_auto_created_expiry_queue() -> None:
-    world = World(
+    world = BrokerFixture(
         {"q": {"expiry_address": "EXA", "auto_create_expiry_resources": True, "expiry_queue_prefix": "X-"}}
     )
     world.queue()
@@ -139,7 +139,7 @@ def test_auto_created_expiry_queue() -> None:
 
 
 def test_a_copy_of_a_copy_tells_of_its_last_place_only() -> None:
-    world = World(
+    world = BrokerFixture(
         {"q": {"expiry_address": "p"}, "p": {"dead_letter_address": "DLQ", "max_delivery_attempts": 1}}
     )
     world.queue("DLQ")
@@ -155,7 +155,7 @@ def test_a_copy_of_a_copy_tells_of_its_last_place_only() -> None:
 
 
 def test_period_and_repeat() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     taker = join(queue)
     world.send(body=b"tick", due=world.now + 1000, recurrence=Recurrence(500, 3))
@@ -172,7 +172,7 @@ def test_period_and_repeat() -> None:
 
 
 def test_queues_of_one_address_count_repeats_on_their_own() -> None:
-    world = World()
+    world = BrokerFixture()
     takers = [join(world.queue(name, "topic", MULTICAST)) for name in ("one", "two")]
     world.send("topic", due=world.now + 500, recurrence=Recurrence(500, 2))
     world.pass_time(5000)
@@ -180,7 +180,7 @@ def test_queues_of_one_address_count_repeats_on_their_own() -> None:
 
 
 def test_forever_until_it_is_killed() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     taker = join(queue, auto=True)
     world.send(due=world.now + 500, recurrence=Recurrence(500, FOREVER))
@@ -193,7 +193,7 @@ def test_forever_until_it_is_killed() -> None:
 
 
 def test_cron_with_a_series() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     taker = join(queue, auto=True)
     recurrence = Recurrence(500, 2, "* * * * *", 1000)
@@ -210,7 +210,7 @@ def test_cron_with_a_series() -> None:
 
 
 def test_a_scheduled_message_in_a_transaction_waits_for_the_commit() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     transaction = Transaction(world.broker)
     message = world.message()
@@ -225,7 +225,7 @@ def test_a_scheduled_message_in_a_transaction_waits_for_the_commit() -> None:
 
 
 def test_to_one_queue_by_its_full_name() -> None:
-    world = World()
+    world = BrokerFixture()
     one, two = world.queue("one", "a", filter="x = '1'"), world.queue("two", "a")
     world.broker.send_to_queue(one, world.message("a", b"no"))
     world.broker.send_to_queue(one, world.message("a", b"yes", headers={"x": "1"}))
@@ -234,7 +234,7 @@ def test_to_one_queue_by_its_full_name() -> None:
 
 
 def test_stop_leaves_no_timer() -> None:
-    world = World({"#": {"auto_delete_queues_delay": 1000}})
+    world = BrokerFixture({"#": {"auto_delete_queues_delay": 1000}})
     queue = world.queue(auto_delete=True)
     join(queue).close()
     world.send(due=world.now + 500)

@@ -9,7 +9,7 @@ from stompring.broker.clock import NOTICED, Clock
 from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 
-from .world import BEGIN, World, bodies, join
+from .broker_fixture import BEGIN, BrokerFixture, bodies, join
 
 DAY = 24 * 3600 * 1000
 JUMPS = pytest.mark.parametrize("jump", [-DAY, DAY], ids=["back", "forward"])
@@ -29,10 +29,10 @@ class SetClock(TurnedByHand):
         self.ahead += milliseconds / 1000
 
 
-def world(**settings: object) -> tuple[World, SetClock, Queue]:
+def world(**settings: object) -> tuple[BrokerFixture, SetClock, Queue]:
     reactor = SetClock()
     reactor.ahead = BEGIN
-    made = World({"q": settings}, reactor=reactor)
+    made = BrokerFixture({"q": settings}, reactor=reactor)
     return made, reactor, made.queue()
 
 

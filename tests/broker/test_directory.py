@@ -9,24 +9,24 @@ import pytest
 from stompring.errors import NotFound, Refused
 from stompring.settings.model import QueueConfiguration
 
-from .world import ANYCAST, MULTICAST, World, join
+from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, join
 
 
 @pytest.mark.parametrize("name", ["", " a", "a ", "a::b", "a\nb", "a\x7f", "half \ud800 a pair", "x" * 3000])
 def test_names_that_cannot_be(name: str) -> None:
     with pytest.raises(Refused) as refused:
-        World().queue(name)
+        BrokerFixture().queue(name)
     assert refused.value.status == 400
 
 
 @pytest.mark.parametrize("name", ["a", "/queue/a", "a.b/c", "naïve ☕", "a:b", "a b"])
 def test_names_that_can_be(name: str) -> None:
-    world = World()
+    world = BrokerFixture()
     assert world.queue(name) is world.directory.queue(name)
 
 
 def test_a_queue_name_is_unique_in_the_broker() -> None:
-    world = World()
+    world = BrokerFixture()
     world.queue("q", "a")
     with pytest.raises(Refused, match="Queue q exists already on address a"):
         world.queue("q", "b")
@@ -34,14 +34,14 @@ def test_a_queue_name_is_unique_in_the_broker() -> None:
 
 
 def test_what_is_not_there() -> None:
-    directory = World().directory
+    directory = BrokerFixture().directory
     for look in (directory.address, directory.queue, directory.delete_queue, directory.delete_address):
         with pytest.raises(NotFound, match="x does not exist"):
             look("x")
 
 
 def test_a_queue_brings_its_address_and_its_type() -> None:
-    world = World()
+    world = BrokerFixture()
     world.queue("q", "a", ANYCAST)
     assert world.address("a").routing_types == {ANYCAST}
     world.queue("m", "a", MULTICAST)
@@ -51,7 +51,7 @@ def test_a_queue_brings_its_address_and_its_type() -> None:
 
 
 def test_default_ring_size_is_read_at_creation() -> None:  # RQ-5
-    world = World({"a.#": {"default_ring_size": 100}})
+    world = BrokerFixture({"a.#": {"default_ring_size": 100}})
     assert [world.queue(name).ring_size for name in ("a.x", "b")] == [100, -1]
     assert world.queue("own", "a.x", ring_size=7).ring_size == 7
 
@@ -67,7 +67,7 @@ def test_default_ring_size_is_read_at_creation() -> None:  # RQ-5
     ],
 )
 def test_changes_that_cannot_be_change_nothing(changes: dict[str, Any], words: str) -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     join(queue), join(queue)
     before = queue.attributes
@@ -77,7 +77,7 @@ def test_changes_that_cannot_be_change_nothing(changes: dict[str, Any], words: s
 
 
 def test_a_queue_with_consumers_is_deleted_by_force_only() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     taker = join(queue)
     with pytest.raises(Refused, match="has 1 consumers"):
@@ -89,7 +89,7 @@ def test_a_queue_with_consumers_is_deleted_by_force_only() -> None:
 
 
 def test_an_address_with_queues_is_deleted_by_force_only() -> None:
-    world = World()
+    world = BrokerFixture()
     world.queue("q", "a"), world.queue("p", "a")
     with pytest.raises(Refused, match="still has queues: p, q"):
         world.directory.delete_address("a")
@@ -98,14 +98,14 @@ def test_an_address_with_queues_is_deleted_by_force_only() -> None:
 
 
 def test_an_auto_created_address_may_go_with_its_last_queue() -> None:
-    world = World()
+    world = BrokerFixture()
     world.queue("q", "a", auto_created=True)
     world.directory.delete_address("a", force=True)
     assert not world.directory.addresses
 
 
 def test_deleted_wildcards_match_no_more() -> None:
-    world = World()
+    world = BrokerFixture()
     world.queue("w", "a.#", MULTICAST)
     world.send("a.b")
     world.directory.delete_address("a.#", force=True)
@@ -117,7 +117,7 @@ def test_deleted_wildcards_match_no_more() -> None:
 
 
 def test_a_new_queue_of_a_paused_address_is_paused() -> None:
-    world = World()
+    world = BrokerFixture()
     world.queue("q", "a").address.paused = True
     queue = world.directory.create_queue(QueueConfiguration("p", "a", ANYCAST))
     assert queue.paused

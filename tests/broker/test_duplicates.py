@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stompring.broker.duplicates import Duplicates, cache_size, count_duplicate, remember, shown
 
-from .world import World
+from .broker_fixture import BrokerFixture
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_was_restored_goes_first(before: list[int], size: int) -> None:
 
 
 def test_an_address_has_none_until_it_needs_one() -> None:
-    world = World({"few": {"id_cache_size": 2}, "none": {"id_cache_size": 0}}, id_cache_size=7)
+    world = BrokerFixture({"few": {"id_cache_size": 2}, "none": {"id_cache_size": 0}}, id_cache_size=7)
     world.queue("q"), world.queue("few"), world.queue("none")
     assert [cache_size(world.address(name)) for name in ("q", "few", "none")] == [7, 2, 0]
     assert world.address("q").duplicates is None
@@ -98,7 +98,7 @@ def test_an_address_has_none_until_it_needs_one() -> None:
 
 
 def test_it_is_said_at_times(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
+    world = BrokerFixture()
     world.queue("q")
     address = world.address("q")
     remember(address, b"x\x1b\n", lasting=False)
@@ -128,7 +128,7 @@ def test_ids_for_people(identifier: bytes, text: str) -> None:
 
 
 def test_an_address_that_is_deleted_remembers_nothing() -> None:
-    world = World()
+    world = BrokerFixture()
     world.queue("q")
     address = world.address("q")
     world.directory.delete_address("q", force=True)

@@ -7,14 +7,14 @@ from typing import Any, cast
 from stompring.broker.groups import Groups
 from stompring.broker.reference import GONE, PENDING, Reference
 
-from .world import Taker, World
+from .broker_fixture import BrokerFixture, Taker
 
 
 class Cast:
     """Groups, and references in them."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = BrokerFixture()
         self.groups = Groups()
         self.next = 0
 

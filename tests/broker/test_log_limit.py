@@ -8,12 +8,12 @@ import pytest
 
 from stompring.broker.log_limit import INTERVAL, LINES
 
-from .world import World
+from .broker_fixture import BrokerFixture
 
 log = logging.getLogger("stompring.test")
 
 
-def say(world: World, number: int, kind: str = "storm") -> None:
+def say(world: BrokerFixture, number: int, kind: str = "storm") -> None:
     for each in range(number):
         world.broker.log_limit.info(log, kind, "line %d", each, fields={"queue": f"q{each}"})
 
@@ -26,7 +26,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_lines_beyond_the_limit_are_suppressed_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    world = World()
+    world = BrokerFixture()
     say(world, LINES + 7)
     assert lines(caplog) == [f"line {number}" for number in range(LINES)]
     world.pass_time(INTERVAL)
@@ -37,7 +37,7 @@ def test_lines_beyond_the_limit_are_suppressed_and_counted(caplog: pytest.LogCap
 
 def test_nothing_is_reported_and_no_timer_runs_below_the_limit(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    world = World()
+    world = BrokerFixture()
     for _ in range(3):
         before = len(world.clock.getDelayedCalls())
         say(world, LINES)
@@ -49,7 +49,7 @@ def test_nothing_is_reported_and_no_timer_runs_below_the_limit(caplog: pytest.Lo
 
 def test_kinds_have_limits_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    world = World()
+    world = BrokerFixture()
     say(world, LINES + 1)
     lines(caplog)
     say(world, 1, "rare")
@@ -58,7 +58,7 @@ def test_kinds_have_limits_of_their_own(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_a_stop_reports_what_was_suppressed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    world = World()
+    world = BrokerFixture()
     say(world, LINES + 2)
     lines(caplog)
     world.broker.log_limit.stop()
@@ -69,7 +69,7 @@ def test_a_stop_reports_what_was_suppressed(caplog: pytest.LogCaptureFixture) ->
 
 def test_lines_that_nobody_reads_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    world = World()
+    world = BrokerFixture()
     say(world, LINES + 2)
     caplog.set_level(logging.INFO)
     say(world, LINES)

@@ -6,8 +6,8 @@ import pytest
 
 from stompring.errors import NotFound
 
-from .paged_world import PagedWorld, assert_nothing_paged, drained
-from .world import World, assert_nothing_held, bodies, header_is, join
+from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, header_is, join
+from .paged_broker import PagedWorld, assert_nothing_paged, drained
 
 MANY = 300
 
@@ -16,8 +16,10 @@ def numbered(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def sliced(settings: dict[str, object] | None = None) -> World:
-    world = World({"#": {"auto_delete_queues": False, "max_delivery_attempts": -1, **(settings or {})}})
+def sliced(settings: dict[str, object] | None = None) -> BrokerFixture:
+    world = BrokerFixture(
+        {"#": {"auto_delete_queues": False, "max_delivery_attempts": -1, **(settings or {})}}
+    )
     world.slice_finely()
     return world
 

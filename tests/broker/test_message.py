@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from .world import World
+from .broker_fixture import BrokerFixture
 
 
 def test_the_tail_is_the_end_of_a_frame() -> None:
-    world = World()
+    world = BrokerFixture()
     message = world.message("a", b"b\0dy", expires=7, headers={"k": "v"})
     expected = b"%d\ncontent-length:4\ntimestamp:%d\nexpires:7\nk:v\n\nb\0dy\0\n"
     assert message.tail == expected % (message.number, message.timestamp)
@@ -21,12 +21,14 @@ def test_the_tail_is_the_end_of_a_frame() -> None:
     ("name", "value"), [(b"k", b"v"), (b"a:b", b"1\n2"), (b"missing", None), (b"v", None), (b"empty", b"")]
 )
 def test_headers_are_found_by_their_decoded_name(name: bytes, value: bytes | None) -> None:
-    message = World().message("a", b"\nmissing:1\n\n", headers={"k": "v", "a\\cb": "1\\n2", "empty": ""})
+    message = BrokerFixture().message(
+        "a", b"\nmissing:1\n\n", headers={"k": "v", "a\\cb": "1\\n2", "empty": ""}
+    )
     assert message.header(name) == value
 
 
 def test_all_headers_for_management() -> None:
-    message = World().message("a", headers={"a\\cb": "1\\n2"})
+    message = BrokerFixture().message("a", headers={"a\\cb": "1\\n2"})
     assert message.headers()["a:b"] == "1\n2"
     assert message.headers()["content-length"] == "0"
 
@@ -49,7 +51,7 @@ def test_all_headers_for_management() -> None:
     ],
 )
 def test_properties(name: str, value: Any) -> None:
-    message = World().message(
+    message = BrokerFixture().message(
         "a", priority=7, durable=True, group=b"g", user="me", headers={"type": "t", "size": "12"}
     )
     assert message.get_property(name) == value
@@ -59,7 +61,7 @@ def test_properties(name: str, value: Any) -> None:
     ("version", "line"), [(b"1.2", b"k:a\\cb\\r\n"), (b"1.1", b"k:a\\cb"), (b"1.0", b"k:a:b")]
 )
 def test_other_versions_get_the_same_body(version: bytes, line: bytes) -> None:
-    message = World().message("a", b"k:a\\cb", headers={"k": "a\\cb\\r"})
+    message = BrokerFixture().message("a", b"k:a\\cb", headers={"k": "a\\cb\\r"})
     tail = message.tail_for(version)
     assert line in tail[: tail.index(b"\n\n") + 1]
     assert tail.endswith(b"\n\nk:a\\cb\0\n")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .world import World, bodies, header_is, join
+from .broker_fixture import BrokerFixture, bodies, header_is, join
 
 
 def test_every_consumer_sees_everything_once() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     for number in range(3):
         world.send(body=b"%d" % number)
@@ -21,7 +21,7 @@ def test_every_consumer_sees_everything_once() -> None:
 
 
 def test_ring() -> None:  # RQ-7
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(non_destructive=True, ring_size=1)
     world.send(body=b"0")
     for number in range(1, 20):
@@ -35,7 +35,7 @@ def test_ring() -> None:  # RQ-7
 
 
 def test_ring_and_consumer_close() -> None:  # RQ-8
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(non_destructive=True, ring_size=1)
     world.send()
     taker = join(queue)
@@ -45,7 +45,7 @@ def test_ring_and_consumer_close() -> None:  # RQ-8
 
 
 def test_an_evicted_message_in_delivery_leaves_the_counts_right() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(non_destructive=True, ring_size=1)
     taker = join(queue)
     world.send(body=b"0")
@@ -58,7 +58,7 @@ def test_an_evicted_message_in_delivery_leaves_the_counts_right() -> None:
 
 
 def test_expiry_removes() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     world.send(expires=world.now + 500)
     taker = join(queue)
@@ -69,7 +69,7 @@ def test_expiry_removes() -> None:
 
 
 def test_selectors() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     for colour in ("red", "blue", "red"):
         world.send(body=colour.encode(), headers={"colour": colour})
@@ -77,7 +77,7 @@ def test_selectors() -> None:
 
 
 def test_a_refused_message_is_offered_again_and_ends_as_dead_letter() -> None:
-    world = World({"q": {"max_delivery_attempts": 2, "dead_letter_address": "DLQ"}})
+    world = BrokerFixture({"q": {"max_delivery_attempts": 2, "dead_letter_address": "DLQ"}})
     dead = world.queue("DLQ")
     queue = world.queue(non_destructive=True)
     world.send()
@@ -89,7 +89,7 @@ def test_a_refused_message_is_offered_again_and_ends_as_dead_letter() -> None:
 
 
 def test_groups_do_not_keep_a_message_from_other_readers() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     one, two = join(queue, 1), join(queue)
     for number in range(3):
@@ -100,7 +100,7 @@ def test_groups_do_not_keep_a_message_from_other_readers() -> None:
 
 
 def test_one_who_leaves_forgets_its_list() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     for _ in range(3):
         join(queue).close()

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from .paged_world import PagedWorld, assert_nothing_paged, drained
-from .world import MULTICAST, assert_nothing_held, header_is, join
+from .broker_fixture import MULTICAST, assert_nothing_held, header_is, join
+from .paged_broker import PagedWorld, assert_nothing_paged, drained
 
 
 def test_the_message_that_reaches_the_limit_is_the_last_in_memory() -> None:

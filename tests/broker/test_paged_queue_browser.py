@@ -8,12 +8,12 @@ import pytest
 
 from stompring.broker import queue_browser
 from stompring.broker.queue import Queue
-from stompring.broker.queue_browser import Wait
+from stompring.broker.queue_browser import PageRead
 from stompring.broker.reference import STATES, Reference
 from stompring.errors import NotFound, Refused
 
-from .paged_world import PagedWorld, assert_nothing_paged, drained
-from .world import Taker, assert_nothing_held, join
+from .broker_fixture import Taker, assert_nothing_held, join
+from .paged_broker import PagedWorld, assert_nothing_paged, drained
 
 
 class OpenTaker(Taker):
@@ -27,7 +27,7 @@ def walked(world: PagedWorld, walk: Iterable[object]) -> list[Reference]:
     """What a walk gives, its pauses waited for."""
     refs = []
     for one in walk:
-        if isinstance(one, Wait):
+        if isinstance(one, PageRead):
             world.settle_down()
             assert one.over
         else:
@@ -39,7 +39,7 @@ def walked(world: PagedWorld, walk: Iterable[object]) -> list[Reference]:
 def total(world: PagedWorld, walk: Iterable[object]) -> int:
     removed = 0
     for one in walk:
-        if isinstance(one, Wait):
+        if isinstance(one, PageRead):
             world.settle_down()
         else:
             assert isinstance(one, int)
@@ -47,7 +47,7 @@ def total(world: PagedWorld, walk: Iterable[object]) -> int:
     return removed
 
 
-def finish(world: PagedWorld, steps: Iterable[Wait]) -> None:
+def finish(world: PagedWorld, steps: Iterable[PageRead]) -> None:
     for _ in steps:
         world.settle_down()
 
@@ -94,7 +94,7 @@ def test_browsing_goes_on_while_the_queue_is_drained() -> None:
     seen = []
     taker = join(queue, 20)
     for one in walk:
-        if isinstance(one, Wait):
+        if isinstance(one, PageRead):
             world.settle_down()
             continue
         seen.append(int(one.message.body))

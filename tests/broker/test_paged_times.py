@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .paged_world import PagedWorld, assert_nothing_paged, drained
-from .world import MULTICAST, assert_nothing_held, header_is, join
+from .broker_fixture import MULTICAST, assert_nothing_held, header_is, join
+from .paged_broker import PagedWorld, assert_nothing_paged, drained
 
 
 def test_what_is_on_disk_expires_at_its_time() -> None:

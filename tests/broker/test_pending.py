@@ -11,9 +11,9 @@ from stompring.broker.message import Message, Traits
 from stompring.broker.pending import Pending
 from stompring.broker.reference import DELIVERING, GONE, PENDING, Reference
 
-from .world import World
+from .broker_fixture import BrokerFixture
 
-ADDRESS = World().address("a")
+ADDRESS = BrokerFixture().address("a")
 
 
 def reference(sequence: int, priority: int = 4) -> Reference:

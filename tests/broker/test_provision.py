@@ -11,7 +11,7 @@ from stompring.broker.disposal import AT_ONCE, UNREAD
 from stompring.errors import NotFound, Refused
 from stompring.settings.model import QueueConfiguration, RoutingType
 
-from .world import ANYCAST, MULTICAST, World, join
+from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, join
 
 
 @pytest.mark.parametrize(
@@ -28,21 +28,21 @@ from .world import ANYCAST, MULTICAST, World, join
 def test_the_type_of_a_send(
     have: RoutingType | None, asked: RoutingType | None, default: RoutingType, found: RoutingType
 ) -> None:
-    world = World({"#": {"default_address_routing_type": default}})
+    world = BrokerFixture({"#": {"default_address_routing_type": default}})
     if have is not None:
         world.directory.create_address("a", frozenset({have}))
     assert world.broker.provision.type_for("a", asked) is found
 
 
 def test_an_untyped_send_never_changes_an_address() -> None:
-    world = World()  # whose default type is MULTICAST
+    world = BrokerFixture()  # whose default type is MULTICAST
     world.queue("a")
     address = world.broker.provision.address_for_send("a", None)
     assert address.routing_types == {ANYCAST}
 
 
 def test_anycast_send_makes_address_and_queue() -> None:
-    world = World()
+    world = BrokerFixture()
     address = world.broker.provision.address_for_send("a", ANYCAST)
     queue = world.directory.queue("a")
     assert address.auto_created and queue.attributes.auto_created and queue.attributes.durable
@@ -51,13 +51,13 @@ def test_anycast_send_makes_address_and_queue() -> None:
 
 
 def test_multicast_send_makes_no_queue() -> None:
-    world = World()
+    world = BrokerFixture()
     world.broker.provision.address_for_send("a", MULTICAST)
     assert not world.directory.queues
 
 
 def test_sending_the_other_type_adds_it() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue("a")
     address = world.broker.provision.address_for_send("a", MULTICAST)
     assert address.routing_types == {ANYCAST, MULTICAST}
@@ -66,7 +66,7 @@ def test_sending_the_other_type_adds_it() -> None:
 
 
 def test_nothing_is_made_where_it_may_not_be() -> None:
-    world = World({"#": {"auto_create_addresses": False, "auto_create_queues": False}})
+    world = BrokerFixture({"#": {"auto_create_addresses": False, "auto_create_queues": False}})
     provision = world.broker.provision
     with pytest.raises(NotFound, match="Destination a does not exist, and auto-create-addresses is off"):
         provision.address_for_send("a", ANYCAST)
@@ -84,7 +84,7 @@ def test_nothing_is_made_where_it_may_not_be() -> None:
 
 
 def test_full_names() -> None:
-    world = World()
+    world = BrokerFixture()
     provision = world.broker.provision
     queue = world.queue("q", "a")
     assert provision.queue_for("a", "q", None) is queue
@@ -101,7 +101,7 @@ def test_full_names() -> None:
 
 
 def test_a_consumer_reads_the_queue_of_the_same_name_or_the_least_read() -> None:
-    world = World()
+    world = BrokerFixture()
     one, two = world.queue("one", "a"), world.queue("two", "a")
     join(one)
     assert world.broker.provision.queue_to_consume("a") is two
@@ -114,7 +114,7 @@ def durable(**more: Any) -> QueueConfiguration:
 
 
 def test_a_durable_subscription_is_found_again() -> None:
-    world = World()
+    world = BrokerFixture()
     provision = world.broker.provision
     queue = provision.subscription_queue(durable())
     assert provision.subscription_queue(durable()) is queue
@@ -128,13 +128,13 @@ def test_a_durable_subscription_is_found_again() -> None:
         provision.subscription_queue(QueueConfiguration("client.sub2", "topic", MULTICAST))
 
 
-def made(world: World, name: str = "a") -> Any:
+def made(world: BrokerFixture, name: str = "a") -> Any:
     world.broker.provision.address_for_send(name, ANYCAST)
     return world.directory.queue(name)
 
 
 def test_a_queue_goes_with_its_last_consumer_and_takes_its_address_along() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = made(world)
     one, two = join(queue), join(queue)
     one.close()
@@ -144,7 +144,7 @@ def test_a_queue_goes_with_its_last_consumer_and_takes_its_address_along() -> No
 
 
 def test_a_queue_that_was_never_used_stays() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = made(world)
     world.send("a", expires=world.now + 125)
     world.pass_time(1000)
@@ -152,7 +152,7 @@ def test_a_queue_that_was_never_used_stays() -> None:
 
 
 def test_or_goes_where_the_usage_check_is_skipped() -> None:
-    world = World({"#": {"auto_delete_queues_skip_usage_check": True}})
+    world = BrokerFixture({"#": {"auto_delete_queues_skip_usage_check": True}})
     queue = made(world)
     world.send("a", expires=world.now + 125)
     world.pass_time(1000)
@@ -163,7 +163,7 @@ def test_or_goes_where_the_usage_check_is_skipped() -> None:
     ("limit", "left", "deleted"), [(0, 1, False), (1, 1, True), (1, 2, False), (-1, 9, True)]
 )
 def test_messages_that_are_left(limit: int, left: int, deleted: bool) -> None:
-    world = World({"#": {"auto_delete_queues_message_count": limit}})
+    world = BrokerFixture({"#": {"auto_delete_queues_message_count": limit}})
     queue = made(world)
     join(queue, 0)
     for _ in range(left):
@@ -173,7 +173,7 @@ def test_messages_that_are_left(limit: int, left: int, deleted: bool) -> None:
 
 
 def test_a_queue_with_messages_goes_when_they_have_expired() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = made(world)
     taker = join(queue, 0)
     world.send("a", expires=world.now + 500)
@@ -184,7 +184,7 @@ def test_a_queue_with_messages_goes_when_they_have_expired() -> None:
 
 
 def test_delays_count_from_the_last_consumer() -> None:
-    world = World({"#": {"auto_delete_queues_delay": 1000, "auto_delete_addresses_delay": 500}})
+    world = BrokerFixture({"#": {"auto_delete_queues_delay": 1000, "auto_delete_addresses_delay": 500}})
     queue = made(world)
     join(queue).close()
     world.pass_time(750)
@@ -199,7 +199,7 @@ def test_delays_count_from_the_last_consumer() -> None:
 
 
 def test_a_consumer_that_comes_within_the_delay_keeps_the_queue() -> None:
-    world = World({"#": {"auto_delete_queues_delay": 1000}})
+    world = BrokerFixture({"#": {"auto_delete_queues_delay": 1000}})
     queue = made(world)
     join(queue).close()
     join(queue)
@@ -209,7 +209,7 @@ def test_a_consumer_that_comes_within_the_delay_keeps_the_queue() -> None:
 
 @pytest.mark.parametrize("setting", ["auto_delete_queues", "auto_delete_addresses"])
 def test_switched_off(setting: str) -> None:
-    world = World({"#": {setting: False}})
+    world = BrokerFixture({"#": {setting: False}})
     queue = made(world)
     join(queue).close()
     assert queue.deleted is (setting != "auto_delete_queues")
@@ -217,7 +217,7 @@ def test_switched_off(setting: str) -> None:
 
 
 def test_what_was_configured_stays() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     join(queue).close()
     assert not queue.deleted
@@ -226,7 +226,7 @@ def test_what_was_configured_stays() -> None:
 # ---- addresses that never had a queue
 
 
-def sent(world: World, name: str = "t", messages: int = 1) -> Address:
+def sent(world: BrokerFixture, name: str = "t", messages: int = 1) -> Address:
     """An address that was made for messages to a topic that nobody reads."""
     address = world.broker.provision.address_for_send(name, MULTICAST)
     for _ in range(messages):
@@ -235,7 +235,7 @@ def sent(world: World, name: str = "t", messages: int = 1) -> Address:
 
 
 def test_an_address_that_nobody_reads_goes_when_nothing_is_sent_any_more() -> None:
-    world = World()
+    world = BrokerFixture()
     address = sent(world)
     assert address.unrouted_messages == 1
     world.pass_time(UNREAD - 125)
@@ -246,7 +246,7 @@ def test_an_address_that_nobody_reads_goes_when_nothing_is_sent_any_more() -> No
 
 
 def test_an_address_stays_while_somebody_sends_there() -> None:
-    world = World()
+    world = BrokerFixture()
     address = sent(world)
     for _ in range(5):
         world.pass_time(UNREAD - 125)
@@ -257,7 +257,7 @@ def test_an_address_stays_while_somebody_sends_there() -> None:
 
 
 def test_an_address_that_gets_a_queue_after_all_goes_with_it() -> None:
-    world = World()
+    world = BrokerFixture()
     address = sent(world)
     queue = world.queue("q", "t", MULTICAST, auto_created=True, auto_delete=True)
     world.pass_time(2 * UNREAD)
@@ -267,7 +267,7 @@ def test_an_address_that_gets_a_queue_after_all_goes_with_it() -> None:
 
 
 def test_the_delay_of_an_address_counts_where_it_is_longer() -> None:
-    world = World({"slow.#": {"auto_delete_addresses_delay": 4 * UNREAD}})
+    world = BrokerFixture({"slow.#": {"auto_delete_addresses_delay": 4 * UNREAD}})
     slow, quick = sent(world, "slow.t"), sent(world, "t")
     world.pass_time(UNREAD)
     assert quick.deleted
@@ -278,7 +278,7 @@ def test_the_delay_of_an_address_counts_where_it_is_longer() -> None:
 
 
 def test_an_address_that_nobody_reads_stays_where_that_is_switched_off() -> None:
-    world = World({"#": {"auto_delete_addresses": False}})
+    world = BrokerFixture({"#": {"auto_delete_addresses": False}})
     address = sent(world)
     assert not world.clock.calls
     world.pass_time(2 * UNREAD)
@@ -286,7 +286,7 @@ def test_an_address_that_nobody_reads_stays_where_that_is_switched_off() -> None
 
 
 def test_an_address_stays_while_a_wildcard_address_holds_its_messages() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue("all", "t.#", MULTICAST)
     address = sent(world, "t.a")
     world.pass_time(3 * UNREAD)
@@ -297,7 +297,7 @@ def test_an_address_stays_while_a_wildcard_address_holds_its_messages() -> None:
 
 
 def test_an_address_that_was_made_for_a_queue_that_may_not_be_goes() -> None:
-    world = World({"#": {"auto_create_queues": False}})
+    world = BrokerFixture({"#": {"auto_create_queues": False}})
     for refused in (
         lambda: world.broker.provision.queue_to_consume("a"),
         lambda: world.broker.provision.queue_for("b", "q", ANYCAST),
@@ -310,7 +310,7 @@ def test_an_address_that_was_made_for_a_queue_that_may_not_be_goes() -> None:
 
 
 def test_many_addresses_go_a_few_at_a_time() -> None:
-    world = World()
+    world = BrokerFixture()
     for number in range(3 * AT_ONCE):
         sent(world, f"t{number}")
     (look,) = world.clock.calls
@@ -323,7 +323,7 @@ def test_many_addresses_go_a_few_at_a_time() -> None:
 
 
 def test_no_timer_for_unread_addresses_is_left_at_the_end() -> None:
-    world = World()
+    world = BrokerFixture()
     sent(world)
     world.broker.stop()
     assert not world.clock.calls

@@ -8,11 +8,11 @@ import pytest
 
 from stompring.errors import Refused
 
-from .world import World, assert_nothing_held, bodies, join
+from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, join
 
 
 def test_purge_on_no_consumers_kills_what_comes_back() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(purge_on_no_consumers=True)
     world.send()
     assert queue.messages_added == 0, "it takes nothing without consumers"
@@ -28,7 +28,7 @@ def test_purge_on_no_consumers_kills_what_comes_back() -> None:
 
 
 def test_schedule_order() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     taker = join(queue)
     for body, delay in ((b"m1", 1000), (b"m2", 0), (b"m3", 1125), (b"m4", 0), (b"m5", 1250)):
@@ -38,7 +38,7 @@ def test_schedule_order() -> None:
 
 
 def test_due_at_the_same_time_keeps_the_order_of_sending_and_goes_to_the_head() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     world.send(body=b"waiting")
     for number in range(10):
@@ -48,7 +48,7 @@ def test_due_at_the_same_time_keeps_the_order_of_sending_and_goes_to_the_head() 
 
 
 def test_a_time_in_the_past_still_goes_to_the_head() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     world.send(body=b"waiting")
     world.send(body=b"late", due=world.now - 60_000)
@@ -58,7 +58,7 @@ def test_a_time_in_the_past_still_goes_to_the_head() -> None:
 
 
 def test_what_comes_back_keeps_its_order() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     for number in range(6):
         world.send(body=b"%d" % number, priority=9 if number == 5 else 4)
@@ -72,7 +72,7 @@ def test_what_comes_back_keeps_its_order() -> None:
 
 
 def test_nack_waits_for_the_redelivery_delay() -> None:
-    world = World(
+    world = BrokerFixture(
         {"q": {"redelivery_delay": 500, "redelivery_delay_multiplier": 2.0, "max_delivery_attempts": -1}}
     )
     queue = world.queue()
@@ -89,7 +89,7 @@ def test_nack_waits_for_the_redelivery_delay() -> None:
 
 
 def test_redelivery_delay_holds_for_a_lost_connection_and_not_for_a_consumer_that_leaves() -> None:
-    world = World({"q": {"redelivery_delay": 500}})
+    world = BrokerFixture({"q": {"redelivery_delay": 500}})
     queue = world.queue()
     taker = join(queue)
     world.send(body=b"1")
@@ -102,7 +102,7 @@ def test_redelivery_delay_holds_for_a_lost_connection_and_not_for_a_consumer_tha
 
 
 def test_a_nacked_message_goes_to_another_consumer_first() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     one = join(queue, 1)
     world.send(body=b"1")
@@ -114,7 +114,7 @@ def test_a_nacked_message_goes_to_another_consumer_first() -> None:
 
 
 def test_a_nacked_message_comes_back_to_the_only_consumer() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     one = join(queue, 1)
     world.send(body=b"1")
@@ -123,7 +123,7 @@ def test_a_nacked_message_comes_back_to_the_only_consumer() -> None:
 
 
 def test_an_expired_message_is_not_delivered_as_it_arrives() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     taker = join(queue, auto=True)
     world.send(expires=world.now)
@@ -133,7 +133,7 @@ def test_an_expired_message_is_not_delivered_as_it_arrives() -> None:
 
 
 def test_an_acknowledged_message_does_not_expire_later() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     world.send(expires=world.now + 500)
     taker = join(queue)
@@ -144,7 +144,7 @@ def test_an_acknowledged_message_does_not_expire_later() -> None:
 
 
 def test_what_is_in_delivery_expires_when_it_comes_back() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     world.send(expires=world.now + 500)
     taker = join(queue)
@@ -156,7 +156,7 @@ def test_what_is_in_delivery_expires_when_it_comes_back() -> None:
 
 
 def test_what_came_back_expires_at_its_time() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     world.send(expires=world.now + 500)
     taker = join(queue)
@@ -169,7 +169,7 @@ def test_what_came_back_expires_at_its_time() -> None:
 
 
 def test_scheduled_messages_expire_too() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     world.send(due=world.now + 1000, expires=world.now + 500)
     world.pass_time(500)
@@ -179,7 +179,7 @@ def test_scheduled_messages_expire_too() -> None:
 
 
 def test_close_tells_the_consumers_and_kills_the_messages() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(exclusive=True)
     one, two = join(queue, 1), join(queue, auto=True)
     for _ in range(3):
@@ -192,7 +192,7 @@ def test_close_tells_the_consumers_and_kills_the_messages() -> None:
 
 
 def test_settling_after_the_queue_was_deleted_does_no_harm() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     world.send()
     taker = join(queue)
@@ -205,7 +205,7 @@ def test_settling_after_the_queue_was_deleted_does_no_harm() -> None:
 
 @pytest.mark.parametrize("kill", [False, True])
 def test_lists_forget_a_million_messages_that_left(kill: bool) -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     selective = join(queue, 0, matches=lambda message: True)
     for _ in range(2000):
@@ -220,7 +220,7 @@ def test_lists_forget_a_million_messages_that_left(kill: bool) -> None:
 
 
 def test_max_consumers() -> None:
-    queue = World().queue(max_consumers=1)
+    queue = BrokerFixture().queue(max_consumers=1)
     join(queue)
     with pytest.raises(Refused, match="max-consumers of 1"):
         join(queue)
@@ -231,7 +231,7 @@ def test_max_consumers() -> None:
     "attributes", [{}, {"exclusive": True}, {"ring_size": 3}, {"consumers_before_dispatch": 1}]
 )
 def test_nothing_is_left_when_all_is_settled(attributes: dict[str, Any]) -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(**attributes)
     for number in range(20):
         world.send(body=b"x" * number, priority=number % 10, expires=world.now + 10_000)

@@ -13,7 +13,7 @@ from stompring.broker.reference import STATES, Reference
 from stompring.errors import NotFound, Refused
 from stompring.settings.model import RingPolicy
 
-from .world import MULTICAST, Taker, World, assert_nothing_held, bodies, join
+from .broker_fixture import MULTICAST, BrokerFixture, Taker, assert_nothing_held, bodies, join
 
 
 class OpenTaker(Taker):
@@ -34,11 +34,11 @@ def seen(refs: Iterable[Reference]) -> list[tuple[bytes, str]]:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> BrokerFixture:
+    return BrokerFixture()
 
 
-def test_browse_shows_pending_then_scheduled_then_delivering(world: World) -> None:
+def test_browse_shows_pending_then_scheduled_then_delivering(world: BrokerFixture) -> None:
     queue = world.queue()
     taker = join_open(queue, 1)
     world.send(body=b"taken")
@@ -57,7 +57,7 @@ def test_browse_shows_pending_then_scheduled_then_delivering(world: World) -> No
     assert (b"taken", "delivering") not in seen(queue_browser.browse(queue))
 
 
-def test_browse_leaves_everything_as_it_is(world: World) -> None:
+def test_browse_leaves_everything_as_it_is(world: BrokerFixture) -> None:
     queue = world.queue()
     for body in (b"a", b"b"):
         world.send(body=body)
@@ -66,7 +66,7 @@ def test_browse_leaves_everything_as_it_is(world: World) -> None:
     assert (queue.message_count, queue.delivering, queue.messages_acknowledged) == (2, 0, 0)
 
 
-def test_browse_adds_what_a_transaction_holds_and_only_of_this_queue(world: World) -> None:
+def test_browse_adds_what_a_transaction_holds_and_only_of_this_queue(world: BrokerFixture) -> None:
     queue, other = world.queue("q"), world.queue("other")
     takers = [join_open(queue, 1), join_open(other, 1)]
     world.send("q", b"mine")
@@ -76,7 +76,7 @@ def test_browse_adds_what_a_transaction_holds_and_only_of_this_queue(world: Worl
     assert seen(queue_browser.browse(queue, elsewhere=held)) == [(b"mine", "delivering")]
 
 
-def test_browse_with_a_selector(world: World) -> None:
+def test_browse_with_a_selector(world: BrokerFixture) -> None:
     queue = world.queue()
     for colour in ("red", "blue", "red"):
         world.send(body=colour.encode(), headers={"colour": colour})
@@ -84,13 +84,13 @@ def test_browse_with_a_selector(world: World) -> None:
     assert len(list(queue_browser.browse(queue, "  "))) == 3
 
 
-def test_browse_refuses_a_broken_selector_at_once(world: World) -> None:
+def test_browse_refuses_a_broken_selector_at_once(world: BrokerFixture) -> None:
     with pytest.raises(Refused, match="filter: ") as refused:
         queue_browser.browse(world.queue(), "colour = ")
     assert refused.value.status == 400
 
 
-def test_browse_goes_on_while_the_queue_changes(world: World) -> None:
+def test_browse_goes_on_while_the_queue_changes(world: BrokerFixture) -> None:
     queue = world.queue()
     for number in range(5):
         world.send(body=b"%d" % number)
@@ -101,7 +101,7 @@ def test_browse_goes_on_while_the_queue_changes(world: World) -> None:
     assert [ref.message.body for ref in refs] == [b"1", b"3", b"4"]
 
 
-def test_browse_shows_messages_set_aside_for_a_group_once(world: World) -> None:
+def test_browse_shows_messages_set_aside_for_a_group_once(world: BrokerFixture) -> None:
     queue = world.queue()
     first = join_open(queue, 1)
     world.send(body=b"a1", group=b"a")
@@ -114,7 +114,7 @@ def test_browse_shows_messages_set_aside_for_a_group_once(world: World) -> None:
     assert queue.count == 2 and first.bodies == [b"a1"]
 
 
-def test_remove_a_pending_message(world: World) -> None:
+def test_remove_a_pending_message(world: BrokerFixture) -> None:
     queue = world.queue()
     doomed = world.send(body=b"a")
     world.send(body=b"b")
@@ -127,7 +127,7 @@ def test_remove_a_pending_message(world: World) -> None:
     assert_nothing_held(world)
 
 
-def test_remove_a_scheduled_message(world: World) -> None:
+def test_remove_a_scheduled_message(world: BrokerFixture) -> None:
     queue = world.queue()
     doomed = world.send(body=b"a", due=world.now + 1000)
     list(queue_browser.remove_message(queue, doomed.number))
@@ -137,7 +137,7 @@ def test_remove_a_scheduled_message(world: World) -> None:
     assert_nothing_held(world)
 
 
-def test_a_message_in_delivery_is_its_consumers(world: World) -> None:
+def test_a_message_in_delivery_is_its_consumers(world: BrokerFixture) -> None:
     queue = world.queue()
     taker = join_open(queue, 1)
     message = world.send()
@@ -149,7 +149,7 @@ def test_a_message_in_delivery_is_its_consumers(world: World) -> None:
         list(queue_browser.remove_message(queue, message.number))
 
 
-def test_removing_the_last_message_lets_an_auto_delete_queue_go(world: World) -> None:
+def test_removing_the_last_message_lets_an_auto_delete_queue_go(world: BrokerFixture) -> None:
     queue = world.queue(auto_created=True, auto_delete=True)
     keeper = join(queue, 0)
     message = world.send()
@@ -159,7 +159,7 @@ def test_removing_the_last_message_lets_an_auto_delete_queue_go(world: World) ->
     assert "q" not in world.directory.queues
 
 
-def test_cancel_a_recurring_message(world: World) -> None:
+def test_cancel_a_recurring_message(world: BrokerFixture) -> None:
     queue = world.queue()
     message = world.send(due=world.now + 1000, recurrence=Recurrence(period=1000, repeat=FOREVER))
     list(queue_browser.cancel_scheduled(queue, message.number))
@@ -168,7 +168,7 @@ def test_cancel_a_recurring_message(world: World) -> None:
     assert_nothing_held(world)
 
 
-def test_cancel_takes_back_only_what_is_scheduled(world: World) -> None:
+def test_cancel_takes_back_only_what_is_scheduled(world: BrokerFixture) -> None:
     queue = world.queue()
     message = world.send()
     for call in (queue_browser.cancel_scheduled, queue_browser.deliver_now):
@@ -176,7 +176,7 @@ def test_cancel_takes_back_only_what_is_scheduled(world: World) -> None:
             list(call(queue, message.number))
 
 
-def test_deliver_now_goes_to_the_head_and_happens_once(world: World) -> None:
+def test_deliver_now_goes_to_the_head_and_happens_once(world: BrokerFixture) -> None:
     queue = world.queue()
     scheduled = world.send(body=b"scheduled", due=world.now + 1000)
     world.send(body=b"pending")
@@ -187,7 +187,7 @@ def test_deliver_now_goes_to_the_head_and_happens_once(world: World) -> None:
     assert bodies(queue) == [b"scheduled", b"pending"]
 
 
-def test_deliver_now_of_a_recurring_message_keeps_its_schedule(world: World) -> None:
+def test_deliver_now_of_a_recurring_message_keeps_its_schedule(world: BrokerFixture) -> None:
     queue = world.queue()
     begin = world.now
     message = world.send(body=b"x", due=begin + 10_000, recurrence=Recurrence(period=1000, repeat=1))
@@ -200,7 +200,7 @@ def test_deliver_now_of_a_recurring_message_keeps_its_schedule(world: World) -> 
     assert (queue.count, queue.scheduled_count) == (3, 0)
 
 
-def test_deliver_now_is_lost_to_a_full_ring(world: World) -> None:
+def test_deliver_now_is_lost_to_a_full_ring(world: BrokerFixture) -> None:
     queue = world.queue(ring_size=1, ring_policy=RingPolicy.DISCARD)
     scheduled = world.send(body=b"scheduled", due=world.now + 1000)
     world.send(body=b"pending")
@@ -209,7 +209,7 @@ def test_deliver_now_is_lost_to_a_full_ring(world: World) -> None:
     assert queue.messages_replaced == 1
 
 
-def test_many_delivered_now_leave_a_working_schedule(world: World) -> None:
+def test_many_delivered_now_leave_a_working_schedule(world: BrokerFixture) -> None:
     queue = world.queue()
     messages = [world.send(body=b"%d" % number, due=world.now + 1000) for number in range(300)]
     for message in messages[:200]:
@@ -218,7 +218,7 @@ def test_many_delivered_now_leave_a_working_schedule(world: World) -> None:
     assert (queue.count, queue.scheduled_count) == (300, 0)
 
 
-def test_purge_kills_what_matches_and_spares_what_is_in_delivery(world: World) -> None:
+def test_purge_kills_what_matches_and_spares_what_is_in_delivery(world: BrokerFixture) -> None:
     queue = world.queue()
     taker = join_open(queue, 1)
     world.send(body=b"taken", headers={"colour": "red"})
@@ -233,7 +233,7 @@ def test_purge_kills_what_matches_and_spares_what_is_in_delivery(world: World) -
     assert_nothing_held(world)
 
 
-def test_purge_spares_what_arrives_while_it_runs(world: World) -> None:
+def test_purge_spares_what_arrives_while_it_runs(world: BrokerFixture) -> None:
     queue = world.queue()
     world.send(body=b"old")
     world.send(body=b"old too")
@@ -244,7 +244,7 @@ def test_purge_spares_what_arrives_while_it_runs(world: World) -> None:
     assert bodies(queue) == [b"new"]
 
 
-def test_trim_enforces_a_lowered_ring(world: World) -> None:
+def test_trim_enforces_a_lowered_ring(world: BrokerFixture) -> None:
     queue = world.queue(ring_size=5)
     for number in range(5):
         world.send(body=b"%d" % number)
@@ -255,14 +255,14 @@ def test_trim_enforces_a_lowered_ring(world: World) -> None:
     assert sum(queue_browser.trim(queue)) == 0
 
 
-def test_trim_of_a_queue_without_a_ring_does_nothing(world: World) -> None:
+def test_trim_of_a_queue_without_a_ring_does_nothing(world: BrokerFixture) -> None:
     queue = world.queue(routing_type=MULTICAST)
     world.send()
     assert sum(queue_browser.trim(queue)) == 0
     assert queue.count == 1
 
 
-def test_a_non_destructive_queue_shows_each_message_once(world: World) -> None:
+def test_a_non_destructive_queue_shows_each_message_once(world: BrokerFixture) -> None:
     queue = world.queue(non_destructive=True)
     taker = join_open(queue, 5)
     message = world.send(body=b"a")

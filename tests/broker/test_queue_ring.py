@@ -5,7 +5,7 @@ from __future__ import annotations
 from stompring.broker.queue import Queue
 from stompring.settings.model import RingPolicy
 
-from .world import World, assert_nothing_held, bodies, header_is, join
+from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, header_is, join
 
 
 def counts(queue: Queue) -> dict[str, int]:
@@ -19,7 +19,7 @@ def counts(queue: Queue) -> dict[str, int]:
 
 
 def test_ring_simple() -> None:  # RQ-1
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=1)
     for round_ in range(1, 51):
         world.send(body=b"A")
@@ -34,7 +34,7 @@ def test_ring_simple() -> None:  # RQ-1
 
 
 def test_ring_and_rollback() -> None:  # RQ-2
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=1)
     taker = join(queue, 1)
     world.send(body=b"m0")
@@ -55,7 +55,7 @@ def test_ring_and_rollback() -> None:  # RQ-2
 
 
 def test_ring_of_scheduled_messages() -> None:  # RQ-4
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=1)
     for body in (b"first", b"second"):
         world.send(body=body, due=world.now + 500)
@@ -65,7 +65,7 @@ def test_ring_of_scheduled_messages() -> None:  # RQ-4
 
 
 def test_ring_is_resized_and_trims_nothing_by_itself() -> None:  # RQ-6
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
 
     def send(number: int) -> None:
@@ -105,7 +105,7 @@ def test_ring_is_resized_and_trims_nothing_by_itself() -> None:  # RQ-6
 
 
 def test_a_ring_above_its_size_loses_one_for_each_that_comes() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     for number in range(5):
         world.send(body=b"%d" % number)
@@ -118,7 +118,7 @@ def test_a_ring_above_its_size_loses_one_for_each_that_comes() -> None:
 
 
 def test_ring_with_a_prefetching_consumer() -> None:  # RQ-D2
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=3)
     taker = join(queue)
     for body in (b"A", b"B", b"C", b"D"):
@@ -129,7 +129,7 @@ def test_ring_with_a_prefetching_consumer() -> None:  # RQ-D2
 
 
 def test_scheduled_for_the_head_of_a_full_ring() -> None:  # RQ-D3
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=3)
     world.send(body=b"A", due=world.now + 1000)
     for body in (b"B", b"C", b"D"):
@@ -140,7 +140,7 @@ def test_scheduled_for_the_head_of_a_full_ring() -> None:  # RQ-D3
 
 
 def test_of_those_that_fall_due_together_the_newest_sent_stay() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=3)
     for body in (b"A", b"B", b"C", b"D", b"E"):
         world.send(body=body, due=world.now + 1000)
@@ -149,7 +149,7 @@ def test_of_those_that_fall_due_together_the_newest_sent_stay() -> None:
 
 
 def test_those_that_fall_due_together_push_out_nothing_that_waited() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=3)
     for body in (b"A", b"B", b"C"):
         world.send(body=body, due=world.now + 1000)
@@ -160,7 +160,7 @@ def test_those_that_fall_due_together_push_out_nothing_that_waited() -> None:
 
 
 def test_those_that_fall_due_later_push_out_nothing_that_fell_due_before() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=1)
     world.send(body=b"A", due=world.now + 1000)
     world.send(body=b"B", due=world.now + 1125)
@@ -169,7 +169,7 @@ def test_those_that_fall_due_later_push_out_nothing_that_fell_due_before() -> No
 
 
 def test_what_waited_for_its_redelivery_keeps_the_newest_too() -> None:
-    world = World({"q": {"redelivery_delay": 1000, "max_delivery_attempts": -1}})
+    world = BrokerFixture({"q": {"redelivery_delay": 1000, "max_delivery_attempts": -1}})
     queue = world.queue(ring_size=2)
     taker = join(queue)
     for body in (b"A", b"B", b"C"):
@@ -181,7 +181,7 @@ def test_what_waited_for_its_redelivery_keeps_the_newest_too() -> None:
 
 
 def test_what_a_consumer_takes_as_it_falls_due_is_not_lost() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=1)
     for body in (b"A", b"B", b"C"):
         world.send(body=body, due=world.now + 1000)
@@ -191,7 +191,7 @@ def test_what_a_consumer_takes_as_it_falls_due_is_not_lost() -> None:
 
 
 def test_a_full_ring_gives_something_up_before_it_delivers_what_has_come() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=2)
     taker = join(queue, matches=header_is(b"colour", b"red"))
     for body, colour in ((b"A", "blue"), (b"B", "red"), (b"C", "blue"), (b"D", "blue"), (b"E", "red")):
@@ -203,7 +203,7 @@ def test_a_full_ring_gives_something_up_before_it_delivers_what_has_come() -> No
 
 
 def test_a_full_ring_that_gives_up_what_has_come_does_not_deliver_it() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=1)
     taker = join(queue, matches=header_is(b"colour", b"red"))
     world.send(body=b"low", headers={"colour": "blue"})
@@ -212,7 +212,7 @@ def test_a_full_ring_that_gives_up_what_has_come_does_not_deliver_it() -> None:
 
 
 def test_a_ring_gives_up_what_would_be_delivered_next() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=2)
     for body, priority in ((b"low", 0), (b"high", 9), (b"normal", 4)):
         world.send(body=body, priority=priority)
@@ -220,7 +220,7 @@ def test_a_ring_gives_up_what_would_be_delivered_next() -> None:
 
 
 def test_a_paused_ring_still_evicts() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=1)
     taker = join(queue)
     queue.pause()
@@ -232,7 +232,7 @@ def test_a_paused_ring_still_evicts() -> None:
 
 
 def test_an_expired_message_that_is_evicted_counts_as_replaced() -> None:
-    world = World({"#": {"expiry_address": "EXP"}})
+    world = BrokerFixture({"#": {"expiry_address": "EXP"}})
     expired = world.queue("EXP")
     queue = world.queue(ring_size=1)
     world.send(expires=world.now + 125)
@@ -244,7 +244,7 @@ def test_an_expired_message_that_is_evicted_counts_as_replaced() -> None:
 
 
 def test_ring_policy_dead_letter_moves_the_loser() -> None:
-    world = World({"q": {"dead_letter_address": "DLQ"}})
+    world = BrokerFixture({"q": {"dead_letter_address": "DLQ"}})
     dead = world.queue("DLQ")
     queue = world.queue(ring_size=1, ring_policy=RingPolicy.DEAD_LETTER)
     world.send(body=b"1")

@@ -7,7 +7,7 @@ import pytest
 from stompring.broker.refusals import LIMITS, QUIET
 from stompring.errors import LimitReached, ProtocolError, Refused
 
-from .world import World
+from .broker_fixture import BrokerFixture
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -17,7 +17,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_each_is_counted_and_the_first_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
+    world = BrokerFixture()
     refusals = world.broker.refusals
     assert refusals.counts == dict.fromkeys(LIMITS, 0)
     for number in range(1000):
@@ -30,7 +30,7 @@ def test_each_is_counted_and_the_first_is_logged(caplog: pytest.LogCaptureFixtur
 
 
 def test_while_it_goes_on_there_is_a_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
+    world = BrokerFixture()
     for _ in range(100):
         world.broker.refusals.add("maxHeaders", "a client", "too many")
         world.pass_time(1000)
@@ -43,7 +43,7 @@ def test_while_it_goes_on_there_is_a_line_in_ten_seconds(caplog: pytest.LogCaptu
 
 
 def test_what_was_not_told_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
+    world = BrokerFixture()
     for _ in range(3):
         world.broker.refusals.add("maxHeaders", "a client", "too many")
     lines(caplog)
@@ -53,7 +53,7 @@ def test_what_was_not_told_is_told_at_the_end(caplog: pytest.LogCaptureFixture) 
 
 
 def test_only_limits_are_counted() -> None:
-    refusals = World().broker.refusals
+    refusals = BrokerFixture().broker.refusals
     assert not refusals.tell(Refused("no"), "ann", "no")
     assert not refusals.tell(ProtocolError("no"), "ann", "no")
     assert not refusals.tell(ValueError(), "ann", "no")

@@ -10,7 +10,7 @@ import pytest
 from stompring.broker.queue import Queue
 from stompring.settings.model import SlowConsumerPolicy, ThresholdUnit
 
-from .world import MULTICAST, Taker, World
+from .broker_fixture import MULTICAST, BrokerFixture, Taker
 
 PERIOD = 5000
 
@@ -28,13 +28,13 @@ class Client(Taker):
         self.queue.remove(self, [])
 
 
-def world_with(threshold: int = 10, **settings: Any) -> tuple[World, Queue]:
+def world_with(threshold: int = 10, **settings: Any) -> tuple[BrokerFixture, Queue]:
     values = {f"slow_consumer_{name}": value for name, value in settings.items()}
-    world = World({"q": {"slow_consumer_threshold": threshold, **values}})
+    world = BrokerFixture({"q": {"slow_consumer_threshold": threshold, **values}})
     return world, world.queue()
 
 
-def seconds(world: World, number: int, sent: int = 0, taken: dict[Client, int] | None = None) -> None:
+def seconds(world: BrokerFixture, number: int, sent: int = 0, taken: dict[Client, int] | None = None) -> None:
     """Let seconds pass, in each of which ``sent`` messages come and consumers take so many."""
     for _ in range(number):
         for _ in range(sent):
@@ -166,7 +166,7 @@ def test_no_timer_once_nobody_is_there() -> None:
 
 
 def test_many_queues_have_one_timer() -> None:
-    world = World({"#": {"slow_consumer_threshold": 1}})
+    world = BrokerFixture({"#": {"slow_consumer_threshold": 1}})
     for number in range(100):
         world.queue(f"q{number}").add(Client())
         world.pass_time(25)

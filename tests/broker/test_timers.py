@@ -9,9 +9,9 @@ from twisted.internet.task import Clock as TwistedClock
 from stompring.broker.background import Background
 from stompring.broker.clock import Clock
 from stompring.broker.reference import GONE, PENDING, Reference
-from stompring.broker.timers import Agenda
+from stompring.broker.timers import TimerQueue
 
-from .world import BEGIN, World
+from .broker_fixture import BEGIN, BrokerFixture
 
 
 class Book:
@@ -24,10 +24,10 @@ class Book:
         self.begin = self.clock.now
         self.sweeps: list[tuple[int, list[Reference]]] = []
         self.background = Background(self.clock, self.twisted.seconds)
-        self.agenda = Agenda(
+        self.agenda = TimerQueue(
             self.clock, self.background, lambda ref, due: ref.state == PENDING, lambda: self.sweep().append
         )
-        self.message = World().message("a")
+        self.message = BrokerFixture().message("a")
 
     def sweep(self) -> list[Reference]:
         refs: list[Reference] = []

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from stompring.broker.transaction import Transaction, give_back
+from stompring.broker.transaction import Transaction, requeue
 
-from .world import World, assert_nothing_held, bodies, join
+from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, join
 
 
-def sending(world: World, transaction: Transaction, body: bytes, address: str = "q") -> None:
+def sending(world: BrokerFixture, transaction: Transaction, body: bytes, address: str = "q") -> None:
     message = world.message(address, body)
     transaction.send(message.size, lambda: message.address, lambda: world.broker.send(message), durable=False)
 
 
 def test_nothing_is_seen_before_the_commit() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     transaction = Transaction(world.broker)
     for number in range(3):
@@ -25,7 +25,7 @@ def test_nothing_is_seen_before_the_commit() -> None:
 
 
 def test_five_sends_into_a_ring_of_three() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=3)
     transaction = Transaction(world.broker)
     for number in range(5):
@@ -35,7 +35,7 @@ def test_five_sends_into_a_ring_of_three() -> None:
 
 
 def test_rollback_forgets_sends_and_leaves_acknowledged_with_their_consumer() -> None:
-    world = World({"q": {"redelivery_delay": 500}})
+    world = BrokerFixture({"q": {"redelivery_delay": 500}})
     queue = world.queue()
     for number in range(3):
         world.send(body=b"%d" % number)
@@ -55,7 +55,7 @@ def test_rollback_forgets_sends_and_leaves_acknowledged_with_their_consumer() ->
 
 
 def test_acknowledged_messages_stay_in_delivery_until_the_commit() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     world.send()
     taker = join(queue)
@@ -69,7 +69,9 @@ def test_acknowledged_messages_stay_in_delivery_until_the_commit() -> None:
 
 
 def test_rollback_after_the_consumer_left_gives_back_without_an_attempt_or_a_delay() -> None:
-    world = World({"q": {"redelivery_delay": 500, "max_delivery_attempts": 1, "dead_letter_address": "DLQ"}})
+    world = BrokerFixture(
+        {"q": {"redelivery_delay": 500, "max_delivery_attempts": 1, "dead_letter_address": "DLQ"}}
+    )
     queue = world.queue(ring_size=2)
     for number in range(3):
         world.send(body=b"%d" % number)
@@ -86,7 +88,7 @@ def test_rollback_after_the_consumer_left_gives_back_without_an_attempt_or_a_del
 
 
 def test_rollback_kills_what_a_deleted_queue_has_in_delivery() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     world.send()
     taker = join(queue)
@@ -99,7 +101,7 @@ def test_rollback_kills_what_a_deleted_queue_has_in_delivery() -> None:
 
 
 def test_refused_in_a_transaction() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     world.send(body=b"1")
     one, two = join(queue), join(queue)
@@ -111,7 +113,7 @@ def test_refused_in_a_transaction() -> None:
 
 
 def test_a_queue_that_waited_for_the_commit_is_deleted_after_it() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(auto_created=True, auto_delete=True)
     world.send()
     taker = join(queue)
@@ -125,7 +127,7 @@ def test_a_queue_that_waited_for_the_commit_is_deleted_after_it() -> None:
 
 
 def test_references_of_several_queues_go_home() -> None:
-    world = World()
+    world = BrokerFixture()
     one, two = world.queue("one"), world.queue("two")
     world.send("one", b"1")
     world.send("two", b"2")
@@ -133,5 +135,5 @@ def test_references_of_several_queues_go_home() -> None:
     refs = [ref for taker in takers for ref in taker.release()]
     for queue, taker in zip((one, two), takers, strict=True):
         queue.rest(taker)
-    give_back(refs, None, failed=False)
+    requeue(refs, None, failed=False)
     assert (bodies(one), bodies(two)) == ([b"1"], [b"2"])

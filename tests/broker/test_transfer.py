@@ -6,7 +6,7 @@ import pytest
 
 from stompring.broker.transfer import Transfer, copy_for, without_headers
 
-from .world import ANYCAST, MULTICAST, World
+from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_headers_are_taken_out_whole(block: bytes, names: tuple[bytes, ...], res
 
 @pytest.mark.parametrize(("routing_type", "shown"), [(None, None), (ANYCAST, b"1"), (MULTICAST, b"0")])
 def test_a_copy_tells_where_it_came_from(routing_type: object, shown: bytes | None) -> None:
-    world = World()
+    world = BrokerFixture()
     original = world.message(
         "a:b",
         b"body\0",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from .world import Taker, World, assert_nothing_held, header_is, join
+from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, header_is, join
 
 
-def red(body: bytes, world: World) -> None:
+def red(body: bytes, world: BrokerFixture) -> None:
     world.send(body=body, headers={"colour": "red"})
 
 
-def blue(body: bytes, world: World) -> None:
+def blue(body: bytes, world: BrokerFixture) -> None:
     world.send(body=body, headers={"colour": "blue"})
 
 
-def grouped(world: World, group: bytes, body: bytes, *, ends: bool = False, colour: str = "red") -> None:
+def grouped(
+    world: BrokerFixture, group: bytes, body: bytes, *, ends: bool = False, colour: str = "red"
+) -> None:
     world.send(body=body, group=group, group_sequence=-1 if ends else 0, headers={"colour": colour})
 
 
@@ -21,7 +23,7 @@ RED, BLUE = header_is(b"colour", b"red"), header_is(b"colour", b"blue")
 
 
 def test_two_consumers_alternate() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue), join(queue)
     for number in range(6):
@@ -30,7 +32,7 @@ def test_two_consumers_alternate() -> None:
 
 
 def test_a_backlog_is_shared_out_in_turns() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     for number in range(6):
         world.send(body=b"%d" % number)
@@ -41,7 +43,7 @@ def test_a_backlog_is_shared_out_in_turns() -> None:
 
 
 def test_a_stuck_consumer_keeps_no_more_than_its_credit() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     stuck, live = join(queue, 2), join(queue, auto=True)
     for number in range(100):
@@ -50,7 +52,7 @@ def test_a_stuck_consumer_keeps_no_more_than_its_credit() -> None:
 
 
 def test_a_consumer_without_credit_gets_its_message_when_it_has_some() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     taker = join(queue, 0)
     world.send(body=b"1")
@@ -60,7 +62,7 @@ def test_a_consumer_without_credit_gets_its_message_when_it_has_some() -> None:
 
 
 def test_selective_consumers_find_their_messages_behind_others() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     for number in range(100):
         blue(b"%d" % number, world)
@@ -73,7 +75,7 @@ def test_selective_consumers_find_their_messages_behind_others() -> None:
 
 
 def test_what_a_selector_refuses_is_left_for_others() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     selective, plain = join(queue, matches=RED), join(queue)
     for _ in range(3):
@@ -84,7 +86,7 @@ def test_what_a_selector_refuses_is_left_for_others() -> None:
 
 
 def test_equal_selectors_share_one_list() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1, matches=RED, key="red"), join(queue, 1, matches=RED, key="red")
     for number in range(3):
@@ -100,7 +102,7 @@ def test_equal_selectors_share_one_list() -> None:
 
 
 def test_exclusive_gives_all_to_the_first_who_came() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(exclusive=True)
     first, second = join(queue, 2), join(queue)
     for number in range(4):
@@ -113,7 +115,7 @@ def test_exclusive_gives_all_to_the_first_who_came() -> None:
 
 
 def test_exclusive_keeps_the_order_when_the_first_leaves() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(exclusive=True)
     first, second = join(queue, 1), join(queue)
     for number in range(3):
@@ -123,7 +125,7 @@ def test_exclusive_keeps_the_order_when_the_first_leaves() -> None:
 
 
 def test_exclusive_switched_on_while_there_are_consumers() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue), join(queue, 1)
     grouped(world, b"g", b"0")
@@ -139,7 +141,7 @@ def test_exclusive_switched_on_while_there_are_consumers() -> None:
 
 
 def test_consumers_before_dispatch() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(consumers_before_dispatch=2)
     world.send()
     one = join(queue)
@@ -156,7 +158,7 @@ def test_consumers_before_dispatch() -> None:
 
 
 def test_delay_before_dispatch() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(consumers_before_dispatch=3, delay_before_dispatch=1000)
     world.send()
     world.pass_time(5000)
@@ -168,7 +170,7 @@ def test_delay_before_dispatch() -> None:
 
 
 def test_delay_before_dispatch_ends_with_the_last_consumer() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(consumers_before_dispatch=3, delay_before_dispatch=1000)
     join(queue).close()
     assert not world.clock.calls
@@ -179,7 +181,7 @@ def test_delay_before_dispatch_ends_with_the_last_consumer() -> None:
 
 
 def test_less_consumers_before_dispatch_lets_them_go() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(consumers_before_dispatch=3)
     taker = join(queue)
     world.send()
@@ -188,7 +190,7 @@ def test_less_consumers_before_dispatch_lets_them_go() -> None:
 
 
 def test_a_group_stays_with_one_consumer() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue), join(queue)
     for number in range(4):
@@ -199,7 +201,7 @@ def test_a_group_stays_with_one_consumer() -> None:
 
 
 def test_a_group_whose_consumer_rests_keeps_nobody_waiting() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue)
     grouped(world, b"a", b"a0")
@@ -211,7 +213,7 @@ def test_a_group_whose_consumer_rests_keeps_nobody_waiting() -> None:
 
 
 def test_a_group_is_free_when_its_consumer_leaves_and_keeps_its_order() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue)
     for number in range(3):
@@ -221,7 +223,7 @@ def test_a_group_is_free_when_its_consumer_leaves_and_keeps_its_order() -> None:
 
 
 def test_a_group_ends_with_sequence_minus_one() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue)
     grouped(world, b"a", b"a0", ends=True)
@@ -230,7 +232,7 @@ def test_a_group_ends_with_sequence_minus_one() -> None:
 
 
 def test_what_was_set_aside_is_free_when_its_group_ends() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue)
     grouped(world, b"a", b"a0")
@@ -242,7 +244,7 @@ def test_what_was_set_aside_is_free_when_its_group_ends() -> None:
 
 
 def test_an_owner_gets_nothing_that_its_selector_refuses() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     reader = join(queue, matches=RED)
     plain = join(queue, 0)
@@ -254,7 +256,7 @@ def test_an_owner_gets_nothing_that_its_selector_refuses() -> None:
 
 
 def test_what_was_set_aside_is_found_by_selectors_when_its_owner_leaves() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     owner = join(queue, 1)
     grouped(world, b"a", b"0")
@@ -266,7 +268,7 @@ def test_what_was_set_aside_is_found_by_selectors_when_its_owner_leaves() -> Non
 
 
 def test_a_ring_counts_what_was_set_aside_for_a_group() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue(ring_size=2)
     join(queue, 1)
     idle = join(queue, 1)
@@ -277,7 +279,7 @@ def test_a_ring_counts_what_was_set_aside_for_a_group() -> None:
 
 
 def test_a_refused_message_of_a_group_comes_back_to_its_owner() -> None:
-    world = World({"q": {"redelivery_delay": 500}})
+    world = BrokerFixture({"q": {"redelivery_delay": 500}})
     queue = world.queue()
     owner, other = join(queue, 1), join(queue)
     grouped(world, b"a", b"0")
@@ -287,7 +289,7 @@ def test_a_refused_message_of_a_group_comes_back_to_its_owner() -> None:
 
 
 def test_priorities_hold_for_what_was_set_aside() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     owner, other = join(queue, 1), join(queue)
     grouped(world, b"a", b"first")
@@ -299,7 +301,7 @@ def test_priorities_hold_for_what_was_set_aside() -> None:
 
 
 def test_a_paused_queue_gives_nothing() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     taker = join(queue)
     queue.pause()
@@ -319,7 +321,7 @@ def test_a_consumer_that_answers_at_once() -> None:
             super().take_reference(ref)
             self.ack()
 
-    world = World()
+    world = BrokerFixture()
     queue = world.queue()
     for number in range(50):
         world.send(body=b"%d" % number)

@@ -25,9 +25,9 @@ from ..broker_document import EVERYBODY, broker_xml
 from ..broker_process import ROOT, BrokerProcess
 from ..certificates import Authority
 from ..conftest import StartBroker
-from ..dialogue import Dialogue
 from ..end_to_end.secured import document
 from ..management import Answered, Management
+from ..stomp_client import StompClient
 from .conftest import Stopped, invoke
 from .test_data_export import Line, exported
 
@@ -106,7 +106,7 @@ def test_a_broker_goes_on_with_it(stopped: Stopped, file: Path, tmp_path: Path, 
                 "autoCreated",
             )
             assert {field: queue[field] for field in same} == {field: before[field] for field in same}
-        dialogue = Dialogue(broker.port)
+        dialogue = StompClient(broker.port)
         dialogue.connect()
         for name in ("plain", "again", "pages.a", "news.two"):
             dialogue.subscribe(f"::{name}", id=name, ack="auto")
@@ -358,7 +358,7 @@ def test_dead_letters_of_a_running_broker_come_back_to_the_queue_of_their_origin
         }
     }
     first = start_broker(settings=settings)
-    client = Dialogue(first.port)
+    client = StompClient(first.port)
     client.connect()
     client.subscribe("/queue/q")
     client.put("/queue/q", "poison", persistent="true")
@@ -423,7 +423,7 @@ def test_one_import_of_a_file_at_a_time(
     """What the other has under way would come too late to be counted."""
     broker = start_broker()
     export = json.loads(file.read_text().partition("\n")[0])["export"]
-    other = Dialogue(broker.port)
+    other = StompClient(broker.port)
     other.connect({"client-id": f"stompring.import.{export['id']}"})
     monkeypatch.setattr(data_import_online, "EARLIER_IMPORT_TIMEOUT", 0.3)
     result = invoke("import", file, *places(broker))

@@ -15,7 +15,7 @@ from stompring.store.verification import Verification
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
-from ..dialogue import Dialogue
+from ..stomp_client import StompClient
 from .conftest import invoke
 
 #: Files roll with every few messages.
@@ -48,7 +48,7 @@ class Load(threading.Thread):
             self.failure = failure
 
     def _work(self) -> None:
-        dialogue = Dialogue(self._port)
+        dialogue = StompClient(self._port)
         dialogue.connect()
         self._send(dialogue, KEPT)
         dialogue.subscribe(f"/queue/{self._queue}", id="load", ack="client", prefetch_count=5)
@@ -58,7 +58,7 @@ class Load(threading.Thread):
             dialogue.answer("ACK", messages[-1])
         dialogue.ask("DISCONNECT")
 
-    def _send(self, dialogue: Dialogue, count: int) -> None:
+    def _send(self, dialogue: StompClient, count: int) -> None:
         bodies = [f"{self.sent + place} " + "x" * 200 for place in range(count)]
         dialogue.put(f"/queue/{self._queue}", *bodies, persistent="true")
         self.sent += count

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ..conftest import Connect
-from ..dialogue import Dialogue, Frame
+from ..stomp_client import Frame, StompClient
 
 
-def echo(client: Dialogue, name: str, lines: bytes, eol: bytes = b"\n") -> Frame:
+def echo(client: StompClient, name: str, lines: bytes, eol: bytes = b"\n") -> Frame:
     """What a subscriber of the same connection sees of a SEND with these header lines."""
     client.subscribe(f"/queue/{name}", ack="auto")
     client.raw(eol.join((b"SEND", b"destination:/queue/" + name.encode(), lines, b"", b"x\0")))

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from ..conftest import Connect
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 
-ENDS: dict[str, Callable[[Dialogue], object]] = {
+ENDS: dict[str, Callable[[StompClient], object]] = {
     "UNSUBSCRIBE": lambda client: client.ask("UNSUBSCRIBE", {"id": "s"}),
     "DISCONNECT": lambda client: client.disconnect(),
     "end of stream": lambda client: client.close(),

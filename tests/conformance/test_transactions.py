@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from ..conftest import Connect
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 
-UNDONE: dict[str, Callable[[Dialogue], object]] = {
+UNDONE: dict[str, Callable[[StompClient], object]] = {
     "ABORT": lambda client: client.ask("ABORT", {"transaction": "t"}),
     "DISCONNECT": lambda client: client.disconnect(),
     "reset": lambda client: client.kill(),

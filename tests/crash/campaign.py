@@ -73,7 +73,7 @@ class Campaign:
     ``directory`` must be empty; all choices come from ``seed``. ``hurry`` are the seconds that a life takes at most.
     However slow the machine is, the first life goes on until all in ``begin_with`` was counted, by the names of
     `Report.counts`, and there are journal files, pages, and ids that can be sent again. ``forked`` brokers start
-    sooner (`tests.nursery`); those that are killed while they start never are forked.
+    sooner (`tests.broker_pool`); those that are killed while they start never are forked.
     """
 
     def __init__(

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 from .ledger import Copy, Ledger, State, Unit
 
 #: Ids of one destination that are sent again: the latest.
@@ -50,7 +50,7 @@ class Identifiers:
 
     def offer(self, ledger: Ledger, port: int, management: Management) -> None:
         """Send all of it again. Nobody else may send meanwhile."""
-        client = Dialogue(port)
+        client = StompClient(port)
         client.connect()
         for destination, sent in self._sent.items():
             if sent:
@@ -59,7 +59,7 @@ class Identifiers:
 
     @staticmethod
     def _offer(
-        ledger: Ledger, client: Dialogue, management: Management, destination: str, sent: Collection[Sent]
+        ledger: Ledger, client: StompClient, management: Management, destination: str, sent: Collection[Sent]
     ) -> None:
         name = destination.removeprefix("/topic/")
         before = _counts(management, name)

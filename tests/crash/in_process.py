@@ -9,7 +9,7 @@ from typing import Any, cast
 from stompring.broker import page_mode
 from stompring.broker import paging as seam
 from stompring.broker.queue import Queue
-from stompring.paging.paged_queues import Dispatch
+from stompring.paging.paged_queues import TargetAreas
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import StompAcceptor
@@ -17,7 +17,7 @@ from stompring.settings.model import RoutingType
 from stompring.store.files import Files
 from stompring.store.paging import Paging
 
-from ..session.conversation import Client, Got, Server, frame
+from ..session.session_fixture import Client, Got, Server, frame
 from ..store.disk import DiskAtOnce
 from ..store.stored_broker import BEGUN, StoredWorld
 from .audit import Observation, Seen
@@ -69,7 +69,7 @@ class Life(Server):
             dispatch_memory=1 << 20,
         )
         world = self.world
-        self.dispatch = Dispatch(world.broker)
+        self.dispatch = TargetAreas(world.broker)
         reader = DiskAtOnce(world.clock)
         self.paging = Paging(world.journal, world.writer, reader, world.broker.clock, root / "paging")
         self.paging.reads.account = self.dispatch.budget

@@ -9,8 +9,8 @@ import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
-from ..dialogue import Dialogue
 from ..management import Answered, Management
+from ..stomp_client import StompClient
 
 SETTINGS = {
     "#": {
@@ -29,8 +29,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return config
 
 
-def client_of(broker: BrokerProcess, **headers: str) -> Dialogue:
-    client = Dialogue(broker.port)
+def client_of(broker: BrokerProcess, **headers: str) -> StompClient:
+    client = StompClient(broker.port)
     client.connect({name.replace("_", "-"): value for name, value in headers.items()})
     return client
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ..broker.world import Taker, World, bodies, join
+from ..broker.broker_fixture import BrokerFixture, Taker, bodies, join
 from .test_protocol import section
 
 PICTURES = re.findall(r"^```\n(.*?)^```$", section("Rings"), re.MULTILINE | re.DOTALL)
@@ -28,7 +28,7 @@ class Scene:
     """A ring, at most one consumer, and what a line says is done."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = BrokerFixture()
         self.queue = self.world.queue(ring_size=RING)
         self.taker: Taker | None = None
 

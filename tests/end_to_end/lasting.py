@@ -9,8 +9,8 @@ from typing import Any
 
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
-from ..dialogue import Dialogue, Frame
 from ..management import Management
+from ..stomp_client import Frame, StompClient
 
 DURABLE = {"persistent": "true"}
 
@@ -48,9 +48,9 @@ class LastingBroker:
         """Its management API."""
         return Management(self.process.http_port)
 
-    def connect(self, version: str = "1.2", **headers: object) -> Dialogue:
+    def connect(self, version: str = "1.2", **headers: object) -> StompClient:
         """A client of it."""
-        dialogue = Dialogue(self.process.port, version)
+        dialogue = StompClient(self.process.port, version)
         self._opened.callback(dialogue.close)
         dialogue.connect({name.replace("_", "-"): value for name, value in headers.items()})
         return dialogue
@@ -117,7 +117,7 @@ def numbers(first: int, last: int) -> list[str]:
     return [str(number) for number in range(first, last + 1)]
 
 
-def take(client: Dialogue, queue: str, count: int, ack: str = "ACK") -> list[str]:
+def take(client: StompClient, queue: str, count: int, ack: str = "ACK") -> list[str]:
     """Take so many messages, acknowledge each, and give nothing else back."""
     client.subscribe(queue, id="take", prefetch_count=1)
     taken = []

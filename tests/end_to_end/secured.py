@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 from ..broker_process import PATIENCE, BrokerProcess
 from ..certificates import Authority
-from ..dialogue import Dialogue
+from ..stomp_client import StompClient
 
 PREFIXES = "anycastPrefix=/queue/;multicastPrefix=/topic/"
 BROKER = f"keyStorePath=broker.pem;{PREFIXES}"
@@ -81,11 +81,11 @@ class Secured:
         client: Path | None = None,
         context: ssl.SSLContext | None = None,
         **more: Any,
-    ) -> Dialogue:
+    ) -> StompClient:
         """A dialogue over TLS, as somebody who shows the certificate ``client``."""
         if context is None:
             context = self.trusting if client is None else self.authority.trusting(client)
-        return Dialogue(self.broker.ports[acceptor], context=context, **more)
+        return StompClient(self.broker.ports[acceptor], context=context, **more)
 
     def get(self, path: str) -> Any:
         """What the management API says about it."""

@@ -7,8 +7,8 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 from ..conftest import Connect
-from ..dialogue import Dialogue, frame_bytes
 from ..management import Management
+from ..stomp_client import StompClient, frame_bytes
 
 MIB = 1024 * 1024
 
@@ -21,7 +21,7 @@ def test_16_mib_to_two_subscribers(connect: Connect, version: str, name: str) ->
         reader.subscribe(f"/topic/{name}", ack="client-individual")
     sender = connect(version)
 
-    def read(reader: Dialogue) -> bytes:
+    def read(reader: StompClient) -> bytes:
         message = reader.message()
         reader.answer("ACK", message)
         return hashlib.sha256(message.body).digest()
@@ -66,7 +66,7 @@ def test_20_connections_at_full_speed(connect: Connect, name: str, management: M
             producers[number].raw(b"".join(frames))
         producers[number].put(f"/queue/{name}", "end")
 
-    def consume(consumer: Dialogue) -> list[bytes]:
+    def consume(consumer: StompClient) -> list[bytes]:
         got: list[bytes] = []
         while True:
             frame = consumer.message()

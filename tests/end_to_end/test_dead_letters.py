@@ -9,8 +9,8 @@ import pytest
 
 from ..broker_document import anycast
 from ..conftest import Connect
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 
 pytestmark = pytest.mark.broker(
     addresses=anycast("DLQ"),
@@ -55,7 +55,7 @@ def test_after_its_last_attempt_a_message_moves(
     client.answer("ACK", message)
 
 
-ENDS: dict[str, Callable[[Dialogue], object]] = {
+ENDS: dict[str, Callable[[StompClient], object]] = {
     "DISCONNECT": lambda client: client.disconnect(),
     "reset": lambda client: client.kill(),
     "ERROR": lambda client: client.provoke(),

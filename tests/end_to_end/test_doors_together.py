@@ -17,9 +17,9 @@ from stompring.security.users_file import edit_users
 from ..broker_document import permitted
 from ..broker_process import PATIENCE, BrokerProcess
 from ..certificates import Authority
-from ..dialogue import Dialogue
 from ..security.hashers import QUICK
-from ..websocket_dialogue import WebSocketClient, WebSocketDialogue
+from ..stomp_client import StompClient
+from ..websocket_client import WebSocketClient, WebSocketDialogue
 
 TLS = "keyStorePath=broker.pem;trustStorePath=authority.pem;wantClientAuth=true"
 FULL = {"send": "workers", "consume": "workers", "createAddress": "workers", "createDurableQueue": "workers"}
@@ -66,10 +66,10 @@ class House:
     def as_who(self, name: str | None) -> ssl.SSLContext:
         return self.authority.trusting(None if name is None else self.files[name])
 
-    def open(self, door: str, who: str | None) -> Dialogue:
+    def open(self, door: str, who: str | None) -> StompClient:
         if door == "wss":
             return WebSocketDialogue(self.broker.ports["wss"], context=self.as_who(who))
-        return Dialogue(self.broker.ports["ssl"], context=self.as_who(who))
+        return StompClient(self.broker.ports["ssl"], context=self.as_who(who))
 
     def get(self, path: str, who: str | None) -> tuple[int, str]:
         url = f"https://localhost:{self.broker.ports['http']}{path}"
@@ -134,8 +134,8 @@ def test_http_takes_the_certificate_too(house: House) -> None:
     assert house.get("/health/live", None)[0] == 200
 
 
-def proxied(house: House, host: str, passcode: str) -> Dialogue:
-    client = Dialogue(
+def proxied(house: House, host: str, passcode: str) -> StompClient:
+    client = StompClient(
         house.broker.ports["proxy"], before=f"PROXY TCP4 {host} 10.0.0.1 4711 61613\r\n".encode()
     )
     client.send("CONNECT", {"accept-version": "1.2", "host": "h", "login": "bob", "passcode": passcode})

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 
 from ..conftest import Connect
-from ..dialogue import Dialogue, frame_bytes
 from ..management import Management
+from ..stomp_client import StompClient, frame_bytes
 from .lasting import DURABLE, LastingBroker, numbers
 
 #: All that is sent goes to pages.
@@ -19,7 +19,7 @@ PAGED = {"paged.#": {"max-size-messages": 0, "page-size-bytes": "2K"}}
 IN_FLIGHT = 60
 
 
-def offer(client: Dialogue, queue: str, *identifiers: str, **headers: object) -> None:
+def offer(client: StompClient, queue: str, *identifiers: str, **headers: object) -> None:
     """Each with the id as its body, and a receipt."""
     for identifier in identifiers:
         client.ask("SEND", {"destination": queue, "_AMQ_DUPL_ID": identifier, **headers}, identifier.encode())
@@ -92,7 +92,7 @@ def test_transactions(lasting: LastingBroker, prefix: str) -> None:
     queue = f"{prefix}.q"
     client = lasting.start(settings=PAGED).connect()
 
-    def begin(client: Dialogue, *identifiers: str) -> None:
+    def begin(client: StompClient, *identifiers: str) -> None:
         client.ask("BEGIN", {"transaction": "t"})
         offer(client, queue, *identifiers, transaction="t", **DURABLE)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ..conftest import Connect
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 
 LIMITED = pytest.mark.broker(
     settings={
@@ -18,7 +18,7 @@ LIMITED = pytest.mark.broker(
 )
 
 
-def silent(client: Dialogue) -> None:
+def silent(client: StompClient) -> None:
     """Nothing comes for a while. (A blocked connection answers nothing, so `Dialogue.nothing` is of no use.)"""
     with pytest.raises(TimeoutError):
         client.frame(patience=0.3)

@@ -10,8 +10,8 @@ import pytest
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..conftest import StartBroker
-from ..dialogue import Dialogue
 from ..management import Answered, Management
+from ..stomp_client import StompClient
 
 SCAN = "<disk-scan-period>50</disk-scan-period>"
 ALWAYS = f"<max-disk-usage>0</max-disk-usage>{SCAN}"
@@ -28,13 +28,13 @@ POLICIES = {
 DURABLE = {"persistent": "true"}
 
 
-def greeted(broker: BrokerProcess) -> Dialogue:
-    client = Dialogue(broker.port)
+def greeted(broker: BrokerProcess) -> StompClient:
+    client = StompClient(broker.port)
     client.connect()
     return client
 
 
-def silent(client: Dialogue) -> None:
+def silent(client: StompClient) -> None:
     with pytest.raises(TimeoutError):
         client.frame(patience=0.3)
 

@@ -16,8 +16,8 @@ import pytest
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 from ..conftest import StartBroker
-from ..dialogue import Dialogue, frame_bytes
 from ..management import Answered, Management
+from ..stomp_client import StompClient, frame_bytes
 from .lasting import LastingBroker
 
 SLOW = {"slow.#": {"slow-consumer-threshold": "5", "slow-consumer-check-period": "1"}}
@@ -60,37 +60,37 @@ def test_connections_in_all_by_acceptor_and_by_host(start_broker: StartBroker) -
     )
     management = Management(broker.http_port)
     with ExitStack() as opened:
-        clients = [Dialogue(broker.port) for _ in range(3)]
+        clients = [StompClient(broker.port) for _ in range(3)]
         for client in clients:
             opened.callback(client.close)
             client.connect()
-        Dialogue(broker.port).error("3 connections from 127.0.0.1", "connectionsAllowedPerHost")
-        elsewhere = Dialogue.__new__(Dialogue)
+        StompClient(broker.port).error("3 connections from 127.0.0.1", "connectionsAllowedPerHost")
+        elsewhere = StompClient.__new__(StompClient)
         elsewhere.__dict__.update(version="1.2", beats=[], inbox=[], connected=None, _buffer=b"", _receipts=0)
         elsewhere.socket = socket.create_connection(
             ("127.0.0.1", broker.port), timeout=PATIENCE, source_address=("127.0.0.2", 0)
         )
         opened.callback(elsewhere.close)
         elsewhere.connect()
-        Dialogue(broker.port).error("4 connections to this broker", "global-max-connections")
+        StompClient(broker.port).error("4 connections to this broker", "global-max-connections")
         assert management.ask("GET", "/broker")["connectionCount"] == 4
         expect_refusals(management, connectionsAllowedPerHost=1, global_max_connections=1)
         text = management.text("/metrics")
         assert 'stompring_refusals_total{limit="global-max-connections"} 1' in text
         assert "stompring_connections_limit 4" in text
         clients[0].disconnect()
-        again = Dialogue(broker.port)
+        again = StompClient(broker.port)
         opened.callback(again.close)
         again.connect()
 
 
 def test_a_flood_of_connections_costs_two_lines(start_broker: StartBroker) -> None:
     broker = start_broker(core="<global-max-connections>1</global-max-connections>")
-    client = Dialogue(broker.port)
+    client = StompClient(broker.port)
     client.connect()
     before = len(broker.log)
     for _ in range(300):
-        Dialogue(broker.port).error("global-max-connections")
+        StompClient(broker.port).error("global-max-connections")
     client.put("q", "still served")
     lines = [line for line in broker.log[before:] if "global-max-connections" in line]
     assert 1 <= len(lines) <= 2 + PATIENCE // 10, lines
@@ -100,15 +100,15 @@ def test_a_flood_of_connections_costs_two_lines(start_broker: StartBroker) -> No
 
 def test_a_reload_changes_what_can_change(start_broker: StartBroker) -> None:
     broker = start_broker(core="<global-max-connections>1</global-max-connections>")
-    client = Dialogue(broker.port)
+    client = StompClient(broker.port)
     client.connect()
-    Dialogue(broker.port).error("global-max-connections")
+    StompClient(broker.port).error("global-max-connections")
     broker.reload(
         broker_xml(
             core="<global-max-connections>2</global-max-connections><global-max-queues>1</global-max-queues>"
         )
     )
-    second = Dialogue(broker.port)
+    second = StompClient(broker.port)
     second.connect()
     client.put("one", "x")
     second.send("SEND", {"destination": "two"})
@@ -120,7 +120,7 @@ def test_a_process_without_file_descriptors_goes_on(start_broker: StartBroker) -
     """Each connection that comes then is closed at once, and nothing turns in circles."""
     broker = start_broker()
     management = Management(broker.http_port)
-    client = Dialogue(broker.port)
+    client = StompClient(broker.port)
     client.connect()
     client.put("q", "before")  # the queue is there, and whatever files that needs
     used = len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
@@ -152,7 +152,7 @@ def test_a_process_without_file_descriptors_goes_on(start_broker: StartBroker) -
         assert time.monotonic() < deadline
     assert management.ask("GET", "/broker")["refusals"]["open-files"] >= 40
     assert any("No more files may be open" in line for line in broker.log)
-    late = Dialogue(broker.port)
+    late = StompClient(broker.port)
     late.connect()
     late.subscribe("q")
     late.messages("before", "a message")
@@ -165,7 +165,7 @@ def test_a_process_without_file_descriptors_goes_on(start_broker: StartBroker) -
 
 def test_who_reads_no_answers_is_not_read_and_takes_no_memory(start_broker: StartBroker) -> None:
     broker = start_broker(parameters="outboxSize=64K")
-    greedy, other = Dialogue(broker.port), Dialogue(broker.port)
+    greedy, other = StompClient(broker.port), StompClient(broker.port)
     for client in (greedy, other):
         client.connect()
     other.put("warm", "up")
@@ -198,7 +198,7 @@ def test_who_reads_no_answers_is_not_read_and_takes_no_memory(start_broker: Star
 
 @pytest.mark.broker(parameters="maxTransactionBytes=100K")
 def test_what_transactions_hold(broker: BrokerProcess, management: Management, name: str) -> None:
-    client, other = Dialogue(broker.port), Dialogue(broker.port)
+    client, other = StompClient(broker.port), StompClient(broker.port)
     client.connect()
     other.connect()
     client.ask("BEGIN", {"transaction": "t"})
@@ -219,7 +219,7 @@ def test_what_transactions_hold(broker: BrokerProcess, management: Management, n
 
 @pytest.mark.broker(parameters="maxUnsettledMessages=3")
 def test_unsettled_messages(broker: BrokerProcess, management: Management, name: str) -> None:
-    client = Dialogue(broker.port)
+    client = StompClient(broker.port)
     client.connect()
     client.put(name, *"12345")
     client.subscribe(name, consumer_window_size="-1", prefetch_count="-1")
@@ -240,7 +240,7 @@ def test_a_slow_consumer_is_closed(start_broker: StartBroker) -> None:
     broker = start_broker(settings=settings)
     management, slow, fast, producer = (
         Management(broker.http_port),
-        *(Dialogue(broker.port) for _ in range(3)),
+        *(StompClient(broker.port) for _ in range(3)),
     )
     for client in (slow, fast, producer):
         client.connect()
@@ -269,7 +269,11 @@ def test_a_slow_consumer_is_closed(start_broker: StartBroker) -> None:
 def test_a_client_that_reads_nothing_is_a_slow_consumer(start_broker: StartBroker) -> None:
     """With ack:auto a message counts once it is written, and to a stuck socket nothing is."""
     broker = start_broker(settings={"slow.#": {**SLOW["slow.#"], "slow-consumer-policy": "KILL"}})
-    management, stuck, producer = Management(broker.http_port), Dialogue(broker.port), Dialogue(broker.port)
+    management, stuck, producer = (
+        Management(broker.http_port),
+        StompClient(broker.port),
+        StompClient(broker.port),
+    )
     stuck.connect()
     producer.connect()
     stuck.subscribe("slow.q", ack="auto")
@@ -287,7 +291,11 @@ def test_a_client_that_reads_nothing_is_a_slow_consumer(start_broker: StartBroke
 
 def test_a_slow_consumer_is_told_of(start_broker: StartBroker) -> None:
     broker = start_broker(settings=SLOW)
-    management, slow, watcher = Management(broker.http_port), Dialogue(broker.port), Dialogue(broker.port)
+    management, slow, watcher = (
+        Management(broker.http_port),
+        StompClient(broker.port),
+        StompClient(broker.port),
+    )
     slow.connect()
     watcher.connect()
     watcher.subscribe(
@@ -324,7 +332,7 @@ def test_queues_of_a_user_count_after_a_restart_too(lasting: LastingBroker) -> N
     ann = lasting.connect(login="ann")
     ann.put("one", "x")
     ann.put("two", "x")
-    second = Dialogue(lasting.process.port)
+    second = StompClient(lasting.process.port)
     second.send("CONNECT", {"accept-version": "1.2", "host": "/", "login": "ann"})
     second.error("User ann has 1 sessions, and the limit is 1", "max-sessions")
     ann.disconnect()

@@ -20,7 +20,7 @@ from stompring.server.logs import FIELDS
 
 from ..broker_document import EVERYBODY, broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
-from ..dialogue import Dialogue
+from ..stomp_client import StompClient
 from .test_permissions import add
 
 STORM = 1000
@@ -33,8 +33,8 @@ class Logged:
         self.broker = broker
         self.seen = len(broker.log)
 
-    def login(self, passcode: str = "ada") -> Dialogue:
-        client = Dialogue(self.broker.port)
+    def login(self, passcode: str = "ada") -> StompClient:
+        client = StompClient(self.broker.port)
         client.send(
             "CONNECT",
             {"accept-version": "1.2", "host": "h", "login": "ada", "passcode": passcode, "client-id": "desk"},
@@ -105,7 +105,7 @@ def records(json_broker: BrokerProcess) -> Logged:
     return Logged(json_broker)
 
 
-def peer_of(client: Dialogue) -> str:
+def peer_of(client: StompClient) -> str:
     return "{}:{}".format(*client.socket.getsockname())
 
 

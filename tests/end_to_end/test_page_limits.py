@@ -7,8 +7,8 @@ import pytest
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..conftest import Connect, StartBroker
-from ..dialogue import Dialogue, Frame
 from ..management import Management
+from ..stomp_client import Frame, StompClient
 
 MESSAGES = {"max-size-messages": 0, "page-limit-messages": 30}
 BYTES = {"max-size-bytes": 0, "page-limit-bytes": "64K"}
@@ -36,7 +36,7 @@ def consume(connect: Connect, address: str, *bodies: str) -> None:
     client.disconnect()
 
 
-def refused(client: Dialogue, address: str, body: str, limit: str) -> None:
+def refused(client: StompClient, address: str, body: str, limit: str) -> None:
     client.send("SEND", {"destination": address, "receipt": "no"}, body.encode())
     client.error(address, "full", limit, receipt="no")
 
@@ -166,7 +166,7 @@ def test_a_transaction_is_checked_as_a_whole_in_bytes(
 def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker: StartBroker) -> None:
     limited = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
     broker = start_broker(settings=limited)
-    management, client = Management(broker.http_port), Dialogue(broker.port)
+    management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
     client.put("q", *"12345")
     management.expect("q", messageCount=3)
@@ -184,13 +184,13 @@ def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker: Start
 def test_the_limit_holds_after_a_restart(start_broker: StartBroker) -> None:
     settings = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
     broker = start_broker(settings=settings)
-    client = Dialogue(broker.port)
+    client = StompClient(broker.port)
     client.connect()
     client.put("q", *"12345", persistent="true")
     client.close()
     broker.stop()
     with BrokerProcess(broker.config) as again:
-        client = Dialogue(again.port)
+        client = StompClient(again.port)
         client.connect()
         client.put("q", "6", persistent="true")
         Management(again.http_port).expect("q", messageCount=3)
@@ -204,7 +204,7 @@ def test_the_limit_holds_after_a_restart(start_broker: StartBroker) -> None:
 
 def test_the_largest_address_pages_first_not_the_unlucky_one(start_broker: StartBroker) -> None:
     broker = start_broker(core="<global-max-messages>100</global-max-messages>")
-    management, client = Management(broker.http_port), Dialogue(broker.port)
+    management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
     client.put("large", *numbers(0, 90))
     client.put("small", *numbers(0, 10))
@@ -236,7 +236,7 @@ def test_bytes_and_number_are_limits_of_their_own(start_broker: StartBroker) -> 
     broker = start_broker(
         core="<global-max-size>-1</global-max-size><global-max-messages>5</global-max-messages>"
     )
-    management, client = Management(broker.http_port), Dialogue(broker.port)
+    management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
     client.put("q", *numbers(0, 5))
     assert not management.address("q")["paging"]

@@ -8,8 +8,8 @@ import pytest
 
 from ..broker_process import PATIENCE
 from ..conftest import Connect
-from ..dialogue import Dialogue, frame_bytes
 from ..management import Management
+from ..stomp_client import StompClient, frame_bytes
 from .lasting import LastingBroker, numbers, padded, take, texts
 
 #: Hardly anything is read ahead, so that something waits on disk before each burst.
@@ -35,7 +35,7 @@ def sends(destination: str, first: int, last: int, **headers: object) -> list[by
     ]
 
 
-def together(client: Dialogue, *frames: bytes) -> None:
+def together(client: StompClient, *frames: bytes) -> None:
     """All of it in one piece, and a receipt behind it."""
     client.raw(b"".join(frames))
     client.ask("BEGIN", {"transaction": "behind"})

@@ -21,8 +21,8 @@ from stompring.security.users_file import edit_users
 
 from ..broker_document import broker_xml, everything, permitted
 from ..broker_process import PATIENCE, ROOT, BrokerProcess
-from ..dialogue import Dialogue
 from ..security.hashers import QUICK
+from ..stomp_client import StompClient
 from .test_security import login, stompring
 
 #: A password that would be found wherever it is shown.
@@ -99,7 +99,7 @@ def broker(config: Path) -> Iterator[BrokerProcess]:
         yield broker
 
 
-def connected(broker: BrokerProcess, user: str, **headers: str) -> Dialogue:
+def connected(broker: BrokerProcess, user: str, **headers: str) -> StompClient:
     client = login(broker, login=user, passcode=user, **headers)
     client.expect("CONNECTED")
     return client
@@ -278,7 +278,7 @@ def test_roles_follow_their_file(broker: BrokerProcess, config: Path) -> None:
     assert "User guest does not have permission='SEND' on address orders.g" in told
 
 
-def _send_once(client: Dialogue) -> str:
+def _send_once(client: StompClient) -> str:
     client.send("SEND", {"destination": "/queue/orders.g", "receipt": "again"}, b"x")
     frame = client.frame()
     return frame.get("message") or ""
@@ -356,7 +356,7 @@ def test_no_password_is_shown_anywhere(config: Path, tmp_path: Path) -> None:
             f"CONNECT\naccept-version:1.2\nlogin:marked\npasscode:{MARKER}\n\n\0CONNECT\nlogin:marked\n"
             f"passcode:{MARKER}\n\n\0",
         ):
-            client = Dialogue(ports["stomp"])
+            client = StompClient(ports["stomp"])
             client.raw(raw.encode())
             while (frame := client.frame()).command != "ERROR":
                 seen.append(str(frame.raw))
@@ -411,7 +411,7 @@ def test_a_secret_from_outside_is_used_and_not_shown(tmp_path: Path, monkeypatch
     )
     config.write_text(text.replace("anycastPrefix=/queue/,queue/", "anycastPrefix=${env:STOMP_PREFIX}"))
     with BrokerProcess(config) as broker:
-        client = Dialogue(broker.port)
+        client = StompClient(broker.port)
         client.connect()
         client.put("/only;here/&q", "x")
         client.subscribe("/only;here/&q", ack="auto")

@@ -20,7 +20,7 @@ from stompring.cli.main import main
 from .. import broker_process
 from ..broker_document import broker_xml
 from ..broker_process import ROOT, BrokerProcess
-from ..dialogue import Dialogue
+from ..stomp_client import StompClient
 
 #: Seconds that pip may take, which may have to download everything that a broker needs.
 DOWNLOAD = 300
@@ -173,7 +173,7 @@ def broker(
 
 
 def accepted(broker: BrokerProcess, *bodies: str) -> None:
-    dialogue = Dialogue(broker.port)
+    dialogue = StompClient(broker.port)
     dialogue.connect()
     for body in bodies:
         dialogue.put("/queue/orders", body)
@@ -181,7 +181,7 @@ def accepted(broker: BrokerProcess, *bodies: str) -> None:
 
 
 def refused(broker: BrokerProcess, body: str, *words: str) -> None:
-    dialogue = Dialogue(broker.port)
+    dialogue = StompClient(broker.port)
     dialogue.connect()
     dialogue.send("SEND", {"destination": "/queue/orders"}, body.encode())
     dialogue.error(*words)
@@ -206,7 +206,7 @@ def test_installed_policies_act_and_a_reload_changes_them(broker: BrokerProcess)
     assert "is not reloaded" in broker.reload(document("none", "HO"))
     accepted(broker, "0123456789a", "HO")
     refused(broker, "hey", "please do not say hey")
-    dialogue = Dialogue(broker.port)
+    dialogue = StompClient(broker.port)
     dialogue.connect()
     dialogue.subscribe("/queue/orders")
     dialogue.messages("0123456789", "hey", "0123456789a", "HO", "0123456789a", "HO")

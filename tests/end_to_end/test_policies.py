@@ -12,8 +12,8 @@ import pytest
 from ..broker_document import anycast, broker_xml
 from ..broker_process import BrokerProcess
 from ..conftest import StartBroker
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 from .lasting import DURABLE, LastingBroker
 
 DOOR = '''
@@ -99,8 +99,8 @@ def plugins(tmp_path: Path) -> Path:
     return folder
 
 
-def connected(broker: BrokerProcess, version: str = "1.2") -> Dialogue:
-    client = Dialogue(broker.port, version)
+def connected(broker: BrokerProcess, version: str = "1.2") -> StompClient:
+    client = StompClient(broker.port, version)
     client.connect()
     return client
 

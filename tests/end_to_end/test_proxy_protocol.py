@@ -12,7 +12,7 @@ from ipaddress import ip_address
 import pytest
 
 from ..broker_process import PATIENCE
-from ..dialogue import Dialogue
+from ..stomp_client import StompClient
 from .secured import PREFIXES, Secured
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
@@ -55,7 +55,7 @@ def version_2(source: str, port: int) -> bytes:
     return SIGNATURE + struct.pack("!BBH", 0x21, 0x21 if address.version == 6 else 0x11, len(body)) + body
 
 
-def remote(secured: Secured, client: Dialogue) -> str:
+def remote(secured: Secured, client: StompClient) -> str:
     """Where the broker says that a client is."""
     assert client.connected is not None
     return str(secured.get(f"/api/v1/connections/{client.connected['session']}")["remoteAddress"])
@@ -71,7 +71,7 @@ def test_the_client_is_where_the_proxy_says(
 ) -> None:
     context = secured.trusting if acceptor == "proxy-tls" else None
     header = make(source, 4711)  # type: ignore[operator]
-    client = Dialogue(secured.broker.ports[acceptor], context=context, before=header)
+    client = StompClient(secured.broker.ports[acceptor], context=context, before=header)
     client.connect()
     assert remote(secured, client) == expected
     client.put("/queue/proxied", "x")
@@ -85,18 +85,18 @@ def test_the_client_is_where_the_proxy_says(
     "header", [b"PROXY UNKNOWN\r\n", SIGNATURE + b"\x20\x00\0\0", SIGNATURE + b"\x21\x00\0\0"]
 )
 def test_a_header_about_nobody(secured: Secured, header: bytes) -> None:
-    client = Dialogue(secured.broker.ports["proxy"], before=header)
+    client = StompClient(secured.broker.ports["proxy"], before=header)
     client.connect()
     assert remote(secured, client) == "{}:{}".format(*client.socket.getsockname())
 
 
 def test_a_header_in_pieces_and_with_what_follows_in_one(secured: Secured) -> None:
     data = version_1("192.0.2.9", 1) + b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
-    client = Dialogue(secured.broker.ports["proxy"])
+    client = StompClient(secured.broker.ports["proxy"])
     for place in range(len(data)):
         client.raw(data[place : place + 1])
     client.expect("CONNECTED")
-    other = Dialogue(secured.broker.ports["proxy"], before=data)
+    other = StompClient(secured.broker.ports["proxy"], before=data)
     other.expect("CONNECTED")
 
 
@@ -142,7 +142,7 @@ def test_only_those_who_are_trusted(secured: Secured, seen: int) -> None:
 
 
 def test_where_no_header_is_expected(secured: Secured, seen: int) -> None:
-    client = Dialogue(secured.broker.ports["plain"], before=version_1("192.0.2.1", 1))
+    client = StompClient(secured.broker.ports["plain"], before=version_1("192.0.2.1", 1))
     client.raw(b"CONNECT\n\n\0")
     client.expect("ERROR")
     secured.broker.wait_for_log(

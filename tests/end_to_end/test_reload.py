@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ..broker_document import SHIPPED, anycast, broker_xml, multicast
 from ..conftest import StartBroker
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 from .test_policies import DOOR, DOOR_PLUGIN, DOOR_USE
 
 
 def test_a_reload_changes_what_it_says_and_nothing_else(start_broker: StartBroker) -> None:
     broker = start_broker(addresses=anycast("kept") + anycast("a"))
-    management, client = Management(broker.http_port), Dialogue(broker.port)
+    management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
     client.put("kept", "a message", "another")
     client.subscribe("a", ack="auto")
@@ -33,7 +33,7 @@ def test_a_reload_changes_what_it_says_and_nothing_else(start_broker: StartBroke
 
 def test_settings_of_an_address_that_is_there_change_live(start_broker: StartBroker) -> None:
     broker = start_broker(settings={"q": {"max-size-messages": 1, "address-full-policy": "BLOCK"}})
-    management, client = Management(broker.http_port), Dialogue(broker.port)
+    management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
     client.put("q", "1")
     client.send("SEND", {"destination": "q", "receipt": "late"}, b"2")
@@ -46,7 +46,7 @@ def test_settings_of_an_address_that_is_there_change_live(start_broker: StartBro
 
 def test_a_broken_file_is_refused_and_the_old_one_stays(start_broker: StartBroker) -> None:
     broker = start_broker(addresses=anycast("q", 'ring-size="3"'))
-    management, client = Management(broker.http_port), Dialogue(broker.port)
+    management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
     for broken, words in (
         ("<configuration", []),
@@ -73,7 +73,7 @@ def test_a_broken_file_is_refused_and_the_old_one_stays(start_broker: StartBroke
 def test_what_vanished_is_deleted_only_where_that_is_asked_for(start_broker: StartBroker) -> None:
     forced = {"forced": {"config-delete-queues": "FORCE", "config-delete-addresses": "FORCE"}}
     broker = start_broker(addresses=anycast("forced") + anycast("left"), settings=forced)
-    management, client = Management(broker.http_port), Dialogue(broker.port)
+    management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
     client.subscribe("forced", id="doomed")
     broker.reload(broker_xml(settings=forced))

@@ -12,7 +12,7 @@ from stompring.store.ingested import Position, record_ingested
 from stompring.store.record import CONSUMER, MESSAGE, NAME, PAGE_SETTLED, SETTLED, Kind, unpack_runs
 
 from ..broker_document import anycast
-from ..dialogue import Dialogue
+from ..stomp_client import StompClient
 from ..store.decoded_files import passed_on, payloads, retained, rows
 from .lasting import DURABLE, LastingBroker
 
@@ -53,7 +53,7 @@ def settled(data: Path) -> list[int]:
     return numbers
 
 
-def put_by_and_by(client: Dialogue, sent: list[str]) -> None:
+def put_by_and_by(client: StompClient, sent: list[str]) -> None:
     """A few with each write of the journal, so that there are several segments."""
     for at in range(0, len(sent), 5):
         client.put("q", *sent[at : at + 5], **DURABLE)

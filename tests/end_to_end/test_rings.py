@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ..conftest import Connect
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 
 pytestmark = pytest.mark.broker(
     settings={f"ring{n}.#": {"default-ring-size": n} for n in (1, 3, 10, 25, 100)}
@@ -25,7 +25,7 @@ def ring(size: int, name: str) -> str:
     return f"ring{size}.{name}"
 
 
-def drain(client: Dialogue, queue: str, *bodies: str) -> None:
+def drain(client: StompClient, queue: str, *bodies: str) -> None:
     """The queue holds just these messages; it is empty afterwards."""
     client.subscribe(queue, id="drain", ack="auto")
     client.messages(*bodies)
@@ -33,7 +33,7 @@ def drain(client: Dialogue, queue: str, *bodies: str) -> None:
     client.ask("UNSUBSCRIBE", {"id": "drain"})
 
 
-def consume(client: Dialogue, queue: str, count: int) -> None:
+def consume(client: StompClient, queue: str, count: int) -> None:
     """Take so many messages, and give nothing else back."""
     client.subscribe(queue, id="consume", prefetch_count=1)
     for _ in range(count):

@@ -11,7 +11,7 @@ import pytest
 
 from ..broker_document import EVERYBODY, broker_xml
 from ..broker_process import PATIENCE, ROOT, BrokerProcess
-from ..dialogue import Dialogue
+from ..stomp_client import StompClient
 
 
 def stompring(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -47,9 +47,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
         yield broker
 
 
-def login(broker: BrokerProcess, version: str = "1.2", **headers: str) -> Dialogue:
+def login(broker: BrokerProcess, version: str = "1.2", **headers: str) -> StompClient:
     """A connection that has sent its CONNECT."""
-    client = Dialogue(broker.port, version)
+    client = StompClient(broker.port, version)
     client.send("CONNECT", {"accept-version": version, "host": "h", **headers})
     return client
 
@@ -95,10 +95,10 @@ def test_frames_sent_along_wait_for_the_login(secured: BrokerProcess, name: str)
         "CONNECT\naccept-version:1.2\nhost:h\nlogin:{}\npasscode:{}\n\n\0"
         f"SUBSCRIBE\nid:1\ndestination:/queue/{name}\n\n\0SEND\ndestination:/queue/{name}\n\nx\0"
     )
-    stranger = Dialogue(secured.port)
+    stranger = StompClient(secured.port)
     stranger.raw(whole.format("bob", "wrong").encode())
     stranger.error("Security")
-    client = Dialogue(secured.port)
+    client = StompClient(secured.port)
     client.raw(whole.format("bob", "builder").encode())
     client.expect("CONNECTED")
     client.message("x")

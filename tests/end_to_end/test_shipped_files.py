@@ -12,7 +12,7 @@ import pytest
 
 from ..broker_process import ROOT, BrokerProcess
 from ..certificates import Authority
-from ..dialogue import Dialogue
+from ..stomp_client import StompClient
 from .test_permissions import add
 
 FILES = sorted(path.name for path in (ROOT / "config").glob("*.xml"))
@@ -33,7 +33,7 @@ def where(name: str, address: str) -> tuple[str, str]:
     return CONFIGURED.get(name, (f"DLQ::DLQ.{address}", f"{expired}::EXP.{address}"))
 
 
-Connects = Callable[[str], Dialogue]
+Connects = Callable[[str], StompClient]
 
 
 @pytest.fixture(scope="module", params=FILES)
@@ -55,10 +55,10 @@ def shipped(
     add(config, "ada", "clients")
     add(config, "grace", "clients" if name == "tls.xml" else "admins")
     with BrokerProcess(config) as broker:
-        opened: list[Dialogue] = []
+        opened: list[StompClient] = []
 
-        def connects(user: str) -> Dialogue:
-            client = Dialogue(broker.ports["stomp"], context=context)
+        def connects(user: str) -> StompClient:
+            client = StompClient(broker.ports["stomp"], context=context)
             opened.append(client)
             client.connect({"login": user, "passcode": user})
             return client

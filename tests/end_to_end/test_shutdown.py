@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from ..conftest import StartBroker
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -17,7 +17,7 @@ def test_everybody_is_told(start_broker: StartBroker, number: signal.Signals) ->
     broker = start_broker()
     clients = []
     for version in ("1.0", "1.1", "1.2"):
-        client = Dialogue(broker.port, version)
+        client = StompClient(broker.port, version)
         client.connect({"heart-beat": "0,0"})
         client.subscribe("/queue/q")
         clients.append(client)
@@ -32,7 +32,7 @@ def test_everybody_is_told(start_broker: StartBroker, number: signal.Signals) ->
 
 def test_what_was_on_its_way_to_a_client_still_arrives(start_broker: StartBroker) -> None:
     broker = start_broker()
-    client = Dialogue(broker.port)
+    client = StompClient(broker.port)
     client.connect()
     client.put("/queue/q", *("x" * 1000 for _ in range(200)))
     client.subscribe("/queue/q", ack="auto")
@@ -45,7 +45,7 @@ def test_what_was_on_its_way_to_a_client_still_arrives(start_broker: StartBroker
 
 def test_a_client_that_does_not_read_does_not_hold_it_up(start_broker: StartBroker) -> None:
     broker = start_broker()
-    sender, stuck = Dialogue(broker.port), Dialogue(broker.port)
+    sender, stuck = StompClient(broker.port), StompClient(broker.port)
     sender.connect()
     stuck.connect()
     stuck.send("SUBSCRIBE", {"id": "1", "destination": "/queue/q"})
@@ -57,7 +57,7 @@ def test_a_client_that_does_not_read_does_not_hold_it_up(start_broker: StartBrok
 
 def test_a_blocked_producer_does_not_hold_it_up(start_broker: StartBroker) -> None:
     broker = start_broker(settings={"#": {"max-size-messages": 1, "address-full-policy": "BLOCK"}})
-    client = Dialogue(broker.port)
+    client = StompClient(broker.port)
     client.connect()
     client.put("q", "1")
     client.send("SEND", {"destination": "q"}, b"2")
@@ -68,7 +68,7 @@ def test_a_blocked_producer_does_not_hold_it_up(start_broker: StartBroker) -> No
 
 def test_a_second_signal_changes_nothing(start_broker: StartBroker) -> None:
     broker = start_broker()
-    sender, stuck = Dialogue(broker.port), Dialogue(broker.port)
+    sender, stuck = StompClient(broker.port), StompClient(broker.port)
     sender.connect()
     stuck.connect()
     stuck.send("SUBSCRIBE", {"id": "1", "destination": "/queue/q"})

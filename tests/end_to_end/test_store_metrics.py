@@ -9,8 +9,8 @@ import pytest
 
 from ..broker_process import PATIENCE
 from ..conftest import Connect, StartBroker
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 
 PAGED = pytest.mark.broker(settings={"paged.#": {"max-size-messages": 10, "page-size-bytes": "16K"}})
 
@@ -78,7 +78,7 @@ def test_reading_from_pages_is_counted(start_broker: StartBroker) -> None:
         core="<dispatch-memory>1MB</dispatch-memory>",
         settings={"q": {"max-size-messages": 1, "page-size-bytes": "256K", "page-max-cache-size": 1}},
     )
-    management, client = Management(broker.http_port), Dialogue(broker.port)
+    management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
     body = "x" * 10_000
     client.put("q", *(body for _ in range(300)))
@@ -99,7 +99,7 @@ def test_reading_from_pages_is_counted(start_broker: StartBroker) -> None:
 def test_entries_of_target_lists(start_broker: StartBroker) -> None:
     """A selective consumer with a small window: what was found for it is known, and waits."""
     broker = start_broker(settings={"q": {"max-size-messages": 1}})
-    management, client = Management(broker.http_port), Dialogue(broker.port)
+    management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
     for number in range(300):
         client.send(

@@ -15,7 +15,7 @@ import pytest
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..conftest import StartBroker
-from ..dialogue import Dialogue
+from ..stomp_client import StompClient
 
 DAY = 24 * 3600
 
@@ -40,8 +40,8 @@ int clock_gettime(clockid_t id, struct timespec *now) {
 """
 
 
-def connected(broker: BrokerProcess, **headers: str) -> Dialogue:
-    client = Dialogue(broker.port)
+def connected(broker: BrokerProcess, **headers: str) -> StompClient:
+    client = StompClient(broker.port)
     client.connect({name.replace("_", "-"): value for name, value in headers.items()})
     return client
 

@@ -19,8 +19,8 @@ from stompring.pipeline.stomp.connection import Connection, ConnectionFailed
 from stompring.pipeline.stomp.endpoint import Endpoint
 
 from ..broker_process import PATIENCE
-from ..dialogue import Dialogue
-from ..websocket_dialogue import WebSocketClient, WebSocketDialogue
+from ..stomp_client import StompClient
+from ..websocket_client import WebSocketClient, WebSocketDialogue
 from .secured import Secured
 
 LOCAL = "127.0.0.1"
@@ -380,7 +380,7 @@ def test_what_is_not_tls_in_the_midst_of_it(secured: Secured, seen: int) -> None
     ],
 )
 def test_other_protocols(secured: Secured, seen: int, data: bytes, expected: str) -> None:
-    client = Dialogue(secured.broker.ports["stomp"])
+    client = StompClient(secured.broker.ports["stomp"])
     client.raw(data)
     client.socket.settimeout(PATIENCE)
     try:
@@ -402,7 +402,7 @@ def test_tls_where_there_is_none(secured: Secured, seen: int, acceptor: str) -> 
 def test_a_handshake_that_goes_on_for_ever(secured: Secured, data: bytes) -> None:
     counter = ("stompring_refusals_total", "handshake-timeout", "limit")
     before = secured.metric(*counter)
-    client = Dialogue(secured.broker.ports["hurried"])
+    client = StompClient(secured.broker.ports["hurried"])
     client.raw(data)
     client.socket.settimeout(PATIENCE)
     try:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ..broker_process import PATIENCE, ROOT, BrokerProcess
-from ..dialogue import Dialogue
+from ..stomp_client import StompClient
 from .secured import PREFIXES, Secured
 
 STOMP = (
@@ -100,7 +100,7 @@ def test_everybody_is_told_of_the_end(secured: Secured) -> None:
             client.connect()
         clients[0].put("/queue/end", *("x" * 1000 for _ in range(200)))
         clients[1].subscribe("/queue/end", ack="auto")
-        silent = Dialogue(broker.ports["stomp"])  # has not said a word of TLS
+        silent = StompClient(broker.ports["stomp"])  # has not said a word of TLS
         broker.terminate()
         for _ in range(200):
             clients[1].message("x" * 1000)
@@ -194,7 +194,7 @@ def test_the_shipped_file_with_a_certificate_of_ones_own(tmp_path: Path) -> None
     config.write_text(text.replace("<security-enabled>true", "<security-enabled>false"), encoding="utf-8")
     with BrokerProcess(config) as broker:
         context = ssl.create_default_context(cafile=str(tmp_path / "broker.pem"))
-        client = Dialogue(broker.ports["stomp"], context=context)
+        client = StompClient(broker.ports["stomp"], context=context)
         client.connect()
         client.put("/queue/q", "x")
         began = time.monotonic()

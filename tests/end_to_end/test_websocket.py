@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from ..broker_process import PATIENCE, BrokerProcess
-from ..dialogue import frame_bytes
 from ..management import Management
-from ..websocket_dialogue import (
+from ..stomp_client import frame_bytes
+from ..websocket_client import (
     BINARY,
     CLOSE,
     PING,

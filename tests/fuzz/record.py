@@ -23,7 +23,7 @@ from stompring.store.page_file import Scan, transactions_at
 from stompring.store.record import framed
 from stompring.store.segment import HEADER, JOURNAL, PAGE, Header, Walk, find_footer, pack_header
 
-from ..broker.world import bodies
+from ..broker.broker_fixture import bodies
 from ..store.memory_files import MemoryFiles
 from ..store.stored_broker import JOURNAL as DIRECTORY
 from ..store.stored_broker import StoredWorld

@@ -11,7 +11,7 @@ import pytest
 
 from ..broker_document import anycast
 from ..broker_process import PATIENCE, BrokerProcess
-from .neighbours import Neighbours
+from .other_clients import OtherClients
 
 #: Opens a plain socket to the broker: ``plug()`` or ``plug(port)``. Closed with a reset after the test.
 Plug = Callable[..., socket]
@@ -32,20 +32,20 @@ HOSTILE = pytest.mark.broker(
 
 
 @pytest.fixture(scope="session")
-def pairs() -> Iterator[dict[int, Neighbours]]:
-    """The neighbours of each broker, by its process; they stay for all tests of it."""
-    known: dict[int, Neighbours] = {}
+def pairs() -> Iterator[dict[int, OtherClients]]:
+    """The other_clients of each broker, by its process; they stay for all tests of it."""
+    known: dict[int, OtherClients] = {}
     yield known
     for pair in known.values():
         pair.close()
 
 
 @pytest.fixture
-def neighbours(broker: BrokerProcess, pairs: dict[int, Neighbours]) -> Iterator[Neighbours]:
+def other_clients(broker: BrokerProcess, pairs: dict[int, OtherClients]) -> Iterator[OtherClients]:
     """Other clients of the test's broker; they must have been served to the end."""
     pair = pairs.get(broker.pid)
     if pair is None:
-        pair = pairs[broker.pid] = Neighbours(broker)
+        pair = pairs[broker.pid] = OtherClients(broker)
     yield pair
     assert pair.alive, "the pair has ended by itself"
 

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 import pytest
 
 from ..conftest import Connect
-from ..dialogue import Dialogue, frame_bytes
 from ..management import Management
+from ..stomp_client import StompClient, frame_bytes
 from .conftest import HOSTILE
-from .neighbours import Neighbours
+from .other_clients import OtherClients
 
 pytestmark = HOSTILE
 
 
-def pour(client: Dialogue, frames: Iterable[bytes], at_once: int = 100) -> None:
+def pour(client: StompClient, frames: Iterable[bytes], at_once: int = 100) -> None:
     """Many frames, some of them in one write, and a round trip at the end."""
     gathered = list(frames)
     for at in range(0, len(gathered), at_once):
@@ -23,17 +23,17 @@ def pour(client: Dialogue, frames: Iterable[bytes], at_once: int = 100) -> None:
     client.waiting()
 
 
-def test_subscriptions_beyond_the_limit(connect: Connect, name: str, neighbours: Neighbours) -> None:
+def test_subscriptions_beyond_the_limit(connect: Connect, name: str, other_clients: OtherClients) -> None:
     def subscribe() -> None:
         client = connect()
         for number in range(501):
             client.send("SUBSCRIBE", {"destination": f"/topic/{name}.{number % 50}", "id": number})
         client.error("subscriptionsAllowed", "500")
 
-    neighbours.beside(subscribe, memory=24)
+    other_clients.beside(subscribe, memory=24)
 
 
-def test_subscriptions_with_wildcards(connect: Connect, name: str, neighbours: Neighbours) -> None:
+def test_subscriptions_with_wildcards(connect: Connect, name: str, other_clients: OtherClients) -> None:
     """Two hundred patterns that match what is sent, and as many that do not."""
     client = connect()
     kinds = (f"{name}.#", f"#.{name}.a.b", f"{name}.*.b", f"{name}.*.c")
@@ -50,11 +50,11 @@ def test_subscriptions_with_wildcards(connect: Connect, name: str, neighbours: N
         assert client.waiting() == 300
         client.inbox.clear()
 
-    neighbours.beside(subscribe, memory=24, kept=0.1)
+    other_clients.beside(subscribe, memory=24, kept=0.1)
 
 
 def test_subscribing_and_unsubscribing(
-    connect: Connect, name: str, management: Management, neighbours: Neighbours
+    connect: Connect, name: str, management: Management, other_clients: OtherClients
 ) -> None:
     client = connect()
 
@@ -65,13 +65,13 @@ def test_subscribing_and_unsubscribing(
             frames += [frame_bytes("SUBSCRIBE", headers), frame_bytes("UNSUBSCRIBE", {"id": "1"})]
         pour(client, frames)
 
-    neighbours.beside(churn, memory=32, kept=0.1)
+    other_clients.beside(churn, memory=32, kept=0.1)
     assert management.ask("GET", "/queues", search=name)["count"] == 0, (
         "queues of topics go with who has made them"
     )
 
 
-def test_transactions_without_an_end(connect: Connect, neighbours: Neighbours) -> None:
+def test_transactions_without_an_end(connect: Connect, other_clients: OtherClients) -> None:
     def begin() -> None:
         for _ in range(5):
             client = connect()
@@ -79,10 +79,10 @@ def test_transactions_without_an_end(connect: Connect, neighbours: Neighbours) -
                 client.send("BEGIN", {"transaction": number})
             client.error("transactionsAllowed", "200")
 
-    neighbours.beside(begin, memory=16)
+    other_clients.beside(begin, memory=16)
 
 
-def test_transactions_begun_and_left(connect: Connect, name: str, neighbours: Neighbours) -> None:
+def test_transactions_begun_and_left(connect: Connect, name: str, other_clients: OtherClients) -> None:
     client = connect()
 
     def begin() -> None:
@@ -94,7 +94,7 @@ def test_transactions_begun_and_left(connect: Connect, name: str, neighbours: Ne
             frames.append(frame_bytes("ABORT", transaction))
         pour(client, frames)
 
-    neighbours.beside(begin, memory=24)
+    other_clients.beside(begin, memory=24)
 
 
 KEPT = {
@@ -121,7 +121,9 @@ RUBBISH = [
 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
-def test_settling_what_never_was(command: str, connect: Connect, name: str, neighbours: Neighbours) -> None:
+def test_settling_what_never_was(
+    command: str, connect: Connect, name: str, other_clients: OtherClients
+) -> None:
     """An ERROR, and what really is in delivery comes back to somebody else."""
 
     def settle() -> None:
@@ -138,10 +140,12 @@ def test_settling_what_never_was(command: str, connect: Connect, name: str, neig
             assert answer["message-id"]
             other.close()
 
-    neighbours.beside(settle, memory=24)
+    other_clients.beside(settle, memory=24)
 
 
-def test_nack_storms(connect: Connect, name: str, management: Management, neighbours: Neighbours) -> None:
+def test_nack_storms(
+    connect: Connect, name: str, management: Management, other_clients: OtherClients
+) -> None:
     """Everything is refused, again and again; what has failed too often goes where it fits."""
     client = connect()
     queue = f"nacked.{name}"
@@ -153,12 +157,12 @@ def test_nack_storms(connect: Connect, name: str, management: Management, neighb
             client.send("NACK", client.reference(client.message()))
         client.nothing()
 
-    neighbours.beside(storm, memory=24)
+    other_clients.beside(storm, memory=24)
     management.expect(queue, messageCount=0)
     assert management.queue("dead")["messageCount"] <= 200
 
 
-def test_one_message_refused_for_ever(connect: Connect, name: str, neighbours: Neighbours) -> None:
+def test_one_message_refused_for_ever(connect: Connect, name: str, other_clients: OtherClients) -> None:
     client = connect()
     queue = f"for.ever.{name}"
     client.subscribe(queue)
@@ -168,11 +172,11 @@ def test_one_message_refused_for_ever(connect: Connect, name: str, neighbours: N
         for _ in range(1500):
             client.send("NACK", client.reference(client.message()))
 
-    neighbours.beside(storm, memory=16)
+    other_clients.beside(storm, memory=16)
 
 
 def test_temporary_queues(
-    connect: Connect, name: str, management: Management, neighbours: Neighbours
+    connect: Connect, name: str, management: Management, other_clients: OtherClients
 ) -> None:
     """They go with their connection."""
 
@@ -185,12 +189,12 @@ def test_temporary_queues(
         client.waiting()
         client.kill()
 
-    neighbours.beside(flood, memory=24)
+    other_clients.beside(flood, memory=24)
     assert management.ask("GET", "/queues", search=f"temp-queue.{name}")["count"] == 0
 
 
 def test_durable_subscriptions(
-    connect: Connect, name: str, management: Management, neighbours: Neighbours
+    connect: Connect, name: str, management: Management, other_clients: OtherClients
 ) -> None:
     """They stay, for that is what they are for: until they are unsubscribed or deleted."""
 
@@ -207,11 +211,11 @@ def test_durable_subscriptions(
         client.waiting()
         client.close()
 
-    neighbours.beside(flood, memory=32, kept=0.1)
+    other_clients.beside(flood, memory=32, kept=0.1)
     assert management.ask("GET", "/queues", search=name)["count"] == 0
 
 
-def test_addresses_that_nobody_needs(connect: Connect, name: str, neighbours: Neighbours) -> None:
+def test_addresses_that_nobody_needs(connect: Connect, name: str, other_clients: OtherClients) -> None:
     """Topics are made by sending to them."""
     client = connect()
 
@@ -221,4 +225,4 @@ def test_addresses_that_nobody_needs(connect: Connect, name: str, neighbours: Ne
         ]
         pour(client, frames)
 
-    neighbours.beside(flood, memory=32, kept=0.1)
+    other_clients.beside(flood, memory=32, kept=0.1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..conftest import Connect
-from ..dialogue import frame_bytes
+from ..stomp_client import frame_bytes
 from .conftest import HOSTILE, Plug
-from .neighbours import Neighbours
+from .other_clients import OtherClients
 
 pytestmark = HOSTILE
 
@@ -27,7 +27,7 @@ BOMBS = {
 }
 
 
-def test_bombs_are_refused(connect: Connect, neighbours: Neighbours) -> None:
+def test_bombs_are_refused(connect: Connect, other_clients: OtherClients) -> None:
     """Each names the limit; the rest of what is sent is not waited for."""
 
     def throw() -> None:
@@ -39,10 +39,10 @@ def test_bombs_are_refused(connect: Connect, neighbours: Neighbours) -> None:
                 continue  # it was told before all was sent
             client.error(reason)
 
-    neighbours.beside(throw, memory=32)
+    other_clients.beside(throw, memory=32)
 
 
-def test_frames_that_are_never_alike(plug: Plug, name: str, neighbours: Neighbours) -> None:
+def test_frames_that_are_never_alike(plug: Plug, name: str, other_clients: OtherClients) -> None:
     """What is remembered of frames, destinations and plans has an end, in each of many connections."""
     clients = [plug() for _ in range(10)]
     for client in clients:
@@ -61,10 +61,10 @@ def test_frames_that_are_never_alike(plug: Plug, name: str, neighbours: Neighbou
                     frames.append(frame_bytes("SEND", headers, b"x"))
                 client.sendall(b"".join(frames))
 
-    neighbours.beside(send, memory=24)
+    other_clients.beside(send, memory=24)
 
 
-def test_many_small_headers_in_every_frame(plug: Plug, name: str, neighbours: Neighbours) -> None:
+def test_many_small_headers_in_every_frame(plug: Plug, name: str, other_clients: OtherClients) -> None:
     """Just within the limit: a thousand headers, escaped and repeated. Each costs the broker's one thread some
     milliseconds, and who sends nothing else leaves others little of it, but never makes them wait for long."""
     client = plug()
@@ -76,10 +76,10 @@ def test_many_small_headers_in_every_frame(plug: Plug, name: str, neighbours: Ne
         for _ in range(100):
             client.sendall(frame)
 
-    neighbours.beside(send, memory=24, kept=0.02)
+    other_clients.beside(send, memory=24, kept=0.02)
 
 
-def test_heart_beats_by_the_megabyte(plug: Plug, neighbours: Neighbours) -> None:
+def test_heart_beats_by_the_megabyte(plug: Plug, other_clients: OtherClients) -> None:
     client = plug()
     client.sendall(CONNECT)
 
@@ -88,4 +88,4 @@ def test_heart_beats_by_the_megabyte(plug: Plug, neighbours: Neighbours) -> None
             client.sendall(b"\n" * 65_536)
             client.sendall(b"\r\n" * 32_768)
 
-    neighbours.beside(beat, memory=16)
+    other_clients.beside(beat, memory=16)

@@ -9,7 +9,7 @@ import pytest
 from ..broker_process import PATIENCE, BrokerProcess
 from ..management import Answered, Management
 from .conftest import HOSTILE, Plug
-from .neighbours import Neighbours
+from .other_clients import OtherClients
 
 pytestmark = HOSTILE
 
@@ -37,7 +37,7 @@ BODIES = {
 }
 
 
-def test_bodies(plug: Plug, broker: BrokerProcess, neighbours: Neighbours) -> None:
+def test_bodies(plug: Plug, broker: BrokerProcess, other_clients: OtherClients) -> None:
     """Each is refused with 400 in a problem document of bounded length."""
 
     def post() -> None:
@@ -49,10 +49,10 @@ def test_bodies(plug: Plug, broker: BrokerProcess, neighbours: Neighbours) -> No
             assert len(answer) < 4000, name
             one.close()
 
-    neighbours.beside(post, memory=48)
+    other_clients.beside(post, memory=48)
 
 
-def test_a_body_without_an_end(plug: Plug, broker: BrokerProcess, neighbours: Neighbours) -> None:
+def test_a_body_without_an_end(plug: Plug, broker: BrokerProcess, other_clients: OtherClients) -> None:
     """What is beyond the limit is thrown away, and after sixteen times as much so is the connection."""
 
     def post() -> None:
@@ -62,10 +62,10 @@ def test_a_body_without_an_end(plug: Plug, broker: BrokerProcess, neighbours: Ne
             for _ in range(1000):
                 one.sendall(b" " * 100_000)
 
-    neighbours.beside(post, memory=24)
+    other_clients.beside(post, memory=24)
 
 
-def test_headers_without_an_end(plug: Plug, broker: BrokerProcess, neighbours: Neighbours) -> None:
+def test_headers_without_an_end(plug: Plug, broker: BrokerProcess, other_clients: OtherClients) -> None:
     def ask() -> None:
         for line in (b"X-%d: y\r\n", b"X" * 100 + b"%d"):
             one = plug(broker.http_port)
@@ -75,7 +75,7 @@ def test_headers_without_an_end(plug: Plug, broker: BrokerProcess, neighbours: N
                 for number in range(200_000):
                     one.sendall(line % number)
 
-    neighbours.beside(ask, memory=16)
+    other_clients.beside(ask, memory=16)
 
 
 PATHS = [

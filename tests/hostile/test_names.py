@@ -11,8 +11,8 @@ import pytest
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..conftest import Connect
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 from .conftest import HOSTILE
 
 NAMES = [
@@ -95,7 +95,7 @@ def test_each_name_is_its_own_after_a_restart(tmp_path: Path) -> None:
     config, data = home / "broker.xml", home / "data"
     config.write_text(broker_xml(settings=PAGING), encoding="utf-8")
     with BrokerProcess(config, data) as broker:
-        client = Dialogue(broker.port)
+        client = StompClient(broker.port)
         client.connect()
         for number, name in enumerate(NAMES):
             client.put(f"/queue/{name}", f"{number} a", f"{number} b", persistent="true")
@@ -111,7 +111,7 @@ def test_each_name_is_its_own_after_a_restart(tmp_path: Path) -> None:
     assert len(directories) == len(NAMES), "each address has a directory of its own"
     assert all(each.name.isascii() and len(each.name) < 64 for each in directories)
     with BrokerProcess(config, data) as broker:
-        client = Dialogue(broker.port)
+        client = StompClient(broker.port)
         client.connect()
         for number, name in enumerate(NAMES):
             client.subscribe(f"/queue/{name}", id=str(number), ack="client")

@@ -6,7 +6,7 @@ import pytest
 
 from ..conftest import Connect
 from .conftest import HOSTILE
-from .neighbours import Neighbours
+from .other_clients import OtherClients
 
 pytestmark = HOSTILE
 
@@ -28,7 +28,7 @@ REFUSED = {
 }
 
 
-def test_bombs_are_refused(connect: Connect, name: str, neighbours: Neighbours) -> None:
+def test_bombs_are_refused(connect: Connect, name: str, other_clients: OtherClients) -> None:
     """All of them, one after the other, while others go on."""
     refusals = {}
 
@@ -38,7 +38,7 @@ def test_bombs_are_refused(connect: Connect, name: str, neighbours: Neighbours) 
             client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "selector": selector})
             refusals[bomb] = client.error("selector")["message"]
 
-    neighbours.beside(throw, kept=0.05)
+    other_clients.beside(throw, kept=0.05)
     assert all(len(text) < 500 for text in refusals.values())
 
 
@@ -61,7 +61,7 @@ DEAR = {
 
 
 @pytest.mark.parametrize("bomb", DEAR)
-def test_what_may_be_is_bounded(bomb: str, connect: Connect, name: str, neighbours: Neighbours) -> None:
+def test_what_may_be_is_bounded(bomb: str, connect: Connect, name: str, other_clients: OtherClients) -> None:
     """One message, one selector: half a second or so, and the others go on."""
     selector, headers, body = DEAR[bomb]
     client = connect()
@@ -70,10 +70,10 @@ def test_what_may_be_is_bounded(bomb: str, connect: Connect, name: str, neighbou
     def send() -> None:
         client.put(f"/queue/{name}", body, **headers)
 
-    neighbours.beside(send, kept=0.1)
+    other_clients.beside(send, kept=0.1)
 
 
-def test_selectors_that_are_never_alike(connect: Connect, name: str, neighbours: Neighbours) -> None:
+def test_selectors_that_are_never_alike(connect: Connect, name: str, other_clients: OtherClients) -> None:
     """What is kept of selectors has an end. The pair waits for each that is long: a tenth of a second."""
     client = connect()
     number = 0
@@ -92,4 +92,4 @@ def test_selectors_that_are_never_alike(connect: Connect, name: str, neighbours:
             client.ask("SUBSCRIBE", {"destination": f"/queue/{name}", "id": number, "selector": terms})
             client.ask("UNSUBSCRIBE", {"id": number})
 
-    neighbours.beside(subscribe, memory=48, kept=0.02)
+    other_clients.beside(subscribe, memory=48, kept=0.02)

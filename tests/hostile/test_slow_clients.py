@@ -12,10 +12,10 @@ import pytest
 
 from ..broker_process import PATIENCE, ROOT, BrokerProcess
 from ..conftest import Connect
-from ..dialogue import Dialogue, frame_bytes
 from ..management import Management
+from ..stomp_client import StompClient, frame_bytes
 from .conftest import HOSTILE, Plug
-from .neighbours import Neighbours
+from .other_clients import OtherClients
 
 pytestmark = HOSTILE
 
@@ -25,7 +25,7 @@ MANY = 150
 CONNECT = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "localhost"})
 
 
-def test_bytes_one_at_a_time_before_connect(plug: Plug, neighbours: Neighbours) -> None:
+def test_bytes_one_at_a_time_before_connect(plug: Plug, other_clients: OtherClients) -> None:
     """Who has not said CONNECT in time is sent away, however busily it says nothing."""
     slow = [plug() for _ in range(MANY)]
 
@@ -41,7 +41,7 @@ def test_bytes_one_at_a_time_before_connect(plug: Plug, neighbours: Neighbours) 
             at += 1
             time.sleep(0.05)
 
-    neighbours.beside(drip)
+    other_clients.beside(drip)
     for one in slow:
         one.settimeout(PATIENCE)
         try:
@@ -51,7 +51,7 @@ def test_bytes_one_at_a_time_before_connect(plug: Plug, neighbours: Neighbours) 
         assert heard.startswith(b"ERROR") or not heard, heard
 
 
-def test_bytes_one_at_a_time_within_frames(plug: Plug, neighbours: Neighbours) -> None:
+def test_bytes_one_at_a_time_within_frames(plug: Plug, other_clients: OtherClients) -> None:
     """They may: it costs the broker what they have sent, and no more."""
     slow = [plug() for _ in range(MANY)]
     for one in slow:
@@ -65,10 +65,12 @@ def test_bytes_one_at_a_time_within_frames(plug: Plug, neighbours: Neighbours) -
                 one.send(text[at : at + 1])
             time.sleep(0.01)
 
-    neighbours.beside(drip)
+    other_clients.beside(drip)
 
 
-def test_bytes_one_at_a_time_over_http(plug: Plug, broker: BrokerProcess, neighbours: Neighbours) -> None:
+def test_bytes_one_at_a_time_over_http(
+    plug: Plug, broker: BrokerProcess, other_clients: OtherClients
+) -> None:
     slow = [plug(broker.http_port) for _ in range(MANY)]
     text = b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{"
 
@@ -78,7 +80,7 @@ def test_bytes_one_at_a_time_over_http(plug: Plug, broker: BrokerProcess, neighb
                 one.send(text[at : at + 1])
             time.sleep(0.01)
 
-    neighbours.beside(drip)
+    other_clients.beside(drip)
 
 
 def test_a_client_that_is_gone_without_a_word(
@@ -116,7 +118,9 @@ while True:
 """
 
 
-def test_a_reader_that_never_reads(plug: Plug, connect: Connect, name: str, neighbours: Neighbours) -> None:
+def test_a_reader_that_never_reads(
+    plug: Plug, connect: Connect, name: str, other_clients: OtherClients
+) -> None:
     """Subscribed to a busy topic: what it does not take stays within the limit of the address."""
     topic = f"/topic/busy.{name}"
     deaf = [plug() for _ in range(10)]
@@ -132,10 +136,10 @@ def test_a_reader_that_never_reads(plug: Plug, connect: Connect, name: str, neig
             for _ in range(20):
                 reader.message()
 
-    neighbours.beside(load, memory=48)
+    other_clients.beside(load, memory=48)
 
 
-def test_a_client_that_asks_and_never_listens(plug: Plug, name: str, neighbours: Neighbours) -> None:
+def test_a_client_that_asks_and_never_listens(plug: Plug, name: str, other_clients: OtherClients) -> None:
     """It sends and sends, each with a receipt, and reads none of them: its answers must not fill the memory."""
     deaf = plug()
     deaf.sendall(CONNECT)
@@ -151,11 +155,11 @@ def test_a_client_that_asks_and_never_listens(plug: Plug, name: str, neighbours:
         except TimeoutError:
             pass  # the broker does not read any more
 
-    neighbours.beside(ask, memory=32)
+    other_clients.beside(ask, memory=32)
 
 
 def test_a_frozen_broker_is_no_test_of_ours(connect: Connect) -> None:
     """The dialogue itself fails where nothing is answered: else the tests above would prove nothing."""
-    client: Dialogue = connect()
+    client: StompClient = connect()
     with pytest.raises(TimeoutError):
         client.frame(patience=0.1)

@@ -8,10 +8,10 @@ import pytest
 
 from ..broker_process import PATIENCE
 from ..conftest import Connect
-from ..dialogue import frame_bytes
 from ..management import Management
+from ..stomp_client import frame_bytes
 from .conftest import HOSTILE, Plug
-from .neighbours import Neighbours
+from .other_clients import OtherClients
 
 pytestmark = HOSTILE
 
@@ -31,7 +31,7 @@ LAST_WORDS = {
 
 @pytest.mark.parametrize("words", LAST_WORDS.values(), ids=LAST_WORDS)
 def test_a_thousand_connections_that_vanish(
-    words: bytes, plug: Plug, connect: Connect, management: Management, neighbours: Neighbours
+    words: bytes, plug: Plug, connect: Connect, management: Management, other_clients: OtherClients
 ) -> None:
     """A reset, a thousand times over; a message that some of them were given is still there."""
     client = connect()
@@ -45,7 +45,7 @@ def test_a_thousand_connections_that_vanish(
             for one in batch:
                 one.close()  # with a reset, as `plug` has it
 
-    neighbours.beside(vanish, memory=24, kept=0.02)
+    other_clients.beside(vanish, memory=24, kept=0.02)
     client.subscribe("/queue/vanish", ack="client")
     client.answer("ACK", client.message("still here"))
     deadline = time.monotonic() + PATIENCE

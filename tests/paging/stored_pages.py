@@ -10,7 +10,7 @@ from stompring.broker import page_mode
 from stompring.broker import paging as seam
 from stompring.broker.queue import Queue
 from stompring.paging.paged_queue import TargetArea
-from stompring.paging.paged_queues import Dispatch
+from stompring.paging.paged_queues import TargetAreas
 from stompring.store.pages import Pages
 from stompring.store.paging import Paging
 
@@ -54,7 +54,7 @@ class StoredPages(StoredWorld):
             dispatch_memory=memory,
             persistence_enabled=True,
         )
-        self.dispatch = Dispatch(self.broker)
+        self.dispatch = TargetAreas(self.broker)
         self.paging = Paging(
             self.journal,
             self.writer,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..broker.paged_world import PagedWorld, assert_nothing_paged
-from ..broker.world import Taker, header_is, join
+from ..broker.broker_fixture import Taker, header_is, join
+from ..broker.paged_broker import PagedWorld, assert_nothing_paged
 
 
 def filled(count: int = 60, **settings: object) -> PagedWorld:

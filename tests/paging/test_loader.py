@@ -9,10 +9,10 @@ import pytest
 
 from stompring.broker.clock import Clock
 from stompring.paging.loader import LEAST, SLICE, Loader
-from stompring.paging.prefetch import LOOK_AGAIN, Audience
+from stompring.paging.prefetch import LOOK_AGAIN, ActiveQueues
 
-from ..broker.paged_world import PagedWorld
-from ..broker.world import join
+from ..broker.broker_fixture import join
+from ..broker.paged_broker import PagedWorld
 
 STEP = 0.0001
 
@@ -124,7 +124,7 @@ def test_who_keeps_up() -> None:
     world = PagedWorld(limit=5, memory=0)
     busy, lazy, idle, alone = (world.queue(name) for name in ("busy", "lazy", "idle", "alone"))
     join(busy, auto=True), join(lazy, 0), join(idle)
-    audience = Audience(world.broker)
+    audience = ActiveQueues(world.broker)
 
     def after_traffic() -> int:
         for address in ("busy", "lazy", "alone"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stompring.broker.queue import Queue
 
-from ..broker.world import MULTICAST, Taker, header_is, join
+from ..broker.broker_fixture import MULTICAST, Taker, header_is, join
 from .stored_pages import StoredPages
 
 

@@ -12,8 +12,8 @@ from stompring.broker.reference import GONE
 from stompring.paging.paged_queue import HELD
 from stompring.settings.model import RingPolicy
 
-from ..broker.paged_world import PagedWorld, assert_nothing_paged, drained
-from ..broker.world import MULTICAST, assert_nothing_held, header_is, join
+from ..broker.broker_fixture import MULTICAST, assert_nothing_held, header_is, join
+from ..broker.paged_broker import PagedWorld, assert_nothing_paged, drained
 
 RED, BLUE = header_is(b"colour", b"red"), header_is(b"colour", b"blue")
 
@@ -310,7 +310,7 @@ class TestGroups:
         (taken,) = refs = owner.release()
         owner.credit = 0
         queue.give_back(refs, owner)
-        assert owner in world.area(queue).parking and taken.state == GONE  # on disk only
+        assert owner in world.area(queue).group_spill and taken.state == GONE  # on disk only
         owner.give_credit(1)
         world.settle_down()
         assert owner.bodies == [b"0", b"0"]
@@ -328,7 +328,7 @@ class TestGroups:
             world.send(f"a.{number % 7 // 4}", body, group=b"a")
         owner, other = join(every, 1), join(every)
         world.settle_down()
-        assert owner in world.area(every).parking
+        assert owner in world.area(every).group_spill
         assert drained(world, owner) == sent
         assert other.got == []
         assert every.message_count == 0

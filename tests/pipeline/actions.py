@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..broker_document import anycast, multicast
-from ..dialogue import Dialogue, Frame
 from ..end_to_end.lasting import DURABLE, LastingBroker
+from ..stomp_client import Frame, StompClient
 
 #: Small segments, in which little counts before they are compacted, and all of it is kept.
 CORE = (
@@ -106,7 +106,7 @@ class Reader:
     def __init__(self, actions: Actions, queue: str, window: int, ack: str, login: dict[str, object]) -> None:
         self.actions = actions
         self.queue = queue
-        self.client: Dialogue = actions.broker.connect(**login)
+        self.client: StompClient = actions.broker.connect(**login)
         self.out: list[Frame] = []
         credit = {"prefetch_count": window} if window else {}
         self.client.subscribe(f"::{queue}", id="r", ack=ack, **credit)

@@ -11,7 +11,7 @@ from stompring.settings.model import Retention as Settings
 from stompring.store.samples import Samples
 from stompring.store.segment import NO_IDENTITY
 
-from ..broker.world import MULTICAST, join
+from ..broker.broker_fixture import MULTICAST, join
 from ..store.paged_broker import SETTINGS, PagedStore
 
 KEPT = Path("/data/retention")

@@ -22,21 +22,21 @@ from stompring.pipeline.files import DataFiles
 from stompring.pipeline.positions import Position, Range, dumped, loaded
 
 from ..property.profile import examples
-from .growing import FOLDERS, HEADER, Growing, meddled, records
+from .growing_directory import FOLDERS, HEADER, GrowingDirectory, meddled, records
 
 ENDINGS = (".journal", ".page")
 ALL = Limit()
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Growing:
-    return Growing(tmp_path)
+def world(tmp_path: Path) -> GrowingDirectory:
+    return GrowingDirectory(tmp_path)
 
 
 class Reader:
     """Reads what is new, a batch at a time."""
 
-    def __init__(self, world: Growing) -> None:
+    def __init__(self, world: GrowingDirectory) -> None:
         self.world = world
         self.files = meddled(world, iter(()))
         self.at: dict[str, Position] = {}
@@ -94,7 +94,7 @@ def number_of(one: Range) -> int:
     return int(Path(one.name).stem)
 
 
-def grown(world: Growing, steps: str) -> None:
+def grown(world: GrowingDirectory, steps: str) -> None:
     """Letters: a record, torn record, new file, seal, retire, delete, of the journal; capital ones of paging/1."""
     names = {"a": "append", "t": "tear", "b": "begin", "s": "seal", "r": "retire", "d": "delete"}
     for letter in steps:
@@ -117,7 +117,7 @@ def grown(world: Growing, steps: str) -> None:
         ("", "aA", ["journal/1", "paging/1/1"]),
     ],
 )
-def test_what_is_new(world: Growing, before: str, between: str, ranges: list[str]) -> None:
+def test_what_is_new(world: GrowingDirectory, before: str, between: str, ranges: list[str]) -> None:
     grown(world, before)
     reader = Reader(world)
     reader.read_all()
@@ -148,7 +148,7 @@ def test_what_is_new(world: Growing, before: str, between: str, ranges: list[str
         ("ABABA", "SSDD", []),
     ],
 )
-def test_what_was_deleted(world: Growing, before: str, between: str, lost: list[str]) -> None:
+def test_what_was_deleted(world: GrowingDirectory, before: str, between: str, lost: list[str]) -> None:
     grown(world, before)
     reader = Reader(world)
     reader.read_all()
@@ -157,7 +157,7 @@ def test_what_was_deleted(world: Growing, before: str, between: str, lost: list[
     assert [str(each) for each in reader.lost] == lost
 
 
-def test_deleted_between_planning_and_reading(world: Growing) -> None:
+def test_deleted_between_planning_and_reading(world: GrowingDirectory) -> None:
     grown(world, "ababABABA")
     reader = Reader(world)
     assert reader.plan()
@@ -178,7 +178,7 @@ def test_deleted_between_planning_and_reading(world: Growing) -> None:
     assert [str(each) for each in reader.lost][1:] == ["files 4 to 5 of journal"]
 
 
-def test_files_with_nothing_in_them_are_no_gap(world: Growing) -> None:
+def test_files_with_nothing_in_them_are_no_gap(world: GrowingDirectory) -> None:
     """A broker was killed as it had begun a file of samples: the next one has the number after it."""
     folder = world.root / "retention" / "samples"
     folder.mkdir(parents=True)
@@ -193,12 +193,12 @@ def test_files_with_nothing_in_them_are_no_gap(world: Growing) -> None:
     ("steps", "ends"),
     [("a", "ends with file 1, and was read up to 3"), ("ababa", "ends with file 3, and was")],
 )
-def test_another_directory(world: Growing, steps: str, ends: str) -> None:
+def test_another_directory(world: GrowingDirectory, steps: str, ends: str) -> None:
     grown(world, "ababaaa")
     reader = Reader(world)
     reader.read_all()
     shutil.rmtree(world.root / "journal")
-    grown(Growing(world.root), steps)
+    grown(GrowingDirectory(world.root), steps)
     for limit in (Limit(), Limit(files=1)):
         with pytest.raises(Replaced, match=f"journal {ends}.*: the data directory is another one"):
             reader.plan(limit)
@@ -219,14 +219,14 @@ def test_another_directory(world: Growing, steps: str, ends: str) -> None:
         (Limit(bytes=10_000, files=3, rows=1000), 2),
     ],
 )
-def test_limits(world: Growing, limit: Limit, batches: int) -> None:
+def test_limits(world: GrowingDirectory, limit: Limit, batches: int) -> None:
     grown(world, "aabaabaaba")
     reader = Reader(world)
     assert reader.read_all(limit) == batches
     assert reader.got["journal"] == world.ids("journal")
 
 
-def test_a_folder_that_always_has_something_holds_up_no_other(world: Growing) -> None:
+def test_a_folder_that_always_has_something_holds_up_no_other(world: GrowingDirectory) -> None:
     grown(world, "aAA")
     world.append("paging/2")
     reader = Reader(world)
@@ -236,7 +236,7 @@ def test_a_folder_that_always_has_something_holds_up_no_other(world: Growing) ->
     assert all(reader.got.values())
 
 
-def test_up_to_an_end_that_was_fixed(world: Growing) -> None:
+def test_up_to_an_end_that_was_fixed(world: GrowingDirectory) -> None:
     grown(world, "aabaAABA")
     reader = Reader(world)
     until = newest(reader.files, ENDINGS, {})
@@ -249,7 +249,7 @@ def test_up_to_an_end_that_was_fixed(world: Growing) -> None:
     assert all(reader.got[folder] == world.ids(folder) for folder in FOLDERS)
 
 
-def test_an_end_that_is_behind_already(world: Growing) -> None:
+def test_an_end_that_is_behind_already(world: GrowingDirectory) -> None:
     grown(world, "aaAA")
     files = DataFiles(str(world.root))
     until = newest(files, ENDINGS, {})
@@ -258,7 +258,7 @@ def test_an_end_that_is_behind_already(world: Growing) -> None:
     assert later != until and newest(files, ENDINGS, later, until=until) == later
 
 
-def test_what_is_named_was_synced(world: Growing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_named_was_synced(world: GrowingDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     grown(world, "aabaAABA")
     reader, synced = Reader(world), []
     monkeypatch.setattr(reader.files, "sync", lambda name: synced.append(name))
@@ -266,7 +266,7 @@ def test_what_is_named_was_synced(world: Growing, monkeypatch: pytest.MonkeyPatc
     assert sorted(synced) == sorted(one.name for one in found) and len(found) == 4
 
 
-def test_a_damaged_tail_is_not_read(world: Growing) -> None:
+def test_a_damaged_tail_is_not_read(world: GrowingDirectory) -> None:
     grown(world, "aaaa")
     file = world.files["journal"][0]
     path = world.root / file.name
@@ -304,7 +304,7 @@ def test_every_record_once_and_in_order(
 ) -> None:
     """Whatever happens between two calls of the system, and between planning a batch and reading it."""
     with tempfile.TemporaryDirectory() as directory:
-        world = Growing(Path(directory))
+        world = GrowingDirectory(Path(directory))
         reader = Reader(world)
         for before, limit, meddling in rounds:
             for step in before:
@@ -340,7 +340,7 @@ def test_every_record_once_and_in_order(
 def test_what_is_missing_is_told(rounds: list[tuple[list[Step], Limit, list[Step]]]) -> None:
     """And nothing else. Files that were deleted before anything was read are none of them."""
     with tempfile.TemporaryDirectory() as directory:
-        world = Growing(Path(directory))
+        world = GrowingDirectory(Path(directory))
         world.append("journal")
         reader = Reader(world)
         reader.at = oldest(reader.files, ENDINGS)
@@ -362,7 +362,7 @@ def test_what_is_missing_is_told(rounds: list[tuple[list[Step], Limit, list[Step
                 assert file.number not in told
 
 
-def test_a_file_that_is_gone_while_it_is_read_is_told(world: Growing, caplog: Any) -> None:
+def test_a_file_that_is_gone_while_it_is_read_is_told(world: GrowingDirectory, caplog: Any) -> None:
     grown(world, "aba")
     files = DataFiles(str(world.root))
     world.do("delete", "journal")

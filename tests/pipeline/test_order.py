@@ -24,7 +24,7 @@ from stompring.pipeline.positions import START, Position
 from stompring.pipeline.stream import StompringStream
 from stompring.settings.model import Retention
 
-from ..broker.world import join
+from ..broker.broker_fixture import join
 from ..property.profile import examples
 from ..store.paged_broker import SETTINGS, PagedStore
 from . import decoder

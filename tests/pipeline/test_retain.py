@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("pyarrow", reason="not installed: pip install 'stompring[spark]'")
 
 from ..broker_document import anycast, multicast
-from ..dialogue import Dialogue
 from ..end_to_end.lasting import DURABLE, LastingBroker
+from ..stomp_client import StompClient
 from .actions import CORE, expected_of, played
 from .test_event_counts import rows
 
@@ -63,7 +63,7 @@ ADDRESSES = (
 PAGED = {"max-size-messages": 3, "page-size-bytes": 4096}
 
 
-def traffic(broker: LastingBroker) -> tuple[Dialogue, list[str]]:
+def traffic(broker: LastingBroker) -> tuple[StompClient, list[str]]:
     """Durable messages and others, in durable queues and for a subscriber who is not; what the subscriber got."""
     client = broker.connect()
     subscriber = broker.connect()

@@ -14,8 +14,8 @@ import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 from . import ROOT
 
 SHIPPED = ROOT / "config" / "policies.xml"
@@ -43,8 +43,8 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 @pytest.fixture
-def client(shipped: BrokerProcess) -> Iterator[Dialogue]:
-    dialogue = Dialogue(shipped.port)
+def client(shipped: BrokerProcess) -> Iterator[StompClient]:
+    dialogue = StompClient(shipped.port)
     dialogue.connect()
     yield dialogue
     dialogue.close()
@@ -64,7 +64,7 @@ def bodies(management: Management, queue: str) -> list[str]:
 # ---- the example as it is shipped
 
 
-def test_prices(client: Dialogue, management: Management) -> None:
+def test_prices(client: StompClient, management: Management) -> None:
     for body in ("gold 1", "tin 1", "gold 2", "gold 3"):
         client.put("prices.metal", body, symbol=body.split()[0])
     client.subscribe("prices.metal", ack="auto")
@@ -72,7 +72,7 @@ def test_prices(client: Dialogue, management: Management) -> None:
     management.expect("prices.metal", messagesReplaced=2, messageCount=0)
 
 
-def test_orders_that_are_none(client: Dialogue) -> None:
+def test_orders_that_are_none(client: StompClient) -> None:
     client.put("orders.test", "no order")
     client.put("orders.new", json.dumps({"id": "1", "lines": [{"article": "a", "count": 1}]}))
     wrong = json.dumps({"id": "2", "lines": [{"article": "a", "count": 0}]}).encode()
@@ -81,7 +81,7 @@ def test_orders_that_are_none(client: Dialogue) -> None:
 
 
 def test_a_client_that_is_too_fast_is_slowed_down_and_loses_nothing(
-    client: Dialogue, management: Management
+    client: StompClient, management: Management
 ) -> None:
     orders = [json.dumps({"id": str(n), "lines": [{"article": "a", "count": 1}]}) for n in range(60)]
     began = time.monotonic()
@@ -92,7 +92,7 @@ def test_a_client_that_is_too_fast_is_slowed_down_and_loses_nothing(
     assert bodies(management, "orders.fast") == orders
 
 
-def test_stamps(client: Dialogue) -> None:
+def test_stamps(client: StompClient) -> None:
     client.subscribe("somewhere", ack="auto")
     client.put("somewhere", "x", **{"sent-from": "nowhere", "sent-by": "root"})
     message = client.message("x")
@@ -101,7 +101,7 @@ def test_stamps(client: Dialogue) -> None:
     assert message.get("sent-by") is None
 
 
-def test_alarms_push_notes_out(client: Dialogue, management: Management) -> None:
+def test_alarms_push_notes_out(client: StompClient, management: Management) -> None:
     client.put("alarms.fire", *(f"note {n}" for n in range(1000)), priority=1)
     client.put("alarms.fire", "alarm 1", "alarm 2", priority=9)
     management.expect("alarms.fire", messageCount=1000, messagesReplaced=2)
@@ -109,7 +109,7 @@ def test_alarms_push_notes_out(client: Dialogue, management: Management) -> None
     client.messages("alarm 1", "alarm 2", "note 2")
 
 
-def test_the_second_tier_of_the_log(client: Dialogue, management: Management) -> None:
+def test_the_second_tier_of_the_log(client: StompClient, management: Management) -> None:
     client.put("log", *(str(n) for n in range(1003)))
     management.expect("log", messageCount=1000, messagesReplaced=3)
     management.expect("log-of-yesterday", messageCount=3)
@@ -117,7 +117,7 @@ def test_the_second_tier_of_the_log(client: Dialogue, management: Management) ->
     assert client.messages("0", "1", "2")[0]["_AMQ_ORIG_ADDRESS"] == "log"
 
 
-def test_measurements(client: Dialogue, management: Management) -> None:
+def test_measurements(client: StompClient, management: Management) -> None:
     client.put("measurements.heat", *(str(n) for n in range(5000)), sensor="loud")
     client.put("measurements.heat", *(str(n) for n in range(20)), sensor="loud")
     client.put("measurements.heat", "quiet", sensor="quiet")
@@ -125,7 +125,7 @@ def test_measurements(client: Dialogue, management: Management) -> None:
     management.expect_address("measurements.heat", droppedMessageCount=18)
 
 
-def test_positions(client: Dialogue, management: Management) -> None:
+def test_positions(client: StompClient, management: Management) -> None:
     client.put("positions.ships", *(str(n) for n in range(5010)))
     management.expect("positions.ships", messageCount=5000, messagesReplaced=10)
 
@@ -152,8 +152,8 @@ class Lasting:
         self.broker.terminate(signal.SIGKILL)
         self.broker._process.wait(PATIENCE)
 
-    def connect(self) -> Dialogue:
-        dialogue = Dialogue(self.broker.port)
+    def connect(self) -> StompClient:
+        dialogue = StompClient(self.broker.port)
         self._opened.callback(dialogue.close)
         dialogue.connect()
         return dialogue
@@ -165,7 +165,7 @@ def opened() -> Iterator[ExitStack]:
         yield stack
 
 
-def taken(client: Dialogue, queue: str, count: int) -> list[int]:
+def taken(client: StompClient, queue: str, count: int) -> list[int]:
     client.subscribe(queue, ack="client", id=queue)
     messages = [client.message() for _ in range(count)]
     client.answer("ACK", messages[-1])
@@ -278,7 +278,7 @@ def test_a_burst_that_waits_for_room_loses_nothing_and_is_not_delayed(
 ) -> None:
     """Each of the 20 messages of a burst waits again and again while a consumer acknowledges one by one."""
     bodies = [str(number) for number in range(20)]
-    producer, consumer = Dialogue(limited.port), Dialogue(limited.port)
+    producer, consumer = StompClient(limited.port), StompClient(limited.port)
     producer.connect()
     consumer.connect()
     for place, body in enumerate(bodies):

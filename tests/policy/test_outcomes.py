@@ -18,7 +18,7 @@ from stompring.policy import (
 )
 from stompring.policy.testing import ADDRESS, PolicyHarness
 
-from ..session.conversation import frame
+from ..session.session_fixture import frame
 
 ANSWERS = {
     "accept": ACCEPT,

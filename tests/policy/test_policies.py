@@ -25,7 +25,7 @@ from stompring.settings.model import (
     RoutingType,
 )
 
-from ..broker.world import World
+from ..broker.broker_fixture import BrokerFixture
 
 LIVES: list[tuple[str, str, int]] = []
 
@@ -122,7 +122,7 @@ class Sources:
         return self.policies[name.replace("-", "_")]
 
 
-class PolicyWorld(World):
+class PolicyWorld(BrokerFixture):
     """A world with policies."""
 
     def __init__(self, settings: dict[str, dict[str, Any]], **policies: type[AddressPolicy]) -> None:
@@ -383,7 +383,7 @@ def test_a_file_that_has_changed_makes_another_policy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", list(FullPolicy))
 def test_the_built_in_policies_are_what_the_broker_uses(name: FullPolicy) -> None:
-    world = World({"a": {"address_full_policy": name}})
+    world = BrokerFixture({"a": {"address_full_policy": name}})
     answer = world.address("a").hooks.answer
     assert answer is name and FULL[name].full_answer is not None
     assert world.address("a").hooks.full is None
@@ -391,7 +391,7 @@ def test_the_built_in_policies_are_what_the_broker_uses(name: FullPolicy) -> Non
 
 def test_without_plugins_settings_that_name_some_mean_nothing() -> None:
     """As for tools that work on a directory without a broker."""
-    world = World({"a": {"address_full_policy": "plugin", "address_policy": (PolicyUse("other"),)}})
+    world = BrokerFixture({"a": {"address_full_policy": "plugin", "address_policy": (PolicyUse("other"),)}})
     assert world.address("a").hooks.answer is FullPolicy.PAGE
     assert world.broker.policies.names_for(world.address("a")) == []
 

@@ -13,8 +13,8 @@ from stompring.broker.message import Message
 from stompring.broker.reference import PENDING
 from stompring.paging import paged_queue
 
-from ..broker.paged_world import PagedWorld
-from ..broker.world import Taker, header_is, join
+from ..broker.broker_fixture import Taker, header_is, join
+from ..broker.paged_broker import PagedWorld
 from ..paging.stored_pages import StoredPages
 from .profile import examples
 

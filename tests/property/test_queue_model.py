@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from stompring.broker.reference import Reference
 from stompring.broker.transaction import Transaction
 
-from ..broker.world import Taker, World, header_is
+from ..broker.broker_fixture import BrokerFixture, Taker, header_is
 from .profile import examples
 from .queue_model import MAX_ATTEMPTS, MULTIPLIER, REDELIVERY_DELAY, Item, Model, Reader
 
@@ -48,7 +48,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(SETTINGS)
+        self.world = BrokerFixture(SETTINGS)
         self.queue = self.world.queue("q")
         self.dead, self.expired = self.world.queue("DLQ"), self.world.queue("EXP")
         self.model = Model(now=self.world.now)

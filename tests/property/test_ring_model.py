@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stompring.broker.queue import Queue
 
-from ..broker.world import MULTICAST, Taker, World, assert_nothing_held, bodies, join
+from ..broker.broker_fixture import MULTICAST, BrokerFixture, Taker, assert_nothing_held, bodies, join
 from .profile import examples
 
 SIZES = st.sampled_from([-1, 1, 1, 2, 3, 7])
@@ -113,7 +113,7 @@ STEPS = st.lists(
 @given(size=SIZES, steps=STEPS)
 @examples(300)
 def test_one_ring(size: int, steps: list[str]) -> None:
-    world = World()
+    world = BrokerFixture()
     reading = Reading(world.queue("q", ring_size=size), size)
     due = world.now + 1000
     for number, step in enumerate(steps):
@@ -163,7 +163,7 @@ ACTS = st.lists(
 def test_rings_of_a_multicast_address_and_of_wildcards(
     sizes: list[int], acts: list[tuple[str, int, int]]
 ) -> None:
-    world = World({"#": {"auto_delete_addresses": False}})
+    world = BrokerFixture({"#": {"auto_delete_addresses": False}})
 
     def make(name: str, size: int) -> Reading:
         return Reading(world.queue(name, QUEUES[name][0], MULTICAST, ring_size=size), size)

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from stompring.session.subscription import AcknowledgedSubscription
 
-from ..broker.world import assert_nothing_held
-from ..session.conversation import Server
+from ..broker.broker_fixture import assert_nothing_held
+from ..session.session_fixture import Server
 from .profile import examples
 
 CHOICE = st.integers(min_value=0, max_value=1000)

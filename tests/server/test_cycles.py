@@ -27,10 +27,10 @@ from stompring.settings.broker_xml import read_broker_xml
 
 from ..broker_document import PREFIXES, broker_xml
 from ..certificates import Authority
-from ..dialogue import Dialogue, Frame
 from ..management import Answered, Management
 from ..security.hashers import QUICK
-from ..websocket_dialogue import WebSocketClient, WebSocketDialogue
+from ..stomp_client import Frame, StompClient
+from ..websocket_client import WebSocketClient, WebSocketDialogue
 
 #: How often each thing is opened and closed: what is found more often than that divided by two is no accident.
 TIMES = 8
@@ -60,10 +60,10 @@ class Clients:
         self.context = authority.trusting()
         self.management = Management(self.ports["http"])
         self.number = 0
-        self._lasting: Dialogue | None = None
+        self._lasting: StompClient | None = None
 
     @property
-    def lasting(self) -> Dialogue:
+    def lasting(self) -> StompClient:
         """A client that stays until all is done."""
         if self._lasting is None:
             self._lasting = self.client()
@@ -75,8 +75,8 @@ class Clients:
         if self._lasting is not None:
             self._lasting.socket.close()
 
-    def client(self, acceptor: str = "stomp", **headers: str) -> Dialogue:
-        client = Dialogue(self.ports[acceptor])
+    def client(self, acceptor: str = "stomp", **headers: str) -> StompClient:
+        client = StompClient(self.ports[acceptor])
         client.connect({name.replace("_", "-"): value for name, value in headers.items()})
         return client
 
@@ -85,7 +85,7 @@ class Clients:
         directory = self.service.broker.directory
         blockingCallFromThread(reactor, partial(directory.delete_queue, queue, force=True))
 
-    def taken(self, client: Dialogue, number: int) -> list[Frame]:
+    def taken(self, client: StompClient, number: int) -> list[Frame]:
         """The next messages, acknowledged."""
         found = [client.message() for _ in range(number)]
         for message in found:
@@ -95,7 +95,7 @@ class Clients:
     # ---- connections
 
     def connection_without_a_word(self) -> None:
-        Dialogue(self.ports["stomp"]).socket.close()
+        StompClient(self.ports["stomp"]).socket.close()
 
     def connection_that_says_good_bye(self) -> None:
         client = self.client(heart_beat="10000,10000")
@@ -123,25 +123,25 @@ class Clients:
         client.socket.close()
 
     def connection_with_a_wrong_password(self) -> None:
-        client = Dialogue(self.ports["secured"])
+        client = StompClient(self.ports["secured"])
         client.send("CONNECT", {"login": "anna", "passcode": f"wrong {self.number}"})
         client.expect("ERROR")
         client.socket.close()
 
     def connection_over_tls(self) -> None:
-        client = Dialogue(self.ports["tls"], context=self.context)
+        client = StompClient(self.ports["tls"], context=self.context)
         client.connect()
         client.subscribe(f"/queue/{self.number}")
         client.ask("DISCONNECT")
         client.socket.close()
 
     def connection_over_tls_that_is_lost(self) -> None:
-        client = Dialogue(self.ports["tls"], context=self.context)
+        client = StompClient(self.ports["tls"], context=self.context)
         client.connect()
         client.socket.close()
 
     def connection_that_speaks_no_tls(self) -> None:
-        client = Dialogue(self.ports["tls"])
+        client = StompClient(self.ports["tls"])
         client.raw(b"CONNECT\n\n\0")
         client.closed()
         client.socket.close()

@@ -14,7 +14,7 @@ from stompring.broker.transaction import STEP_OVERHEAD
 from stompring.server import gc_tuning
 from stompring.server.gc_tuning import FREEZE_THRESHOLD, THRESHOLDS, WINDOW, GcTuning
 
-from ..broker.world import World
+from ..broker.broker_fixture import BrokerFixture
 
 
 class Node:
@@ -25,15 +25,15 @@ class Node:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
+def world() -> Iterator[BrokerFixture]:
+    world = BrokerFixture()
     world.connections: list[object] = []  # type: ignore[attr-defined]
     yield world
     gc.unfreeze()
 
 
 @pytest.fixture
-def collector(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcTuning]:
+def collector(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcTuning]:
     monkeypatch.delenv("STOMPRING_GC", raising=False)
     collector = GcTuning(world.broker, world.connections)  # type: ignore[attr-defined]
     collector.start()
@@ -41,13 +41,13 @@ def collector(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcTunin
     collector.stop()
 
 
-def hold(world: World, messages: int) -> None:
+def hold(world: BrokerFixture, messages: int) -> None:
     for _ in range(messages):
         world.send()
 
 
 @pytest.mark.usefixtures("collector")
-def test_messages_are_freed_by_their_counts(world: World) -> None:
+def test_messages_are_freed_by_their_counts(world: BrokerFixture) -> None:
     queue = world.queue()
     hold(world, 3_000)
     ref = queue.pending.head()
@@ -63,7 +63,7 @@ def test_messages_are_freed_by_their_counts(world: World) -> None:
 
 
 @pytest.mark.usefixtures("collector")
-def test_tuples_that_other_threads_are_making_are_left_alone(world: World) -> None:
+def test_tuples_that_other_threads_are_making_are_left_alone(world: BrokerFixture) -> None:
     """One that a list of all objects refers to cannot be finished: a SystemError in the thread that makes it."""
     errors: list[SystemError] = []
     done = threading.Event()
@@ -92,7 +92,9 @@ def test_tuples_that_other_threads_are_making_are_left_alone(world: World) -> No
     assert errors == []
 
 
-def test_what_is_held_long_is_set_aside_and_no_collection_is_long(world: World, collector: GcTuning) -> None:
+def test_what_is_held_long_is_set_aside_and_no_collection_is_long(
+    world: BrokerFixture, collector: GcTuning
+) -> None:
     world.queue()
     looked_at: list[int] = []
 
@@ -117,7 +119,7 @@ def test_what_is_held_long_is_set_aside_and_no_collection_is_long(world: World, 
 
 
 @pytest.mark.usefixtures("collector")
-def test_cycles_are_found_by_their_number_whatever_is_held(world: World) -> None:
+def test_cycles_are_found_by_their_number_whatever_is_held(world: BrokerFixture) -> None:
     world.queue()
     hold(world, 25_000)
     world.clock.advance(gc_tuning.INTERVAL)
@@ -126,7 +128,7 @@ def test_cycles_are_found_by_their_number_whatever_is_held(world: World) -> None
 
 
 def test_a_leak_of_what_was_set_aside_is_found_by_its_growth(
-    world: World, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
+    world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 150_000)
     monkeypatch.setattr(gc_tuning, "MANY", 0)
@@ -146,7 +148,7 @@ def test_a_leak_of_what_was_set_aside_is_found_by_its_growth(
 
 
 def test_growth_that_connections_explain_is_no_leak(
-    world: World, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
+    world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
     monkeypatch.setattr(gc_tuning, "MANY", 0)
@@ -163,7 +165,7 @@ def test_growth_that_connections_explain_is_no_leak(
 
 
 def test_pythons_own_settings_stay_where_they_are_asked_for(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: BrokerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STOMPRING_GC", "default")
     before = gc.get_threshold(), len(gc.callbacks), gc.get_freeze_count()
@@ -174,7 +176,7 @@ def test_pythons_own_settings_stay_where_they_are_asked_for(
     collector.stop()
 
 
-def test_the_end_leaves_pythons_own_settings(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_leaves_pythons_own_settings(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STOMPRING_GC", raising=False)
     before = gc.get_threshold(), len(gc.callbacks)
     collector = GcTuning(world.broker, [])
@@ -186,7 +188,7 @@ def test_the_end_leaves_pythons_own_settings(world: World, monkeypatch: pytest.M
 
 
 def test_growth_that_is_over_soon_is_no_leak(
-    world: World, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
+    world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
     monkeypatch.setattr(gc_tuning, "MANY", 0)
@@ -201,7 +203,7 @@ def test_growth_that_is_over_soon_is_no_leak(
 
 
 def test_growth_that_open_transactions_explain_is_no_leak(
-    world: World, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
+    world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
     monkeypatch.setattr(gc_tuning, "MANY", 0)
@@ -216,7 +218,7 @@ def test_growth_that_open_transactions_explain_is_no_leak(
 
 
 def test_growth_that_messages_explain_is_no_leak(
-    world: World, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
+    world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
     before = collector._blocks
@@ -233,7 +235,7 @@ def test_growth_that_messages_explain_is_no_leak(
 
 
 def test_messages_that_go_are_not_what_a_leak_is_measured_by(
-    world: World, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
+    world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
     queue = world.queue()

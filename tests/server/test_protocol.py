@@ -18,7 +18,7 @@ from stompring.session.outbox import ROOM, Outgoing
 from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
 
-from ..session.conversation import frame, parse
+from ..session.session_fixture import frame, parse
 from .transport import TcpTransport
 
 CONNECT = frame("CONNECT", accept_version="1.2", host="/")

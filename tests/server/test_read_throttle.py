@@ -8,7 +8,7 @@ from twisted.trial.unittest import TestCase
 from stompring.server.read_throttle import CHECK_INTERVAL, IDLE_FRACTION, MAX_PAUSE, ReadThrottle
 from stompring.session.backpressure import Reading
 
-from ..session.conversation import RecordingWire
+from ..session.session_fixture import RecordingWire
 
 
 class FairnessTest(TestCase):

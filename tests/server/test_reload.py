@@ -20,7 +20,7 @@ from stompring.settings.model import (
     WildcardSyntax,
 )
 
-from ..broker.world import ANYCAST, MULTICAST, World, bodies, join
+from ..broker.broker_fixture import ANYCAST, MULTICAST, BrokerFixture, bodies, join
 
 
 def configuration(*queues: QueueConfiguration, settings: dict[str, Any] | None = None) -> BrokerConfiguration:
@@ -42,8 +42,8 @@ def queue(name: str = "q", **more: Any) -> QueueConfiguration:
     return QueueConfiguration(name, name, ANYCAST, configured=True, **more)
 
 
-def running(*queues: QueueConfiguration, settings: dict[str, Any] | None = None) -> World:
-    world = World()
+def running(*queues: QueueConfiguration, settings: dict[str, Any] | None = None) -> BrokerFixture:
+    world = BrokerFixture()
     apply(world.broker, configuration(*queues, settings=settings))
     return world
 
@@ -126,7 +126,7 @@ def test_global_limits() -> None:
     ],
 )
 def test_what_requires_a_restart(change: dict[str, Any], named: list[str]) -> None:
-    world = World(persistence_enabled=True)
+    world = BrokerFixture(persistence_enabled=True)
     before = world.broker.configuration
     new = replace(before, **change)
     assert list(restart_required(before, new)) == named
@@ -183,7 +183,7 @@ def test_nothing_changed_is_nothing_applied() -> None:
 
 
 def test_limits_of_memory_count_at_once_and_warnings_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
+    world = BrokerFixture()
     changed = replace(world.broker.configuration, global_max_messages=1, warnings=("x.xml:3: half a limit",))
     apply(world.broker, changed)
     world.queue("q")

@@ -11,7 +11,7 @@ from stompring.errors import ConfigurationError
 from stompring.server.reload import apply
 from stompring.settings.model import BrokerConfiguration, DeletionPolicy, QueueConfiguration
 
-from ..broker.world import MULTICAST, bodies
+from ..broker.broker_fixture import MULTICAST, bodies
 from ..store.stored_broker import StoredWorld
 from .test_reload import configuration, queue
 

@@ -20,8 +20,8 @@ from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import FrameLimits, StompAcceptor, WebSocketSettings
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
 
-from ..session.conversation import frame, parse
-from ..websocket_dialogue import BINARY, CLOSE, PING, PONG, TEXT, Piece, WebSocketClient, piece_bytes
+from ..session.session_fixture import frame, parse
+from ..websocket_client import BINARY, CLOSE, PING, PONG, TEXT, Piece, WebSocketClient, piece_bytes
 from .transport import TcpTransport
 
 CONNECT = frame("CONNECT", accept_version="1.2", host="/")

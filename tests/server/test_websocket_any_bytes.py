@@ -16,7 +16,7 @@ from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import StompAcceptor, WebSocketSettings
 from stompring.settings.model import BrokerConfiguration
 
-from ..websocket_dialogue import BINARY, CLOSE, PING, TEXT, WebSocketClient, piece_bytes
+from ..websocket_client import BINARY, CLOSE, PING, TEXT, WebSocketClient, piece_bytes
 from .transport import TcpTransport
 
 REQUEST = (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stompring.server.websocket_cutting import SHORT, frame_end, may_become_short, take_short
 
-from ..websocket_dialogue import BINARY, CLOSE, PING, TEXT, piece_bytes
+from ..websocket_client import BINARY, CLOSE, PING, TEXT, piece_bytes
 
 MASKS = st.binary(min_size=4, max_size=4)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stompring.server.websocket_packing import pack
 
-from ..websocket_dialogue import BINARY, TEXT, Piece, WebSocketClient
+from ..websocket_client import BINARY, TEXT, Piece, WebSocketClient
 
 LEAD = b"MESSAGE\nsubscription:1\nmessage-id:1-"
 

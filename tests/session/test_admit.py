@@ -21,7 +21,7 @@ from stompring.policy import (
 from stompring.policy.testing import PolicyHarness
 from stompring.settings.model import QueueConfiguration, RoutingType
 
-from .conversation import frame
+from .session_fixture import frame
 
 
 class Door(AddressPolicy):

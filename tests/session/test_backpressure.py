@@ -8,11 +8,11 @@ import pytest
 
 from stompring.session.backpressure import Reading
 
-from .conversation import RecordingWire
+from .session_fixture import RecordingWire
 
 PAIRS: list[tuple[Callable[[Reading], None], Callable[[Reading], None]]] = [
     (Reading.pause, Reading.resume),
-    (Reading.choke, Reading.unchoke),
+    (Reading.throttle, Reading.unthrottle),
     (Reading.rest, Reading.wake),
 ]
 
@@ -51,5 +51,5 @@ def test_who_is_not_heard_is_not_silent() -> None:
     reading.rest()
     assert reading.held_back
     reading.wake()
-    reading.choke()
+    reading.throttle()
     assert reading.held_back

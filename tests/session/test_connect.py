@@ -8,7 +8,7 @@ import pytest
 
 from stompring.session.connect import Credentials, Login
 
-from .conversation import Server, frame
+from .session_fixture import Server, frame
 
 
 @pytest.mark.parametrize(

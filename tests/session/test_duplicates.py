@@ -9,8 +9,8 @@ import pytest
 from stompring.server.reload import apply
 from stompring.settings.model import AddressSettingEntry, FullPolicy
 
-from ..broker.world import bodies
-from .conversation import Client, Server
+from ..broker.broker_fixture import bodies
+from .session_fixture import Client, Server
 
 
 def keeping(**configuration: object) -> Server:

@@ -10,8 +10,8 @@ import pytest
 from stompring.server.reload import apply
 from stompring.settings.model import AddressSettingEntry, DiskFullPolicy
 
-from ..broker.world import assert_nothing_held, bodies
-from .conversation import Client, Server, frame
+from ..broker.broker_fixture import assert_nothing_held, bodies
+from .session_fixture import Client, Server, frame
 
 FULL = "the disk of /d is full: 95.0 % are used, max-disk-usage is 90"
 

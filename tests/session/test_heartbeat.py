@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from stompring.errors import ProtocolError
-from stompring.session.heartbeat import MAX_INTERVAL, Pace, agree
+from stompring.session.heartbeat import MAX_INTERVAL, HeartbeatIntervals, agree
 from stompring.settings.acceptor import StompAcceptor
 
-from .conversation import Server
+from .session_fixture import Server
 
 TTL = {"connection_ttl": 1000, "connection_ttl_min": 5000, "connection_ttl_max": 10_000}
 
@@ -18,25 +18,27 @@ TTL = {"connection_ttl": 1000, "connection_ttl_min": 5000, "connection_ttl_max":
 @pytest.mark.parametrize(
     ("header", "options", "pace"),
     [
-        (None, {}, Pace(0, 0, 0)),
-        ("0,0", {}, Pace(0, 0, 0)),
-        ("0,6000", {}, Pace(6000, 0, 0)),
-        ("1,0", {}, Pace(0, 500, 1000)),
-        ("1,1", {}, Pace(500, 500, 1000)),
-        ("500,1000", {}, Pace(1000, 500, 1000)),
-        ("500,500", {}, Pace(500, 500, 1000)),
-        (" 500 , 500 ", {}, Pace(500, 500, 1000)),
-        ("10000,10000", {}, Pace(10_000, 10_000, 20_000)),
-        (None, TTL, Pace(0, 500, 1000)),
-        ("0,0", TTL, Pace(0, 500, 1000)),
-        ("1,0", TTL, Pace(0, 2500, 5000)),
-        ("20000,0", TTL, Pace(0, 5000, 10_000)),
-        ("5000,0", {"heart_beat_to_connection_ttl_modifier": 1.0}, Pace(0, 5000, 5000)),
-        ("5000,0", {"heart_beat_to_connection_ttl_modifier": 1.5}, Pace(0, 5000, 7500)),
-        ("99999999999999,0", {}, Pace(0, MAX_INTERVAL, 2 * MAX_INTERVAL)),
+        (None, {}, HeartbeatIntervals(0, 0, 0)),
+        ("0,0", {}, HeartbeatIntervals(0, 0, 0)),
+        ("0,6000", {}, HeartbeatIntervals(6000, 0, 0)),
+        ("1,0", {}, HeartbeatIntervals(0, 500, 1000)),
+        ("1,1", {}, HeartbeatIntervals(500, 500, 1000)),
+        ("500,1000", {}, HeartbeatIntervals(1000, 500, 1000)),
+        ("500,500", {}, HeartbeatIntervals(500, 500, 1000)),
+        (" 500 , 500 ", {}, HeartbeatIntervals(500, 500, 1000)),
+        ("10000,10000", {}, HeartbeatIntervals(10_000, 10_000, 20_000)),
+        (None, TTL, HeartbeatIntervals(0, 500, 1000)),
+        ("0,0", TTL, HeartbeatIntervals(0, 500, 1000)),
+        ("1,0", TTL, HeartbeatIntervals(0, 2500, 5000)),
+        ("20000,0", TTL, HeartbeatIntervals(0, 5000, 10_000)),
+        ("5000,0", {"heart_beat_to_connection_ttl_modifier": 1.0}, HeartbeatIntervals(0, 5000, 5000)),
+        ("5000,0", {"heart_beat_to_connection_ttl_modifier": 1.5}, HeartbeatIntervals(0, 5000, 7500)),
+        ("99999999999999,0", {}, HeartbeatIntervals(0, MAX_INTERVAL, 2 * MAX_INTERVAL)),
     ],
 )
-def test_the_pace_that_is_agreed(header: str | None, options: dict[str, Any], pace: Pace) -> None:
+def test_the_pace_that_is_agreed(
+    header: str | None, options: dict[str, Any], pace: HeartbeatIntervals
+) -> None:
     assert agree(header, StompAcceptor("a", "h", 1, **options), -1) == pace
 
 

@@ -14,8 +14,8 @@ from stompring.session.backpressure import SLOW
 from stompring.session.session import VISITS
 from stompring.settings.model import ResourceLimit
 
-from ..broker.world import ANYCAST
-from .conversation import Client, Server, frame
+from ..broker.broker_fixture import ANYCAST
+from .session_fixture import Client, Server, frame
 
 KEEP: dict[str, dict[str, Any]] = {"#": {"auto_delete_queues": False}}
 

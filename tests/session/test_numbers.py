@@ -7,7 +7,7 @@ import pytest
 from stompring.session.heartbeat import MAX_INTERVAL, agree
 from stompring.settings.acceptor import StompAcceptor
 
-from .conversation import Client, Server, frame
+from .session_fixture import Client, Server, frame
 
 LONG = "9" * 5001
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stompring.session.outbox import ROOM, Outbox, Outgoing
 
-from ..broker.world import World
-from .conversation import RecordingWire
+from ..broker.broker_fixture import BrokerFixture
+from .session_fixture import RecordingWire
 
 
 class Box:
@@ -18,7 +18,7 @@ class Box:
 
 
 def test_within_a_read_everything_is_written_in_one_piece() -> None:
-    outgoing = Outgoing(World().broker.clock)
+    outgoing = Outgoing(BrokerFixture().broker.clock)
     one, two = Box(outgoing), Box(outgoing)
     outgoing.within_read = True
     for part in (b"a", b"b"):
@@ -32,7 +32,7 @@ def test_within_a_read_everything_is_written_in_one_piece() -> None:
 
 
 def test_otherwise_it_is_written_soon() -> None:
-    world = World()
+    world = BrokerFixture()
     outgoing = Outgoing(world.broker.clock)
     box = Box(outgoing)
     box.outbox.send(b"a")
@@ -43,7 +43,7 @@ def test_otherwise_it_is_written_soon() -> None:
 
 
 def test_room_is_used_up_only_by_what_the_socket_has_not_taken() -> None:
-    outgoing = Outgoing(World().broker.clock)
+    outgoing = Outgoing(BrokerFixture().broker.clock)
     box = Box(outgoing)
     for _ in range(3):
         box.outbox.send(b"x" * (ROOM // 2))
@@ -61,7 +61,7 @@ def test_room_is_used_up_only_by_what_the_socket_has_not_taken() -> None:
 
 
 def test_one_big_frame_that_fits_the_socket_is_no_reason_to_rest() -> None:
-    outgoing = Outgoing(World().broker.clock)
+    outgoing = Outgoing(BrokerFixture().broker.clock)
     box = Box(outgoing)
     box.outbox.send(b"x" * (2 * ROOM))
     box.outbox.flush()

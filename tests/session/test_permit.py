@@ -12,7 +12,7 @@ from stompring.session.connect import Credentials, Login
 from stompring.session.permit import CREATE_QUEUE, FREE, REMEMBERED, Permit, review
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
-from .conversation import Client, Server
+from .session_fixture import Client, Server
 
 P = PermissionType
 

@@ -10,8 +10,8 @@ from stompring.broker.disposal import UNREAD
 from stompring.broker.transfer import BROKERS_OWN, ORIGIN_HEADERS
 from stompring.session.send_plan import NOT_PASSED_ON, user_block
 
-from ..broker.world import bodies
-from .conversation import Client, Server
+from ..broker.broker_fixture import bodies
+from .session_fixture import Client, Server
 
 
 def send(client: Client, body: bytes = b"x", destination: str = "/queue/q", **headers: object) -> None:

@@ -13,7 +13,7 @@ from stompring.session.send_plan import HEADER_USE
 from stompring.stomp.headers import TemplateHead
 
 from ..property.profile import examples
-from .conversation import Client, Server
+from .session_fixture import Client, Server
 
 
 def client_of(server: Server, *, templates: bool) -> Client:

@@ -7,8 +7,8 @@ import pytest
 from stompring.session.outbox import ROOM
 from stompring.settings.model import FullPolicy
 
-from ..broker.world import assert_nothing_held, bodies
-from .conversation import Client, Server, frame
+from ..broker.broker_fixture import assert_nothing_held, bodies
+from .session_fixture import Client, Server, frame
 
 
 def full(policy: FullPolicy, limit: int = 1) -> dict[str, dict[str, object]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from stompring.broker.storage import NoStorage
 
-from .conversation import Client, Server
+from .session_fixture import Client, Server
 
 
 class SlowStorage(NoStorage):

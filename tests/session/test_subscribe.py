@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..broker.world import assert_nothing_held, bodies
-from .conversation import Client, Got, Server
+from ..broker.broker_fixture import assert_nothing_held, bodies
+from .session_fixture import Client, Got, Server
 
 
 def send(client: Client, body: bytes = b"x", destination: str = "/queue/q", **headers: object) -> None:

@@ -11,8 +11,8 @@ from stompring.session import subscription
 from stompring.session.subscription import CumulativeSubscription
 from stompring.settings.model import FullPolicy
 
-from ..broker.world import assert_nothing_held, bodies
-from .conversation import Client, Server, frame
+from ..broker.broker_fixture import assert_nothing_held, bodies
+from .session_fixture import Client, Server, frame
 
 
 def send(client: Client, body: bytes, **headers: object) -> None:

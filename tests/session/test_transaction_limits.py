@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ..broker.world import bodies
-from .conversation import Client, Server, frame
+from ..broker.broker_fixture import bodies
+from .session_fixture import Client, Server, frame
 
 BODY = b"x" * 1000
 

@@ -90,7 +90,7 @@ def test_what_is_commented_out_in_the_shipped_file_is_right() -> None:
 
 
 def test_every_element_of_the_shipped_file_is_explained() -> None:
-    """A comment stands before each element or before the first of its group of neighbours."""
+    """A comment stands before each element or before the first of its group of other_clients."""
     core = etree.parse(CONFIG / "broker.xml").getroot()[0]
     for element in core.iterchildren(etree.Element):
         assert isinstance(element.getprevious(), etree._Comment), element.tag

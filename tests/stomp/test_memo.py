@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stompring.stomp.frames import Head
-from stompring.stomp.headers import HeadMemo
+from stompring.stomp.headers import HeadCache
 from tests.stomp.reading import opened
 
 
@@ -16,7 +16,7 @@ def head() -> Head:
 
 
 def test_it_is_bounded() -> None:
-    memo = HeadMemo()
+    memo = HeadCache()
     for number in range(100_000):
         memo.hits += 2
         memo.keep(b"%d" % number, head())
@@ -24,7 +24,7 @@ def test_it_is_bounded() -> None:
 
 
 def test_long_blocks_are_not_kept() -> None:
-    memo = HeadMemo()
+    memo = HeadCache()
     memo.keep(b"x" * 1025, head())
     assert memo.heads == {}
     memo.keep(b"x" * 1024, head())
@@ -32,7 +32,7 @@ def test_long_blocks_are_not_kept() -> None:
 
 
 def test_in_vain_for_a_while_and_then_tried_again() -> None:
-    memo = HeadMemo()
+    memo = HeadCache()
     for number in range(257):
         memo.keep(b"%d" % number, head())
     tried = [b"256"]
@@ -45,7 +45,7 @@ def test_in_vain_for_a_while_and_then_tried_again() -> None:
 
 
 def test_worth_it_when_each_was_hit_once() -> None:
-    memo = HeadMemo()
+    memo = HeadCache()
     for number in range(256):
         memo.keep(b"%d" % number, head())
     memo.hits = 256

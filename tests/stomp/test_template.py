@@ -265,7 +265,7 @@ def read_alike(stream: list[bytes], version: bytes, end: bytes) -> None:
                 other_body,
             )
             assert head.headers == other.headers
-            if other.kin is None:  # else its receipt comes last
+            if other.base is None:  # else its receipt comes last
                 assert list(head.headers) == list(other.headers) and head.block == other.block
     assert str(parser.error) == str(beside.error)
 

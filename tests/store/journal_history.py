@@ -8,7 +8,7 @@ from stompring.broker.broker import Broker
 from stompring.broker.queue import Queue
 from stompring.broker.reference import DELIVERING, GONE, SCHEDULED, Reference
 
-from ..broker.world import Taker
+from ..broker.broker_fixture import Taker
 from .stored_broker import StoredWorld
 
 #: Of one message in one queue: how often it went out, how many of those failed, and its due time if it has one.

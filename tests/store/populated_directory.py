@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ..broker_document import broker_xml, multicast
 from ..broker_process import PATIENCE, BrokerProcess
-from ..dialogue import Dialogue
 from ..management import Management
+from ..stomp_client import StompClient
 
 #: An hour from now at least, whenever it is looked at.
 LATER = int(time.time() * 1000) + 3_600_000
@@ -52,7 +52,7 @@ class Filled:
 class Filler:
     """Sends, and notes what must be there afterwards."""
 
-    def __init__(self, dialogue: Dialogue, filled: Filled) -> None:
+    def __init__(self, dialogue: StompClient, filled: Filled) -> None:
         self.dialogue = dialogue
         self.filled = filled
 
@@ -110,7 +110,7 @@ def fill(tmp_path: Path) -> Iterator[tuple[Filled, BrokerProcess]]:
             "user": "anna",
         }
         management.ask("POST", "/queues", {"name": "ring", "address": "ring", **make})
-        dialogue = Dialogue(broker.port)
+        dialogue = StompClient(broker.port)
         dialogue.connect({"client-id": "filler"})
         filler = Filler(dialogue, filled)
         plain(filler)
@@ -252,7 +252,7 @@ def delivered(filler: Filler, broker: BrokerProcess) -> None:
     filler.send("again", b"and this")
     filler.settle()
     for _ in range(2):
-        consumer = Dialogue(broker.port)
+        consumer = StompClient(broker.port)
         consumer.connect()
         consumer.subscribe("/queue/again", id="again")
         consumer.message(b"came back")

@@ -19,14 +19,14 @@ from stompring.store.files import Disk, Files
 from stompring.store.retention import Retention
 from stompring.store.segment import NO_IDENTITY
 
-from ..broker.world import World, bodies
+from ..broker.broker_fixture import BrokerFixture, bodies
 from .disk import DiskAtOnce
 from .memory_files import MemoryFiles
 
 JOURNAL = Path("/data/journal")
 
 
-class StoredWorld(World):
+class StoredWorld(BrokerFixture):
     """See the module. ``disk`` is one that works at once where none is given."""
 
     def __init__(

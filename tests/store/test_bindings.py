@@ -22,7 +22,7 @@ from stompring.store.bindings import (
     encode,
 )
 
-from ..broker.world import ANYCAST, MULTICAST, World
+from ..broker.broker_fixture import ANYCAST, MULTICAST, BrokerFixture
 
 
 def other_than(default: QueueAttributes, name: str) -> Any:
@@ -78,7 +78,7 @@ def test_a_filter_that_cannot_be() -> None:
 
 
 def test_a_queue() -> None:
-    world = World()
+    world = BrokerFixture()
     queue = world.queue("ü", "t", MULTICAST, filter="a = 1")
     queue.no_local, queue.paused = "me", True
     queue.as_configured = queue.attributes.changed({"ring_size": 5})
@@ -90,7 +90,7 @@ def test_a_queue() -> None:
 
 
 def test_an_address() -> None:
-    world = World()
+    world = BrokerFixture()
     address = world.address("a")
     address.auto_created, address.paused = True, True
     stored = StoredAddress.parse(4, json.loads(encode(describe_address(address))))

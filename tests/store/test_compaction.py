@@ -12,7 +12,7 @@ from stompring.broker.recurrence import Recurrence
 from stompring.store.compaction import BEHIND, ITEMS, PATIENCE, PAUSE, Compaction
 from stompring.store.journal import Journal
 
-from ..broker.world import MULTICAST, bodies, join
+from ..broker.broker_fixture import MULTICAST, bodies, join
 from .disk import DiskByHand
 from .memory_files import broken
 from .stored_broker import StoredWorld, pending

@@ -12,7 +12,7 @@ from stompring.broker.recurrence import Recurrence
 from stompring.broker.reference import SCHEDULED, Reference
 from stompring.broker.storage import Reason
 
-from ..broker.world import MULTICAST, Taker, join
+from ..broker.broker_fixture import MULTICAST, Taker, join
 from ..pipeline.decoder import events
 from .stored_broker import StoredWorld
 from .test_retention import files, world

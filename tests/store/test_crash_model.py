@@ -14,7 +14,7 @@ from stompring.broker.recurrence import Recurrence
 from stompring.broker.transaction import Transaction
 from stompring.settings.model import Retention, RingPolicy
 
-from ..broker.world import MULTICAST, Taker, join
+from ..broker.broker_fixture import MULTICAST, Taker, join
 from ..property.profile import examples
 from .disk import DiskByHand
 from .journal_history import Chronicle, Holding, at_time, snapshot

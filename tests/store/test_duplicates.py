@@ -19,7 +19,7 @@ from stompring.store.record import TRANSACTION, Kind
 from stompring.store.replay import ReadSegment
 from stompring.store.segment import Header
 
-from ..session.conversation import Client, Server
+from ..session.session_fixture import Client, Server
 from .disk import DiskByHand
 from .memory_files import MemoryFiles
 from .paged_broker import PagedStore

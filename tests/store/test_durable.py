@@ -9,7 +9,7 @@ import pytest
 from stompring.store.durable import Durable
 from stompring.store.files import Files
 
-from ..broker.world import bodies
+from ..broker.broker_fixture import bodies
 from .disk import DiskByHand
 from .memory_files import out_of_space
 from .stored_broker import StoredWorld

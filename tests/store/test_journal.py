@@ -10,7 +10,7 @@ from stompring.store.record import DELIVERED, SETTLED, STATE, TRANSACTION, Cause
 from stompring.store.record import unpack_numbers as numbers_in
 from stompring.store.segment import Walk
 
-from ..broker.world import MULTICAST, join
+from ..broker.broker_fixture import MULTICAST, join
 from .stored_broker import StoredWorld
 
 #: Records that stand before others, for those who read one segment.

@@ -11,7 +11,7 @@ from stompring.store.encoder import Tail
 from stompring.store.record import BINDING, QUEUE, Kind, StoredMessage
 from stompring.store.segment import Copies, Kept, Segment, Walk, find_footer, survey
 
-from ..broker.world import MULTICAST
+from ..broker.broker_fixture import MULTICAST
 from .stored_broker import StoredWorld, pending
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from stompring.store import journal
 
-from ..broker.world import turn
+from ..broker.broker_fixture import turn
 from .stored_broker import StoredWorld, held
 
 MANY = 100

@@ -26,8 +26,8 @@ from stompring.store.record import (
     unpack_runs,
 )
 
-from ..broker.world import MULTICAST, join
-from ..session.conversation import Client, Got, Server
+from ..broker.broker_fixture import MULTICAST, join
+from ..session.session_fixture import Client, Got, Server
 from .decoded_files import passed_on, payloads
 from .paged_broker import SETTINGS as PAGED_SETTINGS
 from .paged_broker import PagedStore

@@ -7,7 +7,7 @@ import pytest
 from stompring.broker.reference import SCHEDULED
 from stompring.settings.model import RingPolicy
 
-from ..broker.world import ANYCAST, MULTICAST, assert_nothing_held, join
+from ..broker.broker_fixture import ANYCAST, MULTICAST, assert_nothing_held, join
 from .stored_broker import JOURNAL as DIRECTORY
 from .stored_broker import StoredWorld, held, pending, reported
 

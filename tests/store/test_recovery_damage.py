@@ -12,7 +12,7 @@ from stompring.errors import StoreError
 from stompring.store.record import Kind
 from stompring.store.segment import HEADER, JOURNAL, PAGE, Walk, find_footer, pack_header
 
-from ..broker.world import ANYCAST, join
+from ..broker.broker_fixture import ANYCAST, join
 from .memory_files import MemoryFiles
 from .stored_broker import JOURNAL as DIRECTORY
 from .stored_broker import StoredWorld, held, reported

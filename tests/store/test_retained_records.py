@@ -16,7 +16,7 @@ from stompring.store.encoder import LARGEST, MOST
 from stompring.store.record import Kind
 from stompring.store.segment import find_footer
 
-from ..broker.world import MULTICAST, join
+from ..broker.broker_fixture import MULTICAST, join
 from .decoded_files import passed_on, payloads, retained
 from .disk import DiskByHand
 from .memory_files import MemoryFiles

@@ -20,7 +20,7 @@ from stompring.store.retention import Retention
 from stompring.store.samples import Samples
 from stompring.store.segment import Walk
 
-from ..broker.world import MULTICAST, join
+from ..broker.broker_fixture import MULTICAST, join
 from .decoded_files import passed_on, payloads, retained, rows
 from .format_tables import Format
 from .memory_files import Content, MemoryFiles

@@ -26,8 +26,8 @@ from threading import Event, Thread
 from typing import Any
 
 from ...broker_document import anycast, multicast
-from ...dialogue import Dialogue, Frame
 from ...end_to_end.lasting import LastingBroker
+from ...stomp_client import Frame, StompClient
 from ..conftest import QUICK
 
 CORE = (
@@ -121,10 +121,10 @@ class Traffic:
                 time.sleep(0.1)
 
     @staticmethod
-    def _subscribe(client: Dialogue, queue: str) -> None:
+    def _subscribe(client: StompClient, queue: str) -> None:
         client.subscribe(f"::{queue}", id="c", prefetch_count=1)
 
-    def _answer(self, client: Dialogue, queue: str, message: Frame, word: str) -> None:
+    def _answer(self, client: StompClient, queue: str, message: Frame, word: str) -> None:
         consumed, key = self.consumed, (queue, message.body.decode())
         consumed.seen[key] += 1
         if word == "NACK":

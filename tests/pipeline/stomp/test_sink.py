@@ -9,9 +9,9 @@ import pytest
 
 from ...broker_document import broker_xml
 from ...broker_process import BrokerProcess
-from ...dialogue import Dialogue
 from ...end_to_end.lasting import LastingBroker
 from ...end_to_end.test_security import add_user
+from ...stomp_client import StompClient
 from .queues import taken, url
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -141,7 +141,7 @@ def test_a_wrong_password(spark: Any, tmp_path: Path) -> None:
         assert f"127.0.0.1:{broker.port} refuses: " in str(caught.value)
         assert "sesame" not in str(caught.value) and "alice" not in str(caught.value)
         write_as(passwordFile=str(tmp_path / "password"))
-        client = Dialogue(broker.port)
+        client = StompClient(broker.port)
         client.connect({"login": "alice", "passcode": "wonderland"})
         client.subscribe("q", ack="auto")
         client.messages(*"01234")

@@ -7,13 +7,13 @@ from typing import Any
 
 from stompring.broker.queue import Queue
 from stompring.paging.paged_queue import TargetArea
-from stompring.paging.paged_queues import Dispatch
+from stompring.paging.paged_queues import TargetAreas
 
+from .broker_fixture import BrokerFixture, Taker
 from .fake_pages import FakePages, FakePaging
-from .world import Taker, World
 
 
-class PagedWorld(World):
+class PagedWorld(BrokerFixture):
     """Addresses page after ``limit`` messages."""
 
     def __init__(
@@ -34,7 +34,7 @@ class PagedWorld(World):
             persistence_enabled=True,
             **configuration,
         )
-        self.dispatch = Dispatch(self.broker)
+        self.dispatch = TargetAreas(self.broker)
         self.paging = FakePaging(self.dispatch.budget, page_size, block_size)
         self.broker.paging = self.paging
 

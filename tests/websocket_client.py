@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .broker_process import PATIENCE
-from .dialogue import Dialogue
+from .stomp_client import StompClient
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
@@ -177,7 +177,7 @@ class WebSocketClient:
         self.socket.close()
 
 
-class WebSocketDialogue(Dialogue):
+class WebSocketDialogue(StompClient):
     """A `Dialogue` whose bytes go through WebSocket messages. ``pieces`` are all that came, in order."""
 
     def __init__(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.broker.transaction import STEP_OVERHEAD, HeldBytes, Transaction
+from stompring.broker.transaction import STEP_OVERHEAD, ByteQuota, Transaction
 from stompring.errors import LimitReached
 
-from .world import World
+from .broker_fixture import BrokerFixture
 
 
-def add(world: World, transaction: Transaction, size: int) -> None:
+def add(world: BrokerFixture, transaction: Transaction, size: int) -> None:
     transaction.send(size, lambda: world.address("q"), lambda: world.send("q", b"x" * size), durable=False)
 
 
 def test_the_one_that_reaches_the_limit_is_the_last() -> None:
-    whole = HeldBytes(-1)
-    held = HeldBytes(1000, whole)
+    whole = ByteQuota(-1)
+    held = ByteQuota(1000, whole)
     held.hold(999)
     held.hold(5000)
     with pytest.raises(LimitReached, match="hold 5999 bytes, and the limit is 1000") as caught:
@@ -28,8 +28,8 @@ def test_the_one_that_reaches_the_limit_is_the_last() -> None:
 
 
 def test_all_connections_together() -> None:
-    whole = HeldBytes(1000)
-    first, second = HeldBytes(-1, whole), HeldBytes(-1, whole)
+    whole = ByteQuota(1000)
+    first, second = ByteQuota(-1, whole), ByteQuota(-1, whole)
     first.hold(600)
     second.hold(600)
     for held in (first, second):
@@ -43,8 +43,8 @@ def test_all_connections_together() -> None:
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_a_transaction_gives_back_what_it_held(end: str) -> None:
-    world = World()
-    held = HeldBytes(-1, world.broker.held)
+    world = BrokerFixture()
+    held = ByteQuota(-1, world.broker.held)
     one, other = Transaction(world.broker, held), Transaction(world.broker, held)
     add(world, one, 100)
     add(world, one, 200)
@@ -58,7 +58,7 @@ def test_a_transaction_gives_back_what_it_held(end: str) -> None:
 
 def test_what_is_held_is_not_in_the_room_of_messages() -> None:
     """A COMMIT under BLOCK would wait for its own transaction."""
-    world = World()
-    transaction = Transaction(world.broker, HeldBytes(-1, world.broker.held))
+    world = BrokerFixture()
+    transaction = Transaction(world.broker, ByteQuota(-1, world.broker.held))
     add(world, transaction, 1000)
     assert world.broker.memory.bytes == 0

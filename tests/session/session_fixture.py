@@ -12,7 +12,7 @@ from stompring.session.session import Session
 from stompring.settings.acceptor import StompAcceptor
 from stompring.stomp.frames import unescape
 
-from ..broker.world import World
+from ..broker.broker_fixture import BrokerFixture
 
 
 @dataclass
@@ -89,7 +89,7 @@ class Server:
         acceptor: dict[str, Any] | None = None,
         **configuration: Any,
     ) -> None:
-        self.world = World(settings, **configuration)
+        self.world = BrokerFixture(settings, **configuration)
         options: dict[str, Any] = {"anycast_prefix": ("/queue/",), "multicast_prefix": ("/topic/",)}
         self.acceptor = StompAcceptor("stomp", "127.0.0.1", 0, **(options | (acceptor or {})))
         self.outgoing = Outgoing(self.world.broker.clock)

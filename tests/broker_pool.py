@@ -85,7 +85,7 @@ class Child:
         self.send_signal(signal.SIGKILL)
 
 
-class Nursery:
+class BrokerPool:
     """The process to fork from, as this one sees it. Started when it is first needed, ends with this one."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Nursery:
     def _begin(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.nursery", str(theirs.fileno())],
+            [sys.executable, "-m", "tests.broker_pool", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             cwd=ROOT,
@@ -129,7 +129,7 @@ def python_path(root: Path) -> str:
     return os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
 
 
-NURSERY = Nursery()
+NURSERY = BrokerPool()
 
 
 # ---- in the nursery

@@ -68,7 +68,7 @@ def _unescape(text: str, version: str) -> str:
     return re.sub(r"\\.", lambda found: meanings[found[0]], text)
 
 
-class Dialogue:
+class StompClient:
     """One connection. Whatever is awaited fails after `PATIENCE` seconds.
 
     ``context`` is for TLS, with a broker that is called ``host``; ``before`` is sent in front of everything.

@@ -28,9 +28,9 @@ def test_frames_that_differ_in_their_receipt_share_one_kin() -> None:
     )
     assert first.headers == {b"destination": b"a", b"receipt": b"1"}
     assert second.headers == {b"destination": b"a", b"receipt": b"2"}
-    assert first.kin is second.kin is plain and plain is not None
+    assert first.base is second.base is plain and plain is not None
     assert b"receipt" not in plain.headers
-    assert plain.kin is None
+    assert plain.base is None
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_frames_that_differ_in_their_receipt_share_one_kin() -> None:
 )
 def test_everything_else_goes_the_careful_way(block: bytes) -> None:
     (head,) = heads(parser(), block)
-    assert head.kin is None
+    assert head.base is None
     assert head.headers == decode(block.replace(b"\r", b""), b"1.2").headers
 
 
 def test_1_0_keeps_its_own_rules() -> None:
     (head,) = heads(parser(b"1.0"), b"SEND\ndestination: a\nreceipt:  1")
-    assert head.kin is None
+    assert head.base is None
     assert head.headers == {b"destination": b"a", b"receipt": b"1"}
 
 

@@ -42,7 +42,7 @@ def turn(clock: Clock, seconds: float = 0) -> None:
             call.func(*call.args, **call.kw)
 
 
-class World:
+class BrokerFixture:
     """A broker, its clock, and short words for what tests do to it."""
 
     def __init__(
@@ -257,7 +257,7 @@ def header_is(name: bytes, value: bytes) -> Callable[[Message], bool]:
     return matches
 
 
-def assert_nothing_held(world: World, *queues: Queue) -> None:
+def assert_nothing_held(world: BrokerFixture, *queues: Queue) -> None:
     """Every count of what is held is back at zero."""
     for queue in queues or world.directory.queues.values():
         held = {

@@ -24,14 +24,20 @@ LONGEST_ROUND = 5.0
 MIB = 1024 * 1024
 
 
-class Neighbours:
+class OtherClients:
     """A well-behaved pair of clients beside whatever a test does to the broker."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.broker = broker
         self._rounds: list[tuple[float, float]] = []
         self._pair = subprocess.Popen(
-            [sys.executable, "-m", "tests.hostile.pair", str(broker.port), f"pair.{uuid4().hex[:8]}"],
+            [
+                sys.executable,
+                "-m",
+                "tests.hostile.connection_pair",
+                str(broker.port),
+                f"pair.{uuid4().hex[:8]}",
+            ],
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,

@@ -1,5 +1,5 @@
-"""``python -m tests.hostile.pair PORT QUEUE``: a producer and a consumer that mind their own business, in a process of
-their own, so that an attack is not in their way but in the broker's.
+"""``python -m tests.hostile.connection_pair PORT QUEUE``: a producer and a consumer in a process of their own, so that
+an attack on the broker does not slow them directly.
 
 Each round is a SEND with a receipt and a MESSAGE that is acknowledged with a receipt, twenty milliseconds apart at the
 least. A line for each: when it ended (seconds of the monotonic clock, which processes share), and how long it took.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 
-from ..dialogue import Dialogue
+from ..stomp_client import StompClient
 
 PAUSE = 0.02
 
@@ -18,7 +18,7 @@ PAUSE = 0.02
 def main() -> None:
     """Goes on until its output is closed."""
     port, queue = int(sys.argv[1]), sys.argv[2]
-    producer, consumer = Dialogue(port), Dialogue(port)
+    producer, consumer = StompClient(port), StompClient(port)
     producer.connect()
     consumer.connect()
     consumer.subscribe(queue)

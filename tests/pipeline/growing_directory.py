@@ -38,7 +38,7 @@ class File:
         return Footer(self.starts).ending(bytes(self.data))
 
 
-class Growing:
+class GrowingDirectory:
     """The directory. Its steps are named, and take no more than a folder of `FOLDERS`."""
 
     def __init__(self, root: Path) -> None:
@@ -156,7 +156,7 @@ def records(data: bytes, one: Range) -> list[int]:
 class Meddled(Folder):
     """A directory to which something happens whenever it is looked at."""
 
-    def __init__(self, where: str, world: Growing, steps: Iterator[tuple[str, str]]) -> None:
+    def __init__(self, where: str, world: GrowingDirectory, steps: Iterator[tuple[str, str]]) -> None:
         super().__init__(where)
         self.world, self.steps = world, steps
 
@@ -190,7 +190,7 @@ class Meddled(Folder):
             raise FileNotFoundError(name)
 
 
-def meddled(world: Growing, steps: Iterator[tuple[str, str]]) -> DataFiles:
+def meddled(world: GrowingDirectory, steps: Iterator[tuple[str, str]]) -> DataFiles:
     """Its files, with steps that are done while one looks."""
     files = DataFiles(str(world.root))
     for name in ("root", "retention"):
@@ -198,4 +198,4 @@ def meddled(world: Growing, steps: Iterator[tuple[str, str]]) -> DataFiles:
     return files
 
 
-__all__ = ["FOLDERS", "HEADER", "Growing", "meddled", "records"]
+__all__ = ["FOLDERS", "HEADER", "GrowingDirectory", "meddled", "records"]
