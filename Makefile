@@ -83,7 +83,7 @@ audit: $(VENV)/.installed-check $(VENV)/.installed-audit
 	$(BIN)/pip-audit --skip-editable
 
 kills: $(VENV)/.installed-test
-	$(BIN)/python -m tests.pipeline.lake.kills $(KILLS_OPTIONS)
+	$(BIN)/python -m tests.pipeline.lake.kill_campaign $(KILLS_OPTIONS)
 	STOMPRING_LONG=1 $(BIN)/python -m pytest tests/pipeline/stomp/test_killed.py
 
 format: $(VENV)/.installed-check

@@ -84,8 +84,8 @@ def tasks(root: Path, messages: int) -> list[list[str]]:
     from stompring.pipeline.files import DataFiles, packed
     from stompring.pipeline.lake.brokers import MAIN
     from stompring.pipeline.lake.ingest import FILES, TASK
+    from stompring.pipeline.lake.ingest_task import Job, ingest_ranges
     from stompring.pipeline.lake.lake import Lake
-    from stompring.pipeline.lake.task import Job, ingest_ranges
 
     size = make(root / "data", messages)
     lake = Lake(str(root / "lake"))
@@ -114,9 +114,9 @@ def tasks(root: Path, messages: int) -> list[list[str]]:
 
 def sizes(root: Path, messages: int) -> list[list[str]]:
     """Rows to files, in as many tasks as make them large and small."""
-    from stompring.pipeline.folder import Folder
     from stompring.pipeline.lake.brokers import MAIN
-    from stompring.pipeline.lake.parts import Parts
+    from stompring.pipeline.lake.data_files import Parts
+    from stompring.pipeline.storage import Folder
 
     found = []
     count = min(messages, 200_000)
@@ -140,8 +140,8 @@ def sizes(root: Path, messages: int) -> list[list[str]]:
 def compaction(root: Path, messages: int) -> list[list[str]]:
     """Files of twenty tasks put together."""
     from stompring.pipeline.lake.brokers import MAIN
+    from stompring.pipeline.lake.data_files import Parts
     from stompring.pipeline.lake.lake import Lake
-    from stompring.pipeline.lake.parts import Parts
 
     lake = Lake(str(root / "lake"))
     lake.create(BUCKETS)

@@ -41,14 +41,13 @@ from benchmarks.brokers.process import HOST
 from benchmarks.results import machine, markdown
 from benchmarks.segments import BLOCK, BODY, QUEUES, make
 from benchmarks.targets import verdict
-from stompring.pipeline.files import DataFiles
-from stompring.pipeline.lake.chosen import Choice
+from stompring.pipeline.batches import read_files
+from stompring.pipeline.files import DataFiles, Range
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.replay import Plan, Replay
+from stompring.pipeline.lake.selection import Choice
 from stompring.pipeline.options import Wanted
-from stompring.pipeline.positions import Range
-from stompring.pipeline.reading import read_files
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.pipeline.stomp.options import SinkOptions
 

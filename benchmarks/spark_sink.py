@@ -25,9 +25,9 @@ from benchmarks.brokers import Broker, Stompring
 from benchmarks.brokers.process import HOST
 from benchmarks.results import markdown
 from stompring.pipeline import register
-from stompring.pipeline.java import find_java
+from stompring.pipeline.session import find_java
 from stompring.pipeline.stomp.options import SourceOptions
-from stompring.pipeline.stomp.receiver import Receiver
+from stompring.pipeline.stomp.source import Receiver
 from stompring.pipeline.stomp.spool import Spool
 
 BODY = 128

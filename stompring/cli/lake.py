@@ -1,22 +1,281 @@
-"""``stompring lake …``: what the broker kept as tables, reports and replays, with Spark."""
+"""``stompring lake …``: the group of commands, with ``replay`` and ``report``."""
 
 from __future__ import annotations
 
 import logging
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompring.cli.lake_history import history, restore
+from stompring.cli import lake_options
 from stompring.cli.lake_ingest import ingest
-from stompring.cli.lake_replay import replay
-from stompring.cli.lake_report import report
-from stompring.cli.lake_sql import sql, tables
-from stompring.cli.lake_upkeep import compact, vacuum
-from stompring.cli.lake_view import view, views
-from stompring.cli.lake_warm import warm
+from stompring.cli.lake_options import warm
+from stompring.cli.lake_tables import compact, history, restore, sql, tables, vacuum, view, views
+
+if TYPE_CHECKING:
+    from stompring.pipeline.lake.replay import Replay
+
+#: Seconds between two lines about a long replay.
+PAUSE = 5.0
+
+
+@click.command()
+@lake_options.where
+@click.option(
+    "--where",
+    metavar="CONDITION",
+    help="Only messages for which this is true: SQL over the columns of 'messages', as \"queue = 'x' and "
+    "headers['colour'] = 'red'\", or a selector as for a subscription, as \"colour = 'red'\".",
+)
+@lake_options.period
+@lake_options.broker
+@lake_options.at
+@click.option(
+    "--to",
+    metavar="[ssl://]HOST:PORT",
+    help="The broker, any that speaks STOMP 1.2, with ssl:// over TLS. Not needed with --dry-run.",
+)
+@click.option(
+    "--destination",
+    metavar="NAME",
+    help="Where all of them go.  [default: each to the address that it came from]",
+)
+@click.option(
+    "--rate",
+    type=lake_options.FiniteRange(min=0.1),
+    metavar="N",
+    help="No more than so many messages a second.",
+)
+@click.option(
+    "--parts",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Connections that send at once. The messages of an address are all in one of them.",
+)
+@click.option(
+    "--name", default="", metavar="NAME", help="Send once more what a replay with another name has sent."
+)
+@click.option("--user", metavar="NAME", help="Who logs in.")
+@click.option(
+    "--password-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file whose first line is the password. Tasks read it: on a cluster it must be there for them.",
+)
+@click.option(
+    "--ca-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Certificates (PEM) to check that of the broker against, for ssl://. Tasks read it.  [default: the system's]",
+)
+@click.option("--dry-run", is_flag=True, help="Only tell what would be sent.")
+@lake_options.with_spark
+def replay(
+    lake: str,
+    where: str | None,
+    since: str | None,
+    until: str | None,
+    address: tuple[str, ...],
+    broker: str | None,
+    version: int | None,
+    as_of: str | None,
+    to: str | None,
+    destination: str | None,
+    rate: float | None,
+    parts: int,
+    name: str,
+    user: str | None,
+    password_file: Path | None,
+    ca_file: Path | None,
+    dry_run: bool,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> None:
+    """Send messages of a lake to a broker again, in order for each address, with receipts, each once.
+
+    One that was stopped or killed goes on where it was when the same is asked again. Each message has a duplicate id
+    (_AMQ_DUPL_ID), by which the broker drops what it has already got.
+    """
+    from stompring.pipeline.lake.replay import Plan, Replay
+    from stompring.pipeline.lake.selection import Choice
+    from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
+    from stompring.pipeline.stomp.options import SinkOptions
+
+    found = lake_options.existing(lake)
+    begin, end = lake_options.times(since, until)
+    if to is None and not dry_run:
+        raise click.UsageError("--to HOST:PORT is missing: the broker to send to")
+    try:
+        host, port, tls = ("", 0, False) if to is None else parse_address(to)
+    except ValueError as reason:
+        raise click.BadParameter(str(reason), param_hint="--to") from None
+    if ca_file is not None and not tls:
+        raise click.UsageError("--ca-file is for a broker over TLS: --to ssl://HOST:PORT")
+    name_of_broker = lake_options.broker_of(found, broker)
+    versions = lake_options.versions(found, version, as_of)
+    choice = Choice(where, begin, end, lake_options.patterns(address))
+    at = None if versions is None else versions["messages"]
+    plan = Plan(choice, f"{host}:{port}", destination, name, parts=parts, broker=name_of_broker, at=at)
+    with lake_options.session(master, conf) as spark:
+        work = Replay(spark, found, plan)
+        if dry_run:
+            _tell(work)
+            return
+        if work.complete is not None:
+            click.echo(
+                f"this was done before: {work.complete:,} messages were sent; --name NAME sends them once more"
+            )
+            return
+        if work.resumed:
+            click.echo(f"going on behind the {work.sent():,} messages that were sent before", err=True)
+        endpoint = Endpoint(
+            host,
+            port,
+            user=user,
+            password_file=password_file,
+            tls=tls,
+            ca_file=ca_file and ca_file.absolute(),
+        )
+        began = time.monotonic()
+        with _progress(work):
+            sent, before = work.run(SinkOptions(endpoint, destination), rate)
+    seconds = time.monotonic() - began
+    earlier = f", {before:,} before" if before else ""
+    click.echo(
+        f"sent {sent:,} messages in {seconds:.1f} s ({sent / max(seconds, 1e-3):,.0f} a second){earlier}"
+    )
+
+
+def _tell(work: Replay) -> None:
+    rows = work.summary()
+    for row in rows:
+        click.echo(
+            f"{row.address}: {row.messages:,} messages, {row.bytes or 0:,} bytes, {row.first} to {row.last}"
+        )
+    click.echo(f"{sum(row.messages for row in rows):,} messages would be sent")
+
+
+@contextmanager
+def _progress(work: Replay) -> Iterator[None]:
+    """A line now and then on how far it is."""
+    over = Event()
+
+    def watch() -> None:
+        before = -1
+        while not over.wait(PAUSE):
+            sent = work.sent()
+            if sent != before:
+                click.echo(f"{sent:,} messages sent", err=True)
+                before = sent
+
+    watching = Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
+
+
+@click.command()
+@lake_options.where
+@click.option(
+    "--out",
+    required=True,
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The page, a file that needs no other.",
+)
+@lake_options.period
+@lake_options.broker
+@lake_options.at
+@click.option(
+    "--keep",
+    metavar="PERCENT",
+    type=lake_options.FiniteRange(0, 100),
+    default=99.0,
+    show_default=True,
+    help="Advice for rings: of what they threw away unread so much should have been kept.",
+)
+@click.option(
+    "--unpaged",
+    metavar="PERCENT",
+    type=lake_options.FiniteRange(0, 100),
+    default=99.0,
+    show_default=True,
+    help="Advice for max-size-bytes: so much of the time an address should not have paged.",
+)
+@click.option(
+    "--compare/--no-compare",
+    default=True,
+    show_default=True,
+    help="Compare the headline with the period before, which is as long. It needs --since.",
+)
+@click.option(
+    "--plots",
+    type=click.Choice(["static", "interactive", "both"]),
+    default="static",
+    show_default=True,
+    help="Interactive plots make the page 5 MB larger, and need scripts; static ones need none.",
+)
+@lake_options.with_spark
+def report(
+    lake: str,
+    out: Path,
+    since: str | None,
+    until: str | None,
+    address: tuple[str, ...],
+    broker: str | None,
+    version: int | None,
+    as_of: str | None,
+    keep: float,
+    unpaged: float,
+    compare: bool,
+    plots: str,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> None:
+    """Write a page with plots: depths, times to acknowledge, rates, what rings threw away, and advice on sizes."""
+    found = lake_options.existing(lake)
+    begin, end = lake_options.times(since, until)
+    if broker is not None:
+        lake_options.broker_of(found, broker)
+    versions = lake_options.versions(found, version, as_of)
+    if not out.absolute().parent.is_dir():
+        raise click.BadParameter(f"{out.absolute().parent} is not a directory", param_hint="--out")
+    with lake_options.session(master, conf, found) as spark:
+        from stompring.pipeline.report import Lake, Period, write_report
+
+        frames = found.frames(spark, versions=versions)
+        tables = Lake(frames["messages"], frames["events"], frames["samples"])
+        period = Period(_moment(begin), _moment(end))
+        something = write_report(
+            tables,
+            out,
+            period,
+            lake_options.patterns(address),
+            keep=keep,
+            unpaged=unpaged,
+            brokers=() if broker is None else (broker,),
+            compare=compare,
+            plots=plots,
+            progress=lambda part: click.echo(f"{part} …", err=True),
+        )
+    if not something:
+        click.echo("there is nothing in the lake for that", err=True)
+    click.echo(f"wrote {out}")
+
+
+def _moment(time: int | None) -> datetime | None:
+    return None if time is None else datetime.fromtimestamp(time / 1000, UTC)
+
 
 #: What the extra brings, by the names under which it is imported.
 NEEDED = (
@@ -60,18 +319,17 @@ def _told(fault: Exception) -> str | None:
     """What to tell of a fault without a traceback; None where that is a mistake of ours."""
     from stompring.errors import StoreError
     from stompring.pipeline.backlog import DataLoss, Replaced
-    from stompring.pipeline.faults import sentence
-    from stompring.pipeline.java import NoJava
     from stompring.pipeline.lake import delta
-    from stompring.pipeline.lake.chosen import BadCondition
-    from stompring.pipeline.lake.duck import QueryError
-    from stompring.pipeline.lake.history import NoVersion
+    from stompring.pipeline.lake.delta import NoVersion
+    from stompring.pipeline.lake.duckdb_query import QueryError
     from stompring.pipeline.lake.lake import NoLake
-    from stompring.pipeline.lake.schemas import BadSchema
+    from stompring.pipeline.lake.selection import BadCondition
+    from stompring.pipeline.lake.view_schema import BadSchema
     from stompring.pipeline.lake.views import ViewError
     from stompring.pipeline.options import OptionError
     from stompring.pipeline.s3a import NoConnector
-    from stompring.pipeline.session import is_of_spark
+    from stompring.pipeline.session import NoJava, is_of_spark
+    from stompring.pipeline.worker_errors import sentence
     from stompring.store.ingested import Busy
 
     ours = (NoJava, NoConnector, NoLake, NoVersion, BadCondition, OptionError, DataLoss, Replaced, Busy)

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompring.cli import lake_option
+from stompring.cli import lake_options
 
 if TYPE_CHECKING:
-    from stompring.pipeline.lake.following import Following
-    from stompring.pipeline.lake.ingest import Batch, Ingest
-    from stompring.pipeline.lake.metrics import IngestMetrics
-    from stompring.pipeline.lake.upkeep import Upkeep
+    from stompring.pipeline.lake.ingest import Batch, Following, Ingest, IngestMetrics
+    from stompring.pipeline.lake.maintenance import Upkeep
 
 #: Seconds between two looks at a batch that is under way: on a terminal, and elsewhere.
 REDRAWN, LOGGED = 0.5, 10.0
@@ -39,11 +37,11 @@ REDRAWN, LOGGED = 0.5, 10.0
     metavar="PLACE",
     help="Where journal-retention-directory is.  [default: retention in the data directory]",
 )
-@lake_option.where
+@lake_options.where
 @click.option("--follow", is_flag=True, help="Go on with what comes, until it is interrupted.")
 @click.option(
     "--interval",
-    type=lake_option.FiniteRange(min=0.1),
+    type=lake_options.FiniteRange(min=0.1),
     default=10.0,
     show_default=True,
     help="With --follow: seconds between two looks.",
@@ -109,14 +107,14 @@ REDRAWN, LOGGED = 0.5, 10.0
 )
 @click.option(
     "--lease",
-    type=lake_option.FiniteRange(min=3),
+    type=lake_options.FiniteRange(min=3),
     default=30.0,
     show_default=True,
     metavar="SECONDS",
     help="For a lake on S3: how long after an ingest was killed the next one waits before it takes over.",
 )
 @click.option("--no-mark", is_flag=True, help="Do not tell the broker what was ingested.")
-@lake_option.with_spark
+@lake_options.with_spark
 def ingest(
     data: str,
     retention: str | None,
@@ -145,9 +143,8 @@ def ingest(
     from stompring.pipeline.backlog import Limit
     from stompring.pipeline.files import DataFiles
     from stompring.pipeline.lake.brokers import check_name
-    from stompring.pipeline.lake.ingest import Ingest
-    from stompring.pipeline.lake.metrics import IngestMetrics
-    from stompring.pipeline.lake.upkeep import Upkeep
+    from stompring.pipeline.lake.ingest import Ingest, IngestMetrics
+    from stompring.pipeline.lake.maintenance import Upkeep
     from stompring.pipeline.options import OptionError
 
     places = [_place("--data", data), None if retention is None else _place("--retention", retention)]
@@ -161,8 +158,8 @@ def ingest(
         check_name(name)
     except ValueError as reason:
         raise click.BadParameter(str(reason), param_hint="--as") from None
-    target = lake_option.named(lake)
-    lake_option.settings(conf)  # what is needed and cannot be had is told before anything is written
+    target = lake_options.named(lake)
+    lake_options.settings(conf)  # what is needed and cannot be had is told before anything is written
     if metrics_port is not None and not follow:
         raise click.UsageError("--metrics-port is for --follow")
     metrics = IngestMetrics()
@@ -171,7 +168,7 @@ def ingest(
     target.create(buckets)
     with target.locked(lease):
         target.admit(name, files)  # a refusal need not wait for Spark
-        with lake_option.session(master, conf) as spark:
+        with lake_options.session(master, conf) as spark:
             work = Ingest(spark, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)
             run = _Run(work)
             if follow:
@@ -190,7 +187,7 @@ def _serve(metrics: IngestMetrics, host: str, port: int) -> None:
 
 
 def _place(option: str, text: str) -> str:
-    from stompring.pipeline.folder import resolved
+    from stompring.pipeline.storage import resolved
 
     try:
         return resolved(text)
@@ -211,7 +208,7 @@ class _Run:
 
     def follow(self, upkeep: Upkeep, interval: float, attempts: int, metrics: IngestMetrics) -> None:
         """Go on with what comes."""
-        from stompring.pipeline.lake.following import Following
+        from stompring.pipeline.lake.ingest import Following
 
         self.following = Following(
             self._work, upkeep, self._stop, interval, attempts, self._done, metrics=metrics

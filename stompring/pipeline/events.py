@@ -24,7 +24,7 @@ from stompring.pipeline.arrays import (
     texts,
     times,
 )
-from stompring.pipeline.columns import Messages
+from stompring.pipeline.messages import Messages
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.records import Records
 from stompring.pipeline.schema import INT, LONG

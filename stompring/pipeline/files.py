@@ -1,6 +1,9 @@
-"""The files of a data directory, for readers that come while a broker works in it: which there are, and reading one.
+"""The files of a broker's data directory: listing and reading them while the broker works, and positions in them.
 
-A file is named by its path below the directory; one that the broker has moved to ``retention/`` since is found there.
+A file is named by its path below the directory; a file that the broker moved to ``retention/`` is found there. How far
+a directory has been read is a `Position` for each folder of files (``journal``, ``samples``, ``paging/NAME``): the
+number of a file, and a byte in it at which a record begins. A file that is complete and read to its end is left for
+the next number, byte 0.
 """
 
 from __future__ import annotations
@@ -8,22 +11,51 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from stompring.errors import StoreError
-from stompring.pipeline.folder import Entry, Folder
 from stompring.pipeline.options import OptionError, Options, Wanted
-from stompring.pipeline.positions import Range
 from stompring.pipeline.schema import ENDINGS
+from stompring.pipeline.storage import Entry, Folder
 from stompring.store.datadir import IDENTITY, VERSION, parse_identity
+from stompring.store.ingested import Position as Position
 from stompring.store.record import PREFIX
 from stompring.store.segment import HEADER, NO_IDENTITY, TRAILER, Footer, Header, footer_place
 
 if TYPE_CHECKING:
-    from stompring.pipeline.times import Times
+    from stompring.pipeline.batches import Times
+
+#: Nothing was read yet.
+START = Position(0, 0)
+
+#: By folder. A folder that is not there is to be read from the start.
+Positions = Mapping[str, Position]
+
+
+def dumped(positions: Positions) -> dict[str, str]:
+    """As it goes into JSON."""
+    return {folder: str(positions[folder]) for folder in sorted(positions)}
+
+
+def loaded(told: Mapping[str, str]) -> dict[str, Position]:
+    """From JSON. Raises `ValueError`."""
+    found = {}
+    for folder, text in told.items():
+        number, _, offset = str(text).partition(":")
+        found[folder] = Position(int(number), int(offset))
+    return found
+
+
+class Range(NamedTuple):
+    """Records of a file that begin at ``start`` or behind it, and before ``stop`` (-1: up to the end of the file)."""
+
+    name: str
+    start: int = 0
+    stop: int = -1
+
 
 log = logging.getLogger(__name__)
 
@@ -253,8 +285,8 @@ class DataFiles:
 
     def times(self, name: str, stop: int, table: str | None) -> Times:
         """When the rows of a table are from in a file before a byte; -1: in all of it. Of a file that is gone none."""
+        from stompring.pipeline.batches import Times
         from stompring.pipeline.records import Records
-        from stompring.pipeline.times import Times
 
         key = (name, stop, table)
         found = self.known.get(key)
@@ -270,7 +302,7 @@ class DataFiles:
         if page in self._numbers:
             self._numbers.move_to_end(page)
             return self._numbers[page]
-        from stompring.pipeline.columns import page_messages
+        from stompring.pipeline.messages import page_messages
         from stompring.pipeline.records import Records
 
         if self._pages is None or page not in self._pages:

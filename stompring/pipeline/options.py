@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from stompring.pipeline.folder import resolved
 from stompring.pipeline.schema import TABLES, ddl
+from stompring.pipeline.storage import resolved
 from stompring.settings.match import Pattern
 from stompring.settings.value_types import whole_number
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from stompring.pipeline.java import find_java
+from stompring.pipeline.session import find_java
 
 log = logging.getLogger(__name__)
 

@@ -1,26 +1,241 @@
-"""The data source of Spark. It has options instead of filters that Spark pushes down: those of one query would
-change the rows of another (Spark 4.3), which options cannot.
+"""Spark's data source ``stompring``: the files of a data directory as a table (`StompringReader`) or a stream.
 
-A reader is made, copied and sent about by Spark before anything is read: it opens nothing until then.
+It has options instead of filters that Spark pushes down: those of one query would change the rows of another (Spark
+4.3), which options cannot. A reader is made, copied and sent about by Spark before anything is read: it opens nothing
+until then. The offset of a stream is positions in the broker's files, as JSON, and alone decides what a batch has: a
+batch that is repeated after a crash is the same as before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from stompring.pipeline.arrays import TYPES
-from stompring.pipeline.faults import telling, tells, tells_of_stream
-from stompring.pipeline.files import DataFiles, planned
+from stompring.pipeline.backlog import DataLoss, Limit, Replaced, newest, oldest, ranges_between
+from stompring.pipeline.batches import read_files
+from stompring.pipeline.files import (
+    START,
+    DataFiles,
+    KnownTimes,
+    Position,
+    Positions,
+    Range,
+    dumped,
+    loaded,
+    packed,
+    planned,
+)
 from stompring.pipeline.options import OptionError, Options
-from stompring.pipeline.positions import Range
-from stompring.pipeline.reading import read_files
-from stompring.pipeline.schema import TABLES
-from stompring.pipeline.stream import StompringStream
+from stompring.pipeline.schema import ENDINGS, TABLES
+from stompring.pipeline.worker_errors import telling, tells, tells_of_stream
+
+log = logging.getLogger(__name__)
+
+#: In an offset, beside the folders: up to where in the journal a copy may be all that is left of a message. It stays
+#: as it is while the query lives.
+COPIES = "copies"
+
+#: Beside that: 0 until those copies are read, then 1; and a number that all their messages are below.
+COPIED = "copied"
+
+#: Above the number of any message.
+LAST = 2**63 - 1
+
+#: Beside them too: the identity of the data directory, where it has one. Offsets of earlier versions have none.
+IDENTITY = "identity"
+
+Offset = dict[str, str]
+
+
+class Part(InputPartition):
+    """What one task reads. ``copies``: messages that the broker has written once more are rows too; ``below`` where it
+    is given: they alone, of messages with lower numbers.
+
+    ``identity`` is that of the data directory: files of another one are left out.
+    """
+
+    def __init__(
+        self,
+        ranges: Sequence[Range],
+        copies: bool,
+        identity: bytes | None = None,
+        *,
+        below: int | None = None,
+    ) -> None:
+        super().__init__(tuple(ranges))
+        self.copies = copies
+        self.identity = identity
+        self.below = below
+
+
+class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See the module. Spark makes it, copies it and sends it about: it opens nothing before it is asked something."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._endings = ENDINGS[options.wanted.table]
+        self._seen: dict[str, Position] | None = None  # the last positions that Spark asked about
+        self._until: dict[str, Position] | None = None  # where Trigger.AvailableNow ends
+        self._identity: bytes | None = None  # of the directory, as it was when Spark asked last
+        self._known = KnownTimes()  # of files, for the next batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": KnownTimes()}
+
+    # ---- Spark's names
+
+    @tells
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Where a query begins that has no checkpoint yet."""
+        files = self._files()
+        files.require()
+        self._identity = files.identity()
+        if self._options.streaming.latest:
+            return self._offset(newest(files, self._endings, {}))
+        begin = oldest(files, self._endings)
+        first, wanted = begin.get("journal", START).number, self._options.wanted
+        if wanted.table == "messages" and wanted.copies is None and first > 1:
+            # what was before it may be in copies alone
+            begin[COPIES] = newest(files, (".journal",), {})["journal"]
+            begin[COPIED] = Position(0, files.header(journal_name(first)).next_number or LAST)
+        return self._offset(begin)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """One of those that the options name, for Spark takes no more than one."""
+        asked = self._options.streaming
+        if asked.bytes is not None:
+            return ReadMaxBytes(asked.bytes)
+        if asked.files is not None:
+            return ReadMaxFiles(asked.files)
+        return ReadAllAvailable() if asked.rows is None else ReadMaxRows(asked.rows)
+
+    @tells
+    def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> Offset:  # noqa: N802
+        """Where the next batch ends. A limit that Spark gives is one of the options', and all of those go with it.
+
+        Messages of which copies alone are left are older than the first file of the journal. They are all in the first
+        batch, and so is what pages have of that time.
+        """
+        asked, since, files = self._options.streaming, self._since(start), self._files()
+        most, least = Limit(), 0
+        if not isinstance(limit, ReadAllAvailable):
+            most = Limit(asked.bytes, asked.files, asked.rows)
+        copied = since.get(COPIED)
+        if copied is not None and not copied.number:
+            least = files.header(journal_name(since["journal"].number)).created + 1
+        table = self._options.wanted.table
+        self._seen = newest(files, self._endings, since, most, self._until, table=table, least=least)
+        if copied is not None:
+            self._seen[COPIED] = copied._replace(number=1)
+        return self._offset(self._seen)
+
+    @tells
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """Where the data ends, for the progress that Spark tells."""
+        if self._seen is None:
+            return None
+        return self._offset(newest(self._files(), self._endings, self._seen))
+
+    @tells
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What comes from now on is left for another query."""
+        self._until = newest(self._files(), self._endings, {})
+
+    @tells
+    def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[Part]:
+        """The tasks of a batch. Raises `DataLoss`."""
+        since, until = positions_of(start), self._since(end)
+        files, wanted = self._files(), self._options.wanted
+        folders = {name: position for name, position in until.items() if name not in (COPIES, COPIED)}
+        ranges, lost = ranges_between(files, self._endings, since, folders)
+        if lost:
+            self._lost(", ".join(map(str, lost)))
+        parts = self._parts(ranges, bool(wanted.copies))
+        copied = until.get(COPIED)
+        if copied is not None and copied != since.get(COPIED):
+            return self._copies(since, until[COPIES], copied.offset) + parts
+        return parts
+
+    def _copies(self, since: Positions, border: Position, below: int) -> list[Part]:
+        """Tasks for the messages below a number of which copies alone are left."""
+        files = self._files()
+        ranges, _ = ranges_between(files, (".journal",), since, {"journal": border})
+        footers = [files.footer(one.name) for one, _ in ranges]
+        found = [
+            each
+            for each, footer in zip(ranges, footers, strict=True)
+            if footer is None or footer.least_number < below
+        ]
+        return self._parts(found, True, below)
+
+    def read(self, partition: Part) -> Iterator[Any]:
+        """Record batches of one task's files."""
+        wanted = replace(self._options.wanted, copies=partition.copies, below=partition.below)
+        gone = self._lost
+        files = DataFiles.of(self._options, partition.identity)
+        return telling(read_files(files, partition.value, wanted, gone))
+
+    # ----
+
+    def _files(self) -> DataFiles:
+        files = DataFiles.of(self._options)
+        files.known = self._known
+        return files
+
+    def _parts(
+        self, ranges: Sequence[tuple[Range, int]], copies: bool, below: int | None = None
+    ) -> list[Part]:
+        files, wanted = self._files(), self._options.wanted
+        if wanted.addresses or wanted.since is not None or wanted.until is not None:
+            ranges = [each for each in ranges if files.may_have(each[0].name, wanted)]
+        return [Part(part, copies, self._identity, below=below) for part in packed(ranges)]
+
+    def _offset(self, positions: Positions) -> Offset:
+        offset = dumped(positions)
+        return offset if self._identity is None else {**offset, IDENTITY: self._identity.hex()}
+
+    def _since(self, offset: Mapping[str, str]) -> dict[str, Position]:
+        """The positions of an offset, if they are of this directory. Raises `Replaced`."""
+        files = self._files()
+        files.require()
+        self._identity = files.identity()
+        was, now = offset.get(IDENTITY), self._identity and self._identity.hex()
+        if was is not None and was != now:
+            raise Replaced(
+                f"the data directory {files.root} has {f'the identity {now}' if now else 'no identity'}, and the query "
+                f"has read one with the identity {was}: it is the directory of another broker, or was wiped and begun "
+                "anew. Give the query the directory that it has read, or a new checkpoint"
+            )
+        return positions_of(offset)
+
+    def _lost(self, what: str) -> None:
+        if self._options.streaming.fail:
+            raise DataLoss(self._options.root, what)
+        log.warning("%s: %s was deleted before it was read", self._options.root, what)
+
+
+def positions_of(offset: Mapping[str, str]) -> dict[str, Position]:
+    """The positions alone."""
+    return loaded({folder: text for folder, text in offset.items() if folder != IDENTITY})
+
+
+def journal_name(number: int) -> str:
+    """The name of a file of the journal."""
+    return f"journal/{number:09d}.journal"
 
 
 class StompringSource(DataSource):

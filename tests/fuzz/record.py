@@ -30,7 +30,7 @@ from ..store.stored_broker import StoredWorld
 from .oracle import expect
 
 LONGEST = 4096
-MODULES = ["stompring.store", "stompring.pipeline.records", "stompring.pipeline.columns"]
+MODULES = ["stompring.store", "stompring.pipeline.records", "stompring.pipeline.messages"]
 TOKENS = [
     *(bytes([kind, 0, 0, 0]) for kind in range(1, 16)),
     *(
@@ -135,7 +135,7 @@ def read(data: bytes) -> set[bytes]:
 
 
 def _as_arrays(data: bytes) -> None:
-    from stompring.pipeline.columns import Messages
+    from stompring.pipeline.messages import Messages
     from stompring.pipeline.records import Records
 
     records = Records(data)

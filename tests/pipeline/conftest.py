@@ -23,8 +23,7 @@ def spark() -> Iterator[Any]:
         if find_spec(library) is None:
             pytest.skip(f"{library} is not installed: pip install 'stompring[spark]'")
     from stompring.pipeline import s3a
-    from stompring.pipeline.java import NoJava
-    from stompring.pipeline.session import JAVA_OPTIONS, spark_session
+    from stompring.pipeline.session import JAVA_OPTIONS, NoJava, spark_session
 
     settings = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
     if connector := s3a.fetched():  # what tests with lakes on S3 need

@@ -8,10 +8,9 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
-from stompring.pipeline.files import DataFiles
-from stompring.pipeline.folder import Entry, Folder
-from stompring.pipeline.positions import Range
+from stompring.pipeline.files import DataFiles, Range
 from stompring.pipeline.records import Records
+from stompring.pipeline.storage import Entry, Folder
 from stompring.store.record import BINDING, NOTE, Kind, framed
 from stompring.store.segment import HEADER, JOURNAL, PAGE, Footer, pack_header
 

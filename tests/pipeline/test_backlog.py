@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.pipeline.backlog import Limit, Lost, Replaced, newest, oldest, ranges_between
-from stompring.pipeline.files import DataFiles
-from stompring.pipeline.positions import Position, Range, dumped, loaded
+from stompring.pipeline.files import DataFiles, Position, Range, dumped, loaded
 
 from ..property.profile import examples
 from .growing_directory import FOLDERS, HEADER, GrowingDirectory, meddled, records

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from stompring.cli.lake import lake as command
 from stompring.pipeline import class_archive
 from stompring.pipeline.class_archive import ArchiveError, ClassArchive, cache_directory
-from stompring.pipeline.java import NoJava, find_java
+from stompring.pipeline.session import NoJava, find_java
 
 
 @pytest.fixture

@@ -16,14 +16,14 @@ import pytest
 
 from .. import store as store_tests
 from ..end_to_end.lasting import LastingBroker
-from .actions import expected_of, played
+from .broker_actions import expected_of, played
 
 pytest.importorskip("pyarrow", reason="not installed: pip install 'stompring[spark]'")
 
+from stompring.pipeline.batches import read_files
 from stompring.pipeline.events import NAMES
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.options import Wanted
-from stompring.pipeline.reading import read_files
 from stompring.pipeline.schema import TABLES
 
 #: Addresses and queues, each of which has what one scene has done, or more of them.

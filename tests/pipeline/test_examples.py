@@ -16,7 +16,7 @@ from ..broker_document import anycast
 from ..end_to_end.lasting import DURABLE, LastingBroker
 from ..end_to_end.test_retention import retention
 from .conftest import QUICK
-from .stomp.queues import taken, url
+from .stomp.queue_contents import taken, url
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -13,14 +13,13 @@ pytest.importorskip("numpy", reason="numpy is not installed: pip install 'stompr
 
 from stompring.errors import StoreError
 from stompring.pipeline import files as files_module
-from stompring.pipeline.files import DataFiles, packed
+from stompring.pipeline.batches import read_files
+from stompring.pipeline.files import DataFiles, Range, packed
 from stompring.pipeline.options import OptionError, Options, Wanted
-from stompring.pipeline.positions import Range
-from stompring.pipeline.reading import read_files
 from stompring.store.segment import find_footer
 
-from . import decoder
-from .made import made, written
+from . import reference_decoder
+from .broker_files import made, written
 
 FILES = made()
 
@@ -79,7 +78,7 @@ def test_times_leave_out_sealed_files(root: Path) -> None:
     moment = datetime.fromtimestamp(int(since) / 1000, UTC)
     left_out = set(listed(root)) - set(found)
     data = {name.removeprefix("retention/"): data for name, data in FILES.items()}
-    assert all(row["timestamp"] < moment for name in left_out for row in decoder.rows(data[name]))
+    assert all(row["timestamp"] < moment for name in left_out for row in reference_decoder.rows(data[name]))
     assert set(listed(root, since=since, table="events")) == set(listed(root, table="events"))
 
 
@@ -103,7 +102,7 @@ def test_moved_meanwhile(root: Path) -> None:
         for batch in read_files(DataFiles(str(root)), ranges(names), Wanted())
         for row in batch.to_pylist()
     ]
-    assert len(found) == sum(len(decoder.rows(data)) for data in FILES.values())
+    assert len(found) == sum(len(reference_decoder.rows(data)) for data in FILES.values())
 
 
 def test_deleted_meanwhile(root: Path, caplog: pytest.LogCaptureFixture) -> None:

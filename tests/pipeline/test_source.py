@@ -13,8 +13,8 @@ import pytest
 from ..broker_document import anycast, multicast
 from ..end_to_end.lasting import DURABLE, LastingBroker
 from ..end_to_end.test_retention import retention
-from . import decoder
-from .made import identified, made, written
+from . import reference_decoder
+from .broker_files import identified, made, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -127,7 +127,7 @@ def test_an_empty_directory(spark: Any, tmp_path: Path) -> None:
 def test_all_that_a_message_can_have(spark: Any, tmp_path: Path) -> None:
     files = made()
     rows = [row.asDict() for row in load(spark, written(tmp_path, files)).collect()]
-    expected = [row for data in files.values() for row in decoder.rows(data)]
+    expected = [row for data in files.values() for row in reference_decoder.rows(data)]
     assert sorted(map(plain, rows)) == sorted(map(plain, expected))
 
 

@@ -13,7 +13,7 @@ from stompring.broker.reference import SCHEDULED, Reference
 from stompring.broker.storage import Reason
 
 from ..broker.broker_fixture import MULTICAST, Taker, join
-from ..pipeline.decoder import events
+from ..pipeline.reference_decoder import events
 from .stored_broker import StoredWorld
 from .test_retention import files, world
 

@@ -1,26 +1,36 @@
-"""One Delta table of a lake, kept through delta-rs: Spark writes files, and a commit here makes them part of it."""
+"""The Delta tables of a lake, through delta-rs: commits, versions, compaction, and migration of earlier tables.
+
+Each table has versions of its own. A version of the lake is one of ``messages``: each batch is committed to that table
+last, so that the others have it then.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from time import time
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import ArrayType, MapType, StructType
 from deltalake.transaction import AddAction, Transaction
 
 from stompring.pipeline.arrays import TYPES
-from stompring.pipeline.folder import Folder, sync_directory, sync_file
+from stompring.pipeline.events import UNCERTAIN
+from stompring.pipeline.files import Positions, loaded
 from stompring.pipeline.lake.brokers import MAIN
-from stompring.pipeline.lake.data_file import BROKER, BUCKET, DATE, TIME, NewFile
+from stompring.pipeline.lake.data_files import BROKER, BUCKET, DATE, TIME, NewFile, Part, sync_files
 from stompring.pipeline.schema import TABLES
+from stompring.pipeline.storage import Folder, sync_directory, sync_file
 
 #: Into how many parts addresses are spread unless the lake was made with another number.
 BUCKETS = 8
@@ -344,3 +354,190 @@ def for_spark(uri: str) -> str:
         if uri.startswith(arrow):
             return hadoop + uri[len(arrow) :]
     return f"file://{uri}" if uri.startswith("/") else uri  # not escaped: Hadoop would not undo it
+
+
+#: What Delta calls what is done to a table, and what the commands call it.
+_OPERATIONS = {
+    "CREATE TABLE": "create",
+    "OPTIMIZE": "compact",
+    "RESTORE": "restore",
+    "SET TBLPROPERTIES": "settings",
+    "ADD COLUMN": "migration",
+    "VACUUM START": "vacuum",
+    "VACUUM END": "vacuum",
+}
+
+
+class NoVersion(ValueError):
+    """A lake was never as it is asked for, or is not any more."""
+
+
+class Commit(NamedTuple):
+    """A version of a table. ``time`` is in epoch ms; of an ingest: its batch, broker and rows, where it tells them."""
+
+    table: str
+    version: int
+    time: int
+    operation: str
+    batch: int | None = None
+    broker: str | None = None
+    rows: int | None = None
+    restored: int | None = None  # the version that a restore brought back
+    end: Positions | None = None  # how far the data directory was ingested then
+
+
+def commits(table: LakeTable) -> dict[int, Commit]:
+    """All versions that the table's log still has, by their numbers, the oldest first."""
+    found = [_commit(table.name, entry) for entry in table.open().history()]
+    return {one.version: one for one in sorted(found, key=lambda one: one.version)}
+
+
+def _commit(table: str, entry: Mapping[str, Any]) -> Commit:
+    operation = str(entry.get("operation", ""))
+    told = entry.get(OPERATION) or (
+        "ingest" if BATCH in entry else _OPERATIONS.get(operation, operation.lower())
+    )
+    commit = Commit(table, int(entry["version"]), int(entry["timestamp"]), told)
+    if operation == "RESTORE":
+        return commit._replace(restored=int(entry["operationParameters"]["version"]))
+    if BATCH not in entry:
+        return commit
+    rows, end = entry.get(ROWS), entry.get(END)
+    return commit._replace(
+        batch=int(entry[BATCH]),
+        broker=entry.get(BROKER_NAME, MAIN),
+        rows=None if rows is None else int(rows),
+        end=None if end is None else loaded(json.loads(end)),
+    )
+
+
+def moment(time: int) -> str:
+    """Epoch ms as ISO 8601."""
+    return datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def versions_at(
+    tables: Mapping[str, LakeTable], version: int | None, time: int | None
+) -> dict[str, int] | None:
+    """The versions of all tables that belong to a version of ``messages``, or to the last one at a time (epoch ms).
+
+    None where neither is given. Raises `NoVersion`.
+    """
+    if version is None and time is None:
+        return None
+    known = {name: commits(table) for name, table in tables.items()}
+    messages = known["messages"]
+    if version is None:
+        assert time is not None
+        version = max((one.version for one in messages.values() if one.time <= time), default=None)
+        if version is None:
+            first = min(messages.values())
+            raise NoVersion(
+                f"there was no lake at {moment(time)}: its history begins at {moment(first.time)}"
+            )
+    if version not in messages:
+        raise NoVersion(f"there is no version {version}: there are {min(messages)} to {max(messages)}")
+    found = {name: _beside(each, messages[version]) for name, each in known.items() if name != "messages"}
+    versions = {"messages": version, **found}
+    for name, each in versions.items():
+        if tables[name].lacks_files(each):
+            raise NoVersion(f"version {each} of {name} needs files that 'lake vacuum' has deleted")
+    return versions
+
+
+def _beside(known: Mapping[int, Commit], one: Commit) -> int:
+    """The version of another table when ``messages`` became as it was: the same batches are in both."""
+    found = max((each.version for each in known.values() if each.time <= one.time), default=min(known))
+    while (following := known.get(found + 1)) is not None and (following.broker, following.batch) == (
+        one.broker,
+        one.batch,
+    ):  # lakes of version 1 had messages first
+        if one.batch is None:
+            break
+        found += 1
+    return found
+
+
+def ends_at(messages: LakeTable, version: int) -> dict[str, Commit]:
+    """The last batch of each broker that a version of ``messages`` has. Raises `NoVersion` for too short a log."""
+    known = commits(messages)
+    found: dict[str, Commit] = {}
+    while version > 0:
+        one = known.get(version)
+        if one is None:
+            raise NoVersion(
+                f"the log of {messages.folder} does not go back to where version {version} was made"
+            )
+        if one.restored is not None:
+            version = one.restored
+            continue
+        if one.batch is not None and one.broker is not None:
+            found.setdefault(one.broker, one)
+        version -= 1
+    return found
+
+
+#: Bytes of rows that are decoded at once.
+DECODED = 16 << 20
+
+#: The part of a file's name that says which batch it is of, and that it has copies.
+_BATCH = re.compile(r"part-(\d{6,}(?:-copies)?)-[0-9a-f]{32}\.parquet")
+
+
+def migrate(table: LakeTable) -> bool:
+    """Add the columns that a table of an earlier version lacks; False where it lacks none.
+
+    Rows get `MAIN` as their broker: each file is written anew with that column, and one commit puts all of them in
+    place of the old ones, so that every reader finds the value. Other columns are null in the rows that are there, and
+    for that the schema is enough.
+    """
+    delta = table.open()
+    schema = arrow_schema(table.name)
+    there = {field.name for field in delta.schema().fields}
+    missing = [field for field in schema if field.name not in there]
+    if not missing:
+        return False
+    if BROKER in there:
+        delta.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
+        table.sync_log()
+        return True
+    files = [_written_anew(table, *each) for each in _files(delta)]
+    sync_files(table.folder, files)
+    table.put(files, "overwrite", {OPERATION: "migration"}, schema=Schema.from_arrow(schema))
+    return True
+
+
+def _files(delta: Any) -> Iterator[tuple[str, date, int]]:
+    """Path, date and bucket of each file of a table."""
+    actions = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
+    for action in actions:
+        yield unquote(action["path"]), action[f"partition.{DATE}"], int(action[f"partition.{BUCKET}"])
+
+
+def _written_anew(table: LakeTable, path: str, day: date, bucket: int) -> NewFile:
+    named = _BATCH.fullmatch(path.rpartition("/")[2])
+    key = ((day - date(1970, 1, 1)).days, bucket)
+    schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES[table.name].items()])
+    part = Part(table.folder, schema, key, "migrated" if named is None else named[1], MAIN)
+    with pq.ParquetFile(table.folder.path(path), filesystem=table.folder.system) as file:
+        about = file.metadata
+        size = sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups))
+        most = max(1, DECODED * about.num_rows // max(size, 1))
+        for batch in file.iter_batches(min(most, 1 << 16)):
+            for rows in _with_columns(pa.Table.from_batches([batch]), schema).to_batches():
+                part.add(rows)
+    return part.close()
+
+
+def _with_columns(rows: Any, schema: Any) -> Any:
+    """Rows with the columns of a schema, null where they had none of a name.
+
+    Events were read from records that do not tell some of them for sure.
+    """
+    if "certain" in schema.names and "certain" not in rows.schema.names:
+        doubtful = pc.is_in(rows["event"], pa.array(UNCERTAIN))
+        rows = rows.append_column("certain", pc.invert(doubtful))
+    for field in schema:
+        if field.name not in rows.schema.names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(schema.names).cast(schema)

@@ -1,27 +1,33 @@
-"""From a data directory to a lake: in batches, each of which is there once, whatever is killed when.
+"""Ingest of a data directory into a lake: in batches, each of which is committed once, whatever is killed when.
 
-A batch is what is between two positions of the broker's log. Both are written down before it begins (`Intent`); tasks
-then write files; and each table takes its files in one commit that says which batch it is, so that a second one of
-the same number does nothing. What a run leaves half done, the next one completes.
+A batch is what is between two positions of the broker's files. Both are written down before it begins (`Intent`);
+tasks then write files; and each table takes its files in one commit with the number of the batch, so that a second
+commit of the same number does nothing. What a run leaves half done, the next one completes. `Following` repeats that
+until it is stopped, with maintenance between batches, and retries after failures.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from threading import Event
 from typing import Any, NamedTuple
 
-from stompring.pipeline.backlog import Limit, Lost, newest, ranges_between
-from stompring.pipeline.files import DataFiles, packed
+import prometheus_client
+
+from stompring.pipeline.backlog import Limit, Lost, Replaced, newest, ranges_between
+from stompring.pipeline.files import DataFiles, Positions, dumped, packed
 from stompring.pipeline.lake.brokers import MAIN, Broker
 from stompring.pipeline.lake.delta import for_spark
-from stompring.pipeline.lake.intent import Intent, Intents
-from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.lake.task import Done, IngestRanges, Job, UnderWay, WriteCopies
-from stompring.pipeline.positions import Positions, dumped
+from stompring.pipeline.lake.ingest_task import Done, IngestRanges, Job, UnderWay, WriteCopies
+from stompring.pipeline.lake.lake import Intent, Intents, Lake, NoLake
+from stompring.pipeline.lake.maintenance import Upkeep
+from stompring.pipeline.options import OptionError
 from stompring.pipeline.schema import ENDINGS, TABLES
 from stompring.store.ingested import Busy, record_ingested
 
@@ -243,3 +249,154 @@ def _latest(done: Done) -> int:
 
 def _below(where: str, lake: Lake) -> str:
     return where.removeprefix(f"{lake.folder.where}/")
+
+
+class IngestMetrics:
+    """One registry of its own: nothing of the process is in it."""
+
+    def __init__(self) -> None:
+        self.registry = prometheus_client.CollectorRegistry()
+        self._lag = self._gauge(
+            "lag_seconds", "Time since the newest row of the last batch, while something is left; 0 for none."
+        )
+        self._left = self._gauge("lag_bytes", "Bytes of the broker's files that are not in the lake.")
+        self._rows = self._counter("rows", "Rows added, by table; rows of copies too.", "table")
+        self._bytes = self._counter("read_bytes", "Bytes of the broker's files that were ingested.")
+        self._faults = self._counter("faults", "Places of files that could not be read.")
+        self._lost = self._counter("lost_files", "Files that the broker deleted before they were ingested.")
+        self._batches = self._counter("batches", "Batches that were committed.")
+        self._failures = self._counter("failures", "Attempts that failed and were made again.")
+        self._seconds = self._gauge("last_batch_seconds", "How long the last batch took.")
+        self._at = self._gauge("last_batch_timestamp_seconds", "When the last batch was committed.")
+        self._files = self._gauge("table_files", "Files of a table.", "table")
+        self._compacted = self._counter("compacted_files", "Files that compaction replaced.", "table")
+        self._vacuumed = self._counter("vacuumed_files", "Files of no use that were deleted.", "table")
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Any:
+        return prometheus_client.Gauge(f"stompring_lake_{name}", text, labels, registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Any:
+        return prometheus_client.Counter(f"stompring_lake_{name}", text, labels, registry=self.registry)
+
+    def serve(self, host: str, port: int) -> int:
+        """Answer ``GET /metrics`` from now on, in a thread; the port. Raises `OSError`."""
+        server, _ = prometheus_client.start_http_server(port, host, self.registry)
+        return int(server.server_port)
+
+    def batch(self, batch: Batch, seconds: float) -> None:
+        """A batch was committed."""
+        for name, count in batch.rows.items():
+            self._rows.labels(name).inc(count)
+        self._bytes.inc(batch.bytes)
+        self._faults.inc(len(batch.faults))
+        self._lost.inc(batch.lost)
+        self._batches.inc()
+        self._seconds.set(seconds)
+        self._at.set(time.time())
+
+    def lag(self, seconds: float, left: int) -> None:
+        """What is not in the lake yet."""
+        self._lag.set(seconds)
+        self._left.set(left)
+
+    def failed(self) -> None:
+        """An attempt came to nothing."""
+        self._failures.inc()
+
+    def table(self, name: str, files: int) -> None:
+        """How many files a table has."""
+        self._files.labels(name).set(files)
+
+    def upkeep(self, name: str, compacted: int, vacuumed: int) -> None:
+        """So many files more were put together, and deleted."""
+        self._compacted.labels(name).inc(compacted)
+        self._vacuumed.labels(name).inc(vacuumed)
+
+
+#: Seconds before the first of several attempts, and the most before any.
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+
+#: What no other attempt changes.
+FINAL = (Replaced, NoLake, OptionError, Busy)
+
+
+@dataclass(slots=True)
+class Following:
+    """See the module. ``stop`` ends it after the batch that is under way."""
+
+    work: Ingest
+    upkeep: Upkeep
+    stop: Event
+    interval: float  # seconds between two looks
+    attempts: int  # in a row that may fail
+    tell: Callable[[Batch, float], None]  # of each batch, and how long it took
+    metrics: IngestMetrics = field(default_factory=IngestMetrics)
+    lag: float = 0.0  # seconds, as of the last batch
+    left: int = 0  # bytes, likewise
+    first_pause: float = FIRST_PAUSE
+    _failed: int = 0
+    _told: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def run(self) -> None:
+        """Go on until `stop`. Raises what the last attempt raised."""
+        while not self.stop.is_set():
+            try:
+                self._catch_up()
+                pause = self.interval
+            except FINAL:
+                raise
+            except Exception as fault:
+                pause = self._after(fault)
+            self.stop.wait(pause)
+
+    def _catch_up(self) -> None:
+        before = time.monotonic()
+        for batch in self.work.batches(until=self.stop.is_set):
+            seconds = time.monotonic() - before
+            self._measure(batch)
+            self.metrics.batch(batch, seconds)
+            self.tell(batch, seconds)
+            self._keep_up()
+            self._failed = 0
+            before = time.monotonic()
+        if not self.stop.is_set():
+            self.lag, self.left = 0.0, 0
+            self.metrics.lag(0.0, 0)
+            self._keep_up()
+        self._failed = 0
+
+    def _measure(self, batch: Batch) -> None:
+        self.left = self.work.left()
+        behind = time.time() - batch.latest / 1000 if batch.latest else 0.0
+        self.lag = max(behind, 0.0) if self.left else 0.0
+        self.metrics.lag(self.lag, self.left)
+
+    def _keep_up(self) -> None:
+        """Upkeep that fails is left for the next time: it holds up no batch."""
+        try:
+            self.upkeep.between_batches()
+        except Exception as fault:  # delta-rs has exceptions of many kinds, and none of them matters here
+            log.warning(
+                "upkeep of %s failed, it is tried again after the next batch: %s", self.work.lake, fault
+            )
+        done = self.upkeep.done
+        for name, table in self.work.lake.tables.items():
+            self.metrics.table(name, len(table.files()))
+            compacted, vacuumed = done.compacted[name], done.vacuumed[name]
+            self.metrics.upkeep(
+                name, compacted - self._told[name, "compacted"], vacuumed - self._told[name, "vacuumed"]
+            )
+            self._told[name, "compacted"], self._told[name, "vacuumed"] = compacted, vacuumed
+
+    def _after(self, fault: Exception) -> float:
+        """Seconds until the next attempt. Raises where there is none."""
+        self._failed += 1
+        self.metrics.failed()
+        if self._failed >= self.attempts or not self.work.has_spark():
+            raise fault
+        pause = min(self.first_pause * 2.0 ** (self._failed - 1), LONGEST_PAUSE)
+        text = (str(fault).strip() or repr(fault)).splitlines()[0]
+        log.warning(
+            "attempt %d of %d failed, the next is in %.0f s: %s", self._failed, self.attempts, pause, text
+        )
+        return pause

@@ -1,4 +1,4 @@
-"""A lake: its tables, and the folder with what an ingest and a replay must remember."""
+"""A lake: its tables, the folder with the state of ingests and replays, and the plan of each batch."""
 
 from __future__ import annotations
 
@@ -6,23 +6,137 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from stompring.pipeline.files import RETENTION, DataFiles
-from stompring.pipeline.folder import Folder
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from stompring.pipeline.backlog import Replaced, newest
+from stompring.pipeline.batches import table_batches
+from stompring.pipeline.files import RETENTION, START, DataFiles, Positions, dumped, loaded
 from stompring.pipeline.lake.brokers import FIRST, Broker, UnknownBroker, admitted
-from stompring.pipeline.lake.content import check_content
-from stompring.pipeline.lake.delta import BUCKETS, LakeTable
-from stompring.pipeline.lake.history import Commit, NoVersion, ends_at, versions_at
-from stompring.pipeline.lake.intent import Intent, Intents
+from stompring.pipeline.lake.data_files import BROKER
+from stompring.pipeline.lake.delta import BUCKETS, Commit, LakeTable, NoVersion, ends_at, migrate, versions_at
 from stompring.pipeline.lake.lease import SECONDS, Lease
-from stompring.pipeline.lake.migration import migrate
-from stompring.pipeline.positions import Positions, dumped, loaded
-from stompring.pipeline.schema import TABLES
-from stompring.store.ingested import ingesting, read_ingested, record_ingested
+from stompring.pipeline.options import Wanted
+from stompring.pipeline.records import Records
+from stompring.pipeline.schema import ENDINGS, TABLES
+from stompring.pipeline.storage import Folder
+from stompring.store.ingested import Busy, ingesting, read_ingested, record_ingested
+
+_FOLDER = "batches"
+
+#: How many are kept.
+KEPT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Batch ``number``: what is between two positions, put to tables that were at some versions of theirs before."""
+
+    number: int
+    start: Positions
+    end: Positions
+    versions: dict[str, int]
+
+
+class Intents:
+    """Those of one lake, the last one first to be asked for."""
+
+    def __init__(self, state: Folder) -> None:
+        self._state = state
+
+    def last(self) -> Intent | None:
+        """The newest one, None before the first. Raises `ValueError` for a file that cannot be read."""
+        names = self._names()
+        return self._read(names[-1]) if names else None
+
+    def of_batch(self, number: int) -> Intent | None:
+        """That of a batch, None where it is not kept any more. Raises `ValueError`."""
+        name = f"{_FOLDER}/{number:09d}.json"
+        return self._read(name) if name in self._names() else None
+
+    def _read(self, name: str) -> Intent:
+        text = self._state.read(name)
+        try:
+            told = json.loads(text)
+            return Intent(
+                int(told["batch"]), loaded(told["start"]), loaded(told["end"]), dict(told["versions"])
+            )
+        except (ValueError, KeyError, TypeError) as fault:
+            raise ValueError(f"{self._state}/{name} cannot be read: {fault!r}") from None
+
+    def write(self, intent: Intent) -> None:
+        """Remember one, for good when this returns. Raises `Busy` where another process has begun the same batch."""
+        told = {
+            "version": 1,
+            "batch": intent.number,
+            "start": dumped(intent.start),
+            "end": dumped(intent.end),
+            "versions": intent.versions,
+        }
+        try:
+            self._state.create(f"{_FOLDER}/{intent.number:09d}.json", json.dumps(told, indent=1).encode())
+        except FileExistsError as fault:
+            raise Busy(f"another process ingests: batch {intent.number} is its ({fault})") from None
+        for name in self._names()[:-KEPT]:
+            self._state.remove(name)
+
+    def _names(self) -> list[str]:
+        return sorted(one.name for one in self._state.entries(_FOLDER) if one.name.endswith(".json"))
+
+
+_COLUMNS = ("message_id", "queue", "timestamp")
+
+
+def check_content(table: LakeTable, broker: str, files: DataFiles, positions: Positions) -> None:
+    """Look up messages of the newest file that was ingested wholly and has some.
+
+    ``positions`` are those up to which the lake has the directory. Raises `Replaced` where the lake has others.
+    """
+    endings = frozenset().union(*ENDINGS.values())
+    newest(files, endings, positions)  # it goes as far as that
+    behind = [
+        one
+        for one in files.every(ENDINGS["messages"])
+        if one.number < positions.get(one.folder, START).number
+    ]
+    for one in sorted(behind, key=lambda one: (one.folder == "journal", one.number), reverse=True):
+        found = _messages(files, one.name)
+        if not found:
+            continue
+        known = _known(table, broker, min(each[0] for each in found), max(each[0] for each in found))
+        if not found <= known:
+            raise Replaced(
+                f"{files.root}/{one.name} has {len(found - known):,} messages that the broker {broker!r} has not in "
+                f"{table.folder}, where that file was ingested: the data directory is another one, or was begun anew. "
+                "To have both in this lake, ingest it under a name of its own: --as NAME"
+            )
+        return
+
+
+def _messages(files: DataFiles, name: str) -> set[tuple[Any, ...]]:
+    data = files.read(name)
+    if data is None:
+        return set()
+    wanted = Wanted(columns=_COLUMNS, copies=False)
+    batches = list(table_batches(Records(data), wanted))
+    return set() if not batches else _rows(pa.Table.from_batches(batches))
+
+
+def _known(table: LakeTable, broker: str, least: int, most: int) -> set[tuple[Any, ...]]:
+    number = ds.field("message_id")
+    chosen = (ds.field(BROKER) == broker) & (number >= least) & (number <= most)
+    return _rows(table.open().to_pyarrow_dataset().to_table(list(_COLUMNS), filter=chosen))
+
+
+def _rows(messages: Any) -> set[tuple[Any, ...]]:
+    return set(zip(*(messages.column(name).to_pylist() for name in _COLUMNS), strict=True))
+
 
 #: Below a lake, beside its tables.
 STATE = "_stompring"

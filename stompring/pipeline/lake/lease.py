@@ -19,7 +19,7 @@ from threading import Event, Lock, Thread
 from typing import Any
 from uuid import uuid4
 
-from stompring.pipeline.object_store import Objects
+from stompring.pipeline.storage import Objects
 from stompring.store.ingested import Busy
 
 log = logging.getLogger(__name__)

@@ -20,15 +20,15 @@ import numpy as np
 import pyarrow as pa
 
 from stompring.pipeline.arrays import indices, numbers, texts
-from stompring.pipeline.faults import telling
-from stompring.pipeline.folder import Folder
 from stompring.pipeline.lake.brokers import MAIN
-from stompring.pipeline.lake.chosen import Choice
 from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.lake.selection import Choice
 from stompring.pipeline.schema import INT, LONG
 from stompring.pipeline.stomp.connection import Connection
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.sends import Sends, data_of, lines_of
+from stompring.pipeline.stomp.send_frames import Sends, data_of, lines_of
+from stompring.pipeline.storage import Folder
+from stompring.pipeline.worker_errors import telling
 from stompring.stomp.frames import header_line
 
 #: Messages for which one receipt is asked, and groups of them that may be on their way.

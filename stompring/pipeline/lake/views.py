@@ -24,9 +24,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, Transaction
 
-from stompring.pipeline.folder import Folder, sync_directory
-from stompring.pipeline.lake.chosen import Row
-from stompring.pipeline.lake.data_file import BROKER, stats_of
+from stompring.pipeline.lake.data_files import BROKER, stats_of
 from stompring.pipeline.lake.delta import (
     LakeTable,
     compact,
@@ -36,10 +34,23 @@ from stompring.pipeline.lake.delta import (
     vacuum,
 )
 from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.lake.schemas import Decoder, avro_decoder, check_names, decode_json
-from stompring.pipeline.lake.types import SCALARS, Misfit, Type, arrow, fit, fit_struct, shown
+from stompring.pipeline.lake.selection import Row
+from stompring.pipeline.lake.view_schema import (
+    SCALARS,
+    Decoder,
+    Misfit,
+    Type,
+    arrow,
+    avro_decoder,
+    check_names,
+    decode_json,
+    fit,
+    fit_struct,
+    shown,
+)
 from stompring.pipeline.options import Wanted
 from stompring.pipeline.schema import TABLES
+from stompring.pipeline.storage import Folder, sync_directory
 from stompring.selector import InvalidSelector, compile_selector
 from stompring.store.ingested import ingesting
 
@@ -314,7 +325,7 @@ class View:
         from pyspark.sql.functions import col, concat, lit
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        from stompring.pipeline.lake.chosen import pattern
+        from stompring.pipeline.lake.selection import pattern
 
         schema = from_arrow_schema(self.definition.schema())
         if self.definition.materialized and version is None:

@@ -3,8 +3,8 @@
 It brings matplotlib and jinja2 along: import it where it is used.
 """
 
+from stompring.pipeline.report.page import write_report
 from stompring.pipeline.report.period import Period
 from stompring.pipeline.report.tables import Lake
-from stompring.pipeline.report.write import write_report
 
 __all__ = ["Lake", "Period", "write_report"]

@@ -1,4 +1,9 @@
-"""All that a report tells, as numbers: what Spark has added up, before it becomes a page."""
+"""The findings of a report as numbers: what Spark has added up, before it becomes a page.
+
+`Coverage` is the share of the messages that came to queues the lake has. A message that is not retained
+(docs/report.md) has no row and no event. The counters of queues, in samples, count it all the same: what they counted
+and what events tell is compared, for the same queues and the same time.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +15,151 @@ from typing import Any
 import numpy as np
 from pyspark.sql import functions as F
 
-from stompring.pipeline.report.advice import AddressAdvice, RingAdvice, address_advice, ring_advice
-from stompring.pipeline.report.ages import ENDS, Ages, Stays
-from stompring.pipeline.report.arrays import columns, groups
-from stompring.pipeline.report.changes import changes, seen_early
-from stompring.pipeline.report.comparison import Comparison, compare, period_before
-from stompring.pipeline.report.coverage import Coverage, coverage
-from stompring.pipeline.report.flows import BUCKETS, flows, is_durable
-from stompring.pipeline.report.held import held
-from stompring.pipeline.report.hot_spots import HOT, Facts, HotMessage, Taken
-from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period
+from stompring.pipeline.report.events import ENDS, HOT, Ages, Facts, HotMessage, Stays, Taken
+from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period, moment
 from stompring.pipeline.report.plots import MOST
-from stompring.pipeline.report.tables import ONLY, Selected, Tables, brokers_of, select
-from stompring.pipeline.report.traffic import QueueTraffic, Sampled, Series, Traffic
+from stompring.pipeline.report.sizing import (
+    BUCKETS,
+    AddressAdvice,
+    RingAdvice,
+    address_advice,
+    flows,
+    held,
+    is_durable,
+    ring_advice,
+)
+from stompring.pipeline.report.tables import (
+    COUNTERS,
+    ONLY,
+    Selected,
+    Tables,
+    brokers_of,
+    columns,
+    groups,
+    select,
+)
+from stompring.pipeline.report.traffic import QueueTraffic, Sampled, Series, Traffic, changes, seen_early
+
+#: Where the first of a lake is this share of the period before later than its beginning, the lake lacks a part of it.
+SLACK = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The period before: from ``begin`` to ``end`` (µs).
+
+    ``figures`` are those of its headline by name; None where the lake does not have the whole of it, but begins with
+    ``first`` (0: it has nothing that is so old).
+    """
+
+    begin: int
+    end: int
+    first: int
+    figures: Mapping[str, int] | None
+
+
+def period_before(begin: int, end: int) -> Period | None:
+    """As long as that from ``begin`` to ``end``, and before it; None where that has no length."""
+    return Period(moment(begin - (end - begin)), moment(begin)) if end > begin else None
+
+
+def compare(selected: Selected, period: Period, sent_first: int) -> Comparison:
+    """``selected`` are the rows of that ``period``; ``sent_first`` is when the first message of the lake was sent."""
+    begin, end = period.begin, period.end
+    assert begin is not None and end is not None
+    (sampled,) = selected.samples.agg(F.min("time")).first()
+    first = min(filter(None, (sampled, sent_first)), default=0)
+    if not 0 < first <= begin + (end - begin) * SLACK:
+        return Comparison(begin, end, first, None)
+    sums = [F.sum(name).alias(name) for name in COUNTERS]
+    counters = changes(selected.samples, begin, sampled or 0).where(F.col("time") >= begin)
+    went = counters.groupBy("queue").agg(*sums).collect()
+    there = selected.samples.select("queue").distinct().collect()
+    counts = selected.events.groupBy("queue", "event").count().collect()
+    inside = F.col("sent") >= begin
+    sent = (
+        selected.messages.groupBy("queue")
+        .agg(
+            F.count(F.when(inside, 1)).alias("count"),
+            F.count(F.when(inside & F.col("durable"), 1)).alias("durable"),
+        )
+        .collect()
+    )
+    happened = {"redelivered": 0, "dead-lettered": 0}
+    for row in counts:
+        if row.event in happened:
+            happened[row.event] += row["count"]
+    return Comparison(
+        begin,
+        end,
+        first,
+        {
+            "in": sum(row.added for row in went),
+            "out": sum(row[name] for row in went for name in COUNTERS[1:]),
+            "sent": sum(row["count"] for row in sent),
+            "durable": sum(row.durable for row in sent),
+            "queues": len({row.queue for rows in (there, counts, sent) for row in rows}),
+            "replaced": sum(row.replaced for row in went),
+            **happened,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCoverage:
+    """One queue: how many messages came after the first sample of the period and up to the last, and of how many of
+    them there is an event.
+
+    Counters may have fewer than there are events: what came between a sample and a crash, or to a queue that was
+    deleted before the next sample, nobody counted. Then events count.
+    """
+
+    address: str
+    queue: str
+    came: int
+    covered: int
+
+    @property
+    def missing(self) -> int:
+        """Messages that only counters know."""
+        return self.came - self.covered
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """All queues; a queue to which nothing came is not among them."""
+
+    queues: Sequence[QueueCoverage]
+
+    @property
+    def came(self) -> int:
+        """Messages that came to queues."""
+        return sum(one.came for one in self.queues)
+
+    @property
+    def missing(self) -> int:
+        """Those that only counters know."""
+        return sum(one.missing for one in self.queues)
+
+    @property
+    def share(self) -> float:
+        """The share of messages that the lake does not have, 0 to 1; 0 where none came."""
+        return self.missing / self.came if self.came else 0.0
+
+
+def coverage(
+    traffic: Sequence[QueueTraffic], counted: Mapping[str, int], addresses: Mapping[str, str]
+) -> Coverage:
+    """``counted`` has the events of the same time as `QueueTraffic.counted`, by queue."""
+    known = {one.queue: one for one in traffic}
+    found = []
+    for queue in sorted({*known, *counted}):
+        covered = counted.get(queue, 0)
+        came = max(known[queue].counted if queue in known else 0, covered)
+        if came:
+            found.append(QueueCoverage(addresses.get(queue, ""), queue, came, covered))
+    return Coverage(found)
+
 
 #: Steps of a plot; hours of a plot of percentiles: those of a week, and the rest of the first; its steps where the
 #: period is too short for hours.

@@ -1,24 +1,360 @@
-"""The page: one HTML file that needs no other file and no network, and no script without interactive plots."""
+"""The page: one HTML file that needs no other file and no network, and no script without interactive plots.
+
+Interactive plots are plotly's: its script once in the page, and the data as JSON beside it. The page's
+Content-Security-Policy allows the scripts that it has, by their hashes, and nothing else.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
+from importlib.resources import files
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import markupsafe
 
-from stompring.pipeline.report import (
-    event_sections,
-    interactive,
-    reading_sections,
-    sizing_sections,
-    summary,
-    traffic_sections,
-    units,
-)
-from stompring.pipeline.report.findings import Findings, Wish
-from stompring.pipeline.report.parts import Section
+from stompring.pipeline.report import formats
+from stompring.pipeline.report import sections as event_sections
+from stompring.pipeline.report import sections as reading_sections
+from stompring.pipeline.report import sections as sizing_sections
+from stompring.pipeline.report import sections as traffic_sections
+from stompring.pipeline.report.findings import Findings, Wish, best, gather
+from stompring.pipeline.report.formats import short
+from stompring.pipeline.report.period import Period
+from stompring.pipeline.report.plots import Chart, Plot, style
+from stompring.pipeline.report.sections import Section, doubts, peak
+from stompring.pipeline.report.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """What goes into a page: scripts, in their order, and data as JSON that no HTML ends."""
+
+    sources: Sequence[str]
+    data: str
+
+    @property
+    def policy(self) -> str:
+        """For `script-src`: their hashes."""
+        hashes = (hashlib.sha256(source.encode()).digest() for source in self.sources)
+        return " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in hashes)
+
+
+def scripts(sections: Sequence[Section]) -> Scripts:
+    """For all plots of the sections. It brings plotly's script, of 5 MB."""
+    from plotly.offline import get_plotlyjs
+
+    own = files("stompring.pipeline.report").joinpath("templates/interactive.js").read_text(encoding="utf-8")
+    plots = [described(plot) for section in sections for plot in section.plots if plot.chart is not None]
+    data = json.dumps(plots, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    return Scripts([get_plotlyjs(), own], data)
+
+
+def described(plot: Plot) -> dict[str, Any]:
+    """A plot as `interactive.js` wants it. Its dates are milliseconds since the epoch."""
+    chart = plot.chart
+    assert chart is not None
+    time = chart.level is None
+    return {
+        "name": plot.name,
+        "x": [value // 1000 for value in chart.across.tolist()] if time else _numbers(chart.across),
+        "time": time,
+        "xlabel": "" if chart.level is None else chart.level.label,
+        "ylabel": chart.upright.label,
+        "logx": chart.logarithmic,
+        "logy": bool(plot.scale),
+        "percent": chart.upright.percent,
+        "mark": chart.mark,
+        "lines": [
+            _line(chart, line, key.colour, key.dash)
+            for line, key in zip(chart.lines, style(chart.lines), strict=True)
+        ],
+        "ticks": _ticks(plot),
+    }
+
+
+def _line(chart: Chart, line: Any, colour: str, dash: str) -> dict[str, Any]:
+    values = _numbers(line.values)
+    found = {"label": line.label, "whole": line.whole or line.label, "colour": colour, "y": values}
+    found["dash"] = {"none": "solid", "1 2": "dot"}.get(dash, "dash")
+    # Numbers are told as elsewhere on the page: a script would have to know durations and bytes.
+    if not chart.upright.percent and chart.upright.text is not formats.count:
+        found["text"] = [None if value is None else chart.upright.text(value) for value in values]
+    return found
+
+
+def _ticks(plot: Plot) -> dict[str, Any] | None:
+    """Places and texts on an axis of bytes or durations."""
+    chart = plot.chart
+    assert chart is not None
+    from stompring.pipeline.report.plots import marks
+
+    if chart.upright.text is not formats.span:
+        return None
+    known = [value for line in chart.lines for value in np.asarray(line.values).tolist() if value > 0]
+    places = marks(min(known) / 2, max(known) * 2) if known else []
+    return {"places": places, "texts": [formats.span(each) for each in places]}
+
+
+def _numbers(values: Any) -> list[float | None]:
+    """Six digits that count; None for what is not known."""
+    return [
+        float(f"{value:.6g}") if np.isfinite(value) else None for value in np.asarray(values, float).tolist()
+    ]
+
+
+MINUS = "\u2212"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One of the headline: in short, with all its digits, and how it has changed since the period before."""
+
+    name: str
+    short: str
+    all: str
+    change: str = ""
+
+
+def figures(found: Findings) -> dict[str, int]:
+    """What is counted, by the names that `Comparison` has too."""
+    return {
+        "in": sum(one.added for one in found.traffic),
+        "out": sum(one.out for one in found.traffic),
+        "sent": sum(one.count for one in found.sent),
+        "durable": sum(one.durable for one in found.sent),
+        "queues": len(found.queue_names),
+        "replaced": sum(one.replaced for one in found.traffic),
+        "redelivered": found.total("redelivered"),
+        "dead-lettered": found.total("dead-lettered"),
+    }
+
+
+HEADLINE = {
+    "in": "messages into queues",
+    "out": "out of queues",
+    "sent": "in the lake, sent in the period",
+    "durable": "of these durable",
+    "queues": "queues",
+    "replaced": "thrown away by rings",
+    "redelivered": "came back",
+    "dead-lettered": "dead letters",
+}
+
+
+def numbers(found: Findings) -> list[Number]:
+    """The headline."""
+    before = None if found.comparison is None else found.comparison.figures
+    told = [
+        Number(
+            HEADLINE[name],
+            formats.count(number),
+            formats.whole(number),
+            "" if before is None else changed(before[name], number),
+        )
+        for name, number in figures(found).items()
+    ]
+    known = found.coverage
+    if known is None:
+        told.append(Number("of messages not in the lake", "unknown", "there are no samples"))
+    else:
+        all_ = f"{formats.whole(known.missing)} of {formats.whole(known.came)}"
+        told.append(Number("of messages not in the lake", formats.share(known.share), all_))
+    without = len(found.unread)
+    told.append(Number("queues that nobody reads", formats.count(without), formats.whole(without)))
+    return told
+
+
+def changed(before: int, now: int) -> str:
+    """By how many per cent a number is more or less than before."""
+    if not before:
+        return "0 before" if now else "as before"
+    if now == before:
+        return "as before"
+    part = 100 * (now - before) / before
+    text = f"{abs(part):.0f}" if abs(part) >= 10 else f"{abs(part):.2g}"
+    return f"{'+' if part > 0 else MINUS}{text}{formats.NEXT}%"
+
+
+def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
+    """The biggest findings, with the section that tells more. Names are escaped."""
+    yield from _covered(found)
+    deep = best(found.traffic, lambda one: one.most, 1)
+    if deep:
+        text = markupsafe.Markup("The deepest queue was {}, with {} messages at most and {} at the end.")
+        yield (
+            "depth",
+            text.format(named(deep[0].queue), formats.whole(deep[0].most), formats.whole(deep[0].depth)),
+        )
+    high = peak(found)
+    if high is not None:
+        text = markupsafe.Markup("Most came at {} UTC: {} into all queues, the mean of {}.")
+        yield (
+            "rates",
+            text.format(formats.date(high[1])[:16], formats.rate(high[0]), formats.span(found.grid.seconds)),
+        )
+    if found.latencies:
+        slow = max(sorted(found.latencies), key=lambda queue: found.latencies[queue].percentiles[2])
+        ages = found.latencies[slow]
+        text = markupsafe.Markup(
+            "The slowest queue was {}: one in a hundred messages was acknowledged later than {} "
+            "after it was sent; half of them within {}."
+        )
+        yield (
+            "latency",
+            text.format(named(slow), formats.span(ages.percentiles[2]), formats.span(ages.percentiles[0])),
+        )
+    yield from _unread(found)
+    yield from _growing(found)
+    yield from _rings(found)
+    yield from _hot(found)
+    yield from _doubtful(found)
+    if found.addresses:
+        one = max(found.addresses, key=lambda one: one.paging)
+        text = markupsafe.Markup(
+            "{} had messages on disk only {} of the time; with a max-size-bytes of {} ({}) it would "
+            "have had all in memory {} of the time."
+        )
+        yield (
+            "address-sizes",
+            text.format(
+                named(one.held.address),
+                formats.share(one.paging),
+                formats.whole(one.size),
+                formats.size(one.size),
+                formats.percent(found.wish.unpaged),
+            ),
+        )
+
+
+def named(name: str) -> Any:
+    """A name in a sentence, escaped; the whole of it in its title if it is shortened."""
+    if short(name) == name:
+        return markupsafe.Markup("<b><bdi>{}</bdi></b>").format(name)
+    return markupsafe.Markup('<b><bdi title="{}">{}</bdi></b>').format(name, short(name))
+
+
+def compared(found: Findings) -> str:
+    """With what the headline is compared, or why it is not."""
+    one = found.comparison
+    if one is None:
+        return ""
+    period = f"{formats.date(one.begin)} to {formats.date(one.end)}"
+    if one.figures is not None:
+        return f"Changes are from the period before, which is as long: {period}."
+    why = f"the lake begins with {formats.date(one.first)}" if one.first else "the lake has nothing of it"
+    return f"There is no comparison with the period before, {period}: {why}."
+
+
+def _covered(found: Findings) -> Iterator[tuple[str, Any]]:
+    known = found.coverage
+    if known is None:
+        yield (
+            "coverage",
+            markupsafe.Markup(
+                "There are no samples of this period: how many messages the lake does not have is unknown."
+            ),
+        )
+    elif known.missing:
+        text = markupsafe.Markup(
+            "{} of the messages that came to queues are not in the lake ({} of {}), for they were not retained: "
+            "times, returns and dead letters are told of the others."
+        )
+        yield (
+            "coverage",
+            text.format(formats.share(known.share), formats.whole(known.missing), formats.whole(known.came)),
+        )
+
+
+def _doubtful(found: Findings) -> Iterator[tuple[str, Any]]:
+    for sentence in doubts(found):
+        yield "hot-spots", sentence
+
+
+def _unread(found: Findings) -> Iterator[tuple[str, Any]]:
+    unread = found.unread
+    if not unread:
+        return
+    who = "One queue was read by nobody" if len(unread) == 1 else f"{len(unread)} queues were read by nobody"
+    text = markupsafe.Markup("{}: most messages came to {}, {} (no consumer in the period).")
+    yield "unread", text.format(who, named(unread[0].queue), formats.whole(unread[0].added))
+
+
+def _growing(found: Findings) -> Iterator[tuple[str, Any]]:
+    growing = [one for one in found.traffic if one.depth and one.rate_in > one.rate_out]
+    if not growing:
+        return
+    first = max(growing, key=lambda one: (one.rate_in - one.rate_out, one.queue))
+    who = "One queue grew" if len(growing) == 1 else f"{len(growing)} queues grew"
+    text = markupsafe.Markup("{} at the end of the period; most of all {}, by {}.")
+    yield "drain", text.format(who, named(first.queue), formats.rate(first.rate_in - first.rate_out))
+
+
+def _rings(found: Findings) -> Iterator[tuple[str, Any]]:
+    lost = best(found.traffic, lambda one: one.replaced, len(found.traffic))
+    if not lost:
+        yield "rings", markupsafe.Markup("No ring threw anything away.")
+        return
+    first, ages = lost[0], found.evicted.get(lost[0].queue)
+    text = markupsafe.Markup("{} threw away {} messages; most of them {}, with {}{}.")
+    old = "" if ages is None else f", half of which were older than {formats.span(ages.percentiles[0])}"
+    who = "One ring" if len(lost) == 1 else f"{len(lost)} rings"
+    yield (
+        "rings",
+        text.format(
+            who,
+            formats.whole(sum(one.replaced for one in lost)),
+            named(first.queue),
+            formats.whole(first.replaced),
+            old,
+        ),
+    )
+    advised = [one for one in found.rings if one.modelled]
+    if advised:
+        ring = advised[0]
+        text = markupsafe.Markup("A ring-size of {} instead of {} would have kept {} of what {} threw away.")
+        yield (
+            "ring-sizes",
+            text.format(
+                formats.whole(ring.size),
+                formats.whole(ring.ring.ring_size),
+                formats.percent(found.wish.keep),
+                named(ring.ring.queue),
+            ),
+        )
+
+
+def _hot(found: Findings) -> Iterator[tuple[str, Any]]:
+    for event, text in (
+        (
+            "redelivered",
+            "{} times a message came back to its queue; most often to {}, {} times.",
+        ),
+        (
+            "dead-lettered",
+            "{} messages went to a dead-letter address; most of them from {}, {}.",
+        ),
+    ):
+        counts = {queue: kinds[event] for queue, kinds in found.counts.items() if kinds.get(event)}
+        if counts:
+            first = max(sorted(counts), key=lambda queue: counts[queue])
+            yield (
+                "hot-spots",
+                markupsafe.Markup(text).format(
+                    formats.whole(sum(counts.values())), named(first), formats.whole(counts[first])
+                ),
+            )
+
 
 #: Kinds of plots: pictures, plots that answer to a pointer, or both.
 PLOTS = ("static", "interactive", "both")
@@ -35,24 +371,24 @@ def page(found: Findings | None, wish: Wish, made: datetime, plots: str = "stati
         lstrip_blocks=True,
     )
     environment.filters["trusted"] = markupsafe.Markup
-    parts = [] if found is None else sections(found)
+    parts = [] if found is None else page_sections(found)
     return str(
         environment.get_template("report.html").render(
             made=made.strftime("%Y-%m-%d %H:%M"),
             wish=wish,
             asked=_asked(wish),
             period=None if found is None else _period(found),
-            numbers=[] if found is None else summary.numbers(found),
-            sentences=[] if found is None else list(summary.sentences(found)),
+            numbers=[] if found is None else numbers(found),
+            sentences=[] if found is None else list(sentences(found)),
             sections=parts,
-            compared="" if found is None else summary.compared(found),
+            compared="" if found is None else compared(found),
             plots=plots,
-            scripts=interactive.scripts(parts) if plots != "static" and parts else None,
+            scripts=scripts(parts) if plots != "static" and parts else None,
         )
     )
 
 
-def sections(found: Findings) -> list[Section]:
+def page_sections(found: Findings) -> list[Section]:
     """All parts, in their order on the page."""
     return [
         traffic_sections.depth(found),
@@ -72,9 +408,9 @@ def sections(found: Findings) -> list[Section]:
 
 def _period(found: Findings) -> dict[str, Any]:
     return {
-        "begin": units.date(found.begin),
-        "end": units.date(found.end),
-        "length": units.span((found.end - found.begin) / 1e6),
+        "begin": formats.date(found.begin),
+        "end": formats.date(found.end),
+        "length": formats.span((found.end - found.begin) / 1e6),
     }
 
 
@@ -82,9 +418,71 @@ def _asked(wish: Wish) -> str:
     """What was asked for, in words."""
     since, until = wish.period.begin, wish.period.end
     parts = [
-        "" if since is None else f"since {units.date(since)}",
-        "" if until is None else f"until {units.date(until)}",
+        "" if since is None else f"since {formats.date(since)}",
+        "" if until is None else f"until {formats.date(until)}",
         f"of the addresses {', '.join(wish.addresses)}" if wish.addresses else "",
         f"of the brokers {', '.join(wish.brokers)}" if wish.brokers else "",
     ]
     return ", ".join(filter(None, parts)) or "everything in the lake"
+
+
+def _silent(stage: str) -> None:
+    """Nobody wants to know."""
+
+
+def write_report(
+    tables: Tables,
+    out: Path,
+    period: Period | None = None,
+    addresses: Sequence[str] = (),
+    *,
+    keep: float = 99.0,
+    unpaged: float = 99.0,
+    brokers: Sequence[str] = (),
+    compare: bool = True,
+    plots: str = "static",
+    progress: Callable[[str], None] = _silent,
+) -> bool:
+    """Write the report on a lake to ``out``, an HTML file that needs no other; whether there was anything to report.
+
+    ``tables`` has the DataFrames ``messages``, ``events`` and ``samples`` (`Lake` will do), of one SparkSession; their
+    columns are in docs/report.md. Bodies and headers are never read. ``addresses`` are patterns with ``*`` and ``#``,
+    none for all. ``keep``: of what a ring threw away so many per cent should have been kept; ``unpaged``: so many per
+    cent of the time an address should not have paged. ``brokers`` are those of a lake of several, none for all.
+    ``compare``: with the period before, where ``period`` has a beginning. ``plots`` is ``static``, ``interactive`` or
+    ``both``. ``progress`` is called with a few words as each part of the work begins.
+
+    The file is there as a whole or not at all; one that was there stays until then. Where there is nothing in the
+    period the page says so. Raises ValueError for arguments that cannot be, OSError where the file cannot be written,
+    and what Spark raises.
+    """
+    if plots not in PLOTS:
+        raise ValueError(f"plots must be one of {', '.join(PLOTS)}")
+    wish = Wish(period or Period(), tuple(addresses), keep, unpaged, tuple(brokers), compare)
+    found = gather(tables, wish, progress)
+    progress("page")
+    _replace(out, page(found, wish, formats.now(), plots))
+    return found is not None
+
+
+def _replace(out: Path, text: str) -> None:
+    with NamedTemporaryFile(
+        "w", encoding="utf-8", dir=out.parent, prefix=f".{out.name}.", delete=False
+    ) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            os.chmod(file.name, 0o666 & ~_umask())
+            os.replace(file.name, out)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(file.name)
+            raise
+
+
+def _umask() -> int:
+    """As a file has it that is simply opened: temporary ones are for their owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -26,8 +26,8 @@ from matplotlib.ticker import (
     SymmetricalLogLocator,
 )
 
-from stompring.pipeline.report import units
-from stompring.pipeline.report.names import labels, short
+from stompring.pipeline.report import formats
+from stompring.pipeline.report.formats import labels, short
 from stompring.pipeline.report.period import Grid
 
 #: Okabe and Ito's colours, that people tell apart however they see colours; without the two that are too light or too
@@ -141,7 +141,7 @@ class Axis:
     """What an axis tells, and how its numbers are written."""
 
     label: str
-    text: Callable[[float], str] = units.count
+    text: Callable[[float], str] = formats.count
     percent: bool = False
 
 
@@ -166,10 +166,10 @@ def curve(
     figure, axes = _figure()
     across = np.asarray(across, float)
     if across.max() > 8 * max(across.min(), 1):
-        axes.set_xscale("log", base=2 if axes_[0].text is units.size else 10)
+        axes.set_xscale("log", base=2 if axes_[0].text is formats.size else 10)
         axes.xaxis.set_major_locator(LogLocator(base=10, numticks=5))
         axes.xaxis.set_minor_locator(NullLocator())
-        if axes_[0].text is units.size:
+        if axes_[0].text is formats.size:
             axes.xaxis.set_major_locator(LogLocator(base=4, numticks=6))
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -213,10 +213,12 @@ def _told(chart: Chart, line: Line) -> list[str]:
     values = np.asarray(line.values)[known]
     most = known[int(np.argmax(values))]
     write = (
-        (lambda value: units.percent(float(f"{value:.4g}"))) if chart.upright.percent else chart.upright.text
+        (lambda value: formats.percent(float(f"{value:.4g}")))
+        if chart.upright.percent
+        else chart.upright.text
     )
     place = chart.across[most]
-    where = units.date(int(place))[:19] if chart.level is None else chart.level.text(float(place))
+    where = formats.date(int(place))[:19] if chart.level is None else chart.level.text(float(place))
     return [
         line.label,
         write(float(values.min())),
@@ -264,9 +266,9 @@ def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
         return ""
     most = [float(np.nanmax(each)) for each in values if np.isfinite(each).any()]
     some = [each for each in most if each > 0]
-    if some and (max(some) > SPREAD * min(some) or axis.text is units.span):
+    if some and (max(some) > SPREAD * min(some) or axis.text is formats.span):
         least = min(float(each[each > 0].min()) for each in values if (each > 0).any())
-        if axis.text is units.span:
+        if axis.text is formats.span:
             axes.set_yscale("log")
             axes.set_ylim(max(least / 2, 1e-6), max(some) * 2)
             axes.yaxis.set_major_locator(FixedLocator(marks(*axes.get_ylim())))

@@ -1,4 +1,4 @@
-"""The rows of a lake that a report is about: only columns that it needs, names instead of nulls, times as µs."""
+"""The rows of a lake that a report reads: only the columns that it needs, names instead of nulls, times as µs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,33 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol
 
+import numpy as np
 from pyspark.sql import functions as F
 
 from stompring.pipeline.report.period import DAY, Period
 from stompring.settings.match import Pattern
+
+
+def columns(frame: Any) -> dict[str, Any]:
+    """Its columns by name: arrays of numpy, texts as arrays of objects. Nulls of numbers are 0."""
+    table = frame.toArrow().combine_chunks()
+    found = {}
+    for name in table.column_names:
+        column = table.column(name)
+        if str(column.type) in ("string", "large_string"):
+            found[name] = np.array(column.to_pylist(), object)
+        else:
+            found[name] = column.fill_null(0).to_numpy()
+    return found
+
+
+def groups(keys: Any) -> list[tuple[Any, Any]]:
+    """Each key that is there, sorted, with the places where it is."""
+    unique, which = np.unique(keys, return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    ends = np.cumsum(np.bincount(which, minlength=len(unique)))
+    return list(zip(unique.tolist(), np.split(order, ends[:-1]), strict=True)) if len(unique) else []
+
 
 #: A sample before the period tells how deep queues were when it began. Each file of samples has all queues in it, and
 #: a file is one hour long: a day is enough, but for a broker that was down for longer.

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from stompring.errors import ProtocolError
-from stompring.pipeline.faults import PipelineError
 from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.pipeline.worker_errors import PipelineError
 from stompring.stomp.frames import Head, encode_frame
 from stompring.stomp.replies import Replies
 

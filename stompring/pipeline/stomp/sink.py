@@ -1,24 +1,178 @@
-"""The writers of Spark's format ``stomp``. Each task is a connection and, if not told otherwise, one transaction.
+"""The writers of Spark's format ``stomp``. Each task is a connection and, by default, one transaction.
 
-A transaction cannot be handed to the driver, which is another process: what a task has committed stays, whatever comes
-of the other tasks of its job.
+A transaction cannot be handed to the driver, which is another process: what a task has committed stays, whatever
+becomes of the other tasks of its job. With duplicate ids a task may be repeated after it was committed: by a batch
+that Spark replays, or when a task died between its COMMIT and its report. A broker that knows the ids refuses that
+COMMIT. The rows are then sent once more without a transaction: the broker drops the rows that it has and adds the
+others.
 """
 
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from stompring.pipeline.faults import tells
+from stompring.pipeline.stomp.connection import BrokerError, Connection
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.sending import Sent, send_rows
-from stompring.pipeline.stomp.sends import check_columns
+from stompring.pipeline.stomp.send_frames import TRANSACTION, Sends, check_columns
+from stompring.pipeline.worker_errors import tells
+
+#: Bytes of record batches that are kept in memory; what comes behind them goes to a file.
+MOST = 64 << 20
+
+
+class Kept(AbstractContextManager["Kept"]):
+    """Record batches of one schema, given back in their order. Leaving it deletes the file, which has no name."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._batches: list[Any] = []
+        self._size = 0
+        self._over = False
+        self._file: Any = None
+        self._writer: Any = None
+
+    def __exit__(self, *exception: object) -> None:
+        self._batches.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def through(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The same batches, each kept before it is handed on."""
+        for batch in batches:
+            self._keep(batch)
+            yield batch
+
+    def again(self) -> Iterator[Any]:
+        """All that was kept. What goes through after is not."""
+        self._over = True
+        yield from self._batches
+        if self._file is not None:
+            self._writer.close()
+            self._file.seek(0)
+            yield from pa.ipc.open_stream(self._file)
+
+    def _keep(self, batch: Any) -> None:
+        if self._over:
+            return
+        self._size += batch.nbytes
+        if self._size <= self._most:
+            self._batches.append(batch)
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()
+            self._writer = pa.ipc.new_stream(self._file, batch.schema)
+        self._writer.write_batch(batch)
+
+
+#: Receipts that may be on their way, so that neither side waits for the other between groups.
+IN_FLIGHT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What came of a task. ``again`` tells that it had been done before, in part at least."""
+
+    rows: int = 0
+    again: bool = False
+
+
+def is_duplicate(refused: BrokerError, header: str) -> bool:
+    """Whether an ERROR speaks of a duplicate id: by the name of its header (stompring), or as Artemis has it."""
+    text = str(refused)
+    return header in text or "duplicate message detected" in text.lower()
+
+
+def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) -> Sent:
+    """Send the rows of a task. ``prefix`` begins their duplicate ids, None where none are made.
+
+    Raises `BrokerError`, `ConnectionFailed`, or `ValueError` for a row that cannot be sent; in a transaction nothing
+    has been sent then.
+    """
+    coming = (batch for batch in batches if len(batch))
+    first = next(coming, None)
+    if first is None:
+        return Sent()
+    check_columns(first.schema, options)
+    sends = Sends(options, prefix)
+    every = chain([first], coming)
+    has_ids = options.dedup_header is not None and (prefix is not None or "dedup_id" in first.schema.names)
+    if not options.transaction:
+        return Sent(_in_groups(options, sends, every))
+    if not has_ids:
+        return Sent(_in_transaction(options, sends, every))
+    with Kept() as kept:
+        rest = kept.through(every)
+        try:
+            return Sent(_in_transaction(options, sends, rest))
+        except BrokerError as refused:
+            if not is_duplicate(refused, options.dedup_header or ""):
+                raise
+        # some brokers say so at the SEND, when rows are still to come
+        return Sent(_in_groups(options, sends, chain(kept.again(), rest)), again=True)
+
+
+def _in_transaction(options: SinkOptions, sends: Sends, batches: Iterable[Any]) -> int:
+    rows = 0
+    with Connection(
+        options.endpoint
+    ) as connection:  # which is dropped when anything fails, and all of it with it
+        connection.begin(TRANSACTION)
+        for batch in batches:
+            for frames, count in sends.pieces(batch, rows, transaction=True):
+                connection.send(frames)
+                rows += count
+        connection.commit(TRANSACTION)
+        _take_leave(connection)
+    return rows
+
+
+def _in_groups(options: SinkOptions, sends: Sends, batches: Iterable[Any]) -> int:
+    rows = waiting = 0
+    with Connection(options.endpoint) as connection:
+        for batch in batches:
+            for part in _parts(batch, options.receipt_rows - waiting, options.receipt_rows):
+                last = waiting + len(part) == options.receipt_rows
+                plain = part.slice(0, len(part) - 1) if last else part
+                for frames, count in sends.pieces(plain, rows, transaction=False):
+                    connection.send(frames)
+                    rows += count
+                if last:
+                    receipt = connection.next_receipt()
+                    connection.send(sends.encode(part.slice(len(part) - 1), rows, receipt=receipt))
+                    connection.await_receipts(IN_FLIGHT)
+                    rows += 1
+                waiting = 0 if last else waiting + len(part)
+        connection.close()  # whose receipt tells of all that was sent
+    return rows
+
+
+def _parts(batch: Any, first: int, size: int) -> Iterator[Any]:
+    """Slices of a batch: ``first`` rows, then ``size`` at a time, then what is left."""
+    at = 0
+    while at < len(batch):
+        part = batch.slice(at, first)
+        yield part
+        at += len(part)
+        first = size
+
+
+def _take_leave(connection: Connection) -> None:
+    """What counts has been done: whether the farewell arrives does not matter."""
+    with suppress(OSError, BrokerError):
+        connection.say("DISCONNECT")
+
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
-"""The spool: a directory in which messages wait between the broker, which forgets them, and Spark, which may ask twice.
+"""The spool: a directory of received messages, from the broker's acknowledgement until Spark has committed them.
 
-It is a row of segments, files of records as those of the store have them (length, CRC-32, payload), each 32 MB or a
-little more. One process appends to the last of them, and a position before which everything is synced is all that
-Spark ever hears of. A record that is not whole can only stand at the end, behind that position: it is cut off when the
-spool is opened. Segments go when Spark has committed what is in them.
+It is a sequence of segments, files of records as those of the store (length, CRC-32, payload), each 32 MB or a little
+more. One process appends to the last segment. Spark reads up to a position before which everything is synced. An
+incomplete record can only stand at the end, behind that position: it is cut off when the spool is opened. A segment is
+deleted when Spark has committed everything in it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,20 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from struct import Struct
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from stompring.pipeline.faults import PipelineError
+import numpy as np
+import pyarrow as pa
+
+from stompring.pipeline.arrays import TYPES, as_text, slots, times
+from stompring.pipeline.headers import header_maps
+from stompring.pipeline.schema import BINARY, HEADERS, STRING, TIMESTAMP
+from stompring.pipeline.worker_errors import PipelineError
+from stompring.stomp.frames import Head, header_line
 from stompring.store.record import PREFIX
 
 #: The first bytes of a segment: what it is, and of which format.
@@ -297,3 +305,96 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+#: Column and type, as Spark's DDL names it.
+COLUMNS = {
+    "destination": STRING,
+    "message_id": STRING,
+    "timestamp": TIMESTAMP,
+    "received": TIMESTAMP,
+    "headers": HEADERS,
+    "body": BINARY,
+}
+
+#: timestamp, received (epoch ms, 0 for none), then the lengths of destination, message id, header lines and body
+FIXED = Struct("<QQIIII")
+
+LAYOUT = np.dtype(
+    [
+        ("timestamp", "<u8"),
+        ("received", "<u8"),
+        *((name, "<u4") for name in ("destination", "message_id", "headers", "body")),
+    ]
+)
+
+#: Rows of a batch.
+ROWS = 1 << 14
+
+#: Columns of their own, or of meaning to one connection only.
+_OMITTED = frozenset({b"destination", b"message-id", b"subscription", b"ack", b"content-length"})
+
+
+def to_record(head: Head, body: bytes, received: int) -> bytes:
+    """The payload of a record. ``received`` is epoch ms."""
+    headers = head.headers
+    destination, identifier = headers.get(b"destination", b""), headers.get(b"message-id", b"")
+    sent = headers.get(b"timestamp", b"")
+    kept = [item for item in headers.items() if item[0] not in _OMITTED]
+    if head.block:  # nothing in it is escaped
+        lines = b"".join([b"%b:%b\n" % item for item in kept])
+    else:
+        lines = b"".join([header_line(name, value) for name, value in kept])
+    timestamp = int(sent) if sent.isdigit() and len(sent) < 16 else 0
+    fixed = FIXED.pack(timestamp, received, len(destination), len(identifier), len(lines), len(body))
+    return b"".join((fixed, destination, identifier, lines, body))
+
+
+def read_rows(directory: Path, pieces: Iterable[Piece], columns: Sequence[str]) -> Iterator[Any]:
+    """Record batches of some pieces of a spool. Raises `SpoolError`, `OSError`."""
+    for piece in pieces:
+        data = read_piece(directory, piece)
+        spans = payload_spans(data, piece, directory)
+        for at in range(0, len(spans), ROWS):
+            yield _batch(data, spans[at : at + ROWS], columns)
+
+
+def _batch(data: bytes, spans: list[tuple[int, int]], columns: Sequence[str]) -> Any:
+    schema = pa.schema([pa.field(name, TYPES[COLUMNS[name]]) for name in columns])
+    rows = _Rows(data, np.array(spans, np.int64)[:, 0])
+    return pa.RecordBatch.from_arrays([MAKERS[name](rows) for name in columns], schema=schema)
+
+
+class _Rows:
+    """Some records: their fixed fields, and where their parts are."""
+
+    def __init__(self, data: bytes, begins: Any) -> None:
+        self.data = data
+        self.buffer = pa.py_buffer(data)
+        self.every = np.arange(len(begins))
+        windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(data, np.uint8), LAYOUT.itemsize)
+        self.fixed = windows[begins].view(LAYOUT)[:, 0]
+        self.places: dict[str, tuple[Any, Any]] = {}
+        at = begins + FIXED.size
+        for name in ("destination", "message_id", "headers", "body"):
+            end = at + self.fixed[name]
+            self.places[name] = at, end
+            at = end
+
+    def bytes_of(self, name: str) -> Any:
+        """One of the parts, as binary values."""
+        return slots(self.buffer, *self.places[name], self.every)
+
+    def text_of(self, name: str) -> Any:
+        """One of the parts, null where it is empty."""
+        return as_text(self.bytes_of(name), null_if_empty=True)
+
+
+MAKERS: dict[str, Callable[[_Rows], Any]] = {
+    "destination": lambda rows: rows.text_of("destination"),
+    "message_id": lambda rows: rows.text_of("message_id"),
+    "timestamp": lambda rows: times(rows.fixed["timestamp"]),
+    "received": lambda rows: times(rows.fixed["received"]),
+    "headers": lambda rows: header_maps(pa.py_buffer(rows.data), *rows.places["headers"], rows.every),
+    "body": lambda rows: rows.bytes_of("body"),
+}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .object_server import ObjectServer
+from .s3_server import ObjectServer
 
 
 @pytest.fixture(scope="session")

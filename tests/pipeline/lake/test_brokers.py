@@ -25,10 +25,10 @@ from stompring.store.ingested import read_ingested
 from ...broker_document import anycast
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from ...end_to_end.test_retention import retention
-from ..made import identified, made, written
-from ..test_stream import write_segment
-from .earlier import first_version, rows
+from ..broker_files import identified, made, written
+from ..test_source_stream import write_segment
 from .traffic import kept
+from .version1_lake import first_version, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

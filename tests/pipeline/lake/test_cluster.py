@@ -23,14 +23,14 @@ from pathlib import Path
 
 import pytest
 
-from stompring.pipeline.java import NoJava, find_java
+from stompring.pipeline.session import NoJava, find_java
 
 from ...broker_document import anycast
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from ..conftest import QUICK
-from .earlier import rows
-from .kills import CORE
-from .object_server import ObjectServer
+from .kill_campaign import CORE
+from .s3_server import ObjectServer
+from .version1_lake import rows
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
 

@@ -18,9 +18,9 @@ import pyarrow.dataset as ds
 from click.testing import CliRunner
 
 from stompring.cli.lake import lake as command
-from stompring.pipeline.lake.duck import QueryError, query
+from stompring.pipeline.lake.duckdb_query import QueryError, query
 
-from .filled import FilledLake
+from .lake_fixture import FilledLake
 
 SCHEMA = {
     "properties": {

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from stompring.cli.lake import lake as command
 
-from .filled import FilledLake
+from .lake_fixture import FilledLake
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "lake-engines.md").read_text(encoding="utf-8")
 

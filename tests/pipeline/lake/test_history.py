@@ -19,18 +19,17 @@ from deltalake.schema import PrimitiveType
 
 from stompring.cli.lake import lake as command
 from stompring.pipeline.files import DataFiles
-from stompring.pipeline.folder import Folder
 from stompring.pipeline.lake import ingest as ingest_module
-from stompring.pipeline.lake.delta import LakeTable
-from stompring.pipeline.lake.history import commits
+from stompring.pipeline.lake.delta import LakeTable, commits
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.schema import TABLES
+from stompring.pipeline.storage import Folder
 from stompring.store.ingested import Position, read_ingested, record_ingested
 
-from ..made import identified, made
-from ..test_stream import write_segment
-from .earlier import first_version, rows
+from ..broker_files import identified, made
+from ..test_source_stream import write_segment
+from .version1_lake import first_version, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -17,12 +17,11 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 from stompring.pipeline.backlog import Limit, Replaced
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.lake.ingest import Ingest
-from stompring.pipeline.lake.intent import Intents
-from stompring.pipeline.lake.lake import Lake, NoLake
+from stompring.pipeline.lake.lake import Intents, Lake, NoLake
 from stompring.store.ingested import read_ingested
 from stompring.store.segment import find_footer
 
-from ..made import made, written
+from ..broker_files import made, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ..made import made, written
-from .kills import LEAST, Command, Traffic, campaign, check_events
+from ..broker_files import made, written
+from .kill_campaign import LEAST, Command, Traffic, campaign, check_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("processes of Spark")]
 

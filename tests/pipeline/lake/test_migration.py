@@ -16,15 +16,15 @@ from deltalake import DeltaTable
 
 from stompring.cli.lake import lake as command
 from stompring.pipeline.files import DataFiles
-from stompring.pipeline.folder import Folder
 from stompring.pipeline.lake.brokers import FIRST
 from stompring.pipeline.lake.delta import LakeTable
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.schema import TABLES
+from stompring.pipeline.storage import Folder
 
-from ..made import made, written
-from .earlier import first_version, rows
+from ..broker_files import made, written
+from .version1_lake import first_version, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -129,7 +129,7 @@ def cut_short(lake: Path, step: int, after: bool, monkeypatch: pytest.MonkeyPatc
 
         return called
 
-    from stompring.pipeline.lake.parts import Part
+    from stompring.pipeline.lake.data_files import Part
 
     with monkeypatch.context() as patch:
         patch.setattr(LakeTable, "put", dying(LakeTable.put))

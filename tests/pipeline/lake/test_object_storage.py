@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from ...end_to_end.lasting import LastingBroker
-from ..made import made, written
-from .kills import PATIENCE, Command
-from .object_server import ObjectServer
+from ..broker_files import made, written
+from .kill_campaign import PATIENCE, Command
+from .s3_server import ObjectServer
 from .traffic import counted, kept, start
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
@@ -32,7 +32,7 @@ from stompring.pipeline.files import DataFiles
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.lease import Lease
-from stompring.pipeline.object_store import S3Config
+from stompring.pipeline.storage import S3Config
 from stompring.store.ingested import Busy
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

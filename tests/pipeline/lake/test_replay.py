@@ -15,9 +15,9 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 
 from stompring.cli.lake import lake as command
 from stompring.pipeline.lake import replay as replay_module
-from stompring.pipeline.lake.chosen import BadCondition, Choice, pattern
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.replay import Plan, Replay
+from stompring.pipeline.lake.selection import BadCondition, Choice, pattern
 from stompring.pipeline.stomp.connection import ConnectionFailed
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.pipeline.stomp.options import SinkOptions

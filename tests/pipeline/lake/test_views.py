@@ -19,13 +19,12 @@ from deltalake import DeltaTable
 
 from stompring.cli.lake import lake as command
 from stompring.pipeline.lake import views as views_module
-from stompring.pipeline.lake.duck import query
-from stompring.pipeline.lake.schemas import BadSchema, Inference, from_avro, from_json_schema
-from stompring.pipeline.lake.types import shown
-from stompring.pipeline.lake.upkeep import Upkeep
+from stompring.pipeline.lake.duckdb_query import query
+from stompring.pipeline.lake.maintenance import Upkeep
+from stompring.pipeline.lake.view_schema import BadSchema, Inference, from_avro, from_json_schema, shown
 from stompring.pipeline.lake.views import Definition, ViewError, Views
 
-from .filled import BEGIN, FilledLake
+from .lake_fixture import BEGIN, FilledLake
 
 ORDER: dict[str, Any] = {
     "type": "object",

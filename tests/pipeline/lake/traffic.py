@@ -9,7 +9,7 @@ from typing import Any
 from ...broker_document import anycast, multicast
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from ...end_to_end.test_retention import retention
-from .. import decoder
+from .. import reference_decoder
 
 SETTINGS: dict[str, dict[str, object]] = {
     "p": {"max-size-messages": 5, "page-size-bytes": 4096},
@@ -57,7 +57,7 @@ def kept(data: Path) -> list[dict[str, Any]]:
     found: dict[tuple[int, str], dict[str, Any]] = {}
     for folder in (data / "retention", data):
         for path in sorted([*folder.glob("journal/*.journal"), *folder.glob("paging/*/*.page")]):
-            for row in decoder.rows(path.read_bytes()):
+            for row in reference_decoder.rows(path.read_bytes()):
                 found.setdefault((row["message_id"], row["queue"]), row)
     return [found[key] for key in sorted(found)]
 

@@ -15,10 +15,10 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from stompring.pipeline.report import units
-from stompring.pipeline.report.arrays import groups
-from stompring.pipeline.report.histogram import BINS, percentiles, seconds_of
+from stompring.pipeline.report import formats
+from stompring.pipeline.report.events import BINS, percentiles, seconds_of
 from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period, microseconds, moment
+from stompring.pipeline.report.tables import groups
 from stompring.pipeline.report.traffic import LASTS, QueueTraffic, Sampled, carried, carried_sum
 
 
@@ -153,31 +153,31 @@ def test_groups_are_sorted_and_whole() -> None:
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        (units.whole(1234567), "1,234,567"),
-        (units.count(9999), "9,999"),
-        (units.count(12345), "12.3 k"),
-        (units.count(2_000_000), "2 M"),
-        (units.count(0.25), "0.25"),
-        (units.rate(1.25), "1.25/s"),
-        (units.size(1023), "1023 B"),
-        (units.size(1536), "1.5 KiB"),
-        (units.size(100 * 2**30), "100 GiB"),
-        (units.span(0), "0 s"),
-        (units.span(0.0000015), "1.5 µs"),
-        (units.span(0.0123), "12 ms"),
-        (units.span(0.1234), "120 ms"),
-        (units.span(0.9996), "1 s"),
-        (units.span(59.9), "1 min"),
-        (units.span(1), "1 s"),
-        (units.span(5400), "1.5 h"),
-        (units.span(math.nan), "–"),
-        (units.share(1), "100 %"),
-        (units.share(0.99999), ">99.99 %"),
-        (units.share(0.00001), "<0.01 %"),
-        (units.share(0.125), "12.5 %"),
-        (units.share(0), "0 %"),
-        (units.date(0), "1970-01-01 00:00:00"),
+        (formats.whole(1234567), "1,234,567"),
+        (formats.count(9999), "9,999"),
+        (formats.count(12345), "12.3 k"),
+        (formats.count(2_000_000), "2 M"),
+        (formats.count(0.25), "0.25"),
+        (formats.rate(1.25), "1.25/s"),
+        (formats.size(1023), "1023 B"),
+        (formats.size(1536), "1.5 KiB"),
+        (formats.size(100 * 2**30), "100 GiB"),
+        (formats.span(0), "0 s"),
+        (formats.span(0.0000015), "1.5 µs"),
+        (formats.span(0.0123), "12 ms"),
+        (formats.span(0.1234), "120 ms"),
+        (formats.span(0.9996), "1 s"),
+        (formats.span(59.9), "1 min"),
+        (formats.span(1), "1 s"),
+        (formats.span(5400), "1.5 h"),
+        (formats.span(math.nan), "–"),
+        (formats.share(1), "100 %"),
+        (formats.share(0.99999), ">99.99 %"),
+        (formats.share(0.00001), "<0.01 %"),
+        (formats.share(0.125), "12.5 %"),
+        (formats.share(0), "0 %"),
+        (formats.date(0), "1970-01-01 00:00:00"),
     ],
 )
 def test_numbers_for_people(told: str, expected: str) -> None:
-    assert told.replace(units.NEXT, " ") == expected
+    assert told.replace(formats.NEXT, " ") == expected

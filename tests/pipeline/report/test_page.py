@@ -18,20 +18,23 @@ np = pytest.importorskip("numpy")
 for library in ("pyspark", "pyarrow", "matplotlib", "jinja2", "plotly"):
     pytest.importorskip(library)
 
-from stompring.pipeline.report.ages import Ages
-from stompring.pipeline.report.comparison import Comparison
-from stompring.pipeline.report.coverage import Coverage, QueueCoverage, coverage
-from stompring.pipeline.report.findings import Findings, Sent, Wish
-from stompring.pipeline.report.hot_spots import Taken
-from stompring.pipeline.report.page import PLOTS, page, sections
-from stompring.pipeline.report.parts import ROWS, Table, limited
+from stompring.pipeline.report.events import Ages, Taken
+from stompring.pipeline.report.findings import (
+    Comparison,
+    Coverage,
+    Findings,
+    QueueCoverage,
+    Sent,
+    Wish,
+    coverage,
+)
+from stompring.pipeline.report.page import HEADLINE, PLOTS, changed, page, page_sections
 from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period
-from stompring.pipeline.report.summary import NAMES, changed
+from stompring.pipeline.report.sections import ROWS, Table, lasting, limited, peak
 from stompring.pipeline.report.tables import COUNTERS
 from stompring.pipeline.report.traffic import QueueTraffic, Series
-from stompring.pipeline.report.traffic_sections import lasting, peak
 
-from .plain import HOSTILE, T0
+from .reference_broker import HOSTILE, T0
 
 START = 1_782_864_000 * SECOND
 GRID = Grid(START, HOUR, 4)
@@ -174,7 +177,7 @@ def test_what_the_lake_does_not_have_is_told_where_it_matters() -> None:
     assert "none 100 0 100 100 % some 300 200 100 33.33 % all 600 600 0 0 %" in text
     sections_of_events = [
         section
-        for section in sections(findings(coverage=known))
+        for section in page_sections(findings(coverage=known))
         if any("left out" in lead for lead in section.lead)
     ]
     assert [section.anchor for section in sections_of_events] == [
@@ -228,7 +231,7 @@ def test_changes_since_the_period_before(before: int, now: int, told: str) -> No
 
 
 def test_the_headline_is_compared() -> None:
-    figures = dict.fromkeys(NAMES, 0) | {"in": 80, "queues": 1}
+    figures = dict.fromkeys(HEADLINE, 0) | {"in": 80, "queues": 1}
     found = findings(
         traffic=[queue(queue="q", added=100)],
         series={"q": Series(np.zeros(4), np.full(4, 25.0), np.zeros(4), np.zeros(4))},

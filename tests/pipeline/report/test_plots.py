@@ -16,9 +16,8 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("matplotlib")
 pytest.importorskip("plotly")
 
-from stompring.pipeline.report import units
-from stompring.pipeline.report.interactive import described, scripts
-from stompring.pipeline.report.parts import Section
+from stompring.pipeline.report import formats
+from stompring.pipeline.report.page import described, scripts
 from stompring.pipeline.report.period import HOUR, Grid
 from stompring.pipeline.report.plots import (
     MOST,
@@ -31,6 +30,7 @@ from stompring.pipeline.report.plots import (
     over_time,
     queue_lines,
 )
+from stompring.pipeline.report.sections import Section
 
 GRID = Grid(1_782_864_000_000_000, HOUR, 48)
 HOSTILE = "</title><script>alert(1)</script>"
@@ -104,14 +104,14 @@ def test_who_does_not_see_a_plot_has_its_numbers() -> None:
 def test_a_pointer_finds_the_same_numbers() -> None:
     values = np.array([0.25, np.nan, 1 / 3])
     grid = Grid(GRID.start, HOUR, 3)
-    plot = over_time("i", "times", grid, [Line(HOSTILE, values)], Axis("time", units.span))
+    plot = over_time("i", "times", grid, [Line(HOSTILE, values)], Axis("time", formats.span))
     told = described(plot)
     middles = [(GRID.start + HOUR * at + HOUR // 2) // 1000 for at in range(3)]
     assert (told["x"], told["time"], told["logy"]) == (middles, True, True)
     (line,) = told["lines"]
     assert (line["y"], line["text"]) == (
         [0.25, None, 0.333333],
-        [units.span(0.25), None, units.span(1 / 3)],
+        [formats.span(0.25), None, formats.span(1 / 3)],
     )
     whole = scripts([Section("s", "s", plots=[plot])])
     assert "<" not in whole.data and json.loads(whole.data)[0] == told
@@ -128,7 +128,7 @@ def test_the_script_of_plotly_can_stand_in_a_page() -> None:
 def test_plotly_takes_what_is_drawn() -> None:
     graph_objects = pytest.importorskip("plotly.graph_objects")
     sizes = np.array([1, 10, 1000])
-    axes = Axis("size", units.size), Axis("%", percent=True)
+    axes = Axis("size", formats.size), Axis("%", percent=True)
     told = described(curve("c", "curve", sizes, Line("kept", np.array([0.0, 50.0, 100.0])), axes, 10, "99 %"))
     assert (told["x"], told["time"], told["logx"], told["mark"]) == ([1.0, 10.0, 1000.0], False, True, 10)
     (line,) = told["lines"]
@@ -158,14 +158,14 @@ def test_a_point_alone_is_to_be_seen() -> None:
 
 
 @pytest.mark.parametrize("values", [np.zeros(48), np.full(48, np.nan)])
-@pytest.mark.parametrize("axis", [Axis("messages"), Axis("time", units.span)])
+@pytest.mark.parametrize("axis", [Axis("messages"), Axis("time", formats.span)])
 def test_there_may_be_nothing_to_draw(values: object, axis: Axis) -> None:
     assert "<svg" in over_time("none", "none", GRID, [Line("a", values)], axis).svg
 
 
 @pytest.mark.parametrize("sizes", [[10, 11, 12], [1, 2, 3], [100, 10_000, 1_000_000], [5, 5, 5]])
 def test_a_curve_marks_the_advice(sizes: list[int]) -> None:
-    axes = Axis("size", units.size), Axis("%", percent=True)
+    axes = Axis("size", formats.size), Axis("%", percent=True)
     plot = curve(
         "c", "curve", np.array(sizes), Line("kept", np.array([0.0, 50.0, 100.0])), axes, sizes[1], "99 %: 11"
     )

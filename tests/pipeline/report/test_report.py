@@ -21,7 +21,7 @@ for library in ("pyspark", "pyarrow", "matplotlib", "jinja2", "plotly"):
 from stompring.pipeline.report.plots import MOST
 
 from .browser import Browser, chromium
-from .plain import HOSTILE, RESTART, SECONDS, T0, PlainBroker, emptied, simulated
+from .reference_broker import HOSTILE, RESTART, SECONDS, T0, PlainBroker, emptied, simulated
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -401,7 +401,8 @@ def test_a_period_and_addresses(lake: Any, broker: PlainBroker, monkeypatch: pyt
 def test_a_file_is_written_whole_or_not_at_all(
     lake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stompring.pipeline.report import Period, write, write_report
+    from stompring.pipeline.report import Period, write_report
+    from stompring.pipeline.report import page as write
 
     out = tmp_path / "report.html"
     stages: list[str] = []
@@ -466,7 +467,7 @@ def test_a_browser_shows_it(written: Path, tmp_path: Path, width: int, height: i
 
 @pytest.mark.skipif(chromium() is None, reason="there is no chromium")
 def test_a_browser_shows_interactive_plots_without_a_network(found: Any, tmp_path: Path) -> None:
-    from stompring.pipeline.report.page import page, sections
+    from stompring.pipeline.report.page import page, page_sections
 
     # Each plot takes a browser a second on a small machine: some of them will do.
     few = replace(
@@ -477,7 +478,7 @@ def test_a_browser_shows_interactive_plots_without_a_network(found: Any, tmp_pat
     )
     out = tmp_path / "report.html"
     out.write_text(page(few, few.wish, T0, "both"), encoding="utf-8")
-    drawn = [plot for section in sections(few) for plot in section.plots]
+    drawn = [plot for section in page_sections(few) for plot in section.plots]
     seen = Browser(tmp_path).seen(out, 390, 844)
     assert seen["width"] <= 390
     assert seen["wide"] == []

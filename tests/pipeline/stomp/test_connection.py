@@ -17,7 +17,7 @@ from ...broker_process import PATIENCE, BrokerProcess
 from ...conftest import Connect
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from ...management import Management
-from .counterpart import CONNECTED, Counterpart, until
+from .scripted_broker import CONNECTED, Counterpart, until
 
 
 def near(port: int, timeout: float = PATIENCE, **more: object) -> Endpoint:

@@ -21,8 +21,8 @@ from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.pipeline.stomp.spool import Spool, payload_spans, read_piece
 
 from ...end_to_end.lasting import DURABLE, LastingBroker
-from .bridge import PREFETCH
-from .queues import taken, url
+from .bridge_application import PREFETCH
+from .queue_contents import taken, url
 
 # It starts Spark three times more.
 pytestmark = [
@@ -46,7 +46,14 @@ class Application:
         self._log = directory / "application.log"
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.pipeline.stomp.bridge", url(lasting), str(directory), *how],
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.pipeline.stomp.bridge_application",
+                    url(lasting),
+                    str(directory),
+                    *how,
+                ],
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,

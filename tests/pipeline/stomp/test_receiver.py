@@ -15,15 +15,14 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'st
 
 from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
 from stompring.pipeline.stomp.options import SourceOptions
-from stompring.pipeline.stomp.receiver import Receiver
-from stompring.pipeline.stomp.rows import read_rows
-from stompring.pipeline.stomp.spool import Spool
+from stompring.pipeline.stomp.source import Receiver
+from stompring.pipeline.stomp.spool import Spool, read_rows
 
 from ...broker_process import PATIENCE, BrokerProcess
 from ...conftest import Connect
 from ...end_to_end.lasting import numbers
 from ...management import Management
-from .counterpart import CONNECTED, Counterpart, until
+from .scripted_broker import CONNECTED, Counterpart, until
 
 Message = tuple[str, bytes]
 

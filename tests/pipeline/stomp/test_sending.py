@@ -11,18 +11,17 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'st
 
 import pyarrow as pa
 
-from stompring.pipeline.stomp import kept
+from stompring.pipeline.stomp import sink
 from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
-from stompring.pipeline.stomp.kept import Kept
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.sending import Sent, is_duplicate, send_rows
+from stompring.pipeline.stomp.sink import Kept, Sent, is_duplicate, send_rows
 
 from ...broker_process import BrokerProcess
 from ...conftest import Connect
 from ...end_to_end.lasting import LastingBroker
 from ...management import Management
-from .counterpart import CONNECTED, Counterpart, until
-from .queues import taken, url
+from .queue_contents import taken, url
+from .scripted_broker import CONNECTED, Counterpart, until
 
 
 def batches(*numbers: int, size: int = 100) -> Iterator[Any]:
@@ -57,13 +56,13 @@ class BrokerlessOptions:
         return None
 
 
-@pytest.mark.parametrize("most", [kept.MOST, 2000])
+@pytest.mark.parametrize("most", [sink.MOST, 2000])
 @pytest.mark.parametrize("transaction", ["true", "false"])
 def test_a_task_that_is_done_again(
     lasting: LastingBroker, monkeypatch: pytest.MonkeyPatch, most: int, transaction: str
 ) -> None:
     """By itself, with rows that were not there, after others, and with ids of its own."""
-    monkeypatch.setattr("stompring.pipeline.stomp.sending.Kept", lambda: Kept(most))
+    monkeypatch.setattr("stompring.pipeline.stomp.sink.Kept", lambda: Kept(most))
     lasting.start()
     given = options(lasting.process, "q", transaction=transaction, receiptRows=70)
     again = transaction == "true"

@@ -12,7 +12,7 @@ from ...broker_process import BrokerProcess
 from ...end_to_end.lasting import LastingBroker
 from ...end_to_end.test_security import add_user
 from ...stomp_client import StompClient
-from .queues import taken, url
+from .queue_contents import taken, url
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -11,7 +11,7 @@ import pytest
 from stompring.pipeline.stomp.spool import Spool, segments
 
 from ...end_to_end.lasting import DURABLE, LastingBroker, numbers
-from .queues import url
+from .queue_contents import url
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -1,0 +1,468 @@
+"""``stompring lake tables``, ``sql``, ``view``, ``views``, ``compact``, ``vacuum``, ``history`` and ``restore``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stompring.cli import lake_options
+
+if TYPE_CHECKING:
+    from stompring.pipeline.lake.lake import Lake
+    from stompring.pipeline.lake.views import Definition, View
+
+
+@click.command()
+@lake_options.where
+@click.option(
+    "--target-size",
+    type=click.IntRange(min=1 << 20),
+    default=128 << 20,
+    show_default=True,
+    help="Bytes of the files that are made, about.",
+)
+@lake_options.without_spark
+def compact(lake: str, target_size: int) -> None:
+    """Put small files together to large ones.
+
+    Readers see the one or the other. The small ones are there until 'lake vacuum' deletes them. Needs no Java.
+    """
+    from stompring.pipeline.lake.views import Views
+
+    found = lake_options.existing(lake)
+    with found.rewriting():
+        for name, table in found.tables.items():
+            _tell_compacted(name, *table.compact(target_size))
+    for view in Views(found).materialized():
+        _tell_compacted(f"view {view.name}", *view.compact(target_size))
+
+
+def _tell_compacted(name: str, made: int, gone: int) -> None:
+    click.echo(f"{name}: {gone:,} files became {made:,}" if gone else f"{name}: nothing to put together")
+
+
+@click.command()
+@lake_options.where
+@click.option(
+    "--hours",
+    type=click.IntRange(min=0),
+    default=168,
+    show_default=True,
+    help="How long a file must have been of no use: a query or a replay that began earlier may still read it.",
+)
+@click.option("--dry-run", is_flag=True, help="Only tell which files would go.")
+@lake_options.without_spark
+def vacuum(lake: str, hours: int, dry_run: bool) -> None:
+    """Delete files that no table needs any more, and those of ingests that were killed. Needs no Java."""
+    from stompring.pipeline.lake.views import Views
+
+    found = lake_options.existing(lake)
+    with found.locked():  # the files of a batch that is under way are named by no commit yet
+        if not dry_run:
+            found.remove_copies()
+        for name, table in found.tables.items():
+            _tell_deleted(name, table.vacuum(hours, dry_run=dry_run), dry_run)
+        for view in Views(found).materialized():
+            _tell_deleted(f"view {view.name}", view.vacuum(hours, dry_run=dry_run), dry_run)
+
+
+def _tell_deleted(name: str, gone: list[str], dry_run: bool) -> None:
+    for path in gone if dry_run else ():
+        click.echo(f"  {path}")
+    click.echo(f"{name}: {len(gone):,} files {'would be ' if dry_run else ''}deleted")
+
+
+@click.command()
+@lake_options.where
+@click.option(
+    "--table",
+    type=click.Choice(["messages", "events", "samples", "all"]),
+    default="messages",
+    show_default=True,
+    help="Whose versions: those of 'messages' are the versions of the lake.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Only the newest of these.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line in place of a text.")
+@lake_options.without_spark
+def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
+    """Show the versions of a lake, the newest first: their times, and what made them. Needs no Java.
+
+    --version and --as-of of other commands read the lake as it was then.
+    """
+    from stompring.pipeline.lake.delta import commits, moment
+
+    found = lake_options.existing(lake)
+    chosen = list(found.tables.values()) if table == "all" else [found.tables[table]]
+    every = [commit for each in chosen for commit in commits(each).values()]
+    for one in sorted(every, key=lambda one: (one.time, one.table, one.version), reverse=True)[:limit]:
+        told = {
+            "table": one.table,
+            "version": one.version,
+            "time": moment(one.time),
+            "operation": one.operation,
+            "batch": one.batch,
+            "rows": one.rows,
+            "broker": one.broker,
+            "restored": one.restored,
+        }
+        if as_json:
+            click.echo(json.dumps(told))
+            continue
+        more = "" if one.batch is None else f"batch {one.batch} of {one.broker}"
+        more += "" if one.rows is None else f", {one.rows:,} rows"
+        more += "" if one.restored is None else f"version {one.restored}"
+        click.echo(f"{one.table}  {one.version}  {told['time']}  {one.operation}  {more}".rstrip())
+
+
+@click.command()
+@lake_options.where
+@lake_options.at
+@lake_options.without_spark
+def restore(lake: str, version: int | None, as_of: str | None) -> None:
+    """Let a lake be as it was at a version or a time. Needs no Java.
+
+    What was ingested since is ingested again by the next 'lake ingest', as far as the broker still has it. The versions
+    in between stay, and can be restored too, until 'lake vacuum' deletes their files.
+    """
+    found = lake_options.existing(lake)
+    with found.locked():
+        found.migrate()
+        versions = lake_options.versions(found, version, as_of)
+        if versions is None:
+            raise click.UsageError("--version N or --as-of TIME is missing: what is to be restored")
+        found.restore(versions)
+        found.migrate()
+    for name, each in versions.items():
+        click.echo(f"{name}: as it was at version {each}")
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("name")
+@lake_options.where
+@click.option(
+    "--address",
+    multiple=True,
+    metavar="PATTERN",
+    help="The messages of these addresses; * is one word, # any number of them. May be given several times.",
+)
+@click.option("--where", metavar="SELECTOR", help="Of these, only messages that a selector is true for.")
+@click.option(
+    "--header",
+    multiple=True,
+    metavar="NAME[:TYPE]",
+    help="A column of a header: string, int, long, double, boolean, date or timestamp.  [default type: string]",
+)
+@click.option("--json-schema", metavar="FILE", type=_FILE, help="Columns by the JSON Schema of the bodies.")
+@click.option("--infer", is_flag=True, help="Columns by the bodies that are there now, which are JSON.")
+@click.option(
+    "--avro", metavar="FILE", type=_FILE, help="Columns by the Avro schema that the bodies were written with."
+)
+@click.option("--materialize", is_flag=True, help="Keep the rows in a table, to which each ingest adds.")
+@click.option(
+    "--refresh",
+    is_flag=True,
+    help="Of a materialized view: add the rows of new messages, and do nothing else.",
+)
+@click.option("--drop", is_flag=True, help="Delete the view instead, with its table.")
+@lake_options.without_spark
+def view(
+    name: str,
+    lake: str,
+    address: tuple[str, ...],
+    where: str | None,
+    header: tuple[str, ...],
+    json_schema: Path | None,
+    infer: bool,
+    avro: Path | None,
+    materialize: bool,
+    refresh: bool,
+    drop: bool,
+) -> None:
+    """Make a view NAME of messages, with columns of their bodies and headers. Needs no Java.
+
+    \b
+    stompring lake view orders --lake lake --address orders.# --json-schema order.json --header region
+    stompring lake sql --lake lake "select region, sum(price) from orders group by 1"
+    """
+    from stompring.pipeline.lake.views import Views
+
+    found = lake_options.existing(lake)
+    known = Views(found)
+    if refresh or drop:
+        if (refresh and drop) or address or where or header or json_schema or infer or avro or materialize:
+            raise click.UsageError("--refresh and --drop go alone with a name")
+        if drop:
+            known.drop(name)
+            click.echo(f"dropped {name}")
+        else:
+            _refresh(known.named(name))
+        return
+    if not address:
+        raise click.UsageError("--address is needed: of which messages the view is")
+    if sum((json_schema is not None, infer, avro is not None)) > 1:
+        raise click.UsageError("only one of --json-schema, --infer and --avro")
+    definition = _definition(found, name, address, where, header, json_schema, infer, avro, materialize)
+    made = known.create(definition)
+    for column, type_ in definition.shown():
+        click.echo(f"  {column}  {type_}")
+    for column, origin, _ in definition.columns():
+        if column != origin.removeprefix("header ").removeprefix("/"):
+            click.echo(f"{column} is {origin}, whose own name is taken", err=True)
+    if materialize:
+        rows, bad = made.counts()
+        click.echo(f"{name}: {rows:,} rows, {bad:,} of them did not fit (column _bad)")
+
+
+def _definition(
+    lake: Lake,
+    name: str,
+    address: tuple[str, ...],
+    where: str | None,
+    header: tuple[str, ...],
+    json_schema: Path | None,
+    infer: bool,
+    avro: Path | None,
+    materialize: bool,
+) -> Definition:
+    from stompring.pipeline.lake.view_schema import BadSchema, from_avro, from_json_schema
+    from stompring.pipeline.lake.views import HEADER_TYPES, Definition
+
+    headers = []
+    for each in header:
+        key, colon, type_ = each.rpartition(":")
+        key, type_ = (key, type_) if colon else (each, "string")
+        if not key or type_ not in HEADER_TYPES:
+            raise click.BadParameter(
+                f"must be NAME or NAME:TYPE with one of {', '.join(HEADER_TYPES)}, not {each!r}",
+                param_hint="--header",
+            )
+        headers.append((key, HEADER_TYPES[type_]))
+    addresses = lake_options.patterns(address)
+    fields: list[dict[str, Any]] = []
+    schema = None
+    try:
+        if json_schema is not None:
+            fields = from_json_schema(json_schema.read_bytes())
+        elif avro is not None:
+            text = avro.read_bytes()
+            fields, schema = from_avro(text), text.decode()
+    except BadSchema as reason:
+        raise click.ClickException(f"{json_schema or avro}: {reason}") from None
+    if infer:
+        fields = _infer(lake, addresses)
+    return Definition(name, addresses, where, tuple(headers), tuple(fields), schema, materialize)
+
+
+def _infer(lake: Lake, addresses: tuple[str, ...]) -> list[dict[str, Any]]:
+    from stompring.pipeline.lake.view_schema import Inference
+    from stompring.pipeline.lake.views import bodies
+
+    seen = Inference()
+    for body in bodies(lake.tables["messages"], addresses):
+        seen.add(body)
+    fields, notes = seen.fields()
+    for note in notes:
+        click.echo(f"wider: {note}", err=True)
+    if seen.bad:
+        click.echo(f"{seen.bad:,} of {seen.bodies:,} bodies are no JSON objects", err=True)
+    return fields
+
+
+def _refresh(view: View) -> None:
+    from stompring.pipeline.lake.views import ViewError
+
+    if not view.definition.materialized:
+        raise ViewError(f"{view.name} has no table to refresh: it is always as the messages are")
+    done = view.refresh()
+    whole = ", all anew" if done.whole else ""
+    click.echo(f"{view.name}: {done.rows:,} rows more{whole}, {done.bad:,} of them did not fit (column _bad)")
+
+
+@click.command()
+@lake_options.where
+@click.option("--json", "as_json", is_flag=True, help="One JSON object in place of a text.")
+@lake_options.without_spark
+def views(lake: str, as_json: bool) -> None:
+    """Show the views of a lake and their columns. Needs no Java."""
+    from stompring.pipeline.lake.views import Views
+
+    told: dict[str, Any] = {}
+    for each in Views(lake_options.existing(lake)).every():
+        one = each.definition
+        told[each.name] = {
+            "addresses": list(one.addresses),
+            "where": one.where,
+            "materialized": one.materialized,
+            "columns": dict(one.shown()),
+        }
+        if one.materialized:
+            rows, bad = each.counts()
+            told[each.name] |= {"rows": rows, "bad": bad}
+    if as_json:
+        click.echo(json.dumps(told, indent=2))
+        return
+    for name, about in told.items():
+        counts = f": {about['rows']:,} rows, {about['bad']:,} did not fit" if about["materialized"] else ""
+        where = f" where {about['where']}" if about["where"] else ""
+        click.echo(f"{name} of {', '.join(about['addresses'])}{where}{counts}")
+        for column, type_ in about["columns"].items():
+            click.echo(f"  {column}  {type_}")
+
+
+@click.command()
+@click.argument("query")
+@lake_options.where
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="How rows are shown; json is one object a line.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="No more rows than these.")
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "duckdb"]),
+    default="spark",
+    show_default=True,
+    help="What answers: duckdb needs no Java and begins at once. The SQL is that of the engine.",
+)
+@lake_options.at
+@lake_options.with_spark
+def sql(
+    query: str,
+    lake: str,
+    format_: str,
+    limit: int | None,
+    engine: str,
+    version: int | None,
+    as_of: str | None,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> None:
+    """Show what a QUERY in SQL gives: over messages, events, samples and the views of the lake.
+
+    \b
+    stompring lake sql --lake lake "select queue, event, count(*) from events group by all order by 1, 2"
+    """
+    found = lake_options.existing(lake)
+    versions = lake_options.versions(found, version, as_of)
+    if engine == "duckdb":
+        if master is not None or conf:
+            raise click.UsageError("--master and --conf are for --engine spark")
+        _by_duckdb(found, query, format_, limit, versions)
+        return
+    with lake_options.session(master, conf, found) as spark:
+        found.register(spark, versions)
+        frame = spark.sql(query)
+        if limit is not None:
+            frame = frame.limit(limit)
+        _by_spark(frame, format_)
+
+
+def _by_spark(frame: Any, format_: str) -> None:
+    from stompring.pipeline.session import json_rows, plain_value, without_zones
+
+    if format_ == "json":
+        for row in json_rows(frame):
+            click.echo(row)
+        return
+    rows = (list(map(plain_value, row)) for row in without_zones(frame).toLocalIterator())
+    _show(frame.columns, rows, format_)
+
+
+def _by_duckdb(
+    lake: Lake, text: str, format_: str, limit: int | None, versions: Mapping[str, int] | None
+) -> None:
+    from stompring.pipeline.lake.duckdb_query import query
+
+    with query(lake, text, limit, versions) as result:
+        if format_ == "json":
+            for told in result.objects():
+                click.echo(json.dumps(told, ensure_ascii=False, separators=(",", ":")))
+            return
+        _show(result.columns, result.rows(), format_)
+
+
+def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
+    """Rows as they come: those of a long result are never all in memory, but for a table's widths."""
+    if format_ == "csv":
+        writer = csv.writer(sys.stdout)
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow([_plain(value) for value in row])
+        return
+    shown = [[_shown(value) for value in row] for row in rows]
+    for line in _table(columns, shown):
+        click.echo(line)
+    click.echo(f"({len(shown)} {'row' if len(shown) == 1 else 'rows'})", err=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray)):
+        return _told(value)
+    return json.dumps(value, default=_told) if isinstance(value, (dict, list)) else value
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    return str(value)
+
+
+def _shown(value: Any) -> str:
+    """On one line, so that no message draws on a terminal."""
+    text = "" if value is None else str(_plain(value))
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[place]) for row in [columns, *rows]) for place in range(len(columns))]
+    lines = ["  ".join(name.ljust(width) for name, width in zip(columns, widths, strict=True)).rstrip()]
+    lines.append("  ".join("-" * width for width in widths))
+    lines += [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return lines
+
+
+@click.command()
+@lake_options.where
+@click.option("--json", "as_json", is_flag=True, help="One JSON object in place of a text.")
+@lake_options.at
+@lake_options.without_spark
+def tables(lake: str, as_json: bool, version: int | None, as_of: str | None) -> None:
+    """Show the tables of a lake: their rows, files and columns, and its brokers. Needs no Java."""
+    found = lake_options.existing(lake)
+    versions = lake_options.versions(found, version, as_of) or {}
+    about = {name: table.about(versions.get(name)) for name, table in found.tables.items()}
+    losses = found.losses()
+    brokers = {
+        name: {"identity": broker.identity, "data": broker.data} for name, broker in found.brokers().items()
+    }
+    if as_json:
+        click.echo(json.dumps({"tables": about, "brokers": brokers, "losses": losses}, indent=2))
+        return
+    for name, told in about.items():
+        click.echo(
+            f"{name}: {told['rows']:,} rows in {told['files']:,} files, {told['bytes'] / 1e6:,.1f} MB, "
+            f"version {told['version']}, {told['buckets']} buckets"
+        )
+        for column, type_ in told["columns"].items():
+            click.echo(f"  {column}  {type_}")
+    for name, one in brokers.items():
+        click.echo(
+            f"broker {name}: {one['identity'] or 'identity not known'}, at {one['data'] or 'a place not known'}"
+        )
+    for line in losses:
+        click.echo(f"not ingested: {line}")

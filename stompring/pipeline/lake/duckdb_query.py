@@ -1,0 +1,205 @@
+"""Queries over a lake by DuckDB: without Java, in this process, with the columns and types that Spark shows.
+
+delta-rs lists the files. DuckDB reads those on this machine itself, and those in other places as an Arrow data set: it
+needs none of its extensions that way.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from urllib.parse import unquote
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stompring.pipeline.lake.brokers import MAIN
+from stompring.pipeline.lake.data_files import BROKER, BUCKET, DATE
+from stompring.pipeline.lake.delta import dataset
+from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.storage import Folder
+
+#: Rows of a result that are in memory at a time.
+ROWS = 8192
+
+
+class QueryError(ValueError):
+    """DuckDB refuses a query, or cannot carry it out; the text is what it says."""
+
+
+class Result:
+    """Rows of a query, as they come."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self.columns: list[str] = list(reader.schema.names)
+
+    def rows(self) -> Iterator[list[Any]]:
+        """Values of Python; times are in UTC without an offset. Raises `QueryError`."""
+        types = [field.type for field in self._reader.schema]
+        for batch in self._batches():
+            columns = [
+                [_value(type_, value) for value in _naive(column).to_pylist()]
+                for type_, column in zip(types, batch.columns, strict=True)
+            ]
+            yield from map(list, zip(*columns, strict=True))
+
+    def objects(self) -> Iterator[dict[str, Any]]:
+        """For JSON, in the form of Spark's ``to_json``: without nulls, bodies in Base64, times in ISO 8601."""
+        types = dict(zip(self.columns, (field.type for field in self._reader.schema), strict=True))
+        for row in self.rows():
+            told = zip(self.columns, row, strict=True)
+            yield {name: _json(types[name], value) for name, value in told if value is not None}
+
+    def _batches(self) -> Iterator[Any]:
+        try:
+            yield from self._reader
+        except (duckdb.Error, pa.ArrowInvalid) as reason:
+            raise QueryError(_first(reason)) from None
+
+
+@contextmanager
+def query(
+    lake: Lake, text: str, limit: int | None = None, versions: Mapping[str, int] | None = None
+) -> Iterator[Result]:
+    """The result of a query over ``messages``, ``events``, ``samples`` and the views of a lake.
+
+    ``versions`` are those of tables, by default the last ones.
+
+    Raises `NoLake`, and `QueryError` for what is no query.
+    """
+    from stompring.pipeline.lake.views import Views
+
+    lake.require()
+    with tempfile.TemporaryDirectory(prefix="stompring-duckdb-") as directory:
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "temp_directory": directory,
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        }
+        with duckdb.connect(":memory:", config=settings) as connection:
+            connection.execute("set TimeZone = 'UTC'")
+            at = versions or {}
+            try:
+                for name, table in lake.tables.items():
+                    _add_table(connection, name, table.open(at.get(name)), table.folder)
+                for view in Views(lake).every():
+                    if view.definition.materialized and "messages" not in at:
+                        _add_table(connection, view.name, view.open(), view.folder)
+                    else:
+                        connection.register(view.name, view.source(at.get("messages")))
+                relation = connection.sql(text)
+                if relation is None:
+                    raise QueryError("it is a statement without rows, no query")
+                if limit is not None:
+                    relation = relation.limit(limit)
+                if hasattr(relation, "to_arrow_reader"):
+                    reader = relation.to_arrow_reader(ROWS)
+                else:  # before DuckDB 1.5
+                    reader = relation.fetch_arrow_reader(ROWS)
+            except duckdb.Error as reason:
+                raise QueryError(_first(reason)) from None
+            result = Result(reader)
+            try:
+                yield result
+            finally:
+                del relation, reader, result._reader
+
+
+#: Types of the columns that are in the names of directories.
+_PARTITION_TYPES = {DATE: "date", BUCKET: "integer"}
+
+#: Signs that DuckDB does not take as part of a path: of patterns, and of columns that are in the names of directories.
+_SIGNS = "*?[="
+
+
+def _add_table(connection: Any, name: str, table: Any, folder: Folder) -> None:
+    """Let queries know a Delta table by a name, with the columns of lakes of this version."""
+    columns = [field.name for field in table.schema().fields]
+    partitions = table.metadata().partition_columns
+    paths = pa.table(table.get_add_actions()).column("path").to_pylist()
+    if folder.local is None or not paths or any(sign in str(folder.local) for sign in _SIGNS):
+        source = f"files of {name}"
+        connection.register(source, dataset(table, folder))
+        rows = _name(source)
+    else:
+        files = ", ".join(_text_of(folder.path(unquote(path))) for path in paths)
+        types = ", ".join(f"{_text_of(each)}: {_PARTITION_TYPES[each]}" for each in partitions)
+        hive = f", hive_partitioning = true, hive_types = {{{types}}}" if partitions else ""
+        rows = f"read_parquet([{files}]{hive})"
+    shown = {each: _name(each) for each in columns}
+    if partitions and BROKER not in shown:  # it is of before there were several brokers
+        shown = {each: shown[each] for each in columns if each not in partitions}
+        shown |= {BROKER: f"'{MAIN}' as {BROKER}"} | {each: each for each in partitions}
+    connection.execute(f"create view {_name(name)} as select {', '.join(shown.values())} from {rows}")  # nosec B608
+
+
+def _name(text: str) -> str:
+    """A name, as SQL quotes it."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _text_of(text: str) -> str:
+    """A text, as SQL quotes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _first(reason: Exception) -> str:
+    return str(reason).strip().partition("\n\n")[0]
+
+
+def _naive(column: Any) -> Any:
+    """A column of times with an offset as one of times in UTC without."""
+    if pa.types.is_timestamp(column.type):
+        if column.type.unit == "ns":
+            column = pc.cast(column, pa.timestamp("us", column.type.tz), safe=False)
+        return column.cast(pa.timestamp("us"))
+    return column
+
+
+def _value(type_: Any, value: Any) -> Any:
+    """Maps as dictionaries; whole numbers that DuckDB made wider than 64 bits as numbers."""
+    if value is None:
+        return None
+    if pa.types.is_map(type_):
+        return {_value(type_.key_type, key): _value(type_.item_type, each) for key, each in value}
+    if pa.types.is_struct(type_):
+        return {field.name: _value(field.type, value[field.name]) for field in type_}
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        return [_value(type_.value_type, each) for each in value]
+    if isinstance(value, Decimal) and type_.scale == 0:
+        return int(value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).replace(tzinfo=None)
+    return value
+
+
+def _json(type_: Any, value: Any) -> Any:
+    if pa.types.is_map(type_):
+        return {str(key): _json(type_.item_type, each) for key, each in value.items()}
+    if pa.types.is_struct(type_):
+        fields = {field.name: field.type for field in type_}
+        return {name: _json(fields[name], each) for name, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_json(type_.value_type, each) for each in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        zone = "" if pa.types.is_timestamp(type_) and type_.tz is None else "Z"
+        return f"{value.isoformat(timespec='milliseconds')}{zone}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value) if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, Decimal):
+        return float(value)
+    return value if isinstance(value, (str, int, float, bool)) or value is None else _text(value)
+
+
+def _text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, date) else str(value)

@@ -1,0 +1,97 @@
+"""Upkeep of a lake by rule, for an ingest that goes on: small files are put together, and those of no use deleted.
+
+Both happen between two batches, in the process that ingests: nothing else writes to the tables then. Readers see a
+table as it was or as it is. What a replay that is not complete reads is not deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from stompring.pipeline.lake.data_files import DATE
+from stompring.pipeline.lake.delta import LakeTable
+from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.lake.views import Views
+
+log = logging.getLogger(__name__)
+
+#: Bytes of the files that compaction makes, about. Smaller than half of that is small.
+TARGET = 128 << 20
+
+#: Seconds between two times that files of no use are looked for.
+PAUSE = 3600.0
+
+
+@dataclass(slots=True)
+class Done:
+    """What upkeep has done so far, by table: files that were put together, and files that were deleted."""
+
+    compacted: Counter[str] = field(default_factory=Counter)
+    vacuumed: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """See the module. None for a rule switches it off."""
+
+    lake: Lake
+    small_files: int | None = 64  # more of them in one partition of a table are put together
+    hours: int | None = 168  # for which a file must have been of no use
+    now: Callable[[], float] = time.monotonic
+    done: Done = field(default_factory=Done)
+    _looked: float | None = None
+
+    def between_batches(self) -> None:
+        """Do what is due. Raises `OSError` and what delta-rs raises: nothing is half done then."""
+        if self.small_files is not None:
+            for name, table in self.lake.tables.items():
+                for date in days_to_compact(table, self.small_files):
+                    with self.lake.rewriting():
+                        made, gone = table.compact(TARGET, date)
+                    self.done.compacted[name] += gone
+                    log.info("%s of %s: compacted %d files into %d", name, date, gone, made)
+            for view in Views(self.lake).materialized():
+                if view.small_files(TARGET // 2) > self.small_files:
+                    made, gone = view.compact(TARGET)
+                    self.done.compacted[view.name] += gone
+                    log.info("view %s: compacted %d files into %d", view.name, gone, made)
+        if self.hours is not None and (self._looked is None or self.now() - self._looked >= PAUSE):
+            self._looked = self.now()
+            self.lake.check_lock()  # it would delete what another process is about to commit
+            for name, table in self.lake.tables.items():
+                keep = list(needed_versions(self.lake)) if name == "messages" else []
+                gone = len(table.vacuum(self.hours, dry_run=False, keep=keep))
+                self.done.vacuumed[name] += gone
+                if gone:
+                    log.info("%s: deleted %d files that were of no use for %d hours", name, gone, self.hours)
+            for view in Views(self.lake).materialized():
+                self.done.vacuumed[view.name] += len(view.vacuum(self.hours, dry_run=False))
+
+
+def days_to_compact(table: LakeTable, most: int) -> list[str]:
+    """The days of which some partition has more small files than that."""
+    files = pa.table(table.open().get_add_actions(flatten=True)).to_pylist()
+    counts = Counter(
+        tuple(str(value) for name, value in file.items() if name.startswith("partition."))
+        for file in files
+        if file["size_bytes"] < TARGET // 2
+    )
+    full = {key for key, count in counts.items() if count > most}
+    names = [name for name in (files[0] if files else {}) if name.startswith("partition.")]
+    place = names.index(f"partition.{DATE}") if full else 0
+    return sorted({key[place] for key in full})
+
+
+def needed_versions(lake: Lake) -> Iterator[int]:
+    """The versions of ``messages`` that replays which are not complete go on with."""
+    plans = [one.name for one in lake.state.entries("replays", deep=True) if one.name.endswith("/plan.json")]
+    for name in plans:
+        if not lake.state.exists(f"{name.rpartition('/')[0]}/complete.json"):
+            yield int(json.loads(lake.state.read(name))["tableVersion"])

@@ -1,0 +1,885 @@
+"""The sections of the page: each has a title, an explanation, plots and tables."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from stompring.pipeline.report import formats
+from stompring.pipeline.report.events import PERCENTILES, Ages, line
+from stompring.pipeline.report.findings import ADVISED, SINGLE, Findings, best, shown_of, top
+from stompring.pipeline.report.formats import short
+from stompring.pipeline.report.period import SECOND
+from stompring.pipeline.report.plots import Axis, Line, Plot, curve, over_time, queue_lines
+from stompring.pipeline.report.sizing import AddressAdvice, RingAdvice
+from stompring.pipeline.report.traffic import QueueTraffic
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text, and a lesser one below it; ``whole`` is the name that the text is short for."""
+
+    text: str
+    below: str = ""
+    whole: str = ""
+
+
+Rows = list[list[Cell | str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under headings; the first cell of each row is its heading. Those of ``words`` are no numbers."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Rows
+    words: frozenset[int] = frozenset({0})
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page. ``lead`` says what is shown and where it is from, ``empty`` why there is nothing to show."""
+
+    anchor: str
+    title: str
+    lead: Sequence[str] = ()
+    plots: Sequence[Plot] = ()
+    tables: Sequence[Table] = ()
+    empty: str = ""
+    after: Sequence[str] = field(default=())
+
+
+#: Rows of a table; the ones after them are counted.
+ROWS = 25
+
+
+def limited(table: Table, most: int = ROWS) -> Table:
+    """The table, with no more rows than anybody reads."""
+    rest = len(table.rows) - most
+    if rest <= 0:
+        return table
+    note = f"{table.note} {rest} more are left out: the table has the first {most}.".strip()
+    return Table(table.title, table.headings, table.rows[:most], table.words, note)
+
+
+def queue_cell(queue: str, address: str) -> Cell:
+    """The name of a queue, and its address where that is another."""
+    if queue == address or not address:
+        return name_cell(queue)
+    whole = f"{queue} of {address}" if (short(queue), short(address)) != (queue, address) else ""
+    return Cell(short(queue), f"of {short(address)}", whole)
+
+
+def name_cell(name: str) -> Cell:
+    """A name, shortened if it must be."""
+    return Cell(short(name), whole=name if short(name) != name else "")
+
+
+NO_SAMPLES = "There are no samples in this period: the broker writes them where there is a journal-retention-directory."
+
+
+def depth(found: Findings) -> Section:
+    """Depth over time per queue."""
+    deep = best(found.traffic, lambda one: one.most, len(found.traffic))
+    step = formats.span(found.grid.seconds)
+    section = Section(
+        "depth",
+        "Depth over time",
+        [
+            f"How many messages each queue held: waiting, scheduled, with a consumer or in pages; the most in each "
+            f"step of {step}; of several queues together the sum of that. A line ends where there was no "
+            "sample for two hours: the queue was deleted, or the broker was down.",
+            "From samples: all messages, durable or not.",
+        ],
+        empty=_why(found, "No queue held a message in any sample of this period."),
+    )
+    if not deep:
+        return section
+    shown = deep[: shown_of(deep)]
+    rest = deep[len(shown) :]
+    lines = queue_lines(
+        [(one.queue, found.series[one.queue].depth) for one in shown], found.rest.depth, len(rest)
+    )
+    plot = over_time("depth", "Messages in queues", found.grid, lines, Axis("messages"))
+    tables = []
+    if rest:
+        rows: Rows = [
+            [queue_cell(one.queue, one.address), formats.whole(one.most), formats.whole(one.depth)]
+            for one in rest
+        ]
+        tables.append(
+            limited(Table("Queues that are not in the plot", ["queue", "at most", "at the end"], rows))
+        )
+    return Section(section.anchor, section.title, section.lead, [plot], tables)
+
+
+def rates(found: Findings) -> Section:
+    """Rates in and out."""
+    seconds = lasting(found)
+    busy = best(found.traffic, lambda one: one.added + one.out, len(found.traffic))
+    section = Section(
+        "rates",
+        "Rates in and out",
+        [
+            f"Messages a second, the mean of each step of {formats.span(found.grid.seconds)}. Out are those that were "
+            "acknowledged, that expired, that an administrator or the limit of deliveries killed, and those that a "
+            "ring replaced.",
+            "From the counters in samples: all messages, durable or not. A restart of the broker, where counters begin "
+            "at 0 again, is reckoned with. A message that went to several queues counts in each.",
+        ],
+        empty=_why(found, "Nothing went in or out in this period."),
+    )
+    if not busy:
+        return section
+    total = found.totals
+    lines = [
+        Line("in", total["added"] / seconds),
+        Line("acknowledged", total["acknowledged"] / seconds),
+        Line("expired or killed", (total["expired"] + total["killed"]) / seconds),
+        Line("replaced by rings", total["replaced"] / seconds),
+    ]
+    lines = [lines[0], lines[1], *(line for line in lines[2:] if np.nansum(line.values) > 0)]
+    plots = [over_time("rates", "All queues, in and out", found.grid, lines, Axis("messages/s"))]
+    most = best(found.traffic, lambda one: one.added, len(found.traffic))
+    if most:
+        shown = most[: shown_of(most)]
+        rest = None if found.rest.added is None else found.rest.added / seconds
+        into = queue_lines(
+            [(one.queue, found.series[one.queue].added / seconds) for one in shown],
+            rest,
+            len(most) - len(shown),
+        )
+        plots.append(over_time("into", "Into queues", found.grid, into, Axis("messages/s")))
+    whole = max((found.end - found.begin) / 1e6, 1.0)
+    rows: Rows = [
+        [
+            queue_cell(one.queue, one.address),
+            formats.whole(one.added),
+            formats.rate(one.added / whole),
+            formats.whole(one.acknowledged),
+            formats.whole(one.expired),
+            formats.whole(one.killed),
+            formats.whole(one.replaced),
+        ]
+        for one in busy
+    ]
+    headings = ["queue", "in", "in, mean", "acknowledged", "expired", "killed", "replaced"]
+    return Section(
+        section.anchor, section.title, section.lead, plots, [limited(Table("By queue", headings, rows))]
+    )
+
+
+def queues(found: Findings) -> Section:
+    """The largest and slowest queues."""
+    section = Section(
+        "queues",
+        "Largest and slowest queues",
+        [
+            "Depth and memory, the most at any time, come from samples; a message that is in several queues counts in "
+            "each. The times from send to acknowledge are those of durable messages."
+        ],
+        empty="No queue had anything in it in this period.",
+    )
+    headings = ["queue", "most messages", "most memory", "most in pages", "p50", "p99", "longest"]
+    largest = best(found.traffic, lambda one: one.size or one.most, 15)
+    tables = []
+    if largest:
+        rows: Rows = [
+            [
+                queue_cell(one.queue, one.address),
+                formats.whole(one.most),
+                formats.size(one.size),
+                formats.whole(one.paged),
+                *_latency(found, one.queue),
+            ]
+            for one in largest
+        ]
+        tables.append(Table("Largest, by memory", headings, rows))
+    slow = sorted(found.latencies, key=lambda queue: (-found.latencies[queue].percentiles[2], queue))[:15]
+    known = {one.queue: one for one in found.traffic}
+    if slow:
+        rows = []
+        for queue in slow:
+            one = known.get(queue)
+            large = (
+                ["–"] * 3
+                if one is None
+                else [formats.whole(one.most), formats.size(one.size), formats.whole(one.paged)]
+            )
+            rows.append([queue_cell(queue, one.address if one else ""), *large, *_latency(found, queue)])
+        tables.append(Table("Slowest, by p99", headings, rows))
+    return Section(section.anchor, section.title, section.lead, (), tables, "" if tables else section.empty)
+
+
+def _latency(found: Findings, queue: str) -> list[str]:
+    ages = found.latencies.get(queue)
+    if ages is None:
+        return ["–"] * 3
+    return [formats.span(ages.percentiles[0]), formats.span(ages.percentiles[2]), formats.span(ages.longest)]
+
+
+def _why(found: Findings, nothing: str) -> str:
+    return nothing if found.traffic else NO_SAMPLES
+
+
+def peak(found: Findings) -> tuple[float, int] | None:
+    """The greatest rate in of all queues together, messages a second, and the time of its step; None for none."""
+    into = found.totals["added"]
+    if not into.any():
+        return None
+    each = into / lasting(found)
+    at = int(np.nanargmax(each))
+    return float(each[at]), found.grid.start + at * found.grid.step
+
+
+def lasting(found: Findings) -> Any:
+    """Seconds of each step from the first sample to the last one; NaN where they are too few for a rate."""
+    starts = found.grid.start + found.grid.step * np.arange(found.grid.count)
+    first, last = found.sampled
+    lasted = np.minimum(starts + found.grid.step, last) - np.maximum(starts, first)
+    # A single sample has lasted no time at all: then a step is as good as anything.
+    enough = lasted >= found.grid.step / 10
+    return (
+        np.where(enough, lasted / SECOND, np.nan)
+        if enough.any()
+        else np.full(len(starts), found.grid.seconds)
+    )
+
+
+#: What is said of a queue that nobody reads.
+NOBODY = "no consumer in the period"
+
+NAMES = tuple(f"p{each:g}" for each in PERCENTILES)
+SECONDS = Axis("time, log scale", formats.span)
+
+DURABLE = (
+    "From events, which there are of messages that are retained: those that are durable, in durable queues, unless "
+    "an address says otherwise. Of others only counters are kept."
+)
+
+
+def limits(found: Findings) -> str:
+    """How much of what came figures from events are about."""
+    known = found.coverage
+    if known is None:
+        return f"{DURABLE} How many messages that leaves out is unknown: there are no samples of this period."
+    if not known.missing:
+        return f"{DURABLE} None is left out: there are events of all messages that came."
+    return (
+        f"{DURABLE} {formats.share(known.share)} of the messages that came to queues are left out here "
+        f"({formats.whole(known.missing)} of {formats.whole(known.came)}; see Coverage)."
+    )
+
+
+def latency(found: Findings) -> Section:
+    """Time from send to acknowledge."""
+    ages, step = found.latencies, formats.span(found.hours.seconds)
+    section = Section(
+        "latency",
+        "Time from send to acknowledge",
+        [
+            "How long it was from when a message was sent, or was due if it was scheduled, to when it was "
+            f"acknowledged. p99 is the time that 99 of 100 did not exceed; a step of {step} has those that were "
+            "acknowledged in it. Percentiles are exact to one per cent.",
+            limits(found),
+        ],
+        empty="No acknowledgement of a durable message is in the lake for this period.",
+    )
+    if not ages:
+        return section
+    steps = found.latency_steps
+    slow = sorted(steps, key=lambda queue: (-ages[queue].percentiles[2], queue))
+    count = found.hours.count
+    rest = None if found.rest.latency is None else line(dict(found.rest.latency), count, 2)
+    each = [(queue, line(dict(steps[queue]), count, 2)) for queue in slow]
+    lines = queue_lines(each, rest, len(ages) - len(each))
+    title = "p99 of each queue" if rest is None else "p99 of queues"
+    plots = [over_time("p99", title, found.hours, lines, SECONDS)]
+    for place, queue in enumerate(slow[:SINGLE]):
+        own = [
+            Line(name, line(dict(steps[queue]), found.hours.count, at))
+            for at, name in reversed([*enumerate(NAMES)])
+        ]
+        plots.append(over_time(f"latency-{place}", queue, found.hours, own, SECONDS))
+    tables = [_table(found, "By queue", ages, "acknowledged"), _slowest(found)]
+    return Section(
+        section.anchor, section.title, section.lead, plots, tables, after=_unknown(found, "acknowledged")
+    )
+
+
+def _slowest(found: Findings) -> Table:
+    each = [
+        (ages.percentiles[2], queue, step, ages)
+        for queue, steps in found.latency_steps.items()
+        for step, ages in steps.items()
+    ]
+    each.sort(key=lambda one: (-one[0], one[1], one[2]))
+    rows: Rows = [
+        [
+            name_cell(queue),
+            formats.date(found.hours.start + step * found.hours.step)[:16],
+            formats.whole(ages.count),
+            *map(formats.span, ages.percentiles),
+        ]
+        for _, queue, step, ages in each[:10]
+    ]
+    title = f"The slowest steps of {formats.span(found.hours.seconds)}, of the queues in the plots"
+    return Table(title, ["queue", "from (UTC)", "messages", *NAMES], rows, frozenset({0, 1}))
+
+
+def _table(found: Findings, title: str, ages: Mapping[str, Ages], heading: str) -> Table:
+    addresses = found.addresses_of_queues()
+    rows: Rows = [
+        [
+            queue_cell(queue, addresses.get(queue, "")),
+            formats.whole(ages[queue].count),
+            *map(formats.span, ages[queue].percentiles),
+            formats.span(ages[queue].longest),
+        ]
+        for queue in top(ages, lambda queue: ages[queue].percentiles[2], len(ages))
+    ]
+    return limited(Table(title, ["queue", heading, *NAMES, "longest"], rows))
+
+
+def _unknown(found: Findings, event: str) -> list[str]:
+    ages = found.latencies if event == "acknowledged" else found.evicted
+    missing = found.total(event) - sum(one.count for one in ages.values())
+    if missing <= 0:
+        return []
+    return [
+        f"{formats.whole(missing)} more were {event}, of which the lake does not know when they were sent."
+    ]
+
+
+def evictions(found: Findings) -> Section:
+    """What rings threw away, when, and how old it was."""
+    rings = best(found.traffic, lambda one: one.replaced, len(found.traffic))
+    some = [one for one in found.traffic if one.ring_size]
+    section = Section(
+        "rings",
+        "What rings threw away",
+        [
+            "A full ring gives up its oldest message for a new one. How many, and when, comes from the counters in "
+            f"samples (all messages, in steps of {formats.span(found.grid.seconds)}); how old they were from events.",
+            limits(found),
+        ],
+        empty=(
+            f"No ring threw anything away: none of the {len(some)} was ever too full."
+            if some
+            else "No ring threw anything away: no queue has a ring-size."
+        ),
+    )
+    unread = {one.queue for one in found.unread}
+    if not rings and not found.evicted:
+        return section
+    plots: list[Plot] = []
+    if rings:
+        shown = rings[: shown_of(rings)]
+        lines = queue_lines(
+            [(one.queue, found.series[one.queue].replaced) for one in shown],
+            found.rest.replaced,
+            len(rings) - len(shown),
+        )
+        plots.append(
+            over_time("evicted", "Messages that rings threw away", found.grid, lines, Axis("messages a step"))
+        )
+    if found.evicted:
+        count = found.hours.count
+        rest = None if found.rest.evicted is None else line(dict(found.rest.evicted), count, 0)
+        each = [(queue, line(dict(steps), count, 0)) for queue, steps in found.evicted_steps.items()]
+        own = queue_lines(each, rest, len(found.evicted) - len(each))
+        plots.append(
+            over_time("evicted-age", "Median age of what was thrown away", found.hours, own, SECONDS)
+        )
+    rows: Rows = []
+    for one in rings:
+        ages = found.evicted.get(one.queue)
+        told = ["–"] * 3 if ages is None else [*map(formats.span, (*ages.percentiles[:2], ages.longest))]
+        lost = formats.share(one.replaced / one.added) if one.added else "–"
+        size = formats.whole(one.ring_size) if one.ring_size else "none now"
+        readers = NOBODY if one.queue in unread else formats.whole(one.consumers)
+        rows.append(
+            [queue_cell(one.queue, one.address), size, formats.whole(one.replaced), lost, *told, readers]
+        )
+    headings = ["ring", "ring-size", "thrown away", "of what came", "age, median", "age, p90", "oldest"]
+    table = Table("By ring", [*headings, "consumers, at most"], rows)
+    tables = [limited(table)] if rows else []
+    return Section(
+        section.anchor, section.title, section.lead, plots, tables, after=_unknown(found, "replaced")
+    )
+
+
+def hot_spots(found: Findings) -> Section:
+    """Redelivery and dead letters."""
+    counts = found.counts
+    hot = {
+        queue: kinds
+        for queue, kinds in counts.items()
+        if any(kinds.get(each) for each in ("redelivered", "dead-lettered", "moved"))
+    }
+    section = Section(
+        "hot-spots",
+        "Redelivery and dead letters",
+        [
+            "Messages that came back to their queue after a delivery (a NACK, a client that went away), and those of "
+            f"which a copy went to a dead-letter or expiry address, by the queue that they came from; in steps of "
+            f"{formats.span(found.grid.seconds)}.",
+            limits(found),
+        ],
+        empty="No durable message came back, and none went to a dead-letter or expiry address.",
+    )
+    if not hot:
+        return section
+    plots = []
+    for event, title in (("redelivered", "Messages that came back"), ("dead-lettered", "Dead letters")):
+        steps = found.hot_steps[event]
+        names = top(steps, lambda queue, steps=steps: steps[queue].sum(), len(steps))  # type: ignore[misc]
+        if names:
+            shown = names[: shown_of(names)]
+            rest = names[len(shown) :]
+            other = sum((steps[queue] for queue in rest), start=np.zeros(found.grid.count)) if rest else None
+            lines = queue_lines([(queue, steps[queue]) for queue in shown], other, len(rest))
+            plots.append(over_time(event, title, found.grid, lines, Axis("messages a step")))
+    addresses = found.addresses_of_queues()
+    rows: Rows = [
+        [
+            queue_cell(queue, addresses.get(queue, "")),
+            formats.whole(hot[queue].get("redelivered", 0)),
+            _part(hot[queue].get("redelivered", 0), counts[queue].get("added", 0)),
+            formats.whole(found.deliveries.get(queue, 0)),
+            formats.whole(hot[queue].get("dead-lettered", 0)),
+            formats.whole(hot[queue].get("moved", 0)),
+        ]
+        for queue in top(
+            hot, lambda queue: sum(hot[queue].get(e, 0) for e in ("redelivered", "dead-lettered")), len(hot)
+        )
+    ]
+    headings = [
+        "queue",
+        "came back",
+        "for 100 that came",
+        "most deliveries",
+        "dead letters",
+        "moved on expiry",
+    ]
+    tables = [limited(Table("By queue", headings, rows))]
+    if found.hottest:
+        single: Rows = [
+            [
+                name_cell(one.queue),
+                str(one.message_id),
+                formats.whole(one.redelivered),
+                formats.whole(one.deliveries),
+            ]
+            for one in found.hottest
+        ]
+        title = "Messages that came back most often"
+        tables.append(Table(title, ["queue", "message number", "came back", "deliveries"], single))
+    return Section(section.anchor, section.title, section.lead, plots, tables, after=doubts(found))
+
+
+def doubts(found: Findings) -> list[str]:
+    """What is said of events that may be none."""
+    returns, letters = (found.uncertain.get(event, 0) for event in ("redelivered", "dead-lettered"))
+    older = "files of an older version of stompring do not tell for sure"
+    told = []
+    if returns:
+        told.append(
+            f"{formats.whole(returns)} more times a message may have come back, which {older}: not counted."
+        )
+    if letters:
+        told.append(
+            f"{formats.whole(letters)} of {formats.whole(found.total('dead-lettered'))} dead letters are uncertain: "
+            f"{older}."
+        )
+    return told
+
+
+def _part(some: int, all_: int) -> str:
+    return f"{100 * some / all_:.3g}" if all_ else "–"
+
+
+#: A user who did not log in.
+NOBODY_KNOWN = "nobody logged in"
+
+
+def consumers(found: Findings) -> Section:
+    """Consumers and users."""
+    plots = _consumers_plot(found)
+    tables = [*_acknowledged(found), *_slow(found), *_users(found)]
+    empty = "" if plots or tables else "No consumer and no user is known of this period."
+    after = []
+    told = found.total("acknowledged")
+    if told > found.taken_count > 0:
+        after.append(
+            f"{formats.whole(told - found.taken_count)} more messages were acknowledged; the lake does not know by "
+            "which consumer."
+        )
+    return Section(
+        "consumers",
+        "Consumers and users",
+        [
+            f"The number of consumers of queues, the most in each step of {formats.span(found.grid.seconds)}, from "
+            "samples; and how much each consumer acknowledged and each user sent. A "
+            "consumer is the client-id of its connection, or the number of the connection, and the id of its "
+            "subscription.",
+            limits(found),
+        ],
+        plots,
+        tables,
+        empty,
+        after,
+    )
+
+
+def _consumers_plot(found: Findings) -> list[Plot]:
+    read = best(found.traffic, lambda one: one.consumers, len(found.traffic))
+    if not read:
+        return []
+    shown = read[: shown_of(read)]
+    each = [(one.queue, found.series[one.queue].consumers) for one in shown]
+    lines = queue_lines(each, found.rest.consumers, len(read) - len(shown))
+    return [over_time("consumers-of", "Consumers of queues", found.grid, lines, Axis("consumers"))]
+
+
+def _acknowledged(found: Findings) -> list[Table]:
+    if not found.taken:
+        return []
+    rows: Rows = [
+        [
+            name_cell(one.consumer),
+            name_cell(one.queue),
+            formats.whole(one.count),
+            formats.share(one.count / found.counts[one.queue]["acknowledged"]),
+        ]
+        for one in found.taken
+    ]
+    headings = ["consumer", "queue", "acknowledged", "of what was acknowledged there"]
+    table = limited(Table("Who acknowledged", headings, rows, frozenset({0, 1})))
+    if found.takers > len(found.taken):
+        note = f"{formats.whole(found.takers - len(rows))} more acknowledged less than each of the first {len(rows)}."
+        return [Table(table.title, table.headings, table.rows, table.words, f"{table.note} {note}".strip())]
+    return [table]
+
+
+def _slow(found: Findings) -> list[Table]:
+    if not found.stays:
+        return []
+    slow = sorted(found.stays, key=lambda pair: (-found.stays[pair].percentiles[2], pair))
+    rows: Rows = [
+        [
+            name_cell(queue),
+            name_cell(consumer),
+            formats.whole(found.stays[queue, consumer].count),
+            *map(formats.span, found.stays[queue, consumer].percentiles),
+            formats.span(found.stays[queue, consumer].longest),
+        ]
+        for queue, consumer in slow
+    ]
+    headings = ["queue", "consumer", "acknowledged", *NAMES, "longest"]
+    title = "From send to acknowledge, by queue and consumer: the slowest by p99"
+    return [limited(Table(title, headings, rows, frozenset({0, 1})))]
+
+
+def _users(found: Findings) -> list[Table]:
+    count: Counter[str] = Counter()
+    durable: Counter[str] = Counter()
+    queues: dict[str, set[str]] = {}
+    for one in found.sent:
+        if one.count:
+            count[one.user] += one.count
+            durable[one.user] += one.durable
+            queues.setdefault(one.user, set()).add(one.queue)
+    total = sum(count.values())
+    rows: Rows = [
+        [
+            name_cell(user or NOBODY_KNOWN),
+            formats.whole(count[user]),
+            formats.share(count[user] / total),
+            formats.whole(durable[user]),
+            formats.whole(len(queues[user])),
+        ]
+        for user in sorted(count, key=lambda user: (-count[user], user))
+    ]
+    headings = ["user", "messages into queues", "of all", "durable", "queues"]
+    note = "A message that went to several queues counts in each."
+    return [limited(Table("Who sent", headings, rows, note=note))] if rows else []
+
+
+def unread(found: Findings) -> Section:
+    """Queues without a consumer."""
+    section = Section(
+        "unread",
+        "Queues that nobody reads",
+        [
+            "Queues with messages that had no consumer in any sample of the period, and of which nothing was delivered "
+            "or acknowledged. Those that grow do so until somebody reads them, or a limit stops them; a ring throws "
+            "away what it has no room for.",
+        ],
+        empty="Every queue with messages was read." if found.traffic else NO_SAMPLES,
+    )
+    rows: Rows = [
+        [
+            queue_cell(one.queue, one.address),
+            formats.whole(one.added),
+            formats.whole(one.begin),
+            formats.whole(one.depth),
+            _change(one.growth),
+            formats.whole(one.replaced),
+            NOBODY,
+        ]
+        for one in found.unread
+    ]
+    if not rows:
+        return section
+    headings = ["queue", "in", "at the beginning", "at the end", "growth", "thrown away", "consumers"]
+    table = limited(Table("By queue", headings, rows, frozenset({0, 6})))
+    return Section(section.anchor, section.title, section.lead, (), [table])
+
+
+def drain(found: Findings) -> Section:
+    """How long what waits will wait."""
+    some = [one for one in found.traffic if one.depth]
+    some.sort(key=lambda one: (-_urgency(one), -one.depth, one.queue))
+    section = Section(
+        "drain",
+        "Time to drain",
+        [
+            "How long it is until a queue that holds messages at the end of the period is empty, if as many come and "
+            f"go as in its last {formats.span(found.tail)}. A queue with more coming than going is never empty.",
+            "From samples: all messages.",
+        ],
+        empty="No queue held a message at the end of the period." if found.traffic else NO_SAMPLES,
+    )
+    if not some:
+        return section
+    rows: Rows = [
+        [
+            queue_cell(one.queue, one.address),
+            formats.whole(one.depth),
+            _change(one.growth),
+            _rate(one.rate_in),
+            _rate(one.rate_out),
+            drained(one),
+        ]
+        for one in some
+    ]
+    headings = ["queue", "messages at the end", "growth in the period", "in", "out", "empty in"]
+    table = limited(Table("By queue", headings, rows))
+    return Section(section.anchor, section.title, section.lead, (), [table])
+
+
+def _urgency(one: QueueTraffic) -> float:
+    return -1.0 if math.isnan(one.drain) else one.drain
+
+
+def drained(one: QueueTraffic) -> str:
+    """In how long a queue is empty, in words."""
+    if math.isnan(one.drain):
+        return "unknown: too few samples"
+    if math.isfinite(one.drain):
+        return formats.span(one.drain)
+    grows = one.rate_in - one.rate_out
+    return f"never, it grows by {formats.rate(grows)}" if grows > 0 else "never, as many come as go"
+
+
+def _rate(value: float) -> str:
+    return "\u2013" if math.isnan(value) else formats.rate(value)
+
+
+def _change(value: int) -> str:
+    return f"+{formats.whole(value)}" if value > 0 else formats.whole(value).replace("-", "\u2212")
+
+
+def coverage(found: Findings) -> Section:
+    """What the lake does not have."""
+    known = found.coverage
+    section = Section(
+        "coverage",
+        "Coverage",
+        [
+            "Which of the messages that came to queues the lake has. Counters count every message; rows and events "
+            "there are of those that are retained: durable ones in durable queues, unless the address-setting "
+            "retain says otherwise. All that is told of events is about these alone. Counted are messages after the "
+            "first sample of the period and up to the last one.",
+        ],
+        empty=(
+            "It is unknown how many messages the lake does not have: there are no samples of this period."
+            if known is None
+            else "No message came to a queue between the first sample of the period and the last one."
+        ),
+    )
+    if known is None or not known.queues:
+        return section
+    rows: Rows = [
+        [
+            queue_cell(one.queue, one.address),
+            formats.whole(one.came),
+            formats.whole(one.covered),
+            formats.whole(one.missing),
+            formats.share(one.missing / one.came),
+        ]
+        for one in sorted(known.queues, key=lambda one: (-one.missing, one.queue))
+    ]
+    headings = ["queue", "came", "in the lake", "not in the lake", "share that is not"]
+    return Section(
+        section.anchor, section.title, section.lead, (), [limited(Table("By queue", headings, rows))]
+    )
+
+
+#: Curves of each kind that are drawn; of others there is the row in the table.
+CURVES = 12
+
+
+def rings(found: Findings) -> Section:
+    """Ring sizes."""
+    keep = formats.percent(found.wish.keep)
+    fine = formats.span(max((found.end - found.begin) / 20_000 / 1e6, 1e-6))
+    section = Section(
+        "ring-sizes",
+        "Advice: ring-size",
+        [
+            f"The ring-size that would have kept {keep} of what each ring threw away, and for other sizes the share "
+            "that would have been kept.",
+            f"It comes from a simulation: what came to a ring and what was acknowledged, expired or killed, in buckets "
+            f"of {fine}, passes through rings of other sizes. In a bucket those that go are spread evenly between "
+            "those that come. Consumers take what they took, at the same times; those that emptied the ring would have "
+            "emptied a larger one too. A message counts "
+            "until it is acknowledged, though one that is with a consumer does not fill a real ring. “By the model” "
+            "says what the simulation loses with the size that the ring has: the closer that is to what was thrown "
+            "away, the better is the advice.",
+        ],
+        empty="No ring threw anything away, so no ring was too small.",
+    )
+    unread = [one for one in found.unread if one.ring_size and one.replaced]
+    if unread:
+        section = replace(
+            section, empty="No ring that is read threw anything away.", tables=[_unread(unread)]
+        )
+    if not found.rings:
+        return section
+    rows: Rows = []
+    for one in found.rings:
+        ring = one.ring
+        told = (
+            [formats.whole(one.size), _bytes(one, one.size), formats.whole(one.enough)]
+            if one.modelled
+            else ["none"] + ["–"] * 2
+        )
+        source = "events" if one.by_events else "samples"
+        rows.append(
+            [
+                queue_cell(ring.queue, ring.address),
+                formats.whole(ring.ring_size),
+                formats.whole(ring.replaced),
+                formats.whole(one.modelled),
+                *told,
+                source,
+            ]
+        )
+    headings = [
+        "ring",
+        "size now",
+        "thrown away",
+        "by the model",
+        f"size for {keep}",
+        "memory",
+        "size for all",
+        "from",
+    ]
+    note = "Memory is the size times the mean of what messages of the queue took."
+    if len(found.rings) == ADVISED:
+        note += f" There is advice for the {ADVISED} rings that threw away most."
+    plots = [
+        _ring_plot(f"ring-{at}", one, keep) for at, one in enumerate(found.rings[:CURVES]) if one.modelled
+    ]
+    table = Table("Sizes", headings, rows, frozenset({0, 7}), note)
+    return replace(section, plots=plots, tables=[table, *section.tables])
+
+
+def _unread(rings: list[QueueTraffic]) -> Table:
+    rows: Rows = [
+        [
+            queue_cell(one.queue, one.address),
+            formats.whole(one.ring_size),
+            formats.whole(one.replaced),
+            f"none: {NOBODY}",
+        ]
+        for one in rings
+    ]
+    note = "A ring that nobody reads throws away what comes, however large it is."
+    headings = ["ring", "size now", "thrown away", "advice"]
+    return limited(Table("Rings that nobody reads", headings, rows, frozenset({0, 3}), note))
+
+
+def _bytes(one: RingAdvice, size: int) -> str:
+    return formats.size(one.bytes(size)) if one.ring.average else "unknown"
+
+
+def _ring_plot(name: str, one: RingAdvice, keep: str) -> Plot:
+    line = Line("kept of what was thrown away", 100 * one.kept)
+    axes = Axis("ring-size (messages)"), Axis("% kept", percent=True)
+    label = f"{keep}: ring-size {formats.whole(one.size)}"
+    if one.ring.average:
+        label += f", about {formats.size(one.bytes(one.size))}"
+    return curve(name, one.ring.queue, one.sizes, line, axes, one.size, label)
+
+
+def addresses(found: Findings) -> Section:
+    """Limits of addresses."""
+    share = formats.percent(found.wish.unpaged)
+    section = Section(
+        "address-sizes",
+        "Advice: max-size-bytes",
+        [
+            f"The max-size-bytes with which each address that paged would have had all its messages in memory {share} "
+            "of the time, and for other limits the share of the time.",
+            "Messages in pages may be in memory too, as long as there is room for what was read back. "
+            "It comes from samples: at each time the bytes in memory, and the messages on disk only times the mean "
+            "size of those in memory. A message that is in several queues of its address counts in each, though it is "
+            "in memory once: for topics that is an upper bound. Consumers go on as they did.",
+        ],
+        empty="No address paged: nothing is told of messages in pages in this period.",
+    )
+    if not found.addresses:
+        if any(one.paged for one in found.traffic):
+            unknown = (
+                "Addresses paged, but no sample has any of their messages in memory: their size is not known."
+            )
+            return Section(section.anchor, section.title, section.lead, empty=unknown)
+        return section
+    rows: Rows = [
+        [
+            name_cell(one.held.address),
+            formats.share(one.paging),
+            formats.size(one.held.average),
+            formats.whole(one.size),
+            formats.size(one.size),
+            formats.size(one.enough),
+        ]
+        for one in found.addresses
+    ]
+    headings = [
+        "address",
+        "on disk only, of the time",
+        "mean message",
+        f"bytes for {share}",
+        "that is",
+        "for all the time",
+    ]
+    plots = [_address_plot(f"address-{at}", one, share) for at, one in enumerate(found.addresses[:CURVES])]
+    return Section(section.anchor, section.title, section.lead, plots, [Table("Limits", headings, rows)])
+
+
+def _address_plot(name: str, one: AddressAdvice, share: str) -> Plot:
+    line = Line("time with all messages in memory", 100 * one.unpaged)
+    axes = Axis("max-size-bytes", formats.size), Axis("% of the time", percent=True)
+    label = f"{share}: {formats.whole(one.size)} bytes, {formats.size(one.size)}"
+    return curve(name, one.held.address, one.sizes, line, axes, one.size, label)

@@ -1,0 +1,58 @@
+"""A lake with messages that a test names, made without Spark and without a broker."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from stompring.pipeline.lake.data_files import Parts
+from stompring.pipeline.lake.delta import arrow_schema
+from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.schema import TABLES
+
+BEGIN = datetime(2026, 7, 1, 23, 59, 58, 250_000, UTC)
+
+
+class FilledLake:
+    """Batches of messages, each a commit as that of an ingest."""
+
+    def __init__(self, directory: Path, brokers: tuple[str, ...] = ("main",)) -> None:
+        self.lake = Lake(str(directory))
+        self.lake.create(2)
+        self._batch = dict.fromkeys(brokers, 0)
+        self._number = 0
+
+    def add(self, *bodies: bytes, address: str = "orders", broker: str = "main", **columns: Any) -> None:
+        """Messages, a second after each other; ``columns`` are those of all of them."""
+        rows = []
+        for body in bodies:
+            self._number += 1
+            rows.append(
+                {
+                    "address": address,
+                    "queue": address,
+                    "message_id": self._number,
+                    "timestamp": BEGIN + timedelta(seconds=self._number - 1),
+                    "priority": 4,
+                    "durable": True,
+                    "deliveries": 0,
+                    "headers": {},
+                    "body": body,
+                    **columns,
+                }
+            )
+        table = self.lake.tables["messages"]
+        batch = self._batch[broker]
+        self._batch[broker] += 1
+        schema = pa.schema([arrow_schema("messages").field(name) for name in TABLES["messages"]])
+        parts = new_parts(table, batch, broker)
+        parts.add(pa.RecordBatch.from_pylist(rows, schema))
+        table.commit(parts.close(), f"test-{broker}", batch, broker)
+
+
+def new_parts(table: Any, batch: int, broker: str) -> Parts:
+    """The writer of files that an ingest has."""
+    return Parts(table.folder, table.name, 2, f"{batch:06d}", broker)

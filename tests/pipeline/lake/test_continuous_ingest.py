@@ -1,0 +1,283 @@
+"""An ingest that runs itself: upkeep by rule, attempts after failures, what it shows and what it counts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
+
+from stompring.cli.lake_ingest import Progress
+from stompring.pipeline.arrays import TYPES
+from stompring.pipeline.backlog import Replaced
+from stompring.pipeline.lake.data_files import Parts
+from stompring.pipeline.lake.ingest import LONGEST_PAUSE, Batch, Following, IngestMetrics
+from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.lake.lease import LeaseLost
+from stompring.pipeline.lake.maintenance import PAUSE, Upkeep, days_to_compact
+from stompring.pipeline.schema import TABLES
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+DAYS = ("2026-07-01", "2026-07-02")
+
+
+def filled(lake: Lake, table: str, batches: int, days: tuple[str, ...] = DAYS) -> None:
+    """A row for each day in each batch, a file each."""
+    import pyarrow as pa
+
+    for number in range(batches):
+        begun = lake.tables[table].committed("test") + 1
+        parts = Parts(lake.tables[table].folder, table, 1, f"{begun:06d}", "main")
+        schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES[table].items()])
+        for day in days:
+            row = {
+                "address": "a",
+                ("timestamp" if table == "messages" else "time"): f"{day}T0{number % 9}:00:00",
+            }
+            columns = []
+            for name in schema.names:
+                given = row.get(name)
+                column = pa.array([given], pa.string())
+                columns.append(
+                    column.cast(pa.timestamp("us")).cast(schema.field(name).type)
+                    if name in ("timestamp", "time")
+                    else column.cast(schema.field(name).type)
+                    if given is not None
+                    else pa.nulls(1, schema.field(name).type)
+                )
+            parts.add(pa.RecordBatch.from_arrays(columns, schema=schema))
+        lake.tables[table].commit(parts.close(), "test", begun, "main")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(str(tmp_path / "lake"))
+    lake.create(1)
+    return lake
+
+
+# ---- upkeep
+
+
+def test_a_day_with_many_small_files_is_compacted_and_no_other(lake: Lake) -> None:
+    filled(lake, "messages", 4)
+    filled(lake, "messages", 2, DAYS[1:])
+    upkeep = Upkeep(lake, small_files=5, hours=None)
+    assert days_to_compact(lake.tables["messages"], 5) == [DAYS[1]]
+    upkeep.between_batches()
+    files = lake.tables["messages"].files()
+    assert [sum(day in name for name in files) for day in DAYS] == [4, 1]
+    assert upkeep.done.compacted == {"messages": 6}
+    assert lake.tables["messages"].about()["rows"] == 10
+    before = lake.tables["messages"].open().version()
+    upkeep.between_batches()
+    assert lake.tables["messages"].open().version() == before
+
+
+def test_switched_off(lake: Lake) -> None:
+    filled(lake, "messages", 4)
+    Upkeep(lake, small_files=None, hours=None).between_batches()
+    assert len(lake.tables["messages"].files()) == 8
+
+
+def parquet(lake: Lake, table: str) -> int:
+    assert lake.tables[table].folder.local is not None
+    return len(list(lake.tables[table].folder.local.rglob("*.parquet")))
+
+
+def test_files_of_no_use_are_deleted_once_an_hour(lake: Lake) -> None:
+    now = [0.0]
+    upkeep = Upkeep(lake, small_files=2, hours=0, now=lambda: now[0])
+    filled(lake, "messages", 3)
+    upkeep.between_batches()
+    assert parquet(lake, "messages") == 2 and upkeep.done.vacuumed["messages"] == 6
+    filled(lake, "messages", 3)
+    upkeep.between_batches()
+    assert parquet(lake, "messages") == 2 + 6 + 2  # compacted, and left for now
+    now[0] += PAUSE
+    upkeep.between_batches()
+    assert parquet(lake, "messages") == 2
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_what_a_replay_reads_stays_until_it_is_complete(lake: Lake, complete: bool) -> None:
+    filled(lake, "messages", 3)
+    version = lake.tables["messages"].open().version()
+    lake.state.write("replays/abc/plan.json", json.dumps({"tableVersion": version}).encode())
+    if complete:
+        lake.state.write("replays/abc/complete.json", b'{"sent": 6}')
+    Upkeep(lake, small_files=2, hours=0).between_batches()
+    old = [Path(name.removeprefix("file://")).exists() for name in lake.tables["messages"].files(version)]
+    assert set(old) == {not complete} and len(old) == 6
+
+
+# ---- attempts
+
+
+class Work:
+    """An ingest of which each look gives the next of some steps: batches, or what it raises."""
+
+    def __init__(self, lake: Lake, *steps: Batch | Exception, spark: bool = True) -> None:
+        self.lake = lake
+        self.steps = list(steps)
+        self.spark = spark
+        self.stop = Event()
+
+    def batches(self, *, until: Callable[[], bool]) -> Iterator[Batch]:
+        if not self.steps:
+            self.stop.set()
+            return
+        step = self.steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        yield step
+
+    def left(self) -> int:
+        return 1000 * len(self.steps)
+
+    def has_spark(self) -> bool:
+        return self.spark
+
+
+def following(work: Work, attempts: int = 3) -> tuple[Following, list[float]]:
+    """It, and the pauses that it makes."""
+    pauses: list[float] = []
+
+    class Stop(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0)
+            return self.is_set()
+
+    work.stop = Stop()
+    upkeep = Upkeep(work.lake, None, None)
+    told: Any = work
+    return Following(told, upkeep, work.stop, 10.0, attempts, lambda batch, seconds: None), pauses
+
+
+BATCH = Batch(3, 500, {"messages": 7, "events": 2}, [("journal/1", 5, "x")], 2, 1_000)
+
+
+def test_what_fails_is_tried_again_later_each_time(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    gone = OSError("the object store is away")
+    work = Work(lake, gone, gone, BATCH, gone, BATCH)
+    found, pauses = following(work)
+    with caplog.at_level(logging.WARNING):
+        found.run()
+    assert pauses == [1.0, 2.0, 10.0, 1.0, 10.0, 10.0]
+    assert "attempt 2 of 3 failed, the next is in 2 s: the object store is away" in caplog.text
+    numbers = scraped(found.metrics)
+    assert numbers["stompring_lake_failures_total"] == 3 and numbers["stompring_lake_batches_total"] == 2
+    found, pauses = following(Work(lake, *[gone] * 9), attempts=10)
+    found.run()
+    assert pauses[5:9] == [32.0, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
+
+
+def test_too_many_failures_and_those_that_stay_end_it(lake: Lake) -> None:
+    with pytest.raises(OSError, match="away"):
+        following(Work(lake, *[OSError("away")] * 5))[0].run()
+    for final in (Replaced("another directory"), LeaseLost("another process ingests now")):
+        work = Work(lake, final, BATCH)
+        with pytest.raises(type(final)):
+            following(work)[0].run()
+        assert len(work.steps) == 1
+    work = Work(lake, OSError("Connection refused"), BATCH, spark=False)
+    with pytest.raises(OSError, match="refused"):
+        following(work)[0].run()
+    assert len(work.steps) == 1
+
+
+def test_upkeep_that_fails_holds_up_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(self: Upkeep) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(Upkeep, "between_batches", fail)
+    found, _ = following(Work(lake, BATCH, BATCH))
+    found.run()
+    assert scraped(found.metrics)["stompring_lake_batches_total"] == 2
+    assert "failed, it is tried again after the next batch: no space" in caplog.text
+
+
+# ---- metrics
+
+
+def scraped(metrics: IngestMetrics) -> dict[str, float]:
+    from prometheus_client import generate_latest
+    from prometheus_client.parser import text_string_to_metric_families
+
+    families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
+    return {
+        sample.name + "".join(f" {value}" for value in sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+def test_metrics_over_http(lake: Lake) -> None:
+    work = Work(lake, BATCH, BATCH._replace(number=4))
+    found, _ = following(work)
+    filled(lake, "messages", 2)
+    port = found.metrics.serve("127.0.0.1", 0)
+    seen: list[float] = []
+    found.tell = lambda batch, seconds: seen.append(scraped(found.metrics)["stompring_lake_lag_bytes"])
+    found.run()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    assert 'stompring_lake_rows_total{table="messages"} 14.0' in text
+    numbers = scraped(found.metrics)
+    assert numbers["stompring_lake_read_bytes_total"] == 1000 and numbers["stompring_lake_faults_total"] == 2
+    assert numbers["stompring_lake_lost_files_total"] == 4
+    assert numbers["stompring_lake_table_files messages"] == 4
+    assert seen == [1000, 0]
+    assert numbers["stompring_lake_lag_seconds"] == numbers["stompring_lake_lag_bytes"] == 0
+
+
+def test_the_document_has_all_metrics_and_no_other() -> None:
+    from prometheus_client import generate_latest
+
+    metrics = IngestMetrics()
+    metrics.upkeep("messages", 0, 0)
+    known = set(re.findall(r"^# TYPE (\S+) (\S+)$", generate_latest(metrics.registry).decode(), re.M))
+    known = {(name, kind) for name, kind in known if not name.endswith("_created")}
+    text = (DOCS / "lake.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(stompring_lake_\w+)` \| (\w+) \|", text, re.M)) == known
+
+
+# ---- what is shown
+
+
+def test_a_terminal_has_one_line_that_is_drawn_again(capsys: pytest.CaptureFixture[str]) -> None:
+    line = Progress(terminal=True)
+    line.look(lambda: "batch 1: 10.0 of 20.0 MB")
+    line.look(lambda: "batch 1: done")
+    line.show("batch 1: 20 MB in 3 s")
+    line.look(lambda: None)
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1 and text.endswith("\rbatch 1: 20 MB in 3 s\n")
+    assert "\rbatch 1: done           " in text
+
+
+def test_elsewhere_it_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    line = Progress(terminal=False, pause=0.01)
+    looked = Event()
+
+    def ask() -> str:
+        looked.set()
+        return "batch 1: 10.0 of 20.0 MB"
+
+    with line.watching(ask):
+        assert looked.wait(10)
+    line.look(lambda: None)
+    assert set(capsys.readouterr().err.splitlines()) == {"batch 1: 10.0 of 20.0 MB"}

@@ -1,0 +1,368 @@
+"""Folders, leases and commits on a store of the S3 protocol."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("obstore", reason="obstore is not installed: pip install 'stompring[spark]'")
+
+from stompring.cli.lake import lake as commands
+from stompring.pipeline.lake.data_files import NewFile
+from stompring.pipeline.lake.delta import LakeTable
+from stompring.pipeline.lake.lake import Intent, Intents, Lake
+from stompring.pipeline.lake.lease import Lease, LeaseLost
+from stompring.pipeline.storage import Entry, Folder, Objects, ObjectStoreError, S3Config, resolved
+from stompring.store.ingested import Busy
+
+from ...broker_process import PATIENCE
+
+# ---- how a store is reached
+
+
+def test_environment_reaches_each_library() -> None:
+    config = S3Config.of(
+        {
+            "AWS_ENDPOINT_URL": "http://store:9000/",
+            "AWS_ACCESS_KEY_ID": "id",
+            "AWS_SECRET_ACCESS_KEY": "key",
+            "AWS_SESSION_TOKEN": "token",
+            "HOME": "/nowhere",
+        }
+    )
+    assert "'key'" not in repr(config) and "token'" not in repr(config)
+    assert config.for_delta() == {
+        "aws_endpoint_url": "http://store:9000",
+        "aws_region": "us-east-1",
+        "aws_access_key_id": "id",
+        "aws_secret_access_key": "key",
+        "aws_session_token": "token",
+        "aws_virtual_hosted_style_request": "false",
+        "aws_conditional_put": "etag",
+        "aws_allow_http": "true",
+    }
+    told = config.for_hadoop()
+    hadoop = {name.removeprefix("spark.hadoop.fs.s3a."): value for name, value in told.items()}
+    assert hadoop["endpoint"] == "http://store:9000" and hadoop["path.style.access"] == "true"
+    assert (hadoop["access.key"], hadoop["secret.key"], hadoop["session.token"]) == ("id", "key", "token")
+    assert hadoop["aws.credentials.provider"].endswith(".TemporaryAWSCredentialsProvider")
+    tasks = {name.removeprefix("spark.executorEnv."): value for name, value in told.items()}
+    assert S3Config.of({**tasks, "HOME": "/nowhere"}) == config
+    system = config.for_arrow()
+    assert (system.type_name, system.region) == ("s3", "us-east-1")
+
+
+def test_virtual_hosts_and_no_keys() -> None:
+    config = S3Config.of({"AWS_REGION": "eu-west-3", "HOME": "/nowhere"})
+    assert config == S3Config(None, "eu-west-3") and not config.path_style
+    assert "aws_allow_http" not in config.for_delta()
+    assert not any("key" in name or "provider" in name for name in config.for_hadoop())
+    given = {
+        "AWS_ENDPOINT_URL_S3": "https://store",
+        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true",
+        "HOME": "/nowhere",
+    }
+    config = S3Config.of(given)
+    assert not config.path_style and config.for_hadoop()["spark.hadoop.fs.s3a.path.style.access"] == "false"
+
+
+def test_profiles_are_behind_the_environment(tmp_path: Path) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "config").write_text(
+        "[profile lake]\nregion = eu-north-1\nendpoint_url = http://s:1\n"
+    )
+    (tmp_path / ".aws" / "credentials").write_text(
+        "[lake]\naws_access_key_id = a\naws_secret_access_key = b\n"
+    )
+    given = {"HOME": str(tmp_path), "AWS_PROFILE": "lake"}
+    assert S3Config.of(given) == S3Config("http://s:1", "eu-north-1", "a", "b", None, True)
+    given |= {"AWS_ACCESS_KEY_ID": "c", "AWS_SECRET_ACCESS_KEY": "d", "AWS_REGION": "eu-west-1"}
+    assert S3Config.of(given) == S3Config("http://s:1", "eu-west-1", "c", "d", None, True)
+    (tmp_path / ".aws" / "config").write_text("no section = 1\n")
+    with pytest.raises(ObjectStoreError, match=r"\.aws/config cannot be read"):
+        S3Config.of(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"AWS_ENDPOINT_URL": "store:9000"}, "AWS_ENDPOINT_URL must be http://HOST:PORT"),
+        ({"AWS_ENDPOINT_URL": "http://store/path"}, "AWS_ENDPOINT_URL must be http://HOST:PORT"),
+        ({"AWS_ACCESS_KEY_ID": "a"}, "AWS_SECRET_ACCESS_KEY is missing"),
+        ({"AWS_SECRET_ACCESS_KEY": "a"}, "AWS_ACCESS_KEY_ID is missing"),
+    ],
+)
+def test_wrong_settings_are_named(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(ObjectStoreError, match=reason):
+        S3Config.of({**given, "HOME": "/nowhere"})
+
+
+def test_urls_of_both_schemes_are_one_place() -> None:
+    assert resolved("s3a://b/lake/") == resolved("s3://b/lake") == "s3://b/lake"
+    for wrong in ("s3://", "s3://b/a b", "s3://b/a//b", "s3://b/a%20b", "s3://b/../c d"):
+        with pytest.raises(ValueError, match="must be s3://BUCKET/PATH"):
+            resolved(wrong)
+
+
+# ---- folders
+
+
+def test_folder(bucket: str) -> None:
+    folder = Folder(f"{bucket}/some/where")
+    assert not folder.is_directory() and not folder.exists("a/b") and list(folder.entries()) == []
+    folder.write("a/b", b"first")
+    folder.write("a/b", b"second one")
+    folder.write("a/c/d", b"")
+    folder.folder("a2").write("e", b"not below a")
+    assert (
+        folder.read("a/b") == b"second one"
+        and folder.read("a/b", 7) == b"one"
+        and folder.read("a/b", 99) == b""
+    )
+    assert folder.size("a/b") == 10 and folder.size("a") is None
+    assert folder.exists("a") and folder.exists("a/b") and folder.is_directory()
+    assert list(folder.entries("a")) == [Entry("a/b", 10)]
+    assert sorted(folder.entries("a", deep=True)) == [Entry("a/b", 10), Entry("a/c/d", 0)]
+    assert list(folder.folder("a").entries()) == [Entry("b", 10)]
+    with pytest.raises(FileNotFoundError, match=r"some/where/nothing does not exist"):
+        folder.read("nothing")
+    with pytest.raises(FileNotFoundError):
+        folder.read("nothing", 5)
+    folder.remove("a/b")
+    folder.remove("a/b")
+    folder.remove_all("a")
+    assert [one.name for one in folder.entries(deep=True)] == ["a2/e"]
+
+
+@pytest.mark.parametrize("where", ["bucket", "tmp_path"])
+def test_of_many_that_create_a_file_one_does(where: str, request: pytest.FixtureRequest) -> None:
+    folder = Folder(f"{request.getfixturevalue(where)}/folder")
+
+    def create(number: int) -> bool:
+        try:
+            folder.create("new", b"%d" % number)
+        except FileExistsError as fault:
+            assert "new was written by somebody else" in str(fault)
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(create, range(8)))
+    assert sum(made) == 1 and folder.read("new") == b"%d" % made.index(True)
+    assert [one.name for one in folder.entries()] == ["new"]
+
+
+def test_store_that_cannot_be_used_is_named(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OSError, match="bucket does not exist"):
+        Folder("s3://no-such-bucket-here/x").write("a", b"")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setattr("stompring.pipeline.storage.RETRIES", 1)
+    with pytest.raises(OSError, match=r"/lake/a: the store cannot be reached \(AWS_ENDPOINT_URL\)"):
+        Folder(f"{bucket}/lake").read("a")
+
+
+# ---- leases
+
+
+def lease(bucket: str, seconds: float) -> Lease:
+    objects = Folder(f"{bucket}/lake").objects
+    assert objects is not None
+    return Lease(objects, seconds)
+
+
+def test_second_owner_is_refused_while_the_first_lives(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = lease(bucket, 2), lease(bucket, 2)
+    first.acquire()
+    real = Objects.head
+
+    def renewed(self: Objects, name: str) -> Any:
+        first._renew()  # the first lives: it has renewed before the second looks, however slow the machine is
+        return real(self, name)
+
+    refused = "another process ingests: process .* holds s3://.*/lake/ingest.lease"
+    with monkeypatch.context() as patched, pytest.raises(Busy, match=refused):
+        patched.setattr(Objects, "head", renewed)
+        second.acquire()
+    first.check()
+    first.release()
+
+    def waited(*given: object) -> None:
+        raise AssertionError("it waits for one that has released it")
+
+    monkeypatch.setattr(Objects, "head", waited)
+    second.acquire()
+    second.check()
+
+
+def test_lease_that_is_held_is_renewed(bucket: str) -> None:
+    folder = Folder(f"{bucket}/lake")
+    with lease(bucket, 0.3).held() as check:
+        deadline = time.monotonic() + PATIENCE
+        while json.loads(folder.read("ingest.lease"))["renewal"] < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        check()
+    assert json.loads(folder.read("ingest.lease"))["owner"] is None
+
+
+def test_killed_owner_is_followed_and_a_stopped_one_ends(bucket: str) -> None:
+    stopped = lease(bucket, 0.6)
+    stopped.acquire()  # and renews nothing, as a process that was killed or stopped
+    second = lease(bucket, 0.6)
+    began = time.monotonic()
+    second.acquire()
+    assert time.monotonic() - began >= 0.6
+    with pytest.raises(LeaseLost, match="the lease was lost to process .*, which ingests now"):
+        stopped.check()
+    stopped.release()
+    second.check()  # is not released by who has lost it
+
+
+def test_of_many_that_take_over_one_does(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them have seen the same owner, which is dead."""
+    lease(bucket, 0.5).acquire()
+    many = [lease(bucket, 0.5) for _ in range(6)]
+    ready, real = Barrier(6), Lease._wait_for_end
+
+    def wait_together(self: Lease, data: bytes, tag: str) -> None:
+        ready.wait(PATIENCE)
+        real(self, data, tag)
+
+    monkeypatch.setattr(Lease, "_wait_for_end", wait_together)
+
+    def take(one: Lease) -> bool:
+        try:
+            one.acquire()
+        except Busy:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(take, many)) == 1
+
+
+def test_stopped_owner_that_nobody_followed_goes_on(bucket: str) -> None:
+    one = lease(bucket, 0.3)
+    one.acquire()
+    time.sleep(0.5)
+    one.check()
+    one.release()
+
+
+def test_answer_that_is_lost_does_not_lose_the_lease(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = lease(bucket, 5)
+    one.acquire()
+    real = Objects.replace
+
+    def twice(self: Objects, name: str, data: bytes, tag: str) -> str:
+        real(self, name, data, tag)
+        return real(self, name, data, tag)  # the library asks again, and is told that it is not as it was
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Objects, "replace", twice)
+        one._renew()
+        one._renew()
+    one.check()
+    one.release()
+    lease(bucket, 5).acquire()  # at once: it was released
+
+
+def test_store_that_is_away_for_longer_loses_the_lease_to_nobody(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = lease(bucket, 0.4)
+
+    def away(*given: object) -> str:
+        raise ObjectStoreError("away")
+
+    with one.held() as check:
+        with monkeypatch.context() as patched:
+            patched.setattr(Objects, "replace", away)
+            time.sleep(0.6)
+            with pytest.raises(OSError, match="away"):
+                check()
+        check()
+
+
+# ---- batches and commits
+
+
+def test_batch_is_begun_by_one_process(bucket: str) -> None:
+    states = [Folder(f"{bucket}/lake") for _ in range(2)]
+    first, second = (Intents(state) for state in states)
+    begun = Intent(0, {}, {}, {"messages": 0})
+    first.write(begun)
+    with pytest.raises(Busy, match="batch 0 is its"):
+        second.write(Intent(0, {}, {}, {"messages": 1}))
+    assert second.last() == begun
+    second.write(Intent(1, {}, {}, {}))
+    assert first.last() == Intent(1, {}, {}, {})
+
+
+@pytest.mark.parametrize("where", ["bucket", "tmp_path"])
+def test_batch_is_committed_once_by_many_at_once(
+    where: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them opens the table before any commits: what they look at does not tell them of another one."""
+    place = f"{request.getfixturevalue(where)}/lake"
+    Lake(place).create(2)
+    tables = [Lake(place).tables["samples"] for _ in range(4)]
+    opened, real = Barrier(4), LakeTable.open
+    waited: set[int] = set()
+
+    def open_together(self: LakeTable, version: int | None = None) -> Any:
+        found = real(self, version)
+        if id(self) not in waited:
+            waited.add(id(self))
+            opened.wait(30)
+        return found
+
+    def commit(number: int) -> bool:
+        file = NewFile(
+            f"date=2026-07-01/bucket=0/{number}.parquet", 1, 5, "2026-07-01", 0, '{"numRecords": 5}'
+        )
+        return tables[number].commit([file], "writer", 0, "main")
+
+    with monkeypatch.context() as patched, ThreadPoolExecutor(4) as pool:
+        patched.setattr(LakeTable, "open", open_together)
+        done = list(pool.map(commit, range(4)))
+    assert sum(done) == 1
+    table = Lake(place).tables["samples"]
+    assert [uri.rpartition("/")[2] for uri in table.open().file_uris()] == [f"{done.index(True)}.parquet"]
+    assert table.committed("writer") == 0
+    assert table.commit([], "another", 3, "main") and not table.commit([], "writer", 0, "main")
+
+
+def test_lake_that_many_make_at_once_is_one(bucket: str) -> None:
+    lakes = [Lake(f"{bucket}/lake") for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda lake: lake.create(3), lakes))
+    assert len({lake.id for lake in lakes}) == 1
+    assert {table.buckets for lake in lakes for table in lake.tables.values()} == {3}
+
+
+def test_one_compaction_at_a_time_beside_an_ingest(tmp_path: Path) -> None:
+    """Two that began at one version would both be done by delta-rs, and each row would be there twice."""
+    lake = Lake(str(tmp_path / "lake"))
+    lake.create(1)
+    words = ["compact", "--lake", str(lake)]
+    with lake.rewriting():
+        done = CliRunner().invoke(commands, words)
+        assert done.exit_code == 1 and "another process" in done.output and "Traceback" not in done.output
+    with lake.locked():
+        assert CliRunner().invoke(commands, words).exit_code == 0
+
+
+def test_compaction_and_ingest_have_leases_of_their_own(bucket: str) -> None:
+    lake = Lake(f"{bucket}/lake")
+    with lake.locked(5), lake.rewriting():
+        lake.check_lock()
+    assert {one.name for one in lake.state.entries()} == {"ingest.lease", "rewrite.lease"}

@@ -1,0 +1,34 @@
+"""Names as a page shows them."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.pipeline.report.formats import LONGEST, labels, short
+
+UUID = "4f2a9c11-7b3e-4f6a-9d2e-0123456789ab"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("orders.eu", "orders.eu"),
+        (UUID, "4f2a9c…"),
+        (f"news.{UUID}", "news.4f2a9c…"),
+        (f"{UUID}.prices", "4f2a9c….prices"),
+        (UUID.replace("-", ""), "4f2a9c…"),
+        ("temp-queue.1f.replies", "temp-queue.1f.replies"),
+        ("temp-queue.0011223344556677.replies", "temp-queue.001122….replies"),
+        ("defaced-orders", "defaced-orders"),  # letters of base 16 too, but a word
+        ("x" * LONGEST, "x" * LONGEST),
+        ("o" * 30 + "p" * 30, "o" * 26 + "…" + "p" * 13),
+    ],
+)
+def test_generated_and_long_names_are_shortened(name: str, shown: str) -> None:
+    assert short(name) == shown
+    assert len(short(name)) <= LONGEST
+
+
+def test_names_that_would_look_the_same_get_numbers() -> None:
+    same = [f"{UUID[:-1]}{digit}" for digit in "bcd"]
+    assert labels([same[0], "orders", *same[1:]]) == ["4f2a9c… (1)", "orders", "4f2a9c… (2)", "4f2a9c… (3)"]

@@ -1,0 +1,189 @@
+"""Columns to SEND frames: what comes out is what a frame-by-frame encoder would have written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+
+import pyarrow as pa
+
+from stompring.pipeline.options import OptionError
+from stompring.pipeline.stomp.options import SinkOptions
+from stompring.pipeline.stomp.send_frames import OMITTED, PIECE, Sends, check_columns
+from stompring.stomp.parser import Parser
+
+from ...property.profile import examples
+
+TYPES = {
+    "body": pa.binary(),
+    "headers": pa.map_(pa.string(), pa.string()),
+    "destination": pa.string(),
+    "priority": pa.int32(),
+    "expires": pa.timestamp("us", "UTC"),
+    "dedup_id": pa.string(),
+}
+
+text = st.text("aä:\\\n\r,", max_size=5)
+row = st.fixed_dictionaries(
+    {
+        "body": st.none() | st.binary(max_size=20),
+        "headers": st.none() | st.dictionaries(text.filter(bool), st.none() | text, max_size=3),
+        "destination": st.none() | text.filter(bool),
+        "priority": st.none() | st.integers(0, 9),
+        "expires": st.none() | st.integers(0, 4_000_000_000_000),
+        "dedup_id": st.none() | text.filter(bool),
+    }
+)
+
+
+def options(**more: object) -> SinkOptions:
+    given = {"url": "localhost:1", "destination": "q", **more}
+    return SinkOptions.of({name: str(value) for name, value in given.items()})
+
+
+def batch(rows: list[dict[str, Any]], types: dict[str, Any] = TYPES) -> Any:
+    columns = {name: [row[name] for row in rows] for name in types}
+    if "headers" in columns:
+        columns["headers"] = [None if one is None else list(one.items()) for one in columns["headers"]]
+    if "expires" in columns:
+        columns["expires"] = [None if one is None else one * 1000 for one in columns["expires"]]
+    arrays = [pa.array(columns[name], types[name]) for name in types]
+    return pa.RecordBatch.from_arrays(arrays, names=list(types))
+
+
+def parsed(data: Any) -> list[tuple[dict[str, str], bytes]]:
+    parser = Parser(1 << 30, 1000, 1 << 20)
+    parser.negotiated(b"1.2")
+    found = []
+    for head, body in parser.feed(bytes(data)):
+        assert head.command == b"SEND"
+        headers = {name.decode(): value.decode() for name, value in head.headers.items()}
+        assert headers.pop("content-length") == str(len(body))
+        found.append((headers, body))
+    assert parser.error is None
+    return found
+
+
+def expected(row: dict[str, Any], number: int, prefix: str | None) -> tuple[dict[str, str], bytes]:
+    headers = {"persistent": "true", "destination": "q" if row["destination"] is None else row["destination"]}
+    for name in ("priority", "expires"):
+        if row[name] is not None:
+            headers[name] = str(row[name])
+    identifier = row["dedup_id"]
+    if identifier is None and prefix is not None:
+        identifier = f"{prefix}-{number}"
+    if identifier is not None:
+        headers["_AMQ_DUPL_ID"] = identifier
+    headers |= {name: value for name, value in (row["headers"] or {}).items() if value is not None}
+    return headers, row["body"] or b""
+
+
+@examples(80)
+@given(
+    st.lists(row, min_size=1, max_size=6),
+    st.none() | st.text("ab:", min_size=1, max_size=3),
+    st.integers(0, 5),
+    st.integers(0, 1000),
+)
+def test_as_one_by_one(rows: list[dict[str, Any]], prefix: str | None, skip: int, first: int) -> None:
+    """Also of a slice, whose arrays begin in the middle of their buffers."""
+    skip = min(skip, len(rows) - 1)
+    made = Sends(options(), prefix).encode(batch(rows).slice(skip), first)
+    assert parsed(made) == [expected(one, first + at, prefix) for at, one in enumerate(rows[skip:])]
+
+
+def test_a_body_alone() -> None:
+    given = batch([{"body": "1"}, {"body": "größe"}], {"body": pa.string()})
+    sends = Sends(options(persistent="false", dedupHeader=""), None)
+    assert parsed(sends.encode(given, 0)) == [
+        ({"destination": "q"}, b"1"),
+        ({"destination": "q"}, "größe".encode()),
+    ]
+    (found,) = parsed(sends.encode(given.slice(1), 1, transaction=True, receipt="7"))
+    assert found[0] == {"transaction": "1", "receipt": "7", "destination": "q"}
+
+
+def test_wide_types_and_numbers() -> None:
+    types = {"body": pa.large_string(), "expires": pa.int64(), "priority": pa.int64()}
+    rows = [{"body": "x", "expires": 5, "priority": 3}]
+    arrays = [pa.array([row[name] for row in rows], types[name]) for name in types]
+    given = pa.RecordBatch.from_arrays(arrays, names=list(types))
+    ((headers, body),) = parsed(Sends(options(), None).encode(given, 0))
+    assert (headers["expires"], headers["priority"], body) == ("5", "3", b"x")
+
+
+def test_headers_that_are_not_sent() -> None:
+    """A row that came from a broker can be sent as it is."""
+    types = {name: TYPES[name] for name in ("body", "headers", "priority")}
+    more = dict.fromkeys([*OMITTED, "_AMQ_DUPL_ID", "priority"], "x")
+    given = batch([{"body": b"", "headers": {**more, "kept": "y"}, "priority": 2}], types)
+    ((headers, _),) = parsed(Sends(options(), "p").encode(given, 0))
+    assert headers == {
+        "persistent": "true",
+        "destination": "q",
+        "priority": "2",
+        "_AMQ_DUPL_ID": "p-0",
+        "kept": "y",
+    }
+
+
+def test_pieces() -> None:
+    rows = [{"body": bytes(size)} for size in (PIECE // 2, PIECE // 3, PIECE // 3, 2 * PIECE, 1, 1)]
+    given = batch(rows, {"body": pa.binary()})
+    pieces = list(Sends(options(), "p").pieces(given, 10, transaction=True))
+    found = [frame for data, _ in pieces for frame in parsed(data)]
+    assert [len(body) for _, body in found] == [len(row["body"]) for row in rows]
+    assert [headers["_AMQ_DUPL_ID"] for headers, _ in found] == [f"p-{number}" for number in range(10, 16)]
+    assert sum(count for _, count in pieces) == len(rows) and len(pieces) > 2
+
+
+@pytest.mark.parametrize(
+    ("types", "more", "error", "text"),
+    [
+        (
+            {"body": pa.binary(), "size": pa.int32()},
+            {},
+            ValueError,
+            "column size: there is none of this name",
+        ),
+        ({"headers": TYPES["headers"]}, {}, ValueError, "column body: is required"),
+        ({"body": pa.int32()}, {}, ValueError, "column body: must be binary or string, not int32"),
+        (
+            {"body": pa.binary(), "headers": pa.map_(pa.string(), pa.int32())},
+            {},
+            ValueError,
+            "column headers: must be map<string,string>, not map",
+        ),
+        ({"body": pa.binary()}, {"destination": ""}, OptionError, "option destination: is required where"),
+        (
+            {"body": pa.binary(), "dedup_id": pa.string()},
+            {"dedupHeader": ""},
+            OptionError,
+            "option dedupHeader: must name a header where there is a column dedup_id",
+        ),
+    ],
+)
+def test_columns_that_cannot_be(
+    types: dict[str, Any], more: dict[str, str], error: type[Exception], text: str
+) -> None:
+    schema = pa.schema([pa.field(name, kind) for name, kind in types.items()])
+    with pytest.raises(error) as caught:
+        check_columns(schema, options(**more))
+    assert text in str(caught.value)
+
+
+def test_rows_that_cannot_be() -> None:
+    types = {"body": pa.binary(), "destination": pa.string()}
+    rows = [{"body": b"", "destination": "q"}, {"body": b"", "destination": None}]
+    with pytest.raises(ValueError, match="column destination: is null in row 8, and option destination"):
+        Sends(options(destination=""), None).encode(batch(rows, types), 7)
+    with pytest.raises(ValueError, match="column headers: there is a NUL in it"):
+        given = batch(
+            [{"body": b"", "headers": {"a": "b\0"}}], {name: TYPES[name] for name in ("body", "headers")}
+        )
+        Sends(options(), None).encode(given, 0)

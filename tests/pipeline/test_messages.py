@@ -1,0 +1,300 @@
+"""Record batches of files beside a reader of the documented tables; files that are cut off or damaged."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("numpy", reason="numpy is not installed: pip install 'stompring[spark]'")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.pipeline import events
+from stompring.pipeline import messages as columns
+from stompring.pipeline.batches import batches
+from stompring.pipeline.options import Options, Wanted
+from stompring.pipeline.records import Records
+from stompring.pipeline.schema import TABLES
+from stompring.store.record import MESSAGE, TRAITS, framed
+from stompring.store.segment import HEADER, JOURNAL, Footer, find_footer, pack_header
+
+from ..property.profile import EXAMPLES, examples
+from . import reference_decoder
+from .broker_files import made
+
+FILES = made()
+SMALL = made(count=1, paged=12, journal_file_size=1500)
+Row = dict[str, Any]
+
+
+def wanted(**options: str) -> Wanted:
+    return Options.of({"path": "/data", **options}).wanted
+
+
+def rows(data: bytes, asked: Wanted | None = None) -> list[Row]:
+    found: list[Row] = []
+    for batch in batches(data, asked or Wanted()):
+        batch.validate(full=True)
+        for row in batch.to_pylist():
+            found.append({**row, "headers": dict(row["headers"])} if "headers" in row else row)
+    return found
+
+
+def of(suffix: str, files: dict[str, bytes] = FILES) -> dict[str, bytes]:
+    return {name: data for name, data in files.items() if name.endswith(suffix)}
+
+
+def test_the_files_have_all_there_is() -> None:
+    assert len(of(".journal")) > 4 and len(of(".page")) > 2 and len(of(".samples")) == 1
+    sealed = [name for name, data in FILES.items() if Records(data).sealed]
+    assert len(sealed) > 5 and len(sealed) < len(FILES)
+    every = [row for data in FILES.values() for row in reference_decoder.rows(data)]
+    assert {row["user"] for row in every} == {None, "änna"}
+    assert any(row["due"] for row in every) and any(row["expires"] for row in every)
+    assert {row["durable"] for row in every} == {True, False}
+    assert {row["body"] for row in every} >= {b"within", b"a transaction"}
+    assert {"a:b": "one\ntwo\\n", "a": "x:y:z"} in [row["headers"] for row in every]
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_every_row_of_a_file(name: str) -> None:
+    assert rows(FILES[name]) == reference_decoder.rows(FILES[name])
+
+
+@pytest.mark.parametrize("name", sorted(of(".journal")))
+def test_every_event_of_a_file(name: str) -> None:
+    assert rows(FILES[name], wanted(table="events")) == reference_decoder.events(FILES[name])
+
+
+@pytest.mark.parametrize("name", sorted(of(".samples")))
+def test_every_sample_of_a_file(name: str) -> None:
+    found = rows(FILES[name], wanted(table="samples"))
+    assert len(found) > 10 and found == reference_decoder.samples(FILES[name])
+
+
+def test_pages_are_not_walked_where_they_are_sealed() -> None:
+    sealed = [data for data in of(".page").values() if find_footer(data) is not None]
+    assert sealed and all(Records(data).sealed for data in sealed)
+
+
+@pytest.mark.parametrize("names", [["body"], ["queue", "address"], ["headers", "timestamp"], ["user"]])
+def test_columns_are_those_asked_for(names: list[str]) -> None:
+    asked = wanted(columns=",".join(names))
+    for data in FILES.values():
+        every = [{name: row[name] for name in names} for row in reference_decoder.rows(data)]
+        assert rows(data, asked) == every
+        assert all(batch.schema.names == names for batch in batches(data, asked))
+
+
+def test_addresses_and_times() -> None:
+    data = max(of(".journal").values(), key=lambda data: len(reference_decoder.rows(data)))
+    every = reference_decoder.rows(data)
+    middle = sorted(row["timestamp"] for row in every)[len(every) // 2]
+    assert rows(data, wanted(addresses="news")) == [row for row in every if row["address"] == "news"]
+    assert rows(data, wanted(addresses="n.*, #")) == every
+    assert rows(data, wanted(addresses="elsewhere")) == []
+    moment = middle.isoformat()
+    assert rows(data, wanted(since=moment)) == [row for row in every if row["timestamp"] >= middle]
+    assert rows(data, wanted(until=moment)) == [row for row in every if row["timestamp"] < middle]
+
+
+@pytest.mark.parametrize("limit", [{"ROWS": 1}, {"ROWS": 3}, {"BYTES": 300}, {"REACH": 256}])
+def test_batches_are_cut(limit: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in limit.items():
+        monkeypatch.setattr(columns, name, value)
+    for data in FILES.values():
+        assert rows(data) == reference_decoder.rows(data)
+    assert max(len(list(batches(data, Wanted()))) for data in FILES.values()) > 3
+
+
+# ---- damage
+
+
+def offsets(data: bytes) -> Iterator[int]:
+    """Where to damage a file: here and there, and everywhere when one asks for it by hand."""
+    return iter(range(0, len(data), 1 if EXAMPLES else 1 + len(data) // 150))
+
+
+@pytest.mark.parametrize("table", sorted(TABLES))
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_cut_off_anywhere(name: str, table: str) -> None:
+    """What is left is a beginning of what there was."""
+    data, asked = SMALL[name], wanted(table=table)
+    whole = rows(data, asked)
+    for size in offsets(data):
+        found = rows(data[:size], asked)
+        assert found == whole[: len(found)], size
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_cut_off_loses_only_what_is_cut(name: str) -> None:
+    data = SMALL[name]
+    for size in offsets(data):
+        if size < HEADER.size:
+            continue
+        assert rows(data[:size]) == reference_decoder.rows(data[:size])
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_any_byte_changed(name: str) -> None:
+    """No row is there that was not before, but for names that cannot be read any more."""
+    data = SMALL[name]
+    whole = rows(data)
+    table = wanted(table="samples" if name.endswith("samples") else "events")
+    for at in offsets(data):
+        broken = bytearray(data)
+        broken[at] ^= 0xFF >> (at % 8)
+        for row in rows(bytes(broken)):
+            same = [row | _names(row, each) for each in whole if each["message_id"] == row["message_id"]]
+            assert any(one in whole for one in same), (at, row)
+        rows(bytes(broken), table)
+
+
+def _names(row: Row, other: Row) -> Row:
+    """What a row has no name for, from another one."""
+    return {name: other[name] for name in ("address", "queue") if row[name] is None}
+
+
+@pytest.mark.parametrize("name", sorted(of(".journal", SMALL)))
+def test_a_damaged_record_costs_that_record_alone(name: str) -> None:
+    data = SMALL[name]
+    footer = find_footer(data)
+    if footer is None:
+        pytest.skip("not sealed: it is read up to the damage")
+    whole = reference_decoder.rows(data)
+    for start in footer.starts:
+        if data[start + 8] != 1:
+            continue
+        broken = bytearray(data)
+        broken[start + 20] ^= 1
+        records = Records(bytes(broken))
+        assert len(records.faults) == 1 and not records.sealed
+        number = MESSAGE.unpack_from(data, start + 8)[5]
+        assert rows(bytes(broken)) == [row for row in whole if row["message_id"] != number]
+
+
+def test_what_is_no_file_of_a_broker() -> None:
+    for data in (b"", b"STOMPRNG", bytes(100), b"x" * 1000, FILES[sorted(FILES)[0]][32:]):
+        assert rows(data) == []
+
+
+# ---- records made of anything
+
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
+messages = st.lists(
+    st.tuples(
+        st.lists(st.integers(1, 4), min_size=1, max_size=4, unique=True),
+        st.lists(st.tuples(texts.filter(bool), texts), max_size=4),
+        st.binary(max_size=40),
+        texts,
+        st.integers(0, 2**64 - 1),
+    ),
+    max_size=8,
+)
+
+
+def escaped(text: str) -> str:
+    for plain, code in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c")):
+        text = text.replace(plain, code)
+    return text
+
+
+@examples(120)
+@given(messages, st.booleans())
+def test_any_messages(given_: list[Any], seal: bool) -> None:
+    parts = [struct.pack("<BBHI", 10, 1, 0, 9) + b"address"]
+    parts += [struct.pack("<BBHI", 10, 2, 0, number) + b"queue %d" % number for number in range(1, 5)]
+    expected = []
+    for number, (queues, headers, body, user, expires) in enumerate(given_, 1):
+        block = "".join(f"{escaped(name)}:{escaped(value)}\n" for name, value in headers).encode()
+        head = b"%d\ncontent-length:%d\n%b\n" % (number, len(body), block)
+        who = user.encode()
+        traits = TRAITS.pack(len(block), 3, len(who), 0, 2) + b"/q/" + who + b"gr"
+        fixed = (
+            1,
+            1,
+            4,
+            0,
+            9,
+            number,
+            number * 1000,
+            expires,
+            0,
+            0,
+            len(head),
+            len(body),
+            len(queues),
+            len(traits),
+        )
+        ids = array("I", queues).tobytes()
+        parts.append(MESSAGE.pack(*fixed) + ids + traits + head + body + b"\0\n")
+        first = dict(reversed(headers))
+        for queue in queues:
+            about = {"message_id": number, "queue": f"queue {queue}", "body": body, "user": user or None}
+            expected.append({**about, "headers": first, "address": "address"})
+    data, starts = pack_header(JOURNAL, 1, 1), array("I")
+    for part in parts:
+        starts.append(len(data))
+        data += framed(part)
+    if seal:
+        data += Footer(starts).ending(data)
+    records = Records(data)
+    assert records.sealed is seal and not records.faults
+    found = rows(data)
+    assert [{name: row[name] for name in expected[0]} for row in found] == expected if expected else not found
+    for row, made_ in zip(found, [m for m in given_ for _ in m[0]], strict=True):
+        assert row["expires"] == reference_decoder.time(min(made_[4], 253_402_300_799_999))
+
+
+def test_checksums_are_those_of_zlib() -> None:
+    data = next(iter(of(".journal").values()))
+    length, crc = struct.unpack_from("<II", data, HEADER.size)
+    assert crc == crc32(data[HEADER.size + 8 : HEADER.size + 8 + length])
+
+
+TINY = pack_header(JOURNAL, 1, 1) + b"".join(
+    [
+        framed(struct.pack("<BBHI", 10, 1, 0, 1) + b"q"),
+        framed(struct.pack("<BBHI", 10, 2, 0, 2) + b"q"),
+        *(
+            framed(
+                MESSAGE.pack(1, 1, 4, 0, 1, number, 1000, 0, 0, 0, 7, 3, 1, TRAITS.size)
+                + struct.pack("<I", 2)
+                + TRAITS.pack(4, 0, 0, 0, 0)
+                + b"%d\na:b\n\n" % number
+                + b"xyz\0\n"
+            )
+            for number in (1, 2)
+        ),
+    ]
+)
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_every_byte_of_a_tiny_file(seal: bool) -> None:
+    starts = array("I", [HEADER.size])
+    while (at := starts[-1] + 8 + struct.unpack_from("<I", TINY, starts[-1])[0]) < len(TINY):
+        starts.append(at)
+    data = TINY + (Footer(starts).ending(TINY) if seal else b"")
+    whole = rows(data)
+    assert [row["headers"] for row in whole] == [{"a": "b"}] * 2 and Records(data).sealed is seal
+    for at in range(len(data)):
+        found = rows(data[:at])
+        assert found == whole[: len(found)], at
+        for bit in (0x01, 0x80):
+            broken = data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
+            for row in rows(broken):
+                assert row | {"address": "q", "queue": "q"} in whole, at
+
+
+def test_the_queue_that_a_copy_came_from_is_unescaped_once() -> None:
+    """A backslash before a letter in a name is no escape."""
+    assert events._line(b"x\n_AMQ_ORIG_QUEUE:a\\\\cb\\cd\n\n", b"\n_AMQ_ORIG_QUEUE:") == "a\\cb:d"
+    assert events._line(b"x\n_AMQ_ORIG_QUEUE:a\\x\n\n", b"\n_AMQ_ORIG_QUEUE:") is None

@@ -1,0 +1,353 @@
+"""Streams of what a broker writes: Spark beside a real one, and what Spark asks of the source without Spark."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
+
+from stompring.pipeline.backlog import DataLoss, Replaced
+from stompring.pipeline.options import Options
+from stompring.pipeline.source import StompringStream
+from stompring.store.record import ADDRESS, COPY, MESSAGE, NAME, QUEUE, TRAITS, Kind, framed
+from stompring.store.segment import JOURNAL, pack_header
+
+from ..broker_document import anycast
+from ..end_to_end.lasting import DURABLE, LastingBroker
+from ..end_to_end.test_retention import retention
+from .broker_files import identified, made, written
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+FILES = made()
+
+ONE, TWO = bytes(range(16)), bytes(range(16, 32))
+
+
+def stream(root: Path, **options: str) -> StompringStream:
+    return StompringStream(Options.of({"path": str(root), **options}))
+
+
+def rows(source: StompringStream, start: dict[str, str], end: dict[str, str]) -> list[dict[str, Any]]:
+    """What the batch between two offsets has."""
+    return [
+        row
+        for part in source.partitions(start, end)
+        for batch in source.read(part)
+        for row in batch.to_pylist()
+    ]
+
+
+def batches(source: StompringStream, start: dict[str, str] | None = None) -> list[list[dict[str, Any]]]:
+    """All that there is, as Spark would ask for it."""
+    limit = source.getDefaultReadLimit()
+    at, found = start or source.initialOffset(), []
+    while (end := source.latestOffset(at, limit)) != at:
+        found.append(rows(source, at, end))
+        at = end
+    return found
+
+
+# ---- what Spark asks for
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, ReadAllAvailable()),
+        ({"maxRowsPerTrigger": "7"}, ReadMaxRows(7)),
+        ({"maxRowsPerTrigger": "7", "maxFilesPerTrigger": "2"}, ReadMaxFiles(2)),
+        ({"maxBytesPerTrigger": "9", "maxFilesPerTrigger": "2"}, ReadMaxBytes(9)),
+    ],
+)
+def test_limits(tmp_path: Path, options: dict[str, str], limit: Any) -> None:
+    source = stream(written(tmp_path, FILES), **options)
+    assert source.getDefaultReadLimit() == limit
+    every = batches(stream(tmp_path))
+    found = batches(source)
+    assert len(every) == 1 and (len(found) > 1) == bool(options)
+    key = sorted((row["message_id"], row["queue"]) for row in every[0])
+    assert sorted((row["message_id"], row["queue"]) for batch in found for row in batch) == key
+    begin = source.initialOffset()
+    assert (
+        rows(source, begin, source.latestOffset(begin, ReadAllAvailable())) == every[0]
+    )  # as triggers may ask
+    assert source.reportLatestOffset() == source.latestOffset(begin, ReadAllAvailable())
+
+
+def test_the_same_batch_again(tmp_path: Path) -> None:
+    """Another process, that knows no more than the offsets, reads the same."""
+    source = stream(written(tmp_path, FILES), maxFilesPerTrigger="3")
+    first = source.latestOffset(source.initialOffset(), ReadMaxFiles(3))
+    second = source.latestOffset(first, ReadMaxFiles(3))
+    again = stream(tmp_path, maxFilesPerTrigger="3")
+    assert rows(again, first, second) == rows(source, first, second) != []
+    assert again.partitions(first, first) == []
+
+
+def test_beginning_with_what_comes(tmp_path: Path) -> None:
+    written(tmp_path, FILES)
+    source = stream(tmp_path, startingOffsets="LATEST")
+    begin = source.initialOffset()
+    assert source.latestOffset(begin, ReadAllAvailable()) == begin
+    write_segment(tmp_path, next_segment(tmp_path), [1000, 1001])
+    assert [[row["message_id"] for row in batch] for batch in batches(source, begin)] == [[1000, 1001]]
+
+
+def test_up_to_what_was_there(tmp_path: Path) -> None:
+    source = stream(written(tmp_path, FILES), maxFilesPerTrigger="4")
+    source.prepareForTriggerAvailableNow()
+    expected = [row for batch in batches(stream(tmp_path)) for row in batch]
+    write_segment(tmp_path, next_segment(tmp_path), [1000])
+    found = batches(source)
+    assert len(found) > 2 and len([row for batch in found for row in batch]) == len(expected)
+    assert len([row for batch in batches(stream(tmp_path)) for row in batch]) == len(expected) + 1
+
+
+def test_other_options(tmp_path: Path) -> None:
+    written(tmp_path, FILES)
+    (every,) = batches(stream(tmp_path))
+    middle = sorted(row["timestamp"] for row in every)[len(every) // 2]
+    moment = middle.isoformat()
+    (found,) = batches(stream(tmp_path, since=moment, columns="timestamp,body"))
+    assert found == [
+        {"timestamp": row["timestamp"], "body": row["body"]} for row in every if row["timestamp"] >= middle
+    ]
+    (found,) = batches(stream(tmp_path, until=moment, addresses="news"))
+    assert found == [row for row in every if row["timestamp"] < middle and row["address"] == "news"] != []
+    (found,) = batches(stream(tmp_path, table="events"))
+    assert {row["event"] for row in found} >= {"added", "acknowledged"}
+    (found,) = batches(stream(tmp_path, table="samples"))
+    assert len(found) > 10
+
+
+def test_an_empty_directory(tmp_path: Path) -> None:
+    source = stream(identified(tmp_path, {}, ONE))
+    assert source.initialOffset() == {"identity": ONE.hex()}
+    (tmp_path / "identity").unlink()
+    assert source.initialOffset() == {} and batches(source) == []
+    write_segment(tmp_path, 1, [1])
+    assert len(batches(source, {})[0]) == 1
+
+
+# ---- which directory it is
+
+
+def test_another_directory_is_refused_though_positions_fit(tmp_path: Path) -> None:
+    """One that was wiped and has grown to more than it was, another one in its place, and none at all."""
+    data = identified(tmp_path / "data", made(identity=ONE, count=3), ONE)
+    source = stream(data)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    assert start["identity"] == end["identity"] == ONE.hex()
+    first = rows(source, start, end)
+    moved = shutil.move(data, tmp_path / "moved")
+    assert rows(stream(moved), start, end) == first
+    identified(data, made(identity=TWO), TWO)
+    other = stream(data)
+    sentence = (
+        f"{data} has the identity {TWO.hex()}, and the query has read one with the identity {ONE.hex()}"
+    )
+    for asked in (
+        lambda: other.latestOffset(end, ReadAllAvailable()),
+        lambda: other.partitions(start, end),
+        lambda: source.latestOffset(end, ReadAllAvailable()),
+    ):
+        with pytest.raises(Replaced, match=f"{sentence}.*wiped and begun anew"):
+            asked()
+    shutil.rmtree(data)
+    written(data, made())
+    with pytest.raises(Replaced, match="has no identity, and the query has read one with"):
+        other.latestOffset(end, ReadAllAvailable())
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    """Its offsets had positions alone."""
+    data = identified(tmp_path, made(identity=ONE, count=3), ONE)
+    source = stream(data)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    earlier = [
+        {folder: text for folder, text in each.items() if folder != "identity"} for each in (start, end)
+    ]
+    assert rows(stream(data), *earlier) == rows(source, start, end)
+    assert stream(data).latestOffset(earlier[1], ReadAllAvailable()) == end
+
+
+def test_a_file_of_another_directory_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files, foreign = made(identity=ONE), made(identity=TWO)
+    name = sorted(each for each in files if each.endswith(".journal"))[1]
+    clean = written(tmp_path / "clean", {each: data for each, data in files.items() if each != name})
+    data = identified(tmp_path / "data", {**files, name: foreign[name]}, ONE)
+    (found,) = batches(stream(data))
+    options = {"path": str(clean), "failOnDataLoss": "false"}
+    (expected,) = batches(StompringStream(Options.of(options)))
+    assert found == expected and f"{name}: it belongs to the data directory {TWO.hex()}" in caplog.text
+
+
+# ---- messages that the broker has written once more
+
+
+def next_segment(root: Path) -> int:
+    return 1 + max(int(path.stem) for path in (root / "journal").iterdir())
+
+
+def write_segment(root: Path, number: int, messages: list[int]) -> None:
+    """Messages by their numbers, copies as negative ones; the end of a segment that is there, or a new one."""
+    path = root / "journal" / f"{number:09d}.journal"
+    path.parent.mkdir(exist_ok=True)
+    parts = []
+    if not path.exists():
+        new = [each for each in messages if each > 0]
+        parts = [pack_header(JOURNAL, min(new, default=max(map(abs, messages)) + 1), 1)]
+        parts += [framed(NAME.pack(Kind.NAME, what, 0, 1) + b"q") for what in (ADDRESS, QUEUE)]
+    for each in messages:
+        fixed = (Kind.MESSAGE, COPY * (each < 0) | 1, 4, 0, 1, abs(each), 1000, 0, 0, 0, 5, 1, 1, TRAITS.size)
+        text = b"\x01\0\0\0" + TRAITS.pack(0, 0, 0, 0, 0) + b"%03d\n\n" % (abs(each) % 1000) + b"x\0\n"
+        parts.append(framed(MESSAGE.pack(*fixed) + text))
+    with open(path, "ab") as file:
+        file.write(b"".join(parts))
+
+
+@pytest.mark.parametrize(
+    ("first", "options", "expected"),
+    [
+        (1, {}, [1, 2, 3, 4, 5]),  # nothing was deleted: the originals are all there
+        (1, {"copies": "true"}, [1, 2, 1, 3, 4, 2, 5]),
+        (1, {"copies": "false"}, [1, 2, 3, 4, 5]),
+        (2, {}, [1, 3, 4, 5]),  # 1 is there as a copy alone; 2 was copied after the query had begun
+        (2, {"copies": "true"}, [1, 3, 4, 2, 5]),
+        (2, {"copies": "false"}, [3, 4, 5]),
+        (2, {"startingOffsets": "latest"}, [4, 5]),
+    ],
+)
+def test_copies(tmp_path: Path, first: int, options: dict[str, str], expected: list[int]) -> None:
+    if first == 1:
+        write_segment(tmp_path, 1, [1, 2])
+    write_segment(tmp_path, 2, [-1, 3])
+    source = stream(tmp_path, **options)
+    begin = source.initialOffset()
+    write_segment(tmp_path, 2, [4, -2])
+    write_segment(tmp_path, 3, [5])
+    found = [row["message_id"] for batch in batches(source, begin) for row in batch]
+    assert found == expected
+    batch = [row["message_id"] for row in rows(source, begin, source.latestOffset(begin, ReadAllAvailable()))]
+    assert batch == expected
+
+
+# ---- what was deleted
+
+
+def test_data_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number in (1, 2, 3):
+        write_segment(tmp_path, number, [number])
+    source = stream(tmp_path)
+    begin = source.initialOffset()
+    (tmp_path / "journal" / "000000002.journal").unlink()
+    end = source.latestOffset(begin, ReadAllAvailable())
+    with pytest.raises(DataLoss, match="file 2 of journal was deleted.*option failOnDataLoss"):
+        source.partitions(begin, end)
+    careless = stream(tmp_path, failOnDataLoss="false")
+    assert [row["message_id"] for row in rows(careless, begin, end)] == [1, 3]
+    assert "file 2 of journal was deleted before it was read" in caplog.text
+    parts = careless.partitions(begin, end)
+    (tmp_path / "journal" / "000000003.journal").unlink()
+    with pytest.raises(DataLoss, match=r"000000003.journal was deleted"):
+        list(source.read(parts[0]))
+    assert sum(batch.num_rows for batch in careless.read(parts[0])) == 1
+
+
+# ---- with Spark
+
+
+def start(spark: Any, data: Path, directory: Path, **options: str) -> Any:
+    """A query that writes Parquet."""
+    frame = spark.readStream.format("stompring").options(**options).load(str(data))
+    sink = frame.writeStream.format("parquet").option("path", str(directory / "out"))
+    return sink.option("checkpointLocation", str(directory / "checkpoint"))
+
+
+def test_beside_a_broker(spark: Any, lasting: LastingBroker, tmp_path: Path) -> None:
+    """Stopped, started again, with a broker that was killed meanwhile: each message is there once."""
+    lasting.start(core=retention(), addresses=anycast("q"))
+    sent: list[str] = []
+    ended = threading.Event()
+
+    def write() -> None:
+        client, consumer = lasting.connect(), lasting.connect()
+        consumer.subscribe("q", ack="auto")
+        while not ended.is_set():
+            bodies = [f"message {len(sent) + number}" for number in range(5)]
+            client.put("q", *bodies, **DURABLE)
+            sent.extend(bodies)
+            time.sleep(0.01)  # it is not about how much that is
+
+    def writing(while_: Any) -> None:
+        ended.clear()
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            while_()
+        finally:
+            ended.set()
+            thread.join()
+
+    def read() -> None:
+        count = len(sent)
+        query = start(spark, lasting.data, tmp_path, columns="message_id,body").start()
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and query.exception() is None:
+            seen = sum(progress.numInputRows for progress in query.recentProgress)
+            if seen and len(sent) > count + 100 and len(query.recentProgress) > 1:
+                break
+            time.sleep(0.05)
+        query.stop()
+        assert query.exception() is None
+
+    writing(read)
+    lasting.again("kill")
+    writing(read)
+    lasting.stop()
+    last = start(spark, lasting.data, tmp_path, columns="message_id,body", maxFilesPerTrigger="40")
+    query = last.trigger(availableNow=True).start()
+    query.awaitTermination()
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    counts = Counter(bytes(row.body).decode() for row in found)
+    assert set(counts.values()) == {1} and set(counts) >= set(sent)
+    assert len({row.message_id for row in found}) == len(found)
+
+
+def test_available_now_in_batches(spark: Any, tmp_path: Path) -> None:
+    data = written(tmp_path / "data", FILES)
+    query = start(spark, data, tmp_path, maxFilesPerTrigger="5").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert len(query.recentProgress) > 2
+    found = spark.read.parquet(str(tmp_path / "out"))
+    whole = spark.read.format("stompring").load(str(data))
+    assert found.count() == whole.count() == found.select("message_id", "queue").distinct().count()
+
+
+def test_errors(spark: Any, tmp_path: Path) -> None:
+    for number in (1, 3):
+        write_segment(tmp_path, number, [number])
+    query = start(spark, tmp_path, tmp_path).start()
+    with pytest.raises(Exception, match="file 2 of journal was deleted before it was read"):
+        query.awaitTermination()
+    for options, text in (
+        ({"startingOffsets": "7"}, "option startingOffsets: must be earliest or latest, not '7'"),
+        ({"maxFilesPerTrigger": "0"}, "option maxFilesPerTrigger: must be a whole number greater than 0"),
+    ):
+        with pytest.raises(Exception, match=text):
+            start(spark, tmp_path, tmp_path, **options).start().awaitTermination()
+    with pytest.raises(Exception, match="option maxFilesPerTrigger: is for spark.readStream alone"):
+        spark.read.format("stompring").option("maxFilesPerTrigger", 1).load(str(tmp_path)).count()

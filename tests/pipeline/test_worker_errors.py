@@ -1,0 +1,100 @@
+"""What a user of Spark reads first when something is wrong that is no mistake of ours: our sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+
+from stompring.pipeline.options import OptionError
+from stompring.pipeline.worker_errors import sentence, telling, tells
+
+from .broker_files import identified, made
+from .test_source_stream import start
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+ONE, TWO = bytes(range(16)), bytes(range(16, 32))
+
+
+def shown(what: Callable[[], Any]) -> str:
+    """All of an exception, as Spark has it."""
+    with pytest.raises(Exception) as fault:  # noqa: PT011 - Spark's classes are of no matter
+        what()
+    return str(fault.value)
+
+
+def test_the_sentence_is_in_the_first_line(spark: Any, tmp_path: Path) -> None:
+    def load(**options: str) -> Any:
+        return spark.read.format("stompring").options(**options).load(str(tmp_path)).count()
+
+    for what, expected in (
+        (load, f"stompring: option path: {tmp_path} is no data directory of a broker (looked for"),
+        (
+            lambda: load(table="x"),
+            "stompring: option table: must be one of messages, events, samples, not 'x'",
+        ),
+    ):
+        text = shown(what)
+        assert expected in text.splitlines()[0], text
+        assert sentence(text) is not None and f"stompring: {sentence(text)}".startswith(expected)
+        assert "Traceback" not in text
+
+
+def test_in_a_stream_and_in_its_tasks(spark: Any, tmp_path: Path) -> None:
+    data = identified(tmp_path / "data", made(identity=ONE, count=2), ONE)
+    query = start(spark, data, tmp_path).trigger(availableNow=True).start()
+    query.awaitTermination()
+    (data / "identity").write_text(f"{TWO.hex()}\n")
+    query = start(spark, data, tmp_path).start()
+    text = shown(query.awaitTermination)
+    expected = (
+        f"stompring: the data directory {data} has the identity {TWO.hex()}, and the query has read one"
+    )
+    assert expected in text.splitlines()[0], text
+    assert expected in str(query.exception()).splitlines()[0]
+    # a file that cannot be read: a task finds that
+    frame = spark.read.format("stompring").load(str(data))
+    frame.count()
+    file = sorted(data.glob("journal/*.journal"))[0]
+    file.unlink()
+    file.mkdir()
+    lines = shown(frame.count).splitlines()
+    assert lines[0] == "An exception was thrown from the Python worker:"
+    assert lines[1] == f"stompring: {file} at 0: Is a directory"
+
+
+def test_outside_of_workers_exceptions_are_what_they_were() -> None:
+    @tells
+    def refuse() -> None:
+        raise OptionError("path", "is wrong")
+
+    def items() -> Any:
+        yield 1
+        raise OptionError("path", "is wrong")
+
+    with pytest.raises(OptionError, match="option path: is wrong"):
+        refuse()
+    with pytest.raises(OptionError, match="option path: is wrong"):
+        list(telling(items()))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "[PYTHON_DATA_SOURCE_ERROR] Failed to do it: stompring: it is wrong\n SQLSTATE: 38000",
+            "it is wrong",
+        ),
+        ("An exception was thrown from the Python worker:\nstompring: it: is wrong", "it: is wrong"),
+        ("stompring: it is wrong", "it is wrong"),
+        ("[TABLE_OR_VIEW_NOT_FOUND] The table or view `stompring` cannot be found", None),
+    ],
+)
+def test_the_sentence_within_what_spark_shows(text: str, found: str | None) -> None:
+    assert sentence(text) == found
