@@ -16,7 +16,7 @@ from stompring.broker.consumer import Consumer
 from stompring.broker.message import Message, Traits
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
-from stompring.policy.policies import Policies
+from stompring.policy.hooks import Policies
 from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType
 
 MESSAGES = 2_000

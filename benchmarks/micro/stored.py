@@ -17,7 +17,7 @@ from stompring.broker.broker import Broker
 from stompring.broker.clock import Clock as BrokerClock
 from stompring.broker.message import Message, Traits
 from stompring.broker.queue import Queue
-from stompring.policy.policies import Policies
+from stompring.policy.hooks import Policies
 from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType
 from stompring.store.durable import Durable
 from stompring.store.retention import Retention

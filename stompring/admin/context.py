@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
 from stompring.broker.broker import Broker
-from stompring.security.authority import Authority
+from stompring.security.access_control import AccessControl
 from stompring.session.connect import Credentials, Login
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
@@ -183,7 +183,7 @@ class Security(Protocol):
     @property
     def logins(self) -> Logins: ...
     @property
-    def authority(self) -> Authority: ...
+    def authority(self) -> AccessControl: ...
 
 
 class Reload(Protocol):

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 #: What a hook may raise without harm to anybody else. `sys.exit()` in a plugin is not meant for the broker.
-FAULTS = (Exception, SystemExit)
+HOOK_EXCEPTIONS = (Exception, SystemExit)
 
 
 #: Seconds. A hook that takes longer is logged and counted: nobody else is served meanwhile.
 SLOW_HOOK = 0.02
 
 
-class Ruling(NamedTuple):
+class AdmissionResult(NamedTuple):
     """What becomes of an offered message that is not just accepted. Who refuses it raises `Refused` instead."""
 
     drop: bool = False
@@ -44,7 +44,7 @@ class Ruling(NamedTuple):
 class Admission(Protocol):
     """The evaluation of one message by the policies of one address. Each policy decides once."""
 
-    def evaluate(self, offer: Offer) -> Ruling | None:
+    def evaluate(self, offer: Offer) -> AdmissionResult | None:
         """What becomes of it, None where it may enter. After ``wait`` it goes on with who has asked for that.
 
         Raises `Refused`.
@@ -80,7 +80,7 @@ class Subscriber(NamedTuple):
 #: How a full address answers a message: as that policy would, with a reason of its own, or not at all (it may enter).
 FullAnswer = FullPolicy | Refused | None
 
-Told = Callable[["Reference"], None]
+Listener = Callable[["Reference"], None]
 
 
 class Hooks:
@@ -120,13 +120,13 @@ class Hooks:
         self.reports_entered = False  # some policy wants to know of each message that it has entered
         self.reports_refused = False  # … that it has not
         self.subscribed: Callable[[Subscriber], None] | None = None
-        self.enqueued: Told | None = None
-        self.evicted: Told | None = None
-        self.expired: Told | None = None
-        self.killed: Told | None = None
-        self.dead_lettered: Told | None = None
-        self.delivered: Told | None = None
-        self.settled: Told | None = None
+        self.enqueued: Listener | None = None
+        self.evicted: Listener | None = None
+        self.expired: Listener | None = None
+        self.killed: Listener | None = None
+        self.dead_lettered: Listener | None = None
+        self.delivered: Listener | None = None
+        self.settled: Listener | None = None
         self.deleted: Callable[[], None] | None = None
 
 
@@ -156,7 +156,7 @@ class Policies(Protocol):
     def hooks_for(self, address: Address) -> Hooks:
         """The hooks of an address with the settings that it has now."""
 
-    def evicted(self, queue: Ring) -> Told | None:
+    def evicted(self, queue: Ring) -> Listener | None:
         """Who hears of what a ring gives up."""
 
     def view_of(self, queue: Ring) -> Any:

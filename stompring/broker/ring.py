@@ -13,7 +13,7 @@ from .reference import GONE, Reference
 
 if TYPE_CHECKING:
     from .due import DueBatch
-    from .hooks import Told
+    from .hooks import Listener
 
 
 class Ring(Paged):
@@ -26,7 +26,7 @@ class Ring(Paged):
         self.messages_replaced = 0
         self.view: object = None  # what stands for the queue before policies, once one has asked
         self.hooks = self.address.hooks
-        self.evicted: Told | None = self.broker.policies.evicted(self)
+        self.evicted: Listener | None = self.broker.policies.evicted(self)
         super().__init__()
 
     def review_hooks(self) -> None:

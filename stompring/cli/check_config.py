@@ -35,14 +35,13 @@ def check_config(context: click.Context, files: tuple[str, ...], data: str | Non
     looked at, as the broker would: run it as the user that the broker runs as.
     """
     # here and not above: no other command should wait for what these bring along
-    from stompring.policy.load import load
-    from stompring.policy.source import Sources
+    from stompring.policy.load import PluginSources, load
 
     refused = 0
     for file in files:
         try:
             configuration = read_broker_xml(file)
-            load(configuration, Sources(file))
+            load(configuration, PluginSources(file))
             certificates = list(read_certificates(configuration))
             read_security_files(configuration)
             check_data(configuration, data)
@@ -82,7 +81,7 @@ def read_security_files(configuration: BrokerConfiguration) -> None:
     if not configuration.security_enabled:
         return
     # for this alone, as users bring argon2 along
-    from stompring.security.certificate_users import CertificateUsers
+    from stompring.security.certificates import CertificateUsers
     from stompring.security.roles import Roles
     from stompring.security.users import Users
 

@@ -27,7 +27,7 @@ from stompring.broker.queue import Queue
 from stompring.broker.reference import GONE, SCHEDULED, Reference
 from stompring.errors import Refused
 from stompring.paging.paged_queues import TargetAreas
-from stompring.policy.policies import Policies
+from stompring.policy.hooks import Policies
 from stompring.settings.data_directory import DataDirectory
 from stompring.settings.machine_memory import default_global_max_size, machine_memory
 from stompring.settings.model import BrokerConfiguration

@@ -92,13 +92,13 @@ def list_plugins(config: str | None, parameters: bool, as_json: bool) -> None:
 def _listing(config: str | None, parameters: bool) -> Listing:
     # Here and not above: the policy package imports most of the broker, which no other command needs.
     from stompring.policy.catalogue import catalogue, load_details
-    from stompring.policy.source import Sources
+    from stompring.policy.load import PluginSources
     from stompring.settings.broker_xml import read_broker_xml
 
     file = config if config is not None else config_option.DEFAULT
     without = config is None and not Path(file).exists()
     configuration = None if without else read_broker_xml(file)
-    sources = Sources(file)
+    sources = PluginSources(file)
     uses = {} if configuration is None else _uses(configuration)
     listing = Listing(file, configuration, sources.folders, catalogue(sources), uses)
     for entry in listing.entries if parameters else ():

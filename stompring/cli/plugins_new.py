@@ -85,11 +85,11 @@ def new(name: str, folder: str | None, config: str | None, package: bool) -> Non
 
 def _plugin_folder(config: str | None) -> Path:
     """Of the two that a broker looks into the one that is there; beside broker.xml where none is."""
-    from stompring.policy.source import FOLDER, Sources
+    from stompring.policy.load import PLUGIN_DIRECTORY, PluginSources
 
     file = config_option.existing(config)
-    there = Sources(file).folders
-    folder = there[0] if there else Path(file).parent / FOLDER
+    there = PluginSources(file).folders
+    folder = there[0] if there else Path(file).parent / PLUGIN_DIRECTORY
     # as the user would write it
     return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
@@ -117,14 +117,14 @@ def _module(name: str, module: str) -> dict[Path, str]:
 
 
 def _package(name: str, module: str) -> dict[Path, str]:
-    from stompring.policy.source import GROUP
+    from stompring.policy.load import ENTRY_POINT_GROUP
 
     values = {
         "name": name,
         "module": f"stompring_{module}",
         "kind": _class_name(name),
         "distribution": f"stompring-{name.replace('_', '-')}",
-        "group": GROUP,
+        "group": ENTRY_POINT_GROUP,
         "xml": _filled("broker.xml", {"name": name}),
     }
     return {

@@ -7,18 +7,14 @@ how one is written, tested and configured.
 from stompring.broker.hooks import Subscriber
 from stompring.broker.offer import Offer
 
-from .address_policy import AddressPolicy
-from .address_view import AddressView
-from .message_view import MessageView
-from .parameter import Bytes, Milliseconds, parameter
-from .queue_view import QueueView
-from .verdict import (
+from .api import (
     ACCEPT,
     BLOCK,
     DROP,
     DROP_OLDEST,
     FAIL,
     PAGE,
+    AddressPolicy,
     ChangeHeaders,
     FullVerdict,
     Redirect,
@@ -26,6 +22,8 @@ from .verdict import (
     Verdict,
     Wait,
 )
+from .parameter import Bytes, Milliseconds, parameter
+from .views import AddressView, MessageView, QueueView
 
 __all__ = [
     "ACCEPT",

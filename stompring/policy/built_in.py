@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from stompring.settings.model import FullPolicy
 
-from .address_policy import AddressPolicy
-from .message_view import MessageView
-from .queue_view import QueueView
-from .verdict import BLOCK, DROP, FAIL, PAGE
+from .api import BLOCK, DROP, FAIL, PAGE, AddressPolicy
+from .views import MessageView, QueueView
 
 
 class Page(AddressPolicy):
@@ -51,7 +49,7 @@ class DeadLetterRing(AddressPolicy):
         message.dead_letter()
 
 
-FULL: dict[str, type[AddressPolicy]] = {
+FULL_POLICIES: dict[str, type[AddressPolicy]] = {
     FullPolicy.PAGE: Page,
     FullPolicy.BLOCK: Block,
     FullPolicy.DROP: Drop,

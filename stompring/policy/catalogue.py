@@ -16,9 +16,9 @@ from importlib.metadata import EntryPoint, distributions
 from importlib.util import find_spec
 from pathlib import Path
 
-from .address_policy import AddressPolicy
+from .api import AddressPolicy
+from .load import ENTRY_POINT_GROUP, PluginLoadError, PluginSources
 from .parameter import Parameter
-from .source import GROUP, NotLoaded, Sources
 
 #: Bytes. A longer source is not parsed.
 LARGEST = 4 * 1024 * 1024
@@ -62,7 +62,7 @@ class Entry:
         return str(self.path) if self.kind is None else f"{self.path}, class {self.kind}"
 
 
-def catalogue(sources: Sources) -> list[Entry]:
+def catalogue(sources: PluginSources) -> list[Entry]:
     """All policies, by name; of several of one name the one that the broker loads comes first."""
     loadable = sources.modules()
     entries = [_from_file(name, path) for name, path in _files(sources)]
@@ -81,7 +81,7 @@ def load_details(entry: Entry, load: Callable[[str], type[AddressPolicy]]) -> No
     """Load a policy, and complete its entry from the class. A failure becomes the entry's ``fault``."""
     try:
         kind = load(entry.name)
-    except NotLoaded as reason:
+    except PluginLoadError as reason:
         entry.fault = str(reason)
         return
     module = inspect.getmodule(kind)
@@ -92,11 +92,11 @@ def load_details(entry: Entry, load: Callable[[str], type[AddressPolicy]]) -> No
         entry.path = Path(module.__file__)
 
 
-def _files(sources: Sources) -> Iterator[tuple[str, Path]]:
+def _files(sources: PluginSources) -> Iterator[tuple[str, Path]]:
     """Every module with a policy's name, those included that another one of the same name shadows."""
     for folder in sources.folders:
-        alone = Sources(None)
-        alone.places = (folder,)
+        alone = PluginSources(None)
+        alone.search_path = (folder,)
         names = alone.modules()
         for path in sorted(folder.glob("*.py")):
             name = path.stem.replace("_", "-")
@@ -131,7 +131,7 @@ def _packages() -> Iterator[Entry]:
             name = re.sub("[-_.]+", "-", distribution.name or "").lower()
             if name not in seen:
                 seen.add(name)
-                points = list(distribution.entry_points.select(group=GROUP))
+                points = list(distribution.entry_points.select(group=ENTRY_POINT_GROUP))
         except Exception as error:  # whatever a damaged file makes of it
             fault = f"entry points cannot be read: {type(error).__name__}: {error}"
             yield Entry(f"(package {name or 'without a name'})", fault=fault)

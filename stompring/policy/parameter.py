@@ -74,7 +74,7 @@ def parameter(help: str, default: Any = REQUIRED, *, least: float = -math.inf, m
     return Parameter(help, default, least, most)
 
 
-def declared(owner: type) -> dict[str, Parameter]:
+def declared_parameters(owner: type) -> dict[str, Parameter]:
     """The parameters of a class, its bases' first, by the names of its attributes.
 
     Raises `TypeError` for a declaration that cannot be.

@@ -1,4 +1,4 @@
-"""A kit to test policies with: one address, time that stands still, and nothing to start.
+"""A kit to test policies with: one address, a clock that only tests move, and nothing to start.
 
 Inside is the broker's own code, without sockets, files and reactor: what a policy does here it does there.
 
@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from heapq import heappop, heappush
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -45,15 +47,101 @@ from stompring.settings.model import (
 from stompring.settings.suggestions import with_suggestion
 from stompring.stomp.frames import encode_frame, unescape
 
-from .address_policy import AddressPolicy
-from .address_view import AddressView, PolicyTimer
+from .api import AddressPolicy, Wait
 from .bound_policy import BoundPolicy
+from .hooks import Policies
 from .load import load
-from .manual_clock import HarnessError, ManualClock, check_milliseconds, check_seconds
-from .message_view import MessageView
-from .policies import Policies
-from .queue_view import QueueView, view_of
-from .verdict import Wait
+from .views import AddressView, MessageView, PolicyTimer, QueueView, view_of
+
+#: When every test begins: epoch milliseconds.
+START_TIME = 1_700_000_000_000
+
+#: Seconds, and milliseconds, beyond which a time is taken for one in the wrong unit.
+DAY, YEAR = 86_400, 366 * 86_400_000
+
+
+class HarnessError(BaseException):
+    """A test, or the policy that it tests, uses what there is in a way that cannot be meant.
+
+    Not an `Exception`: what a policy raises is caught and counted, and this must reach the test.
+    """
+
+
+def check_seconds(what: str, seconds: object) -> None:
+    """Raise `HarnessError` unless that may be a time in seconds."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise HarnessError(f"{what} takes seconds, 0 or more, not {seconds!r}")
+    if seconds > DAY:
+        raise HarnessError(
+            f"{what} takes seconds: {seconds!r} would be {seconds / DAY:.1f} days, and looks like milliseconds"
+        )
+
+
+def check_milliseconds(what: str, milliseconds: object) -> None:
+    """Raise `HarnessError` unless that may be a time in milliseconds."""
+    if isinstance(milliseconds, float):
+        raise HarnessError(f"{what} takes whole milliseconds: {milliseconds!r} looks like seconds")
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int) or milliseconds < 0:
+        raise HarnessError(f"{what} takes whole milliseconds, 0 or more, not {milliseconds!r}")
+    if milliseconds > YEAR:
+        raise HarnessError(
+            f"{what} takes milliseconds: {milliseconds!r} would be more than a year, and looks like a point in time"
+        )
+
+
+class ManualTimer:
+    """What `ManualClock.callLater` returns."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call: Callable[[], object] | None = call
+
+    def active(self) -> bool:
+        """Whether it will still ring."""
+        return self.call is not None
+
+    def cancel(self) -> None:
+        """It will not."""
+        self.call = None
+
+
+class ManualClock:
+    """Time that stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self._now = START_TIME * 1000  # microseconds: sums of seconds would not be exact
+        self._timers: list[tuple[int, int, ManualTimer]] = []
+        self._order = count()
+
+    def seconds(self) -> float:
+        """Seconds since the epoch."""
+        return (self._now + 0.5) / 1_000_000  # whole milliseconds must not come out as a little less
+
+    def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> ManualTimer:
+        """As the reactor's."""
+        timer = ManualTimer(lambda: call(*args, **kw))
+        heappush(self._timers, (self._now + round(delay * 1_000_000), next(self._order), timer))
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        """Let time go by; everything that is due happens, at its own time. Raises `HarnessError`."""
+        check_seconds("clock.advance", seconds)
+        self._forward(seconds)
+
+    def forward(self, milliseconds: int) -> None:
+        """As `advance`, in milliseconds. Raises `HarnessError`."""
+        check_milliseconds("advance", milliseconds)
+        self._forward(milliseconds / 1000)
+
+    def _forward(self, seconds: float) -> None:
+        until = self._now + round(seconds * 1_000_000)
+        while self._timers and self._timers[0][0] <= until:
+            due, _, timer = heappop(self._timers)
+            self._now = max(self._now, due)
+            call, timer.call = timer.call, None
+            if call is not None:
+                call()
+        self._now = until
+
 
 #: The address that the policy under test is for, and its queue.
 ADDRESS = "address"
@@ -109,7 +197,7 @@ class PolicyHarness:
         self._acceptor = StompAcceptor("test", "127.0.0.1", 0)
         self._outgoing = Outgoing(self.broker.clock)
         self._clients: dict[str, _Client] = {}
-        self._receiver: _Receiver | None = None
+        self._receiver: _HarnessConsumer | None = None
         self.queue_of(ADDRESS)
 
     def _configured(self, parameters: Mapping[str, Any]) -> BrokerConfiguration:
@@ -136,7 +224,7 @@ class PolicyHarness:
             plugins=tuple(PluginConfiguration(one, one, properties if one == name else ()) for one in kinds),
             address_settings=tuple(entries),
         )
-        self._policies.use(load(configuration, _OnlyThese(kinds)))
+        self._policies.use(load(configuration, _GivenPolicies(kinds)))
         return configuration
 
     def reload(self, policy: type[AddressPolicy] | None = None, **parameters: Any) -> None:
@@ -265,7 +353,7 @@ class PolicyHarness:
     def deliver(self, most: int = 1) -> list[MessageView]:
         """Give up to ``most`` messages that wait to a consumer, which has to `settle` or `reject` them."""
         if self._receiver is None:
-            self._receiver = _Receiver()
+            self._receiver = _HarnessConsumer()
             self._queue(ADDRESS).add(self._receiver)
         return self._receiver.take_some(most)
 
@@ -341,7 +429,7 @@ class _CheckedPolicies(Policies):
     binding = _CheckedBinding
 
 
-class _OnlyThese:
+class _GivenPolicies:
     """Where policies of a harness are found."""
 
     def __init__(self, kinds: Mapping[str, type[AddressPolicy]]) -> None:
@@ -400,7 +488,7 @@ class _Client:
         """The same."""
 
 
-class _Receiver(Consumer):
+class _HarnessConsumer(Consumer):
     """Takes as many messages as it is told to."""
 
     def __init__(self) -> None:

@@ -1,11 +1,13 @@
-"""Certificates and private keys in PEM files: what they are, whose, and until when.
+"""Certificates and private keys in PEM files, and the users that client certificates belong to.
 
-What is wrong with a file is a `CertificateFault`, whose text begins with the file's name.
+A file that cannot be used raises `CertificateError`, whose text begins with the file's name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +21,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from stompring.errors import ConfigurationError
+from stompring.security.properties_file import WatchedFile, check_name, name_of
+
 #: What the files of certificates in a directory end in.
 SUFFIX = ".pem"
 #: And that of a key in a file of its own, beside its certificate.
@@ -28,7 +33,7 @@ _JAVA = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _DER = b"\x30"
 
 
-class CertificateFault(Exception):
+class CertificateError(Exception):
     """A file does not hold what it should."""
 
 
@@ -115,7 +120,7 @@ def read_certificates(path: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(data)
     except ValueError as error:
-        raise CertificateFault(
+        raise CertificateError(
             f"{path}: {_not_pem(data) or f'no certificate can be read: {error}'}"
         ) from None
 
@@ -137,9 +142,9 @@ def _files(path: Path, key: str | None) -> list[Path]:
         return [path]
     files = sorted(path.glob(f"*{SUFFIX}"))
     if not files:
-        raise CertificateFault(f"{path}: there is no {SUFFIX} file in this directory")
+        raise CertificateError(f"{path}: there is no {SUFFIX} file in this directory")
     if key is not None:
-        raise CertificateFault(
+        raise CertificateError(
             f"{path}: keyPath names a key for a directory; keys lie in or beside its files"
         )
     return files
@@ -152,13 +157,13 @@ def _identity(file: Path, key_file: str | None, password: str | None) -> Identit
     data = _read(source)
     if key_file is None and b"PRIVATE KEY-----" not in data:
         if not beside.exists():
-            raise CertificateFault(
+            raise CertificateError(
                 f"{file}: there is no private key in it, and no file {beside.name} beside it; name it with keyPath"
             )
         source, data = beside, _read(beside)
     key = _key(source, data, password)
     if _public(key) != _public(chain[0]):
-        raise CertificateFault(f"{source}: this private key does not belong to the certificate in {file}")
+        raise CertificateError(f"{source}: this private key does not belong to the certificate in {file}")
     return Identity(str(file), tuple(chain), key)
 
 
@@ -168,14 +173,14 @@ def _key(file: Path, data: bytes, password: str | None) -> PrivateKeyTypes:
         return load_pem_private_key(data, secret)
     except TypeError:
         if secret is None:
-            raise CertificateFault(
+            raise CertificateError(
                 f"{file}: the private key is encrypted: keyStorePassword is needed"
             ) from None
         return load_pem_private_key(data, None)  # of several keys some may not be encrypted
     except (ValueError, UnsupportedAlgorithm) as error:
         known = "the password is wrong, or it is damaged" if secret is not None else str(error)
         why = _not_pem(data) or f"the private key cannot be read: {known}"
-        raise CertificateFault(f"{file}: {why}") from None
+        raise CertificateError(f"{file}: {why}") from None
 
 
 def _public(holder: PrivateKeyTypes | x509.Certificate) -> bytes:
@@ -186,7 +191,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise CertificateFault(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise CertificateError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def _not_pem(data: bytes) -> str | None:
@@ -197,3 +202,74 @@ def _not_pem(data: bytes) -> str | None:
     if data.startswith(_DER):
         return "this is DER or PKCS12 and not PEM; 'openssl x509' or 'openssl pkcs12' makes PEM of it"
     return "this is not PEM"
+
+
+CERTIFICATE_USERS_FILE = "certificate users file"
+
+_COMMA = re.compile(r"(?<!\\),")
+
+
+class CertificateUsers:
+    """The users of one file by the subject of their certificate. The file is followed as the users file is."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Read the file at ``path``. Raises ConfigurationError, with file and line, for what cannot be."""
+        self._file = WatchedFile(path, CERTIFICATE_USERS_FILE, parse_certificate_users)
+        self.path = self._file.path
+
+    def user_of(self, subject: str) -> str | None:
+        """Whose certificate that is. None where the file does not know it."""
+        return self._file.content.get(normalized(subject))
+
+    def refresh(self) -> bool:
+        """See `FollowedFile.refresh`."""
+        return self._file.refresh()
+
+    def follow(self) -> None:
+        """See `FollowedFile.follow`."""
+        self._file.follow()
+
+
+def parse_certificate_users(lines: list[str], file: str) -> Mapping[str, str]:
+    """Subject to user. Raises ConfigurationError with the line that is wrong."""
+    users: dict[str, str] = {}
+    lines_of_users: dict[str, int] = {}
+    lines_of_subjects: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        name = name_of(line)
+        if name is None:
+            continue
+        try:
+            subject = _subject_of(line, name)
+            if name in lines_of_users:
+                raise ValueError(f"user {name!r} is already in line {lines_of_users[name]}")
+            if subject in users:
+                raise ValueError(
+                    f"the certificate {subject!r} is already in line {lines_of_subjects[subject]}"
+                )
+        except ValueError as error:
+            raise ConfigurationError(str(error), file, number) from None
+        users[subject] = name
+        lines_of_users[name] = lines_of_subjects[subject] = number
+    return users
+
+
+def _subject_of(line: str, name: str) -> str:
+    check_name(name)
+    subject = line.partition("=")[2].strip()
+    if subject.startswith("/"):
+        raise ValueError(
+            f"user {name!r}: write the subject itself, as CN=name, O=company; patterns are not taken"
+        )
+    if "=" not in subject:
+        raise ValueError("a line must be 'user = subject of the certificate', or begin with '#'")
+    return normalized(subject)
+
+
+def normalized(subject: str) -> str:
+    """A subject (RFC 4514) in one spelling: no blanks around commas and equals signs, types in capitals."""
+    parts = []
+    for part in _COMMA.split(subject):
+        kind, equals, value = part.partition("=")
+        parts.append(f"{kind.strip().upper()}{equals}{value.strip()}")
+    return ",".join(parts)

@@ -42,7 +42,7 @@ def is_argon2(text: str) -> bool:
     return True
 
 
-def unmatchable(hasher: PasswordHasher) -> str:
+def dummy_hash(hasher: PasswordHasher) -> str:
     """A hash that costs as much as a true one and that no password has: random bytes in place of a digest."""
     salt, digest = (
         base64.b64encode(secrets.token_bytes(length)).rstrip(b"=").decode()

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stompring.errors import ConfigurationError
-from stompring.security.followed_file import FollowedFile
-from stompring.security.lines_file import check_name, edit_lines, name_of
+from stompring.security.properties_file import WatchedFile, check_name, edit_lines, name_of
 
-ROLES = "roles file"
+ROLES_FILE = "roles file"
 NO_ROLES: frozenset[str] = frozenset()
 
 
@@ -20,7 +19,7 @@ class Roles:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Read the file at ``path``. Raises ConfigurationError, with file and line, for what cannot be."""
-        self._file = FollowedFile(path, ROLES, roles_by_user, may_lack=True)
+        self._file = WatchedFile(path, ROLES_FILE, roles_by_user, optional=True)
         self.path = self._file.path
 
     @property
@@ -79,7 +78,7 @@ class RolesEdit:
 @contextmanager
 def edit_roles(path: Path) -> Iterator[RolesEdit]:
     """Change a roles file, or begin one, as `edit_lines` does."""
-    with edit_lines(path, ROLES, lambda lines: parse_roles(lines, str(path))) as lines:
+    with edit_lines(path, ROLES_FILE, lambda lines: parse_roles(lines, str(path))) as lines:
         yield RolesEdit(lines)
 
 

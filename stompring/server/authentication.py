@@ -23,13 +23,10 @@ from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
 from stompring.errors import Refused
-from stompring.security.authority import Authority
-from stompring.security.certificate_users import CertificateUsers
-from stompring.security.fair_line import FairLine
-from stompring.security.permissions import Permissions
-from stompring.security.remembered import Remembered
+from stompring.security.access_control import AccessControl, Permissions
+from stompring.security.certificates import CertificateUsers
+from stompring.security.login import FREE_FAILURES, FairQueue, LoginThrottle, VerifiedLogins
 from stompring.security.roles import Roles
-from stompring.security.throttle import FREE, Throttle
 from stompring.security.users import Users
 from stompring.session.connect import Credentials, Login
 from stompring.session.permit import SHOWN, Permit, Rights
@@ -132,7 +129,7 @@ class Logins:
     def __init__(
         self,
         portal: Portal,
-        throttle: Throttle,
+        throttle: LoginThrottle,
         reactor: Any,
         user_of: Callable[[str], str | None] = lambda subject: None,
     ) -> None:
@@ -207,7 +204,7 @@ class Logins:
         if self._throttle.failed(host):
             log.warning(
                 "%d logins from %s have failed: further ones are delayed",
-                FREE,
+                FREE_FAILURES,
                 host or "one host",
                 extra={"peer": host},
             )
@@ -268,14 +265,14 @@ class PasswordVerifier:
     """
 
     def __init__(
-        self, users: Users, remembered: Remembered, follow: Callable[[], object], reactor: Any
+        self, users: Users, remembered: VerifiedLogins, follow: Callable[[], object], reactor: Any
     ) -> None:
         self._users = users
         self._remembered = remembered
         self._follow = follow
         self._reactor = reactor
         self._asked: dict[bytes, list[Deferred[bool]]] = {}  # who asks the same is told the same
-        self._line: FairLine[_Check] = FairLine(MAX_QUEUED_CHECKS)
+        self._line: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
         self._running = 0
 
     def followed(self) -> Deferred[None]:
@@ -347,14 +344,14 @@ class Security:
         self._roles = Roles(configuration.roles_file)
         certificates = configuration.certificate_users_file
         self._certificates = None if certificates is None else CertificateUsers(certificates)
-        self.authority = Authority(Permissions.of(configuration), self._roles)
+        self.authority = AccessControl(Permissions.of(configuration), self._roles)
         self._changed = changed
         self._noticed = self.authority.generation
         interval = configuration.security_invalidation_interval / 1000
-        self._remembered = Remembered(interval, reactor.seconds)
+        self._remembered = VerifiedLogins(interval, reactor.seconds)
         self._verification = PasswordVerifier(self.users, self._remembered, self._follow, reactor)
         portal = Portal(Realm(self.authority), [UsersFileChecker(self._verification), CertificateChecker()])
-        self.logins = Logins(portal, Throttle(reactor.seconds), reactor, self._user_of)
+        self.logins = Logins(portal, LoginThrottle(reactor.seconds), reactor, self._user_of)
         self._look = LoopingCall(self._look_at_files)
         self._look.clock = reactor
         self._interval = max(interval, FILE_CHECK_INTERVAL)

@@ -29,7 +29,7 @@ from twisted.internet.interfaces import (
 from twisted.internet.tcp import Port
 
 from stompring.errors import ConfigurationError
-from stompring.security.certificates import CertificateFault, Identity, source_files
+from stompring.security.certificates import CertificateError, Identity, source_files
 from stompring.settings.acceptor import HttpAcceptor, ProxyProtocol, StompAcceptor
 from stompring.settings.acceptor_url import is_loopback
 from stompring.settings.model import BrokerConfiguration
@@ -189,7 +189,7 @@ def _read_tls_context(acceptor: Acceptor, file: str | None) -> TlsContext:
     application = b"http/1.1" if speaks_http else None
     try:
         return tls_context(acceptor.tls, application)
-    except CertificateFault as fault:
+    except CertificateError as fault:
         raise ConfigurationError(f"acceptor '{acceptor.name}': {fault}", file) from None
 
 

@@ -25,9 +25,8 @@ from stompring.admin.http import admin_site
 from stompring.broker.broker import Broker
 from stompring.broker.message import clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError
-from stompring.policy.load import load
-from stompring.policy.policies import Policies
-from stompring.policy.source import Sources
+from stompring.policy.hooks import Policies
+from stompring.policy.load import PluginSources, load
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
 from stompring.session.outbox import Outgoing
@@ -78,7 +77,7 @@ class BrokerService(MultiService):
         self.persistence = persistence
         self.doors = ListenerStack(configuration, reactor)
         self._started_with = configuration
-        self._sources = Sources(configuration.file)
+        self._sources = PluginSources(configuration.file)
         self.policies = Policies(load(configuration, self._sources))
         storage = None if persistence is None else persistence.durable
         self.broker = Broker(configuration, reactor, self.policies, storage, time.perf_counter)

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from stompring.security.certificates import (
-    CertificateFault,
+    CertificateError,
     Identity,
     read_certificates,
     read_identities,
@@ -117,7 +117,7 @@ def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Con
         context.use_privatekey(identity.key)  # type: ignore[arg-type]  # OpenSSL says which keys are of use
         context.check_privatekey()
     except (SSL.Error, TypeError, ValueError) as error:
-        raise CertificateFault(f"{identity.file}: cannot be used for TLS: {openssl_reasons(error)}") from None
+        raise CertificateError(f"{identity.file}: cannot be used for TLS: {openssl_reasons(error)}") from None
     if tls.asks_for_certificates:
         _ask_for_certificates(context, tls)
     return context
@@ -133,7 +133,7 @@ def _choose_ciphers(context: SSL.Context, named: tuple[str, ...]) -> None:
         try:
             choose(name.encode())
         except SSL.Error:
-            raise CertificateFault(f"enabledCipherSuites: OpenSSL does not have '{name}'") from None
+            raise CertificateError(f"enabledCipherSuites: OpenSSL does not have '{name}'") from None
     context.set_cipher_list(":".join(older or CIPHER_SUITES).encode())
     if newer:
         context.set_tls13_ciphersuites(":".join(newer).encode())
@@ -147,7 +147,7 @@ def _ask_for_certificates(context: SSL.Context, tls: Tls) -> None:
     try:
         context.load_verify_locations(path)
     except SSL.Error as error:
-        raise CertificateFault(
+        raise CertificateError(
             f"{path}: cannot be used as trustStorePath: {openssl_reasons(error)}"
         ) from None
     mode = SSL.VERIFY_PEER | (SSL.VERIFY_FAIL_IF_NO_PEER_CERT if tls.need_client_auth else 0)

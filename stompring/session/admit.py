@@ -12,7 +12,7 @@ from .blocked import Blocked
 from .send_plan import SendPlan, derive, plan_anew
 
 if TYPE_CHECKING:
-    from stompring.broker.hooks import Admission, Hooks, Ruling
+    from stompring.broker.hooks import Admission, AdmissionResult, Hooks
 
     from .session import Session
 
@@ -81,7 +81,7 @@ class OfferedSend:
         self._decided = True
         return True
 
-    def _evaluate(self) -> Ruling | None:
+    def _evaluate(self) -> AdmissionResult | None:
         offer = self._offer
         offer.body = self.body
         try:
@@ -125,7 +125,7 @@ class OfferedSend:
         offer.body = b""
 
 
-def _derived(session: Session, plan: SendPlan, head: Head, ruling: Ruling) -> SendPlan:
+def _derived(session: Session, plan: SendPlan, head: Head, ruling: AdmissionResult) -> SendPlan:
     """The plan that a ruling makes of another one. One that is like the last one is not made again."""
     if plan.derived is not None:
         before, derived = plan.derived

@@ -9,7 +9,7 @@ from stompring.broker import page_mode
 from stompring.broker.address import Address
 from stompring.broker.admission import Obstacle, drop, obstacle
 from stompring.broker.duplicates import count_duplicate, is_known, lasts, remember
-from stompring.broker.hooks import FAULTS, SLOW_HOOK
+from stompring.broker.hooks import HOOK_EXCEPTIONS, SLOW_HOOK
 from stompring.broker.message import Message
 from stompring.broker.redelivery import lifetime
 from stompring.errors import Refused
@@ -43,7 +43,7 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         began = perf_counter()
         try:
             answer = plan.admit(offer)
-        except FAULTS as fault:
+        except HOOK_EXCEPTIONS as fault:
             answer = fault
         seconds = perf_counter() - began
         offer.body = b""  # it may be large, and the plan lasts as long as the connection

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
 from stompring.broker.duplicates import cache_size
-from stompring.broker.hooks import Ruling
+from stompring.broker.hooks import AdmissionResult
 from stompring.broker.memory import Room, Rooms
 from stompring.broker.message import EVERYWHERE, Traits
 from stompring.broker.offer import Offer
@@ -159,7 +159,7 @@ class SendPlan:
         self.offer = NO_OFFER
         self.head: Head | None = None
         self.target: str | None = None
-        self.derived: tuple[Ruling, SendPlan] | None = None  # the last one that was made of this one
+        self.derived: tuple[AdmissionResult, SendPlan] | None = None  # the last one that was made of this one
 
 
 def plan_send(session: Session, head: Head) -> SendPlan:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stompring.admin.access import MANAGEMENT
-from stompring.security.throttle import FREE, WAITING
+from stompring.security.login import FREE_FAILURES, MAX_DELAYED
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 from ..security.hashers import QUICK
@@ -220,10 +220,10 @@ def test_who_fails_again_and_again_waits_and_is_then_refused(
 ) -> None:
     server = server_where(tmp_path, (P.VIEW, MANAGEMENT))
     caplog.set_level(logging.INFO)
-    for _ in range(FREE):
+    for _ in range(FREE_FAILURES):
         assert server.ask("GET", "/metrics", headers=basic("anna:wrong")).status == 401
     assert [line for line in caplog.messages if "further ones are delayed" in line] == [
-        f"{FREE} logins from 127.0.0.1 have failed: further ones are delayed"
+        f"{FREE_FAILURES} logins from 127.0.0.1 have failed: further ones are delayed"
     ]
 
     def begin(credentials: str) -> Any:
@@ -235,7 +235,7 @@ def test_who_fails_again_and_again_waits_and_is_then_refused(
         server.reactor.advance(0)
         return wire
 
-    waiting = [begin("anna:sécret:1") for _ in range(WAITING)]
+    waiting = [begin("anna:sécret:1") for _ in range(MAX_DELAYED)]
     refused = begin("anna:sécret:1")
     assert not any(wire.value() for wire in waiting)
     reply = server.parse(refused.value())

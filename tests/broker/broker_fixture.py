@@ -17,7 +17,7 @@ from stompring.broker.recurrence import Recurrence
 from stompring.broker.reference import Reference
 from stompring.broker.storage import Entries, Storage
 from stompring.broker.transaction import Transaction
-from stompring.policy.policies import Policies
+from stompring.policy.hooks import Policies
 from stompring.settings.model import (
     AddressSettingEntry,
     BrokerConfiguration,

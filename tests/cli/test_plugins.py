@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from stompring.cli.main import main
-from stompring.policy.load import load
-from stompring.policy.source import GROUP, Sources
+from stompring.policy.load import ENTRY_POINT_GROUP, PluginSources, load
 from stompring.settings.broker_xml import read_broker_xml
 
 from ..broker_process import ROOT
@@ -80,7 +79,7 @@ def installed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     information.mkdir(parents=True)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-policies\nVersion: 2.3\n")
     (information / "entry_points.txt").write_text(
-        f"[{GROUP}]\nof_acme = acme_policies:Limit\nlimit = acme:No\n"
+        f"[{ENTRY_POINT_GROUP}]\nof_acme = acme_policies:Limit\nlimit = acme:No\n"
     )
     (here / "site" / "acme_policies.py").write_text(EVIL + LIMIT)
     monkeypatch.syspath_prepend(here / "site")
@@ -305,7 +304,7 @@ def test_new(here: Path) -> None:
     # what it says is what works
     config.write_text(f"<configuration><core>{policy_xml(result.stdout)}</core></configuration>")
     configuration = read_broker_xml(config)
-    assert load(configuration, Sources(str(config)))
+    assert load(configuration, PluginSources(str(config)))
     (entry,) = [each for each in shown()["policies"] if each["name"] == "size-limit"]
     assert entry["class"] == "SizeLimit" and entry["plugins"][0]["uses"][0]["match"] == "orders.#"
     # and nothing is lost

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from stompring.cli.main import main
-from stompring.security import users_file
+from stompring.security import users
 from stompring.security.users import Users
 
 from ..security.hashers import QUICK
@@ -25,12 +25,12 @@ BROKER_XML = """<configuration><core>
 def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cheap hashes for everything that edits here."""
 
-    def put_quickly(edit: users_file.UsersEdit, name: str, password: str) -> None:
+    def put_quickly(edit: users.UsersEdit, name: str, password: str) -> None:
         edit._hasher = QUICK
         put(edit, name, password)
 
-    put = users_file.UsersEdit.put
-    monkeypatch.setattr(users_file.UsersEdit, "put", put_quickly)
+    put = users.UsersEdit.put
+    monkeypatch.setattr(users.UsersEdit, "put", put_quickly)
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from stompring.policy import (
     Redirect,
     Refuse,
     Wait,
+    api,
     parameter,
-    verdict,
 )
 from stompring.policy.testing import PolicyHarness, Sent
 
@@ -62,7 +62,7 @@ def sections() -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
             if isinstance(value, FunctionType) and name[0] != "_"
         ],
     )
-    words = [(f"`{word.name}`", "", "", _word(word.name)) for word in verdict.Word]
+    words = [(f"`{word.name}`", "", "", _word(word.name)) for word in api.Word]
     yield "Answers", [_constructor(kind) for kind in CONSTRUCTORS] + words
     signature, returned, _, text = _function("parameter", parameter)
     yield "Parameters of a policy", [(signature, returned, "that of its type", text)]
@@ -110,7 +110,7 @@ def _constructor(kind: type) -> tuple[str, str, str, str]:
 
 def _word(name: str) -> str:
     """The comment above a word of `verdict`."""
-    source = inspect.getsource(verdict)
+    source = inspect.getsource(api)
     (found,) = re.findall(rf"((?:^#: .*\n)+){name} = ", source, re.MULTILINE)
     return " ".join(line.removeprefix("#: ") for line in str(found).splitlines())
 

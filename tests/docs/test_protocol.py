@@ -79,7 +79,7 @@ MADE_OF_OTHERS = {
     "reason": "the authenticator, read below",
     "hindered.describe()": "broker/admission.py, read below",
     "str(fault)": "the same error under another class",
-    "str(reason)": "policy/faults.py, said again to each who asks",
+    "str(reason)": "policy/bound_policy.py, said again to each who asks",
 }
 
 

@@ -17,7 +17,7 @@ import pytest
 import stomp
 
 from stompring.security.roles import edit_roles
-from stompring.security.users_file import edit_users
+from stompring.security.users import edit_users
 
 from ..broker_document import broker_xml, everything, permitted
 from ..broker_process import PATIENCE, ROOT, BrokerProcess

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from stompring.broker.directory import check_name
 from stompring.broker.recurrence import Recurrence
 from stompring.errors import ConfigurationError, Refused
-from stompring.security.users_file import parse_users
+from stompring.security.users import parse_users
 from stompring.session.destination import Destinations, remote_form
 from stompring.settings import value_types
 from stompring.settings.acceptor import StompAcceptor

@@ -9,11 +9,11 @@ import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.policy import AddressPolicy
-from stompring.policy.source import Sources
+from stompring.policy.load import PluginSources
 from stompring.policy.testing import PolicyHarness
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = Sources(str(ROOT / "config" / "broker.xml"))
+SOURCES = PluginSources(str(ROOT / "config" / "broker.xml"))
 
 
 def policy(name: str) -> type[AddressPolicy]:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stompring.policy.load import load
+from stompring.policy.load import PluginSources, load
 from stompring.policy.parameter import Parameter
-from stompring.policy.source import Sources
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
 from stompring.settings.model import BrokerConfiguration
 
@@ -100,12 +99,12 @@ def test_what_is_shown_of_broker_xml_can_be_used(name: str, tmp_path: Path) -> N
     (snippet,) = SNIPPETS[name]
     file = str(tmp_path / "broker.xml")
     configuration = parse_broker_xml(snippet.encode(), file)
-    load(configuration, Sources(file))
+    load(configuration, PluginSources(file))
     assert name in used(configuration)
 
 
 def test_the_example_uses_all_of_them() -> None:
     file = ROOT / "config" / "policies.xml"
     configuration = read_broker_xml(file)
-    load(configuration, Sources(str(file)))
+    load(configuration, PluginSources(str(file)))
     assert used(configuration) == set(NAMES)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.policy.manual_clock import BEGIN
-from stompring.policy.testing import ADDRESS, PolicyHarness
+from stompring.policy.testing import ADDRESS, START_TIME, PolicyHarness
 
 from . import fault, policy
 
@@ -30,7 +29,7 @@ def test_everything() -> None:
     headers = last(harness)
     assert (headers["sent-by"], headers["sent-from"]) == ("ann", "producer:1")
     assert headers["sent-over"] == harness._clients["producer"].session.number
-    assert headers["sent-at"] == str(BEGIN + 250)
+    assert headers["sent-at"] == str(START_TIME + 250)
     assert headers["kind"] == "test"
     assert "sent-as" not in headers
     assert not harness.errors
@@ -72,7 +71,7 @@ def test_every_time_is_its_own() -> None:
     harness = PolicyHarness(KIND, time_header="at")
     for elapsed in (0, 125, 250):
         harness.send(b"x")
-        assert last(harness)["at"] == str(BEGIN + elapsed)
+        assert last(harness)["at"] == str(START_TIME + elapsed)
         harness.advance(125)
 
 

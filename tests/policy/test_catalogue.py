@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from stompring.policy.catalogue import Entry, Unreadable, catalogue, load_details, parse
-from stompring.policy.source import GROUP, Sources
+from stompring.policy.load import ENTRY_POINT_GROUP, PluginSources
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(path for path in (ROOT / "plugins").glob("*.py") if not path.name.startswith(("_", "test_")))
@@ -34,8 +34,8 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def sources(folder: Path) -> Sources:
-    return Sources(str(folder.parent / "broker.xml"))
+def sources(folder: Path) -> PluginSources:
+    return PluginSources(str(folder.parent / "broker.xml"))
 
 
 def listed(folder: Path) -> dict[str, Entry]:
@@ -185,7 +185,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: str, name: 
     """A package with entry points, as pip leaves it; the directory in which it is."""
     site = tmp_path / f"site-{name}"
     write(site, f"{name}-2.3.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.3\n")
-    write(site, f"{name}-2.3.dist-info/entry_points.txt", f"[{GROUP}]\n{points}\n")
+    write(site, f"{name}-2.3.dist-info/entry_points.txt", f"[{ENTRY_POINT_GROUP}]\n{points}\n")
     monkeypatch.syspath_prepend(site)
     return site
 

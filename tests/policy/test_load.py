@@ -11,8 +11,7 @@ import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.policy import AddressPolicy
-from stompring.policy.load import Plugins, load
-from stompring.policy.source import GROUP, NotLoaded, Sources
+from stompring.policy.load import ENTRY_POINT_GROUP, PluginLoadError, Plugins, PluginSources, load
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.model import BrokerConfiguration, PolicyUse
 
@@ -67,7 +66,7 @@ def xml(tmp_path: Path) -> Writes:
 
 
 def loaded(configuration: BrokerConfiguration) -> Plugins:
-    return load(configuration, Sources(configuration.file))
+    return load(configuration, PluginSources(configuration.file))
 
 
 def faults(configuration: BrokerConfiguration) -> list[str]:
@@ -88,16 +87,16 @@ def test_a_module_beside_the_file(plugin: Callable[[str, str], Path], xml: Write
     plugin("good", GOOD)
     configuration = xml(f'<broker-plugin name="good">{MUST}</broker-plugin>', USE.format(""))
     (use,) = configuration.address_settings[0].values["address_policy"]  # type: ignore[misc, unused-ignore]
-    chosen = loaded(configuration).chosen(use)
-    policy = chosen.make()
-    assert chosen.name == "good" and type(policy).__name__ == "Good"
+    selected = loaded(configuration).selected(use)
+    policy = selected.make()
+    assert selected.name == "good" and type(policy).__name__ == "Good"
     assert vars(policy) == {"must": "x", "number": 1}
 
 
 def test_a_module_beside_the_folder_of_the_file(tmp_path: Path, plugin: Callable[[str, str], Path]) -> None:
     plugin("good_one", GOOD)
     (tmp_path / "config").mkdir()
-    sources = Sources(str(tmp_path / "config" / "broker.xml"))
+    sources = PluginSources(str(tmp_path / "config" / "broker.xml"))
     assert sources.load("good-one").__name__ == "Good"
     assert sources.load("good_one").__name__ == "Good"
 
@@ -114,8 +113,8 @@ def test_properties_of_the_use_go_before_those_of_the_plugin(
     )
     plugins = loaded(configuration)
     uses = [entry.values.get("address_policy") for entry in configuration.address_settings]
-    assert plugins.chosen(uses[0][0]).values == {"number": 3, "must": "x"}  # type: ignore[index]
-    assert plugins.chosen(PolicyUse("mine")).values == {"number": 2, "must": "x"}
+    assert plugins.selected(uses[0][0]).values == {"number": 3, "must": "x"}  # type: ignore[index]
+    assert plugins.selected(PolicyUse("mine")).values == {"number": 2, "must": "x"}
 
 
 def test_nothing_is_imported_that_is_not_named(
@@ -167,7 +166,7 @@ def test_a_policy_that_is_not_there(plugin: Callable[[str, str], Path], xml: Wri
     plugin("good", GOOD)
     (found,) = faults(xml('<broker-plugin name="goood"/>'))
     assert found.startswith("2: broker-plugin 'goood': there is no policy 'goood', no goood.py in ")
-    assert GROUP in found and found.endswith("did you mean 'good'?")
+    assert ENTRY_POINT_GROUP in found and found.endswith("did you mean 'good'?")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +216,7 @@ def test_all_faults_come_together(plugin: Callable[[str, str], Path], xml: Write
 
 def test_a_module_is_executed_again_when_it_has_changed(plugin: Callable[[str, str], Path]) -> None:
     path = plugin("good", GOOD)
-    sources = Sources(str(path.parent.parent / "broker.xml"))
+    sources = PluginSources(str(path.parent.parent / "broker.xml"))
     first = sources.load("good")
     assert sources.load("good") is first
     was = path.stat()
@@ -229,10 +228,10 @@ def test_a_module_is_executed_again_when_it_has_changed(plugin: Callable[[str, s
 
 def test_what_cannot_be_loaded_any_more_leaves_what_there_was(plugin: Callable[[str, str], Path]) -> None:
     path = plugin("good", GOOD)
-    sources = Sources(str(path.parent.parent / "broker.xml"))
+    sources = PluginSources(str(path.parent.parent / "broker.xml"))
     first = sources.load("good")
     path.write_text("x = (", encoding="utf-8")
-    with pytest.raises(NotLoaded):
+    with pytest.raises(PluginLoadError):
         sources.load("good")
     path.write_text(GOOD, encoding="utf-8")
     assert sources.load("good") is first
@@ -249,15 +248,15 @@ class FakeDistribution:
 def offers(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
     made = []
     for name, value in points.items():
-        point = importlib.metadata.EntryPoint(name, value, GROUP)
+        point = importlib.metadata.EntryPoint(name, value, ENTRY_POINT_GROUP)
         vars(point).update(dist=FakeDistribution())
         made.append(point)
-    monkeypatch.setattr("stompring.policy.source.offered", lambda: iter(made))
+    monkeypatch.setattr("stompring.policy.load.entry_points", lambda: iter(made))
 
 
 def test_an_entry_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     offers(monkeypatch, in_stalled=f"{__name__}:Installed")
-    assert Sources(str(tmp_path / "broker.xml")).load("in-stalled") is Installed
+    assert PluginSources(str(tmp_path / "broker.xml")).load("in-stalled") is Installed
 
 
 def test_a_package_with_damaged_metadata_hides_no_other(
@@ -265,26 +264,26 @@ def test_a_package_with_damaged_metadata_hides_no_other(
 ) -> None:
     for name, text in (
         ("bad", "[stompring.address_policies]\nno equals sign\n"),
-        ("good", f"[{GROUP}]\nx = {__name__}:Installed"),
+        ("good", f"[{ENTRY_POINT_GROUP}]\nx = {__name__}:Installed"),
     ):
         info = tmp_path / f"{name}-1.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
         (info / "entry_points.txt").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert Sources(str(tmp_path / "broker.xml")).load("x") is Installed
+    assert PluginSources(str(tmp_path / "broker.xml")).load("x") is Installed
 
 
 def test_a_class_with_two_names_is_one_policy(plugin: Callable[[str, str], Path]) -> None:
     path = plugin("good", GOOD + "\n\nAlias = Good\n")
-    assert Sources(str(path.parent.parent / "broker.xml")).load("good").__name__ == "Good"
+    assert PluginSources(str(path.parent.parent / "broker.xml")).load("good").__name__ == "Good"
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     os.mkfifo(tmp_path / "plugins" / "pipe.py")
-    with pytest.raises(NotLoaded, match="is no file"):
-        Sources(str(tmp_path / "broker.xml")).load("pipe")
+    with pytest.raises(PluginLoadError, match="is no file"):
+        PluginSources(str(tmp_path / "broker.xml")).load("pipe")
 
 
 def test_a_module_is_taken_before_an_entry_point(
@@ -292,7 +291,7 @@ def test_a_module_is_taken_before_an_entry_point(
 ) -> None:
     offers(monkeypatch, good=f"{__name__}:Installed")
     path = plugin("good", GOOD)
-    assert Sources(str(path.parent.parent / "broker.xml")).load("good").__name__ == "Good"
+    assert PluginSources(str(path.parent.parent / "broker.xml")).load("good").__name__ == "Good"
 
 
 @pytest.mark.parametrize(
@@ -311,8 +310,8 @@ def test_an_entry_point_that_leads_nowhere(
     value: str, fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     offers(monkeypatch, other=value)
-    with pytest.raises(NotLoaded) as caught:
-        Sources(str(tmp_path / "broker.xml")).load("other")
+    with pytest.raises(PluginLoadError) as caught:
+        PluginSources(str(tmp_path / "broker.xml")).load("other")
     assert str(caught.value).startswith(f"other = {value} of other-policies 1.2") and fault in str(
         caught.value
     )

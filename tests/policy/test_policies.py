@@ -9,11 +9,10 @@ import pytest
 
 from stompring.broker.clock import Timer
 from stompring.policy import AddressPolicy, ChangeHeaders, MessageView, Offer, Redirect, Refuse, parameter
-from stompring.policy.built_in import FULL
+from stompring.policy.built_in import FULL_POLICIES
+from stompring.policy.hooks import Policies
 from stompring.policy.load import load
-from stompring.policy.manual_clock import BEGIN, ManualClock
-from stompring.policy.policies import Policies
-from stompring.policy.testing import PolicyHarness
+from stompring.policy.testing import START_TIME, ManualClock, PolicyHarness
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressSettingEntry,
@@ -356,7 +355,7 @@ def test_the_clock_of_the_kit_is_exact() -> None:
         clock.advance((n - 1) / 1000)
         assert rung == []
         clock.advance(1 / 1000)
-        assert rung == [n] and int(clock.seconds() * 1000) == BEGIN + n
+        assert rung == [n] and int(clock.seconds() * 1000) == START_TIME + n
 
 
 def test_a_file_that_has_changed_makes_another_policy(tmp_path: Path) -> None:
@@ -385,7 +384,7 @@ def test_a_file_that_has_changed_makes_another_policy(tmp_path: Path) -> None:
 def test_the_built_in_policies_are_what_the_broker_uses(name: FullPolicy) -> None:
     world = BrokerFixture({"a": {"address_full_policy": name}})
     answer = world.address("a").hooks.answer
-    assert answer is name and FULL[name].full_answer is not None
+    assert answer is name and FULL_POLICIES[name].full_answer is not None
     assert world.address("a").hooks.full is None
 
 

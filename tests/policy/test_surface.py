@@ -15,10 +15,10 @@ from stompring.admin.metrics import SLOW_HOOKS_HELP
 from stompring.broker.hooks import SLOW_HOOK
 from stompring.broker.offer import Offer
 from stompring.policy import AddressPolicy, AddressView, MessageView, QueueView, Subscriber
-from stompring.policy.address_policy import AddressPolicy as Base
+from stompring.policy.api import AddressPolicy as Base
+from stompring.policy.api import Word
 from stompring.policy.parameter import READERS
 from stompring.policy.testing import PolicyHarness
-from stompring.policy.verdict import Word
 from stompring.settings.broker_xml import parse_broker_xml
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from stompring.policy import AddressPolicy, MessageView, Offer, Refuse, Wait, parameter
-from stompring.policy import faults as faults_module
-from stompring.policy.manual_clock import HarnessError
-from stompring.policy.testing import PolicyHarness
+from stompring.policy import bound_policy as faults_module
+from stompring.policy.testing import HarnessError, PolicyHarness
 
 
 class Waits(AddressPolicy):
@@ -190,10 +189,10 @@ def test_further_slow_calls_are_summed_up(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(faults_module, "monotonic", lambda: now[0])
-    found = faults_module.PolicyFaults()
+    found = faults_module.PolicyErrors()
     for _ in range(5):
         found.slow_hook("p", "a", "admit", 0.03)
-    now[0] = faults_module.QUIET
+    now[0] = faults_module.SLOW_LOG_INTERVAL
     found.slow_hook("p", "a", "admit", 0.04)
     first, second = caplog.messages
     assert first == "policy p of address a: admit took 30 ms, more than 20 ms: no client was served meanwhile"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stompring.errors import ConfigurationError
-from stompring.security.certificate_users import CertificateUsers
+from stompring.security.certificates import CertificateUsers
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stompring.security.certificates import (
-    CertificateFault,
+    CertificateError,
     peer_subject,
     read_certificates,
     read_identities,
@@ -26,7 +26,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def fault(*paths: Path, keys: tuple[Path, ...] = (), password: str | None = None) -> str:
-    with pytest.raises(CertificateFault) as caught:
+    with pytest.raises(CertificateError) as caught:
         read_identities([str(path) for path in paths], [str(key) for key in keys], password)
     return str(caught.value)
 
@@ -117,7 +117,7 @@ def test_files_that_hold_none(tmp_path: Path, content: bytes, expected: str) -> 
     path = tmp_path / "b.pem"
     path.write_bytes(content)
     assert fault(path).startswith(f"{path}: {expected}")
-    with pytest.raises(CertificateFault):
+    with pytest.raises(CertificateError):
         read_certificates(str(path))
 
 

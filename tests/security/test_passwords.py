@@ -6,7 +6,7 @@ import argon2
 import pytest
 from argon2.exceptions import VerifyMismatchError
 
-from stompring.security.passwords import HASHER, check_password, is_argon2, unmatchable
+from stompring.security.passwords import HASHER, check_password, dummy_hash, is_argon2
 
 from .hashers import QUICK, QUICK_BUT_OTHER
 
@@ -59,7 +59,7 @@ def test_what_is_no_argon2_hash(text: str) -> None:
 
 @pytest.mark.parametrize("hasher", [QUICK, QUICK_BUT_OTHER, HASHER])
 def test_an_unmatchable_hash_costs_the_same_and_matches_nothing(hasher: argon2.PasswordHasher) -> None:
-    fake = unmatchable(hasher)
+    fake = dummy_hash(hasher)
     assert argon2.extract_parameters(fake) == argon2.extract_parameters(hasher.hash("x"))
     with pytest.raises(VerifyMismatchError):  # and not InvalidHashError, which would come too soon
         hasher.verify(fake, "")

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.errors import ConfigurationError
-from stompring.security.lines_file import check_name, read_lines
-from stompring.security.users_file import USERS, UsersEdit, edit_users, parse_users
+from stompring.security.properties_file import check_name, read_lines
+from stompring.security.users import USERS_FILE, UsersEdit, edit_users, parse_users
 
 from .hashers import QUICK
 
@@ -88,18 +88,18 @@ def test_a_fault_never_shows_what_may_be_a_password(secret: str) -> None:
 )
 def test_read_lines(path: Path, content: bytes, lines: list[str]) -> None:
     path.write_bytes(content)
-    assert read_lines(path, USERS) == lines
+    assert read_lines(path, USERS_FILE) == lines
 
 
 def test_text_that_is_not_utf_8_is_told_with_its_line(path: Path) -> None:
     path.write_bytes(b"# fine\n\nad\xe4 = x\n")
     with pytest.raises(ConfigurationError, match=r"users\.properties:3: the users file must be UTF-8 text"):
-        read_lines(path, USERS)
+        read_lines(path, USERS_FILE)
 
 
 def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
-        read_lines(tmp_path, USERS)
+        read_lines(tmp_path, USERS_FILE)
 
 
 @pytest.mark.parametrize("name", ["ada", "Ada King", "ada@example.org", "ädä", "a:b", "!"])
@@ -225,4 +225,6 @@ def test_edits_at_the_same_time_lose_nothing(path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(add, range(40)))
-    assert set(parse_users(read_lines(path, USERS), "users")) == {f"user{number}" for number in range(40)}
+    assert set(parse_users(read_lines(path, USERS_FILE), "users")) == {
+        f"user{number}" for number in range(40)
+    }

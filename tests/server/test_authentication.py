@@ -11,12 +11,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
-from stompring.security.authority import Authority
-from stompring.security.fair_line import FairLine
-from stompring.security.permissions import Permissions
-from stompring.security.remembered import Remembered
+from stompring.security.access_control import AccessControl, Permissions
+from stompring.security.login import FREE_FAILURES, MAX_DELAYED, FairQueue, LoginThrottle, VerifiedLogins
 from stompring.security.roles import Roles
-from stompring.security.throttle import FREE, WAITING, Throttle
 from stompring.server import authentication
 from stompring.server.authentication import (
     CertificateChecker,
@@ -53,10 +50,10 @@ class LoginsTest(TestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.passwords = Passwords()
-        authority = Authority(Permissions(), Roles(Path(self.mktemp())))
+        authority = AccessControl(Permissions(), Roles(Path(self.mktemp())))
         portal = Portal(Realm(authority), [UsersFileChecker(self.passwords), CertificateChecker()])
         certificates = {"CN=me": "me", "CN=you": "you"}
-        self.logins = Logins(portal, Throttle(self.clock.seconds), self.clock, certificates.get)
+        self.logins = Logins(portal, LoginThrottle(self.clock.seconds), self.clock, certificates.get)
         self.answers: list[tuple[Login | None, str]] = []
 
     def begin(
@@ -139,7 +136,7 @@ class LoginsTest(TestCase):
 
     def fail_often(self) -> None:
         with self.assertLogs("stompring", "WARNING"):
-            for _ in range(FREE):
+            for _ in range(FREE_FAILURES):
                 self.ask("me", "no")
 
     def test_who_fails_often_waits_before_anything_is_checked(self) -> None:
@@ -164,12 +161,12 @@ class LoginsTest(TestCase):
     def test_so_many_wait_and_others_are_refused(self) -> None:
         self.fail_often()
         self.answers.clear()
-        for _ in range(WAITING + 1):
+        for _ in range(MAX_DELAYED + 1):
             self.begin("me", "pass:wörd")
         reason = "Security Error occurred: too many failed logins from 192.0.2.1; try again later"
         self.assertEqual(self.answers, [(None, reason)])
         self.clock.advance(1)
-        self.assertEqual(self.answers[1:], [(Login("me"), "")] * WAITING)
+        self.assertEqual(self.answers[1:], [(Login("me"), "")] * MAX_DELAYED)
         self.assertEqual(self.logins.outcomes["throttled"], 1)
 
     def test_a_certificate_does_not_wait(self) -> None:
@@ -224,7 +221,7 @@ class VerificationTest(TestCase):
         self.followed = 0
         self.checking = PasswordVerifier(
             self.users,  # type: ignore[arg-type]
-            Remembered(10, self.reactor.seconds),
+            VerifiedLogins(10, self.reactor.seconds),
             self.follow,
             self.reactor,
         )
@@ -294,7 +291,7 @@ class VerificationTest(TestCase):
         self.assertEqual(len(self.users.checks), 2)
 
     def test_too_many_are_refused(self) -> None:
-        self.checking._line = FairLine(3)
+        self.checking._line = FairQueue(3)
         for number in range(7):
             self.ask(f"user{number}")
         self.reactor.pool.run()

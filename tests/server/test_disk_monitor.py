@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from stompring.broker.broker import Broker
-from stompring.policy.policies import Policies
+from stompring.policy.hooks import Policies
 from stompring.server.disk import DiskMonitor, DiskUsage, disk_full_reason, disk_usage
 from stompring.server.reload import apply
 from stompring.settings.model import BrokerConfiguration

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from stompring.broker.broker import Broker
-from stompring.policy.policies import Policies
+from stompring.policy.hooks import Policies
 from stompring.server import protocol as protocol_module
 from stompring.server.protocol import LINGER, Connections, StompFactory, StompProtocol
 from stompring.server.read_throttle import CHECK_INTERVAL, SLOW_READ

@@ -19,7 +19,7 @@ from twisted.web.server import Request
 from stompring.admin.channel import Entrance
 from stompring.admin.http import IDLE, AdminRequest, AdminSite
 from stompring.broker.broker import Broker
-from stompring.policy.policies import Policies
+from stompring.policy.hooks import Policies
 from stompring.server.listeners import ListenerStack
 from stompring.server.protocol import Connections, StompFactory
 from stompring.server.tls import LINGER

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from stompring.broker.broker import Broker
-from stompring.policy.policies import Policies
+from stompring.policy.hooks import Policies
 from stompring.server import protocol as protocol_module
 from stompring.server.protocol import LINGER, Connections, StompFactory, StompProtocol
 from stompring.server.websocket import LONGEST_REQUEST, MOST_CONTROLS, MOST_FRAGMENTS, SHORT_FRAGMENT, SLICE

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
 from stompring.broker.broker import Broker
-from stompring.policy.policies import Policies
+from stompring.policy.hooks import Policies
 from stompring.server.protocol import Connections, StompFactory
 from stompring.server.websocket_cutting import SHORT
 from stompring.session.connect import Anonymous

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from stompring.policy.load import load
-from stompring.policy.source import Sources
+from stompring.policy.load import PluginSources, load
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.match import SettingsRepository
@@ -151,7 +150,7 @@ def test_dead_letters_and_schedules() -> None:
 
 def test_policies() -> None:
     configuration, repository = read("policies.xml")
-    load(configuration, Sources(configuration.file))
+    load(configuration, PluginSources(configuration.file))
     modules = {plugin.name: plugin.policy for plugin in configuration.plugins}
     assert modules["slow-clients"] == "rate-limit" and modules["order-schema"] == "json-schema"
 

@@ -12,7 +12,7 @@ from stompring.broker.clock import Clock
 from stompring.broker.message import Message
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, Reference
-from stompring.policy.policies import Policies
+from stompring.policy.hooks import Policies
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration
 from stompring.store.durable import Durable
 from stompring.store.files import Disk, Files

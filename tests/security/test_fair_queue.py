@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.security.fair_line import FairLine
+from stompring.security.login import FairQueue
 
 
-def line(*items: str, most: int = 100) -> tuple[FairLine[str], list[str | None]]:
+def line(*items: str, most: int = 100) -> tuple[FairQueue[str], list[str | None]]:
     """Items are a host's letter and a number."""
-    found: FairLine[str] = FairLine(most)
+    found: FairQueue[str] = FairQueue(most)
     return found, [found.put(item[0], item) for item in items]
 
 
-def taken(found: FairLine[str]) -> list[str]:
+def taken(found: FairQueue[str]) -> list[str]:
     return [found.take() for _ in range(len(found))]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.security.permissions import Permissions
+from stompring.security.access_control import Permissions
 from stompring.settings.model import PermissionType, SecuritySettingEntry, WildcardSyntax
 
 SEND, CONSUME = PermissionType.SEND, PermissionType.CONSUME

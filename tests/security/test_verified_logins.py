@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.security import remembered
-from stompring.security.remembered import Remembered
+from stompring.security import login
+from stompring.security.login import VerifiedLogins
 
-from .test_throttle import Time
+from .test_login_throttle import Time
 
 
 def test_what_was_right_is_known_for_a_while() -> None:
     time = Time()
-    one = Remembered(10, time)
+    one = VerifiedLogins(10, time)
     digest = one.digest(1, "ada", "lovelace")
     assert not one.knows(digest)
     one.keep(digest)
@@ -34,24 +34,24 @@ def test_what_was_right_is_known_for_a_while() -> None:
     ],
 )
 def test_nothing_else_is(generation: int, name: str, password: str) -> None:
-    one = Remembered(10, Time())
+    one = VerifiedLogins(10, Time())
     one.keep(one.digest(1, "ada", "lovelace"))
     assert not one.knows(one.digest(generation, name, password))
 
 
 def test_no_password_is_kept_and_digests_differ_by_process() -> None:
-    one, other = Remembered(10, Time()), Remembered(10, Time())
+    one, other = VerifiedLogins(10, Time()), VerifiedLogins(10, Time())
     one.keep(one.digest(1, "ada", "lovelace"))
     assert b"lovelace" not in b"".join(one._ends)
     assert one.digest(1, "ada", "lovelace") != other.digest(1, "ada", "lovelace")
 
 
 def test_zero_remembers_nothing_and_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    none = Remembered(0, Time())
+    none = VerifiedLogins(0, Time())
     none.keep(b"x")
     assert not none.knows(b"x") and not none._ends
-    monkeypatch.setattr(remembered, "MOST", 3)
-    one = Remembered(10, Time())
+    monkeypatch.setattr(login, "MOST", 3)
+    one = VerifiedLogins(10, Time())
     for digest in (b"a", b"b", b"a", b"c", b"d"):
         one.keep(digest)
     assert [one.knows(digest) for digest in (b"a", b"b", b"c", b"d")] == [True, False, True, True]
@@ -60,6 +60,6 @@ def test_zero_remembers_nothing_and_there_is_a_limit(monkeypatch: pytest.MonkeyP
 
 
 def test_half_characters() -> None:
-    one = Remembered(10, Time())
+    one = VerifiedLogins(10, Time())
     one.keep(one.digest(1, "a\ud800", "\udfff"))
     assert one.knows(one.digest(1, "a\ud800", "\udfff"))

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from stompring.policy import AddressPolicy, MessageView
-from stompring.policy.manual_clock import BEGIN
-from stompring.policy.testing import PolicyHarness
+from stompring.policy.testing import START_TIME, PolicyHarness
 from stompring.settings.model import RingPolicy
 
 HOOKS = ("enqueued", "evicted", "expired", "killed", "dead_lettered", "delivered", "settled")
@@ -188,9 +187,9 @@ def test_a_copy_keeps_its_expiry_where_that_is_wanted(keep: bool) -> None:
             assert message.copy_to("second", keep_expiry=keep)
 
     harness = PolicyHarness(Spill, settings={"default_ring_size": 1})
-    harness.send(b"1", {"expires": str(BEGIN + 5000)})
+    harness.send(b"1", {"expires": str(START_TIME + 5000)})
     harness.send(b"2")
-    assert harness.messages("second")[0].expires == (BEGIN + 5000 if keep else 0)
+    assert harness.messages("second")[0].expires == (START_TIME + 5000 if keep else 0)
 
 
 def test_copies_in_a_circle_come_to_an_end() -> None:

@@ -1,4 +1,4 @@
-"""Text files of a line for each name, ``name = value``: read with the place of each fault, changed at one stroke.
+"""Properties files, ``name = value`` on each line: parsed with the line of each error, replaced atomically, watched.
 
 They look like Artemis's ``.properties`` files. Lines that begin with ``#`` are comments and survive every change.
 """
@@ -6,11 +6,13 @@ They look like Artemis's ``.properties`` files. Lines that begin with ``#`` are 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from stompring.errors import ConfigurationError
 
@@ -117,3 +119,64 @@ def _replace(path: Path, text: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+log = logging.getLogger(__name__)
+
+Content = TypeVar("Content")
+
+
+class WatchedFile(Generic[Content]):
+    """What is in one file, as ``parse`` reads its lines.
+
+    No Twisted here: `refresh` and `follow` are plain calls for a thread pool, safe to make from several threads at
+    once, because what was read is replaced as a whole and never changed in place. ``generation`` goes up with it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        what: str,
+        parse: Callable[[list[str], str], Content],
+        *,
+        optional: bool = False,
+    ) -> None:
+        """Read the file at ``path``, which ``what`` is the kind of; ``optional``: no file is an empty one.
+
+        Raises ConfigurationError, with file and line, for a file that is missing or says what cannot be.
+        """
+        self.path = Path(path)
+        self.generation = 0
+        self._what, self._parse, self._may_lack = what, parse, optional
+        self._version: Version | str = ""  # of no file
+        self._told = ""
+        self.content = parse([], str(self.path))
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Read the file again if it has changed since it was last taken; True if it had.
+
+        Raises ConfigurationError when the changed file cannot be used; what was read before stays in force.
+        """
+        try:
+            version = version_of(self.path)
+        except OSError as error:
+            raise unreadable(self.path, error, self._what) from error
+        changed = version != self._version
+        if changed:
+            absent = version is None and self._may_lack
+            lines = [] if absent else read_lines(self.path, self._what)
+            self.content = self._parse(lines, str(self.path))
+            self._version = version
+            self.generation += 1
+        self._told = ""
+        return changed
+
+    def follow(self) -> None:
+        """`refresh` for those who cannot help it: what is wrong with the file is for the log, once."""
+        try:
+            self.refresh()
+        except ConfigurationError as fault:
+            if str(fault) != self._told:
+                log.error("%s (the %s read before stay in force)", fault, self._what.removesuffix(" file"))
+            self._told = str(fault)

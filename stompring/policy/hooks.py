@@ -1,4 +1,4 @@
-"""The hooks that are asked: several policies' as one call that the broker can carry out."""
+"""The hooks of each address, composed from its policies: what `stompring.broker.hooks` declares."""
 
 from __future__ import annotations
 
@@ -6,25 +6,67 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
 from time import perf_counter
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 from stompring.broker.address import Address
-from stompring.broker.hooks import FAULTS, NOT_EVALUATED, FullAnswer, Hooks, Ruling, Subscriber
+from stompring.broker.hooks import (
+    HOOK_EXCEPTIONS,
+    NOT_EVALUATED,
+    AdmissionResult,
+    FullAnswer,
+    Hooks,
+    Listener,
+    Subscriber,
+)
 from stompring.broker.message import MESSAGE_OVERHEAD, Message
 from stompring.broker.offer import Offer
+from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
+from stompring.broker.ring import Ring as RingQueue
 from stompring.errors import Refused
-from stompring.settings.model import FullPolicy
+from stompring.settings.model import FullPolicy, PolicyUse, RingPolicy
 
-from .address_policy import AddressPolicy
-from .bound_policy import BoundPolicy
-from .built_in import Ring
-from .queue_view import QueueView
-from .verdict import ACCEPT, DROP, DROP_OLDEST, ChangeHeaders, Redirect, Refuse, Wait, Word
+from .api import ACCEPT, DROP, DROP_OLDEST, AddressPolicy, ChangeHeaders, Redirect, Refuse, Wait, Word
+from .bound_policy import BoundPolicy, PolicyErrors
+from .built_in import FULL_POLICIES, DeadLetterRing, Ring
+from .load import Plugins, SelectedPlugin
+from .views import MessageView, QueueView, view_of
+
+#: Names of the hooks with a message as their argument.
+NOTIFICATION_HOOKS = ("enqueued", "evicted", "expired", "killed", "dead_lettered", "delivered", "settled")
+
+
+def listener_of(policies: Sequence[BoundPolicy], hook: str) -> Listener | None:
+    """The hook of all policies that have it, None where none has."""
+    return combined_listener([_listener(bound, hook) for bound in policies if bound.has(hook)])
+
+
+def combined_listener(calls: Sequence[Listener]) -> Listener | None:
+    """Several calls as one."""
+    if not calls:
+        return None
+    if len(calls) == 1:
+        return calls[0]
+
+    def tell(ref: Reference) -> None:
+        for call in calls:
+            call(ref)
+
+    return tell
+
+
+def _listener(bound: BoundPolicy, hook: str) -> Listener:
+    call, run = getattr(bound.policy, hook), bound.run
+
+    def tell(ref: Reference) -> None:
+        run(hook, call, MessageView(ref))
+
+    return tell
+
 
 Full = Callable[[Offer], FullAnswer]
 
-DROPPED = Ruling(drop=True)
+DROPPED = AdmissionResult(drop=True)
 
 
 class _Step(NamedTuple):
@@ -36,14 +78,14 @@ class _Step(NamedTuple):
     refused: bool
 
 
-class _Answered(NamedTuple):
+class _Answer(NamedTuple):
     """The first of several policies that has answered more than None, or raised."""
 
     place: int
     answer: object
 
 
-def admit_of(policies: Sequence[BoundPolicy], hooks: Hooks) -> None:
+def compose_admission(policies: Sequence[BoundPolicy], hooks: Hooks) -> None:
     """`AddressPolicy.admit`, `entered` and `refused` of all that have them. One policy is asked without a detour."""
     steps = [
         _Step(bound, bound.admit, bound.has("entered"), bound.has("refused"))
@@ -55,7 +97,7 @@ def admit_of(policies: Sequence[BoundPolicy], hooks: Hooks) -> None:
     hooks.reports_entered = any(step.entered for step in steps)
     hooks.reports_refused = any(step.refused for step in steps)
     if len(steps) > 1:
-        hooks.admit = _admit_of_several(steps)
+        hooks.admit = _admit_by_several(steps)
     else:
         bound = steps[0].bound
         hooks.admit = steps[0].admit
@@ -63,19 +105,19 @@ def admit_of(policies: Sequence[BoundPolicy], hooks: Hooks) -> None:
     hooks.admission = partial(MessageAdmission, steps)
 
 
-def _admit_of_several(steps: Sequence[_Step]) -> Callable[[Offer], _Answered | None]:
+def _admit_by_several(steps: Sequence[_Step]) -> Callable[[Offer], _Answer | None]:
     calls = [(step.admit, step.bound.timed) for step in steps]
 
-    def admit(offer: Offer) -> _Answered | None:
+    def admit(offer: Offer) -> _Answer | None:
         for place, (call, timed) in enumerate(calls):
             began = perf_counter()
             try:
                 answer = call(offer)
-            except FAULTS as error:
+            except HOOK_EXCEPTIONS as error:
                 answer = error
             timed("admit", began)
             if answer is not None:
-                return _Answered(place, answer)
+                return _Answer(place, answer)
         return None
 
     return admit
@@ -93,10 +135,10 @@ class MessageAdmission:
         self._answer = answer
         if answer is None:
             self._passed = len(steps)
-        elif isinstance(answer, _Answered):
+        elif isinstance(answer, _Answer):
             self._passed, self._answer = answer
 
-    def evaluate(self, offer: Offer) -> Ruling | None:
+    def evaluate(self, offer: Offer) -> AdmissionResult | None:
         """See `Admission.evaluate`."""
         if self._changes:  # after a wait
             offer = offer.changed(self._changes)
@@ -108,7 +150,7 @@ class MessageAdmission:
             if answer is ACCEPT:
                 self._passed += 1
                 break
-            ruling = None if answer is None else _ruling(bound, answer)
+            ruling = None if answer is None else _admission_result(bound, answer)
             if ruling is not None:
                 if ruling.drop or ruling.wait:
                     return ruling
@@ -120,16 +162,16 @@ class MessageAdmission:
                         )  # the next one sees what this one has made of it
             self._passed += 1
             if ruling is not None and ruling.address is not None:
-                return Ruling(address=ruling.address, headers=self._changes or None)
-        return Ruling(headers=self._changes) if self._changes else None
+                return AdmissionResult(address=ruling.address, headers=self._changes or None)
+        return AdmissionResult(headers=self._changes) if self._changes else None
 
-    def _evaluate_one(self, offer: Offer) -> Ruling | None:
+    def _evaluate_one(self, offer: Offer) -> AdmissionResult | None:
         """The usual case, as quickly as can be."""
         answer = self._asked(offer)
         if answer is None or answer is ACCEPT:
             self._passed = 1
             return None
-        ruling = _ruling(self._steps[0].bound, answer)
+        ruling = _admission_result(self._steps[0].bound, answer)
         if not (ruling.drop or ruling.wait):
             self._passed = 1
         return ruling
@@ -142,7 +184,7 @@ class MessageAdmission:
         began = perf_counter()
         try:
             return step.admit(offer)
-        except FAULTS as error:
+        except HOOK_EXCEPTIONS as error:
             return error
         finally:
             step.bound.timed("admit", began)
@@ -160,13 +202,13 @@ class MessageAdmission:
                 step.bound.call("refused", offer, reason)
 
 
-class _Broken:
+class _RefusedAdmission:
     """The admission to an address where nobody may send."""
 
     def __init__(self, reason: Refused) -> None:
         self._reason = reason
 
-    def evaluate(self, offer: Offer) -> Ruling | None:
+    def evaluate(self, offer: Offer) -> AdmissionResult | None:
         """Never."""
         reason = self._reason
         raise Refused(str(reason))
@@ -178,9 +220,9 @@ class _Broken:
         """No policy of it works."""
 
 
-def _ruling(bound: BoundPolicy, verdict: object) -> Ruling:
+def _admission_result(bound: BoundPolicy, verdict: object) -> AdmissionResult:
     """What the broker is to do. Raises `Refused`."""
-    if isinstance(verdict, FAULTS):
+    if isinstance(verdict, HOOK_EXCEPTIONS):
         raise bound.failed("admit", verdict) from verdict
     if verdict is DROP:
         return DROPPED
@@ -188,33 +230,33 @@ def _ruling(bound: BoundPolicy, verdict: object) -> Ruling:
         raise bound.refused(verdict)
     try:
         if isinstance(verdict, Wait):
-            return Ruling(wait=max(1, int(verdict.milliseconds)))
+            return AdmissionResult(wait=max(1, int(verdict.milliseconds)))
         if isinstance(verdict, ChangeHeaders):
-            return Ruling(False, 0, None, bound.changes(verdict.headers))
+            return AdmissionResult(False, 0, None, bound.changes(verdict.headers))
         if isinstance(verdict, Redirect) and isinstance(verdict.address, str) and verdict.address:
             headers = bound.changes(verdict.headers) if verdict.headers else None
-            return Ruling(False, 0, verdict.address, headers)
+            return AdmissionResult(False, 0, verdict.address, headers)
     except (TypeError, ValueError, AttributeError) as error:
         raise bound.failed("admit", error) from error
     raise bound.wrong("admit", verdict)
 
 
-def constant(policy: AddressPolicy) -> FullPolicy:
+def constant_answer(policy: AddressPolicy) -> FullPolicy:
     """What a policy always does when its address is full."""
     assert policy.full_answer is not None
     return FullPolicy(policy.full_answer.value)
 
 
-def full_of(
+def compose_full(
     policies: Sequence[BoundPolicy], built_in: AddressPolicy, address: Address
 ) -> tuple[FullPolicy | None, Full | None]:
     """What a full address does: always the same, or to be asked (`AddressPolicy.full`)."""
-    asked, last = [], constant(built_in)
+    asked, last = [], constant_answer(built_in)
     for bound in policies:
         if bound.has("full") or bound.policy.full_answer in (ACCEPT, DROP_OLDEST):
             asked.append(bound)
         elif bound.policy.full_answer is not None:
-            last = constant(bound.policy)  # what comes after it is never asked
+            last = constant_answer(bound.policy)  # what comes after it is never asked
             break
     if not asked:
         return last, None
@@ -225,7 +267,7 @@ def full_of(
             began = perf_counter()
             try:
                 verdict = call(offer)
-            except FAULTS as error:
+            except HOOK_EXCEPTIONS as error:
                 return bound.failed("full", error)
             finally:
                 bound.timed("full", began)
@@ -271,7 +313,7 @@ def _drop_oldest(address: Address, size: int) -> bool:
     return True
 
 
-def overflow_of(policies: Sequence[BoundPolicy], ring: Ring) -> Callable[[QueueView, bool], None]:
+def compose_overflow(policies: Sequence[BoundPolicy], ring: Ring) -> Callable[[QueueView, bool], None]:
     """`AddressPolicy.overflow` of all that have it, in turn until there is room; the ring itself comes last."""
     calls = [(bound, bound.policy.overflow) for bound in policies if bound.has("overflow")]
     if not calls:
@@ -287,7 +329,7 @@ def overflow_of(policies: Sequence[BoundPolicy], ring: Ring) -> Callable[[QueueV
     return overflow
 
 
-def subscribed_of(policies: Sequence[BoundPolicy]) -> Callable[[Subscriber], None] | None:
+def compose_subscribed(policies: Sequence[BoundPolicy]) -> Callable[[Subscriber], None] | None:
     """`AddressPolicy.subscribed` of all that have it; raises `Refused`."""
     calls = [(bound, bound.policy.subscribed) for bound in policies if bound.has("subscribed")]
     if not calls:
@@ -298,7 +340,7 @@ def subscribed_of(policies: Sequence[BoundPolicy]) -> Callable[[Subscriber], Non
             began = perf_counter()
             try:
                 verdict = call(subscriber)
-            except FAULTS as error:
+            except HOOK_EXCEPTIONS as error:
                 raise bound.failed("subscribed", error) from error
             finally:
                 bound.timed("subscribed", began)
@@ -317,5 +359,121 @@ def refuse_all(hooks: Hooks, reason: Refused) -> None:
         raise Refused(str(reason))
 
     hooks.admit = hooks.subscribed = refuse
-    hooks.admission = lambda answer: _Broken(reason)
+    hooks.admission = lambda answer: _RefusedAdmission(reason)
     hooks.reports_entered = hooks.reports_refused = False
+
+
+class Policies:
+    """See `stompring.broker.hooks.Policies`. ``plugins`` are those that broker.xml names; none but the built-in ones
+    where they are not given, whatever address-settings say."""
+
+    #: How policies are bound to their addresses.
+    binding: ClassVar[type[BoundPolicy]] = BoundPolicy
+
+    def __init__(self, plugins: Plugins | None = None) -> None:
+        self.faults = PolicyErrors()
+        self._plugins = plugins
+        self._ring = Ring()
+        self._bound: dict[Address, tuple[BoundPolicy, ...]] = {}
+        self._full = {name: kind() for name, kind in FULL_POLICIES.items()}
+        self._built_in = {
+            name: Hooks(constant_answer(full), self._ring.overflow) for name, full in self._full.items()
+        }
+        dead_letters = DeadLetterRing()
+        self._dead_letter: Listener = lambda ref: dead_letters.evicted(MessageView(ref))
+
+    def use(self, plugins: Plugins) -> None:
+        """Other plugins, or the same with other parameters: addresses get them when settings are applied next."""
+        self._plugins = plugins
+
+    @property
+    def errors(self) -> dict[tuple[str, str], int]:
+        """Faults so far, by policy and hook (``stompring_policy_errors_total``)."""
+        return self.faults.counts
+
+    @property
+    def slow_hooks(self) -> dict[tuple[str, str], int]:
+        """Hooks that took too long so far, by policy and hook (``stompring_policy_slow_hooks_total``)."""
+        return self.faults.slow
+
+    def names_for(self, address: Address) -> list[str]:
+        """The policies of an address besides the built-in ones, in the order in which they are asked."""
+        return [bound.name for bound in self._bound.get(address, ())]
+
+    def policies_for(self, address: Address) -> list[AddressPolicy]:
+        """The same, the objects themselves."""
+        return [bound.policy for bound in self._bound.get(address, ())]
+
+    # ---- for the broker
+
+    def hooks_for(self, address: Address) -> Hooks:
+        """See `stompring.broker.hooks.Policies.hooks_for`."""
+        before = {bound.name: bound for bound in self._bound.pop(address, ())}
+        bound = tuple(self._bind(address, selected, before) for selected in self._selected(address))
+        for one in before.values():
+            one.end()
+        answer = address.settings.address_full_policy
+        built_in = answer if answer in FULL_POLICIES else FullPolicy.PAGE
+        if not bound:
+            return self._built_in[built_in]
+        self._bound[address] = bound
+        return self._compose(address, bound, self._full[built_in])
+
+    def _selected(self, address: Address) -> list[SelectedPlugin]:
+        """What the settings of an address name, the policy of a full address last."""
+        if self._plugins is None:
+            return []
+        settings = address.settings
+        uses = [use for use in settings.address_policy if use.enabled]
+        if settings.address_full_policy not in FULL_POLICIES:
+            uses.append(PolicyUse(settings.address_full_policy))
+        return [self._plugins.selected(use) for use in uses]
+
+    def _bind(
+        self, address: Address, selected: SelectedPlugin, before: dict[str, BoundPolicy]
+    ) -> BoundPolicy:
+        """A policy's object for an address: the one that it has where nothing about it has changed."""
+        former = before.get(selected.name)
+        if former is not None and former.start_error is None and former.selected == selected:
+            del before[selected.name]
+            return former
+        bound = self.binding(selected, address, self.faults)
+        bound.begin(None if former is None or former.start_error is not None else former)
+        return bound
+
+    def _compose(self, address: Address, bound: tuple[BoundPolicy, ...], built_in: AddressPolicy) -> Hooks:
+        answer, full = compose_full(bound, built_in, address)
+        hooks = Hooks(answer, compose_overflow(bound, self._ring))
+        hooks.full = full
+        compose_admission(bound, hooks)
+        hooks.subscribed = compose_subscribed(bound)
+        for hook in NOTIFICATION_HOOKS:
+            setattr(hooks, hook, listener_of(bound, hook))
+        hooks.deleted = lambda: self._deleted(address)
+        for one in bound:
+            if one.start_error is not None:
+                refuse_all(hooks, one.start_error)
+        return hooks
+
+    def _deleted(self, address: Address) -> None:
+        for one in self._bound.pop(address, ()):
+            one.call("deleted")
+            one.end()
+
+    def evicted(self, queue: RingQueue) -> Listener | None:
+        """See `stompring.broker.hooks.Policies.evicted`."""
+        heard = [] if queue.address.hooks.evicted is None else [queue.address.hooks.evicted]
+        if queue.attributes.ring_policy is RingPolicy.DEAD_LETTER:
+            heard.append(self._dead_letter)
+        return combined_listener(heard)
+
+    def view_of(self, queue: RingQueue) -> QueueView:
+        """See `stompring.broker.hooks.Policies.view_of`."""
+        return view_of(cast(Queue, queue))
+
+    def stop(self) -> None:
+        """See `stompring.broker.hooks.Policies.stop`."""
+        for bound in self._bound.values():
+            for one in bound:
+                one.end()
+        self._bound.clear()

@@ -1,28 +1,30 @@
-"""What roles may do on which address and queue, by the ``<security-setting>`` entries of one configuration.
+"""Access control: what roles may do on which address and queue, by the ``<security-setting>`` entries of broker.xml.
 
 Entries are not merged: the most specific one that matches an address decides alone, so that it can take away what a
 wider one gives. An entry for ``address::queue`` is for that queue alone and stands above those for its address.
-Where no entry matches nobody may do anything. All as in Artemis; beyond it:
+Where no entry matches, every operation is refused. All as in Artemis; beyond it:
 
-Who subscribes to a wildcard address reads many addresses, so they need the permission on each of them: by every
+A subscription to a wildcard address reads many addresses, so it needs the permission on each of them: by every
 entry that decides about one of these addresses, and there must be one for all of them.
 
-The name of a queue is taken in the whole broker, and an address makes its anycast queue by its own name. Who creates a
-queue by another name than its address's so needs the permission on the address of that name too: else somebody with
+The name of a queue is unique in the broker, and an address creates its anycast queue by its own name. Creating a queue
+by another name than its address's therefore needs the permission on the address of that name too: else a user with
 rights below ``mal.#`` alone could take the name of the queue that the address ``pay`` is going to need. An entry for
 ``address::queue`` names the queue, and is enough.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
+from stompring.security.roles import Roles
 from stompring.settings.broker_xml import QUEUE_SEPARATOR
 from stompring.settings.match import DEFAULT_SYNTAX, Pattern, covers, literal_name, overlaps
 from stompring.settings.model import BrokerConfiguration, PermissionType, SecuritySettingEntry, WildcardSyntax
 
-REMEMBERED = 16_384
+CACHE_SIZE = 16_384
 """Addresses and queues for which it is remembered which entries decide."""
 
 CREATE_QUEUE = frozenset(
@@ -58,7 +60,7 @@ class Permissions:
             else:
                 self._named[entry.match] = entry
         self._patterns = sorted(patterns, key=lambda pair: pair[0].specificity)
-        self._deciding = lru_cache(REMEMBERED)(self._look_up)
+        self._deciding = lru_cache(CACHE_SIZE)(self._look_up)
 
     @classmethod
     def of(cls, configuration: BrokerConfiguration) -> Permissions:
@@ -116,3 +118,32 @@ class Permissions:
         for name, entry in (*self._named.items(), *self._literal.items()):
             if pattern.matches(name):
                 yield entry
+
+
+class AccessControl:
+    """Asked for each decision that nobody remembers. ``refusals`` counts what was refused, since the start."""
+
+    def __init__(self, permissions: Permissions, roles: Roles) -> None:
+        self.refusals: Counter[PermissionType] = Counter()
+        self._permissions = permissions
+        self._roles = roles
+        self._reloads = 0
+
+    @property
+    def generation(self) -> tuple[int, int]:
+        """Another one when something may be decided otherwise than before: answers are worth remembering till then."""
+        return self._reloads, self._roles.generation
+
+    @property
+    def grants_anything(self) -> bool:
+        """Whether there is an entry at all."""
+        return self._permissions.grants_anything
+
+    def use(self, permissions: Permissions) -> None:
+        """The configuration was read again."""
+        self._permissions = permissions
+        self._reloads += 1
+
+    def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
+        """Whether ``user`` has a permission on an address, or on that queue of it."""
+        return self._permissions.allows(self._roles.of(user), permission, address, queue)

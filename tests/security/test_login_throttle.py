@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.security import throttle
-from stompring.security.throttle import FIRST, FORGETS, FREE, HOSTS, LONGEST, WAITING, Throttle
+from stompring.security import login
+from stompring.security.login import (
+    FIRST_DELAY,
+    FORGET_AFTER,
+    FREE_FAILURES,
+    LONGEST_DELAY,
+    MAX_DELAYED,
+    MAX_HOSTS,
+    LoginThrottle,
+)
 from stompring.settings.network import source_network
 
 
@@ -22,36 +30,44 @@ def time() -> Time:
 
 
 def test_delays_double_up_to_the_longest(time: Time) -> None:
-    one = Throttle(time)
-    told = [one.failed("192.0.2.1") for _ in range(FREE)]
-    assert told == [False] * (FREE - 1) + [True], "it is told once"
+    one = LoginThrottle(time)
+    told = [one.failed("192.0.2.1") for _ in range(FREE_FAILURES)]
+    assert told == [False] * (FREE_FAILURES - 1) + [True], "it is told once"
     delays = []
     for _ in range(7):
         delays.append(one.delay("192.0.2.1"))
         assert not one.failed("192.0.2.1")
-    assert delays == [FIRST, 2 * FIRST, 4 * FIRST, 8 * FIRST, 16 * FIRST, LONGEST, LONGEST]
-    assert LONGEST < 10, "the usual handshake-timeout"
+    assert delays == [
+        FIRST_DELAY,
+        2 * FIRST_DELAY,
+        4 * FIRST_DELAY,
+        8 * FIRST_DELAY,
+        16 * FIRST_DELAY,
+        LONGEST_DELAY,
+        LONGEST_DELAY,
+    ]
+    assert LONGEST_DELAY < 10, "the usual handshake-timeout"
 
 
 def test_before_that_and_elsewhere_there_is_none(time: Time) -> None:
-    one = Throttle(time)
-    for _ in range(FREE - 1):
+    one = LoginThrottle(time)
+    for _ in range(FREE_FAILURES - 1):
         one.failed("192.0.2.1")
     assert one.delay("192.0.2.1") == one.delay("192.0.2.2") == 0
 
 
 def test_thousands_of_failures_are_no_larger_number(time: Time) -> None:
-    one = Throttle(time)
+    one = LoginThrottle(time)
     for _ in range(5000):
         one.failed("192.0.2.1")
-    assert one.delay("192.0.2.1") == LONGEST
+    assert one.delay("192.0.2.1") == LONGEST_DELAY
 
 
 def test_it_forgets(time: Time) -> None:
-    one = Throttle(time)
-    for _ in range(2 * FREE):
+    one = LoginThrottle(time)
+    for _ in range(2 * FREE_FAILURES):
         one.failed("192.0.2.1")
-    time.now += FORGETS - 1
+    time.now += FORGET_AFTER - 1
     assert one.delay("192.0.2.1")
     time.now += 1
     assert one.delay("192.0.2.1") == 0
@@ -59,16 +75,16 @@ def test_it_forgets(time: Time) -> None:
 
 
 def test_it_remembers_so_many_hosts(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "HOSTS", 50)
-    one = Throttle(time)
-    for _ in range(FREE):
+    monkeypatch.setattr(login, "HOSTS", 50)
+    one = LoginThrottle(time)
+    for _ in range(FREE_FAILURES):
         one.failed("192.0.2.1")
     for number in range(49):
         one.failed(f"198.51.100.{number}")
     assert one.delay("192.0.2.1")
     one.failed("203.0.113.1")
     assert one.delay("192.0.2.1") == 0, "whose last failure is oldest goes"
-    assert len(one._failures) == 50 and HOSTS == 10_000
+    assert len(one._failures) == 50 and MAX_HOSTS == 10_000
 
 
 @pytest.mark.parametrize(
@@ -89,8 +105,8 @@ def test_what_counts_as_one_host(host: str, stands_for: str) -> None:
 
 
 def test_so_many_wait(time: Time) -> None:
-    one = Throttle(time)
-    assert all(one.enter("2001:db8::1") for _ in range(WAITING))
+    one = LoginThrottle(time)
+    assert all(one.enter("2001:db8::1") for _ in range(MAX_DELAYED))
     assert not one.enter("2001:db8::2") and one.enter("192.0.2.1")
     one.leave("2001:db8::3")
     assert one.enter("2001:db8::4")
