@@ -27,7 +27,7 @@ help:
 	@echo 'make types       mypy --strict'
 	@echo 'make imports     import-linter: who may import whom'
 	@echo 'make docs-check  the tests that hold the documentation to the code'
-	@echo 'make docs-reference  write the reference in docs/plugins.md from the code'
+	@echo 'make docs-reference  write the reference in docs/plugins.md, the tables in docs/settings.md and schema.xsd'
 	@echo 'make bench       our broker beside its peers, where they are installed; needs a C compiler'
 	@echo 'make crash       kill the broker under load, 500 times, and count what it promised; see docs/testing.md'
 	@echo 'make kills       kill Spark and the broker, 20 times each, and count what is in the lake and in a replay'
@@ -55,6 +55,7 @@ docs-check: $(VENV)/.installed-test
 
 docs-reference: $(VENV)/.installed-test
 	$(BIN)/python -m tests.docs.policy_reference
+	$(BIN)/python -m tests.docs.settings_reference
 
 lint types imports: $(VENV)/.installed-check
 	@$(MAKE) --no-print-directory check-$@

@@ -53,6 +53,468 @@ from stompring.settings.schema import ElementRule, parents_of, root_rules, schem
 from stompring.settings.suggestions import with_suggestion
 from stompring.settings.unsupported_names import SECTIONS, not_supported
 
+NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
+_XINCLUDE = "http://www.w3.org/2001/XInclude"
+_XSI = "http://www.w3.org/2001/XMLSchema-instance"
+_ROOT = "configuration"
+_NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+
+#: More attributes than any element has here. libxml2 looks for each from the first one on: a hundred thousand of them
+#: would take minutes.
+_MAX_ATTRIBUTES = 200
+
+
+def read_broker_xml(path: str | os.PathLike[str]) -> BrokerConfiguration:
+    """The configuration in the file at ``path``.
+
+    Raises `ConfigurationError` with everything that is wrong with it, also where it cannot be read at all.
+    """
+    file = os.fspath(path)
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot be read: {error.strerror or error}", file) from error
+    return parse_broker_xml(data, file)
+
+
+def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
+    """The configuration in ``data``, which came from ``file``; paths in it are relative to that file.
+
+    Raises `ConfigurationError` as `read_broker_xml` does.
+    """
+    faults = Faults(file)
+    root = _parse_xml(data, file)
+    references = References(Path(file).parent)
+    reading = _DocumentReader(faults, references)
+    document = reading.document(root)
+    core = document.first("core")
+    configuration = (
+        build_configuration(core, faults, references) if core is not None else BrokerConfiguration(file=file)
+    )
+    faults.raise_if_any()
+    _validate(root, faults)
+    faults.raise_if_any()
+    return configuration
+
+
+def _parse_xml(data: bytes, file: str) -> etree._Element:
+    parser = etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+    try:
+        root = etree.fromstring(data, parser)
+    except etree.XMLSyntaxError as error:
+        reason = (error.msg or "empty").split(", line ")[0]
+        raise ConfigurationError(f"not well-formed XML: {reason}", file, error.lineno or 1) from error
+    docinfo: Any = root.getroottree().docinfo  # its types lack what we ask
+    if docinfo.doctype:
+        raise ConfigurationError("<!DOCTYPE …> is not allowed; remove it", file, 1)
+    return root
+
+
+@cache
+def _schema() -> etree.XMLSchema:
+    return etree.XMLSchema(etree.fromstring(schema_bytes()))
+
+
+def _validate(root: etree._Element, faults: Faults) -> None:
+    """The second look: whatever the reading below let pass and the schema does not."""
+    schema = _schema()
+    if not schema.validate(root.getroottree()):
+        log: Any = schema.error_log
+        for error in log:
+            faults.add(error.line, f"against the schema: {error.message}")
+
+
+class _DocumentReader:
+    """Turns the parsed tree into `Node`s, and notes what is not in the schema or cannot be read.
+
+    On its way it brings the tree into the plain form that the schema describes: no namespaces, no unknown
+    names, values in one spelling.
+    """
+
+    def __init__(self, faults: Faults, references: References) -> None:
+        self._faults = faults
+        self._references = references
+
+    def document(self, root: etree._Element) -> Node:
+        """The whole document. A root that is no configuration ends the reading at once."""
+        line = _line(root)
+        name = self._plain_name(root)
+        if name != _ROOT:
+            self._faults.add(line, f"the document is <{root.tag}>; it must be <{_ROOT}> with <core> in it")
+            self._faults.raise_if_any()
+        root.tag = _ROOT
+        node = self._node(root, root_rules()[_ROOT])
+        if not len(root):
+            self._faults.add(line, f"<{_ROOT}> holds no <core>")
+        return node
+
+    def _node(self, element: etree._Element, rule: ElementRule) -> Node:
+        name = str(element.tag)
+        node = Node(name, _line(element), is_leaf=rule.text is not None and not rule.attributes)
+        self._read_attributes(element, rule, node)
+        self._read_children(element, rule, node)
+        if rule.text is None:
+            self._refuse_text(element)
+        else:
+            text = (element.text or "").strip()
+            known, node.value, text = self._value(f"<{name}>", node.line, rule.text, text)
+            element.text = _canonical(node.value, text)
+            if not known:
+                node.is_leaf = False  # so that nobody takes it for a value
+        return node
+
+    def _read_children(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
+        first_lines: dict[str, int] = {}
+        for child in list(element):
+            name = self._plain_name(child)
+            line = _line(child)
+            child_rule = rule.children.get(name or "")
+            if name is None or child_rule is None:
+                if name is not None:
+                    self._faults.add(line, _unknown_element(name, node.name, rule))
+                element.remove(child)
+                continue
+            child.tag = name
+            if name in first_lines and not child_rule.repeated:
+                twice = f"<{name}> is given twice in <{node.name}>"
+                self._faults.add(line, f"{twice}; the first is at line {first_lines[name]}")
+            first_lines.setdefault(name, line)
+            node.children.append(self._node(child, child_rule))
+
+    def _read_attributes(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
+        if len(element.attrib) > _MAX_ATTRIBUTES:
+            self._faults.add(node.line, f"<{node.name}> has {len(element.attrib)} attributes")
+            return
+        for name, text in list(element.attrib.items()):
+            name, text = str(name), str(text).strip()
+            attribute = rule.attributes.get(name)
+            if attribute is None:
+                del element.attrib[name]
+                if not name.startswith(f"{{{_XSI}}}"):
+                    self._faults.add(node.line, _unknown_attribute(name, node.name, rule))
+                continue
+            known, value, text = self._value(f"{name} of <{node.name}>", node.line, attribute.type, text)
+            element.set(name, _canonical(value, text))
+            if known:
+                node.attributes[name] = value
+        for name, attribute in rule.attributes.items():
+            if attribute.required and name not in element.attrib:
+                self._faults.add(node.line, f"<{node.name}> lacks its attribute '{name}'")
+
+    def _value(self, what: str, line: int, kind: str, text: str) -> tuple[bool, object, str]:
+        """Whether it can be read, what was read, and the text with what it refers to."""
+        # of a URL each parameter is looked up on its own: what it stands for may hold a ';'
+        own = kind == "url" or (kind == "filter" and not has_known_reference(text))
+        if own or not has_reference(text):
+            return *self._read(what, line, kind, text, text), text
+        try:
+            resolved = self._references.resolve(text)
+            if _NOT_IN_XML.search(resolved):
+                raise ValueError("what it refers to holds a control character")
+        except ValueError as error:
+            self._faults.add(line, f"{what}: {error}")
+            return False, None, ""
+        self._faults.hide(resolved, text)
+        known, value = self._read(what, line, kind, resolved, text)
+        return known, Secret(value) if kind == "secretText" and isinstance(value, str) else value, resolved
+
+    def _read(self, what: str, line: int, kind: str, text: str, shown: str) -> tuple[bool, object]:
+        try:
+            return True, value_types.VALUE_TYPES[kind].read(text)
+        except ValueError as error:
+            self._faults.add(line, f"{what} is '{shown}': {str(error).replace(text, shown)}")
+            return False, None
+
+    def _plain_name(self, element: etree._Element) -> str | None:
+        """The element's name without its namespace; None, and a fault, where the namespace is foreign."""
+        name = etree.QName(element)
+        if name.namespace in NAMESPACES:
+            return name.localname
+        if name.namespace == _XINCLUDE:
+            text = "XInclude is not supported; write everything into one file"
+        else:
+            text = f"<{name.localname}> is of the unknown namespace '{name.namespace}'"
+        self._faults.add(_line(element), text)
+        return None
+
+    def _refuse_text(self, element: etree._Element) -> None:
+        pieces = [element.text, *(child.tail for child in element)]
+        for piece in pieces:
+            if piece and piece.strip():
+                what = f"text '{piece.strip()[:40]}' in <{element.tag}>"
+                self._faults.add(_line(element), f"{what}, which holds elements and attributes only")
+
+
+def _unknown_element(name: str, parent: str, rule: ElementRule) -> str:
+    known_to_artemis = _artemis(f"<{name}> in <{parent}>", name, parent)
+    if known_to_artemis is not None:
+        return known_to_artemis
+    what = f"unknown element <{name}> in <{parent}>"
+    if name in rule.attributes:
+        return f'{what}; it is an attribute: <{parent} {name}="…">'
+    if parents_of(name):
+        return f"{what}; it belongs in {' or '.join(f'<{home}>' for home in parents_of(name))}"
+    return with_suggestion(what, name, (*rule.children, *rule.attributes))
+
+
+def _unknown_attribute(name: str, parent: str, rule: ElementRule) -> str:
+    known_to_artemis = _artemis(f"attribute '{name}' of <{parent}>", name, parent)
+    if known_to_artemis is not None:
+        return known_to_artemis
+    what = f"unknown attribute '{name}' of <{parent}>"
+    if name in rule.children:
+        return f"{what}; it is an element: <{parent}><{name}>…</{name}></{parent}>"
+    return with_suggestion(what, name, (*rule.attributes, *rule.children))
+
+
+def _artemis(what: str, name: str, parent: str) -> str | None:
+    names: Mapping[str, str] = SECTIONS.get(parent, {})
+    if name not in names:
+        return None
+    return not_supported(what, names[name])
+
+
+def _canonical(value: object, text: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.value if isinstance(value, StrEnum) else text
+
+
+def _line(element: etree._Element) -> int:
+    sourceline: Any = element.sourceline
+    return int(sourceline or 1)
+
+
+SAMPLE_PERIOD = Retention("").sample_period
+
+SECURITY_FILES: Mapping[str, str | None] = {
+    "users_file": "users.properties",
+    "roles_file": "roles.properties",
+    "certificate_users_file": None,
+}
+"""What security is made of beside broker.xml, and what these files are called where it does not say."""
+
+
+def build_configuration(core: Node, faults: Faults, references: References) -> BrokerConfiguration:
+    """The configuration that ``core`` describes. Contradictions are noted in ``faults``."""
+    plain = core.leaves()
+    wildcard = _wildcard_syntax(core.first("wildcard-addresses"), faults)
+    markers = plain.get("literal_match_markers")
+    persistent = plain.get("persistence_enabled", BrokerConfiguration().persistence_enabled)
+    plugins = read_plugins(core, faults)
+    settings = tuple(_address_settings(core.within("address-settings"), wildcard, markers, plugins, faults))
+    repository = SettingsRepository(settings, wildcard, markers, defaults_of(persistent))
+    warnings = (
+        *check_address_limits(core, persistent, markers, repository, faults),
+        *_unused_retain(core, faults),
+    )
+    _check_directories(core, faults)
+    _set_memory_defaults(plain)
+    plain["journal_retention_directory"] = _retention(core.first("journal-retention-directory"), core, faults)
+    secure = plain.get("security_enabled", BrokerConfiguration().security_enabled)
+    acceptors = list(_acceptors(core.within("acceptors"), secure, faults, references))
+    for name, usual in SECURITY_FILES.items():
+        plain[name] = _beside_file(faults.file, plain.get(name) or (usual if secure else None))
+    return BrokerConfiguration(
+        **plain,
+        file=faults.file,
+        warnings=warnings,
+        wildcard=wildcard,
+        stomp_acceptors=tuple(found for found in acceptors if isinstance(found, StompAcceptor)),
+        http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
+        plugins=plugins,
+        resource_limits=read_resource_limits(core, faults),
+        security_settings=read_security_settings(core, wildcard, markers, faults),
+        address_settings=settings,
+        addresses=tuple(_addresses(core.within("addresses"), repository, faults)),
+    )
+
+
+def _check_directories(core: Node, faults: Faults) -> None:
+    journal, paging = core.first("journal-directory"), core.first("paging-directory")
+    default = BrokerConfiguration()
+    used = (
+        default.journal_directory if journal is None else journal.value,
+        default.paging_directory if paging is None else paging.value,
+    )
+    said = paging or journal
+    if said is not None and None not in used and Path(used[0]) == Path(used[1]):
+        faults.add(said.line, "<journal-directory> and <paging-directory> must be two different directories")
+
+
+def _retention(node: Node | None, core: Node, faults: Faults) -> Retention | None:
+    if node is None or node.value is None:
+        return None
+    given = node.attributes
+    period, unit = given.get("period", -1), given.get("unit", TimeUnit.DAYS)
+    others = [core.first(name) for name in ("journal-directory", "paging-directory")]
+    if any(other is not None and Path(other.value) == Path(node.value) for other in others):
+        faults.add(node.line, "<journal-retention-directory> must be a directory of its own")
+    persistent = core.first("persistence-enabled")
+    if persistent is not None and persistent.value is False:
+        faults.add(
+            node.line, "<journal-retention-directory> needs a store, and <persistence-enabled> is false"
+        )
+    return Retention(
+        directory=node.value,
+        period=period if period < 0 else period * unit.milliseconds,
+        unit=unit,
+        storage_limit=given.get("storage-limit", -1),
+        sample_period=given.get("sample-period", SAMPLE_PERIOD),
+    )
+
+
+def _unused_retain(core: Node, faults: Faults) -> Iterator[str]:
+    """Warnings where ``retain`` says what is retained, and nothing is."""
+    directory = core.first("journal-retention-directory")
+    if directory is not None and directory.value is not None:
+        return
+    for node in core.within("address-settings"):
+        retain = node.first("retain")
+        if retain is not None:
+            yield f"{faults.file}:{retain.line}: <retain> has no effect without <journal-retention-directory>"
+
+
+def _set_memory_defaults(plain: dict[str, Any]) -> None:
+    """Sizes whose defaults are shares of what there is."""
+    memory = machine_memory()
+    size = plain.setdefault("global_max_size", default_global_max_size(memory))
+    plain.setdefault("dispatch_memory", default_dispatch_memory(size, memory))
+    plain.setdefault("global_max_transaction_size", default_transaction_memory(size, memory))
+
+
+def _beside_file(file: str, name: str | None) -> str | None:
+    return None if name is None else str(Path(file).parent / name)
+
+
+def _wildcard_syntax(node: Node | None, faults: Faults) -> WildcardSyntax:
+    if node is None:
+        return WildcardSyntax()
+    syntax = WildcardSyntax(**node.leaves())
+    if len({syntax.delimiter, syntax.any_words, syntax.single_word}) < 3:
+        faults.add(node.line, "delimiter, any-words and single-word must be three different characters")
+    return syntax
+
+
+class _UniqueNames:
+    """Names that may be given once, with the line that gave them."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._lines: dict[str, int] = {}
+
+    def take(self, what: str, line: int) -> None:
+        """Note a fault where ``what`` was taken before."""
+        if what in self._lines:
+            self._faults.add(line, f"{what} is already given at line {self._lines[what]}")
+        self._lines.setdefault(what, line)
+
+
+def _acceptors(
+    nodes: Iterable[Node], secure: bool, faults: Faults, references: References
+) -> Iterator[Acceptor]:
+    once = _UniqueNames(faults)
+    for node in nodes:
+        name, url = node.attributes.get("name"), node.value
+        if name is None or url is None:
+            continue
+        once.take(f"acceptor '{name}'", node.line)
+        try:
+            acceptor = parse_acceptor(name, url, references.resolve)
+        except ValueError as error:
+            for text in str(error).splitlines():
+                faults.add(node.line, f"acceptor '{name}': {text}")
+            continue
+        if acceptor.port:  # port 0 is any free one
+            once.take(f"a listener on {acceptor.host}:{acceptor.port}", node.line)
+        if not secure and not is_loopback(acceptor.host):
+            faults.add(node.line, _exposed_without_security(acceptor))
+        yield with_absolute_paths(acceptor, Path(faults.file).parent)
+
+
+def _exposed_without_security(acceptor: Acceptor) -> str:
+    return (
+        f"acceptor '{acceptor.name}' listens on {acceptor.host}, beyond this machine, with security switched "
+        "off: anybody could use it. To allow it set <security-enabled> to true and add users with "
+        "'stompring user add'; or listen on 127.0.0.1"
+    )
+
+
+def _address_settings(
+    nodes: Iterable[Node],
+    wildcard: WildcardSyntax,
+    markers: str | None,
+    plugins: tuple[PluginConfiguration, ...],
+    faults: Faults,
+) -> Iterator[AddressSettingEntry]:
+    once = _UniqueNames(faults)
+    for node in nodes:
+        match = node.attributes.get("match")
+        if match is None:
+            continue
+        once.take(f"address-setting '{match}'", node.line)
+        if literal_name(match, markers) is None:
+            for word in Pattern(match, wildcard).half_wildcards():
+                faults.add(node.line, _half_wildcard(match, word, wildcard))
+        values = node.leaves() | read_policy_uses(node, plugins, faults)
+        least, most = values.get("min_expiry_delay", -1), values.get("max_expiry_delay", -1)
+        if -1 < most < least:
+            faults.add(node.line, f"min-expiry-delay ({least}) is above max-expiry-delay ({most})")
+        yield AddressSettingEntry(match, MappingProxyType(values), node.line)
+
+
+def _half_wildcard(match: str, word: str, wildcard: WildcardSyntax) -> str:
+    return (
+        f"match '{match}': '{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole "
+        f"words, which '{word}' is not; to name such an address literally use <literal-match-markers>"
+    )
+
+
+def _addresses(
+    nodes: Iterable[Node], repository: SettingsRepository, faults: Faults
+) -> Iterator[AddressConfiguration]:
+    once = _UniqueNames(faults)
+    for node in nodes:
+        name = node.attributes.get("name")
+        if name is None:
+            continue
+        once.take(f"address '{name}'", node.line)
+        queues: list[QueueConfiguration] = []
+        types: set[RoutingType] = set()
+        for routing_type in RoutingType:
+            holder = node.first(routing_type.lower())
+            if holder is not None:
+                types.add(routing_type)
+                queues += _queues(holder.children, name, routing_type, once, faults)
+        if not types:
+            types.add(repository.lookup(name).default_address_routing_type)
+        yield AddressConfiguration(name, frozenset(types), tuple(queues))
+
+
+def _queues(
+    nodes: Iterable[Node], address: str, routing_type: RoutingType, once: _UniqueNames, faults: Faults
+) -> Iterator[QueueConfiguration]:
+    for node in nodes:
+        values = {snake(key): value for key, value in node.attributes.items()}
+        inside = node.leaves()
+        if "user" in values and "user" in inside:
+            faults.add(node.line, "<queue> gives its user twice, as an attribute and as an element")
+        if "name" in values:
+            once.take(f"queue '{values['name']}'", node.line)
+            holder = node.first("filter")
+            condition = holder.attributes.get("string") if holder else None
+            yield QueueConfiguration(
+                **(values | inside), address=address, routing_type=routing_type, filter=condition
+            )
+
+
 PAGE_LIMIT_ELEMENTS = ("page-limit-bytes", "page-limit-messages", "page-full-policy")
 
 
@@ -254,464 +716,3 @@ def read_resource_limits(core: Node, faults: Faults) -> tuple[ResourceLimit, ...
             -1 if queues is None or queues.value is None else queues.value,
         )
     return tuple(limits.values())
-
-
-SAMPLE_PERIOD = Retention("").sample_period
-
-SECURITY_FILES: Mapping[str, str | None] = {
-    "users_file": "users.properties",
-    "roles_file": "roles.properties",
-    "certificate_users_file": None,
-}
-"""What security is made of beside broker.xml, and what these files are called where it does not say."""
-
-
-def build_configuration(core: Node, faults: Faults, references: References) -> BrokerConfiguration:
-    """The configuration that ``core`` describes. Contradictions are noted in ``faults``."""
-    plain = core.leaves()
-    wildcard = _wildcard_syntax(core.first("wildcard-addresses"), faults)
-    markers = plain.get("literal_match_markers")
-    persistent = plain.get("persistence_enabled", BrokerConfiguration().persistence_enabled)
-    plugins = read_plugins(core, faults)
-    settings = tuple(_address_settings(core.within("address-settings"), wildcard, markers, plugins, faults))
-    repository = SettingsRepository(settings, wildcard, markers, defaults_of(persistent))
-    warnings = (
-        *check_address_limits(core, persistent, markers, repository, faults),
-        *_unused_retain(core, faults),
-    )
-    _check_directories(core, faults)
-    _set_memory_defaults(plain)
-    plain["journal_retention_directory"] = _retention(core.first("journal-retention-directory"), core, faults)
-    secure = plain.get("security_enabled", BrokerConfiguration().security_enabled)
-    acceptors = list(_acceptors(core.within("acceptors"), secure, faults, references))
-    for name, usual in SECURITY_FILES.items():
-        plain[name] = _beside_file(faults.file, plain.get(name) or (usual if secure else None))
-    return BrokerConfiguration(
-        **plain,
-        file=faults.file,
-        warnings=warnings,
-        wildcard=wildcard,
-        stomp_acceptors=tuple(found for found in acceptors if isinstance(found, StompAcceptor)),
-        http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
-        plugins=plugins,
-        resource_limits=read_resource_limits(core, faults),
-        security_settings=read_security_settings(core, wildcard, markers, faults),
-        address_settings=settings,
-        addresses=tuple(_addresses(core.within("addresses"), repository, faults)),
-    )
-
-
-def _check_directories(core: Node, faults: Faults) -> None:
-    journal, paging = core.first("journal-directory"), core.first("paging-directory")
-    default = BrokerConfiguration()
-    used = (
-        default.journal_directory if journal is None else journal.value,
-        default.paging_directory if paging is None else paging.value,
-    )
-    said = paging or journal
-    if said is not None and None not in used and Path(used[0]) == Path(used[1]):
-        faults.add(said.line, "<journal-directory> and <paging-directory> must be two different directories")
-
-
-def _retention(node: Node | None, core: Node, faults: Faults) -> Retention | None:
-    if node is None or node.value is None:
-        return None
-    given = node.attributes
-    period, unit = given.get("period", -1), given.get("unit", TimeUnit.DAYS)
-    others = [core.first(name) for name in ("journal-directory", "paging-directory")]
-    if any(other is not None and Path(other.value) == Path(node.value) for other in others):
-        faults.add(node.line, "<journal-retention-directory> must be a directory of its own")
-    persistent = core.first("persistence-enabled")
-    if persistent is not None and persistent.value is False:
-        faults.add(
-            node.line, "<journal-retention-directory> needs a store, and <persistence-enabled> is false"
-        )
-    return Retention(
-        directory=node.value,
-        period=period if period < 0 else period * unit.milliseconds,
-        storage_limit=given.get("storage-limit", -1),
-        sample_period=given.get("sample-period", SAMPLE_PERIOD),
-    )
-
-
-def _unused_retain(core: Node, faults: Faults) -> Iterator[str]:
-    """Warnings where ``retain`` says what is retained, and nothing is."""
-    directory = core.first("journal-retention-directory")
-    if directory is not None and directory.value is not None:
-        return
-    for node in core.within("address-settings"):
-        retain = node.first("retain")
-        if retain is not None:
-            yield f"{faults.file}:{retain.line}: <retain> has no effect without <journal-retention-directory>"
-
-
-def _set_memory_defaults(plain: dict[str, Any]) -> None:
-    """Sizes whose defaults are shares of what there is."""
-    memory = machine_memory()
-    size = plain.setdefault("global_max_size", default_global_max_size(memory))
-    plain.setdefault("dispatch_memory", default_dispatch_memory(size, memory))
-    plain.setdefault("global_max_transaction_size", default_transaction_memory(size, memory))
-
-
-def _beside_file(file: str, name: str | None) -> str | None:
-    return None if name is None else str(Path(file).parent / name)
-
-
-def _wildcard_syntax(node: Node | None, faults: Faults) -> WildcardSyntax:
-    if node is None:
-        return WildcardSyntax()
-    syntax = WildcardSyntax(**node.leaves())
-    if len({syntax.delimiter, syntax.any_words, syntax.single_word}) < 3:
-        faults.add(node.line, "delimiter, any-words and single-word must be three different characters")
-    return syntax
-
-
-class _UniqueNames:
-    """Names that may be given once, with the line that gave them."""
-
-    def __init__(self, faults: Faults) -> None:
-        self._faults = faults
-        self._lines: dict[str, int] = {}
-
-    def take(self, what: str, line: int) -> None:
-        """Note a fault where ``what`` was taken before."""
-        if what in self._lines:
-            self._faults.add(line, f"{what} is already given at line {self._lines[what]}")
-        self._lines.setdefault(what, line)
-
-
-def _acceptors(
-    nodes: Iterable[Node], secure: bool, faults: Faults, references: References
-) -> Iterator[Acceptor]:
-    once = _UniqueNames(faults)
-    for node in nodes:
-        name, url = node.attributes.get("name"), node.value
-        if name is None or url is None:
-            continue
-        once.take(f"acceptor '{name}'", node.line)
-        try:
-            acceptor = parse_acceptor(name, url, references.resolve)
-        except ValueError as error:
-            for text in str(error).splitlines():
-                faults.add(node.line, f"acceptor '{name}': {text}")
-            continue
-        if acceptor.port:  # port 0 is any free one
-            once.take(f"a listener on {acceptor.host}:{acceptor.port}", node.line)
-        if not secure and not is_loopback(acceptor.host):
-            faults.add(node.line, _exposed_without_security(acceptor))
-        yield with_absolute_paths(acceptor, Path(faults.file).parent)
-
-
-def _exposed_without_security(acceptor: Acceptor) -> str:
-    return (
-        f"acceptor '{acceptor.name}' listens on {acceptor.host}, beyond this machine, with security switched "
-        "off: anybody could use it. To allow it set <security-enabled> to true and add users with "
-        "'stompring user add'; or listen on 127.0.0.1"
-    )
-
-
-def _address_settings(
-    nodes: Iterable[Node],
-    wildcard: WildcardSyntax,
-    markers: str | None,
-    plugins: tuple[PluginConfiguration, ...],
-    faults: Faults,
-) -> Iterator[AddressSettingEntry]:
-    once = _UniqueNames(faults)
-    for node in nodes:
-        match = node.attributes.get("match")
-        if match is None:
-            continue
-        once.take(f"address-setting '{match}'", node.line)
-        if literal_name(match, markers) is None:
-            for word in Pattern(match, wildcard).half_wildcards():
-                faults.add(node.line, _half_wildcard(match, word, wildcard))
-        values = node.leaves() | read_policy_uses(node, plugins, faults)
-        least, most = values.get("min_expiry_delay", -1), values.get("max_expiry_delay", -1)
-        if -1 < most < least:
-            faults.add(node.line, f"min-expiry-delay ({least}) is above max-expiry-delay ({most})")
-        yield AddressSettingEntry(match, MappingProxyType(values), node.line)
-
-
-def _half_wildcard(match: str, word: str, wildcard: WildcardSyntax) -> str:
-    return (
-        f"match '{match}': '{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole "
-        f"words, which '{word}' is not; to name such an address literally use <literal-match-markers>"
-    )
-
-
-def _addresses(
-    nodes: Iterable[Node], repository: SettingsRepository, faults: Faults
-) -> Iterator[AddressConfiguration]:
-    once = _UniqueNames(faults)
-    for node in nodes:
-        name = node.attributes.get("name")
-        if name is None:
-            continue
-        once.take(f"address '{name}'", node.line)
-        queues: list[QueueConfiguration] = []
-        types: set[RoutingType] = set()
-        for routing_type in RoutingType:
-            holder = node.first(routing_type.lower())
-            if holder is not None:
-                types.add(routing_type)
-                queues += _queues(holder.children, name, routing_type, once, faults)
-        if not types:
-            types.add(repository.lookup(name).default_address_routing_type)
-        yield AddressConfiguration(name, frozenset(types), tuple(queues))
-
-
-def _queues(
-    nodes: Iterable[Node], address: str, routing_type: RoutingType, once: _UniqueNames, faults: Faults
-) -> Iterator[QueueConfiguration]:
-    for node in nodes:
-        values = {snake(key): value for key, value in node.attributes.items()}
-        inside = node.leaves()
-        if "user" in values and "user" in inside:
-            faults.add(node.line, "<queue> gives its user twice, as an attribute and as an element")
-        if "name" in values:
-            once.take(f"queue '{values['name']}'", node.line)
-            holder = node.first("filter")
-            condition = holder.attributes.get("string") if holder else None
-            yield QueueConfiguration(
-                **(values | inside), address=address, routing_type=routing_type, filter=condition
-            )
-
-
-NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
-_XINCLUDE = "http://www.w3.org/2001/XInclude"
-_XSI = "http://www.w3.org/2001/XMLSchema-instance"
-_ROOT = "configuration"
-_NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
-
-#: More attributes than any element has here. libxml2 looks for each from the first one on: a hundred thousand of them
-#: would take minutes.
-_MAX_ATTRIBUTES = 200
-
-
-def read_broker_xml(path: str | os.PathLike[str]) -> BrokerConfiguration:
-    """The configuration in the file at ``path``.
-
-    Raises `ConfigurationError` with everything that is wrong with it, also where it cannot be read at all.
-    """
-    file = os.fspath(path)
-    try:
-        data = Path(file).read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"cannot be read: {error.strerror or error}", file) from error
-    return parse_broker_xml(data, file)
-
-
-def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
-    """The configuration in ``data``, which came from ``file``; paths in it are relative to that file.
-
-    Raises `ConfigurationError` as `read_broker_xml` does.
-    """
-    faults = Faults(file)
-    root = _parse_xml(data, file)
-    references = References(Path(file).parent)
-    reading = _DocumentReader(faults, references)
-    document = reading.document(root)
-    core = document.first("core")
-    configuration = (
-        build_configuration(core, faults, references) if core is not None else BrokerConfiguration(file=file)
-    )
-    faults.raise_if_any()
-    _validate(root, faults)
-    faults.raise_if_any()
-    return configuration
-
-
-def _parse_xml(data: bytes, file: str) -> etree._Element:
-    parser = etree.XMLParser(
-        resolve_entities=False,
-        no_network=True,
-        load_dtd=False,
-        huge_tree=False,
-        remove_comments=True,
-        remove_pis=True,
-    )
-    try:
-        root = etree.fromstring(data, parser)
-    except etree.XMLSyntaxError as error:
-        reason = (error.msg or "empty").split(", line ")[0]
-        raise ConfigurationError(f"not well-formed XML: {reason}", file, error.lineno or 1) from error
-    docinfo: Any = root.getroottree().docinfo  # its types lack what we ask
-    if docinfo.doctype:
-        raise ConfigurationError("<!DOCTYPE …> is not allowed; remove it", file, 1)
-    return root
-
-
-@cache
-def _schema() -> etree.XMLSchema:
-    return etree.XMLSchema(etree.fromstring(schema_bytes()))
-
-
-def _validate(root: etree._Element, faults: Faults) -> None:
-    """The second look: whatever the reading below let pass and the schema does not."""
-    schema = _schema()
-    if not schema.validate(root.getroottree()):
-        log: Any = schema.error_log
-        for error in log:
-            faults.add(error.line, f"against the schema: {error.message}")
-
-
-class _DocumentReader:
-    """Turns the parsed tree into `Node`s, and notes what is not in the schema or cannot be read.
-
-    On its way it brings the tree into the plain form that the schema describes: no namespaces, no unknown
-    names, values in one spelling.
-    """
-
-    def __init__(self, faults: Faults, references: References) -> None:
-        self._faults = faults
-        self._references = references
-
-    def document(self, root: etree._Element) -> Node:
-        """The whole document. A root that is no configuration ends the reading at once."""
-        line = _line(root)
-        name = self._plain_name(root)
-        if name != _ROOT:
-            self._faults.add(line, f"the document is <{root.tag}>; it must be <{_ROOT}> with <core> in it")
-            self._faults.raise_if_any()
-        root.tag = _ROOT
-        node = self._node(root, root_rules()[_ROOT])
-        if not len(root):
-            self._faults.add(line, f"<{_ROOT}> holds no <core>")
-        return node
-
-    def _node(self, element: etree._Element, rule: ElementRule) -> Node:
-        name = str(element.tag)
-        node = Node(name, _line(element), is_leaf=rule.text is not None and not rule.attributes)
-        self._read_attributes(element, rule, node)
-        self._read_children(element, rule, node)
-        if rule.text is None:
-            self._refuse_text(element)
-        else:
-            text = (element.text or "").strip()
-            known, node.value, text = self._value(f"<{name}>", node.line, rule.text, text)
-            element.text = _canonical(node.value, text)
-            if not known:
-                node.is_leaf = False  # so that nobody takes it for a value
-        return node
-
-    def _read_children(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
-        first_lines: dict[str, int] = {}
-        for child in list(element):
-            name = self._plain_name(child)
-            line = _line(child)
-            child_rule = rule.children.get(name or "")
-            if name is None or child_rule is None:
-                if name is not None:
-                    self._faults.add(line, _unknown_element(name, node.name, rule))
-                element.remove(child)
-                continue
-            child.tag = name
-            if name in first_lines and not child_rule.repeated:
-                twice = f"<{name}> is given twice in <{node.name}>"
-                self._faults.add(line, f"{twice}; the first is at line {first_lines[name]}")
-            first_lines.setdefault(name, line)
-            node.children.append(self._node(child, child_rule))
-
-    def _read_attributes(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
-        if len(element.attrib) > _MAX_ATTRIBUTES:
-            self._faults.add(node.line, f"<{node.name}> has {len(element.attrib)} attributes")
-            return
-        for name, text in list(element.attrib.items()):
-            name, text = str(name), str(text).strip()
-            attribute = rule.attributes.get(name)
-            if attribute is None:
-                del element.attrib[name]
-                if not name.startswith(f"{{{_XSI}}}"):
-                    self._faults.add(node.line, _unknown_attribute(name, node.name, rule))
-                continue
-            known, value, text = self._value(f"{name} of <{node.name}>", node.line, attribute.type, text)
-            element.set(name, _canonical(value, text))
-            if known:
-                node.attributes[name] = value
-        for name, attribute in rule.attributes.items():
-            if attribute.required and name not in element.attrib:
-                self._faults.add(node.line, f"<{node.name}> lacks its attribute '{name}'")
-
-    def _value(self, what: str, line: int, kind: str, text: str) -> tuple[bool, object, str]:
-        """Whether it can be read, what was read, and the text with what it refers to."""
-        # of a URL each parameter is looked up on its own: what it stands for may hold a ';'
-        own = kind == "url" or (kind == "filter" and not has_known_reference(text))
-        if own or not has_reference(text):
-            return *self._read(what, line, kind, text, text), text
-        try:
-            resolved = self._references.resolve(text)
-            if _NOT_IN_XML.search(resolved):
-                raise ValueError("what it refers to holds a control character")
-        except ValueError as error:
-            self._faults.add(line, f"{what}: {error}")
-            return False, None, ""
-        self._faults.hide(resolved, text)
-        known, value = self._read(what, line, kind, resolved, text)
-        return known, Secret(value) if kind == "secretText" and isinstance(value, str) else value, resolved
-
-    def _read(self, what: str, line: int, kind: str, text: str, shown: str) -> tuple[bool, object]:
-        try:
-            return True, value_types.READERS[kind](text)
-        except ValueError as error:
-            self._faults.add(line, f"{what} is '{shown}': {str(error).replace(text, shown)}")
-            return False, None
-
-    def _plain_name(self, element: etree._Element) -> str | None:
-        """The element's name without its namespace; None, and a fault, where the namespace is foreign."""
-        name = etree.QName(element)
-        if name.namespace in NAMESPACES:
-            return name.localname
-        if name.namespace == _XINCLUDE:
-            text = "XInclude is not supported; write everything into one file"
-        else:
-            text = f"<{name.localname}> is of the unknown namespace '{name.namespace}'"
-        self._faults.add(_line(element), text)
-        return None
-
-    def _refuse_text(self, element: etree._Element) -> None:
-        pieces = [element.text, *(child.tail for child in element)]
-        for piece in pieces:
-            if piece and piece.strip():
-                what = f"text '{piece.strip()[:40]}' in <{element.tag}>"
-                self._faults.add(_line(element), f"{what}, which holds elements and attributes only")
-
-
-def _unknown_element(name: str, parent: str, rule: ElementRule) -> str:
-    known_to_artemis = _artemis(f"<{name}> in <{parent}>", name, parent)
-    if known_to_artemis is not None:
-        return known_to_artemis
-    what = f"unknown element <{name}> in <{parent}>"
-    if name in rule.attributes:
-        return f'{what}; it is an attribute: <{parent} {name}="…">'
-    if parents_of(name):
-        return f"{what}; it belongs in {' or '.join(f'<{home}>' for home in parents_of(name))}"
-    return with_suggestion(what, name, (*rule.children, *rule.attributes))
-
-
-def _unknown_attribute(name: str, parent: str, rule: ElementRule) -> str:
-    known_to_artemis = _artemis(f"attribute '{name}' of <{parent}>", name, parent)
-    if known_to_artemis is not None:
-        return known_to_artemis
-    what = f"unknown attribute '{name}' of <{parent}>"
-    if name in rule.children:
-        return f"{what}; it is an element: <{parent}><{name}>…</{name}></{parent}>"
-    return with_suggestion(what, name, (*rule.attributes, *rule.children))
-
-
-def _artemis(what: str, name: str, parent: str) -> str | None:
-    names: Mapping[str, str] = SECTIONS.get(parent, {})
-    if name not in names:
-        return None
-    return not_supported(what, names[name])
-
-
-def _canonical(value: object, text: str) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return value.value if isinstance(value, StrEnum) else text
-
-
-def _line(element: etree._Element) -> int:
-    sourceline: Any = element.sourceline
-    return int(sourceline or 1)

@@ -13,7 +13,7 @@ from stompring.errors import ConfigurationError
 class Node:
     """One element. ``value`` is its text, None where it holds none.
 
-    Values are as the readers of `units` gave them. ``is_leaf`` says that the element may hold text and
+    Values are as the readers of `value_types` gave them. ``is_leaf`` says that the element may hold text and
     nothing else.
     """
 

@@ -93,7 +93,7 @@ class Pattern:
         at = len(begin)
         if stop < at or not self._fits(begin, address, 0) or not self._fits(end, address, stop):
             return False
-        # The leftmost index for what stands between two any-words leaves the most for the rest.
+        # The leftmost position for the words between two any-words leaves the most for the others.
         for part in middle:
             while at + len(part) <= stop and not self._fits(part, address, at):
                 at += 1
@@ -103,7 +103,7 @@ class Pattern:
         return True
 
     def _fits(self, part: list[str], address: list[str], at: int) -> bool:
-        """Whether words without an any-words stand in the address from the index ``at`` on."""
+        """Whether words without an any-words match the address from the word ``at`` on."""
         single = self._single
         return all(
             word in (single, there) for word, there in zip(part, address[at : at + len(part)], strict=True)

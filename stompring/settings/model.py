@@ -12,6 +12,15 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.options import (
+    ARTEMIS_OTHER_DEFAULT,
+    CHANGEABLE,
+    CREATE_ONLY,
+    STOMPRING,
+    option,
+    row,
+    section,
+)
 
 
 class PermissionType(StrEnum):
@@ -66,8 +75,18 @@ class ResourceLimit:
     """One ``<resource-limit-setting>``: what the user of that exact name may have. -1: no limit."""
 
     user: str
-    max_sessions: int = -1
-    max_queues: int = -1
+    max_sessions: int = option(
+        -1,
+        "countOrNoLimit",
+        "Sessions that the user may have. A session is a connection here; Artemis counts one more for each open "
+        "transaction. 0: none. -1: no limit. The old name `max-connections` is accepted too.",
+    )
+    max_queues: int = option(
+        -1,
+        "countOrNoLimit",
+        "Queues that the user may have: those created by its SENDs and SUBSCRIBEs, temporary ones included, and those "
+        "with it as their `user`. A durable queue counts after a restart too; a deleted one does not. -1: no limit.",
+    )
 
 
 class RoutingType(StrEnum):
@@ -171,79 +190,329 @@ class PolicyUse:
 class AddressSettings:
     """The settings in force for one address: all matching ``<address-setting>`` entries merged."""
 
-    # full addresses
-    max_size_bytes: int = -1
-    max_size_messages: int = -1
-    address_full_policy: str = FullPolicy.PAGE  # one of these, or the name of a broker-plugin
-    # pages
-    page_size_bytes: int = 10 * 1024 * 1024
-    page_limit_bytes: int = -1
-    page_limit_messages: int = -1
-    page_full_policy: PageFullPolicy | None = None
-    max_read_page_messages: int = -1
-    max_read_page_bytes: int | None = None
-    prefetch_page_messages: int | None = None
-    prefetch_page_bytes: int | None = None
-    page_max_cache_size: int = 5
-    disk_full_policy: DiskFullPolicy = DiskFullPolicy.BLOCK
-    # what is retained
-    retain: Retain = Retain.DURABLE
-    # duplicates
-    id_cache_size: int | None = None  # None: what `BrokerConfiguration` says
-    # plugins
-    address_policy: tuple[PolicyUse, ...] = ()
-    # dead letters
-    dead_letter_address: str | None = None
-    auto_create_dead_letter_resources: bool = False
-    dead_letter_queue_prefix: str = "DLQ."
-    dead_letter_queue_suffix: str = ""
-    send_to_dla_on_no_route: bool = False
-    max_delivery_attempts: int = 10
-    redelivery_delay: int = 0
-    redelivery_delay_multiplier: float = 1.0
-    redelivery_collision_avoidance_factor: float = 0.0
-    max_redelivery_delay: int = -1
-    # expiry
-    expiry_address: str | None = None
-    auto_create_expiry_resources: bool = False
-    expiry_queue_prefix: str = "EXP."
-    expiry_queue_suffix: str = ""
-    no_expiry: bool = False
-    expiry_delay: int = -1
-    min_expiry_delay: int = -1
-    max_expiry_delay: int = -1
-    # creation and deletion
-    auto_create_addresses: bool = True
-    auto_create_queues: bool = True
-    auto_delete_addresses: bool = True
-    auto_delete_addresses_delay: int = 0
-    auto_delete_queues: bool = True
-    auto_delete_queues_delay: int = 0
-    auto_delete_queues_message_count: int = 0
-    auto_delete_queues_skip_usage_check: bool = False
-    auto_delete_created_queues: bool = False
-    config_delete_queues: DeletionPolicy = DeletionPolicy.OFF
-    config_delete_addresses: DeletionPolicy = DeletionPolicy.OFF
-    default_address_routing_type: RoutingType = RoutingType.MULTICAST
-    default_queue_routing_type: RoutingType = RoutingType.MULTICAST
-    # what new queues get
-    default_ring_size: int = -1
-    ring_policy: RingPolicy = RingPolicy.DISCARD
-    ring_counts_paged: bool = False
-    default_max_consumers: int = -1
-    default_purge_on_no_consumers: bool = False
-    default_exclusive_queue: bool = False
-    default_non_destructive: bool = False
-    default_consumers_before_dispatch: int = 0
-    default_delay_before_dispatch: int = -1
-    # slow consumers
-    slow_consumer_threshold: int = -1
-    slow_consumer_threshold_measurement_unit: ThresholdUnit = ThresholdUnit.MESSAGES_PER_SECOND
-    slow_consumer_policy: SlowConsumerPolicy = SlowConsumerPolicy.NOTIFY
-    slow_consumer_check_period: int = 5  # seconds, as in Artemis
-    # management
-    management_browse_page_size: int = 200
-    enable_metrics: bool = True
+    max_size_bytes: int = option(
+        -1,
+        "bytesOrNoLimit",
+        "Memory that the messages of one address may use before `address-full-policy` applies. -1: no limit for the "
+        "single address. 0: with PAGE every message goes to a page; with the other policies 0 is refused.",
+        unit="bytes",
+        group="Full addresses",
+    )
+    max_size_messages: int = option(
+        -1,
+        "countOrNoLimit",
+        "The same limit as a number of messages. The limit that is reached first counts.",
+        unit="messages",
+    )
+    address_full_policy: str = option(  # one of `FullPolicy`, or the name of a broker-plugin
+        FullPolicy.PAGE,
+        "fullPolicy",
+        "What happens to a message for a full address, and for any address while `global-max-size` or "
+        "`global-max-messages` is used up. `PAGE` writes it to the pages of the address, until they are empty again. "
+        "`BLOCK` stops reading the producer's socket until memory is free; the RECEIPT waits. `DROP` discards and "
+        "counts the message. `FAIL` answers with an ERROR. The name of a `broker-plugin` asks that plugin. PAGE needs "
+        "the store: where `persistence-enabled` is false the default is BLOCK, and PAGE is refused.",
+        source="Artemis, and plugins",
+    )
+    page_size_bytes: int = option(
+        10 * 1024 * 1024,
+        "fileSize",
+        "Size at which a page file is closed and the next one begins. A file is deleted when all its messages are "
+        "settled.",
+        unit="bytes",
+        group="Pages",
+    )
+    page_limit_bytes: int = option(
+        -1,
+        "byteLimit",
+        "Disk space that the page files of the address may use before `page-full-policy` applies. Page files are then "
+        "at most a quarter of the limit, so that consumed messages free space early. Artemis counts whole page files, "
+        "and admits nothing where the limit is below `page-size-bytes`. -1: no limit.",
+        unit="bytes",
+    )
+    page_limit_messages: int = option(
+        -1,
+        "messageLimit",
+        "The same limit as a number of paged messages that a queue has not settled; the queue with the most counts. "
+        "The limit that is reached first counts. -1: no limit.",
+        unit="messages",
+    )
+    page_full_policy: PageFullPolicy | None = option(
+        None,
+        "pageFullPolicy",
+        "What happens to a message beyond that limit: `DROP` discards and counts it, `FAIL` answers with an ERROR. "
+        "Limit and policy have no effect without each other; the broker logs a warning for a file with only one, as "
+        "Artemis does.",
+    )
+    max_read_page_messages: int = option(
+        -1,
+        "messageLimit",
+        "Messages read from pages that one queue may have in memory, delivering or pending. -1: no limit.",
+        unit="messages",
+    )
+    max_read_page_bytes: int | None = option(
+        None,
+        "byteLimit",
+        "The same limit in bytes. None: twice `page-size-bytes`. -1: no limit. A consumer with a selector never waits "
+        "for other consumers because of it.",
+        unit="bytes",
+    )
+    prefetch_page_messages: int | None = option(
+        None,
+        "messageLimit",
+        "How many of those messages may be pending. None: `max-read-page-messages`.",
+        unit="messages",
+    )
+    prefetch_page_bytes: int | None = option(
+        None, "byteLimit", "The same limit in bytes. None: `max-read-page-bytes`.", unit="bytes"
+    )
+    page_max_cache_size: int = option(
+        5,
+        "count",
+        "Pages of `page-size-bytes` that may stay in memory after a read or write, for consumers that reach them "
+        "later. The cache is part of `dispatch-memory`.",
+        unit="pages",
+    )
+    disk_full_policy: DiskFullPolicy = option(
+        DiskFullPolicy.BLOCK,
+        "diskFullPolicy",
+        "What happens to a durable message, and to one that has to be paged, while the disk is full "
+        "(`max-disk-usage`, `min-disk-free`). `BLOCK` stops reading the producer's socket until there is space; the "
+        "RECEIPT waits. `DROP` discards and counts the message. `FAIL` answers with an ERROR. Messages that need no "
+        "disk are not affected.",
+    )
+    retain: Retain = option(
+        Retain.DURABLE,
+        "retain",
+        "Which messages of the address are retained, with their acknowledgements: `DURABLE` the durable ones in "
+        "durable queues; `ALL` every message in every queue, including those of non-durable subscribers and those "
+        "evicted from a ring; `NONE` none. The value at the time of the SEND counts. With `ALL` a non-durable message "
+        "is written too: while the disk is full or too slow it waits, is dropped or fails as a durable one does "
+        "(`disk-full-policy`). No RECEIPT waits for it, and a restart does not restore it. The setting has no effect "
+        "without `journal-retention-directory`.",
+        source=STOMPRING,
+        group="Retained messages",
+    )
+    id_cache_size: int | None = option(
+        None,
+        "count",
+        "How many `_AMQ_DUPL_ID`s the address remembers. None: the value of `<core>`. 0: the header has no effect.",
+        unit="ids",
+        group="Duplicates of messages",
+    )
+    address_policy: tuple[PolicyUse, ...] = option(
+        (),
+        "",
+        '`<address-policy name="…"/>` applies a `broker-plugin` to the addresses; it may be repeated. '
+        '`<property key="…" value="…"/>` in it sets parameters for these addresses; `enabled="false"` removes a policy '
+        "of a less specific entry. An address has the policies of all entries that match it, the least specific "
+        "first, then its `address-full-policy`.",
+        source=STOMPRING,
+        group="Policies",
+    )
+    dead_letter_address: str | None = option(
+        None,
+        "optionalName",
+        "Destination of a message after `max-delivery-attempts`. None: the message is dropped. An empty element undoes "
+        "the value of a less specific entry.",
+        group="Dead letters and redelivery",
+    )
+    auto_create_dead_letter_resources: bool = option(
+        False,
+        "boolean",
+        "Whether the broker creates the dead-letter address, and on it one queue for each address with dead letters, "
+        "on first use. The name of the queue is prefix + address + suffix; its filter is on `_AMQ_ORIG_ADDRESS`.",
+    )
+    dead_letter_queue_prefix: str = option("DLQ.", "text", "Prefix of the name of such a queue.")
+    dead_letter_queue_suffix: str = option("", "text", "Suffix of the name of such a queue.")
+    send_to_dla_on_no_route: bool = option(
+        False,
+        "boolean",
+        "Whether a message that matches no queue goes to the dead-letter address. False: it is dropped.",
+    )
+    max_delivery_attempts: int = option(
+        10,
+        "attempts",
+        "Deliveries after which a message is a dead letter. -1: no limit.",
+        unit="deliveries",
+    )
+    redelivery_delay: int = option(
+        0,
+        "milliseconds",
+        "Delay before the next delivery after a NACK, a lost connection or DISCONNECT.",
+        unit="ms",
+    )
+    redelivery_delay_multiplier: float = option(
+        1.0, "multiplier", "Factor of the delay for each further redelivery.", unit="factor"
+    )
+    redelivery_collision_avoidance_factor: float = option(
+        0.0,
+        "share",
+        "Random change of the delay, up or down, by at most this share, so that many messages do not return at once.",
+        unit="factor",
+    )
+    max_redelivery_delay: int = option(
+        -1,
+        "positiveMillisecondsOrUnset",
+        "Longest delay that the multiplier can reach. -1: ten times `redelivery-delay`.",
+        unit="ms",
+    )
+    expiry_address: str | None = option(
+        None,
+        "optionalName",
+        "Destination of an expired message. None: the message is dropped. An empty element undoes the value of a less "
+        "specific entry.",
+        group="Expiry",
+    )
+    auto_create_expiry_resources: bool = option(
+        False, "boolean", "As `auto-create-dead-letter-resources`, for expired messages."
+    )
+    expiry_queue_prefix: str = option("EXP.", "text", "Prefix of the name of such a queue.")
+    expiry_queue_suffix: str = option("", "text", "Suffix of the name of such a queue.")
+    no_expiry: bool = option(False, "boolean", "Messages never expire; the `expires` header is ignored.")
+    expiry_delay: int = option(
+        -1,
+        "millisecondsOrUnset",
+        "Lifetime of messages without an `expires` header. -1: unlimited.",
+        unit="ms",
+    )
+    min_expiry_delay: int = option(
+        -1,
+        "millisecondsOrUnset",
+        "Shortest lifetime; a shorter one is raised to it. -1: none.",
+        unit="ms",
+    )
+    max_expiry_delay: int = option(
+        -1,
+        "millisecondsOrUnset",
+        "Longest lifetime; a longer or unlimited one is lowered to it. -1: none.",
+        unit="ms",
+    )
+    auto_create_addresses: bool = option(
+        True,
+        "boolean",
+        "Whether the broker creates an address when a client first uses it.",
+        group="Creation and deletion",
+    )
+    auto_create_queues: bool = option(
+        True,
+        "boolean",
+        "Whether the broker creates a queue when a client first sends or subscribes to it.",
+    )
+    auto_delete_addresses: bool = option(
+        True,
+        "boolean",
+        "Whether the broker deletes an auto-created address when its last queue is deleted, or, if it never had a "
+        "queue, after 30 to 60 s without a SEND.",
+    )
+    auto_delete_addresses_delay: int = option(0, "milliseconds", "Delay of that deletion.", unit="ms")
+    auto_delete_queues: bool = option(
+        True,
+        "boolean",
+        "Whether the broker deletes an auto-created queue that was used, has no consumer, and holds at most "
+        "`auto-delete-queues-message-count` messages.",
+    )
+    auto_delete_queues_delay: int = option(
+        0,
+        "milliseconds",
+        "Time from the last consumer's end to the deletion. The deletion is exact, by timer, without sweeps.",
+        unit="ms",
+    )
+    auto_delete_queues_message_count: int = option(
+        0,
+        "countOrNoLimit",
+        "Messages that a queue may hold and still be deleted. -1: any number.",
+        unit="messages",
+    )
+    auto_delete_queues_skip_usage_check: bool = option(
+        False,
+        "boolean",
+        "Whether a queue that was never used may be deleted too; the delay then counts from its creation.",
+    )
+    auto_delete_created_queues: bool = option(
+        False,
+        "boolean",
+        "Whether all this also applies to queues created by the HTTP interface or by broker.xml.",
+    )
+    config_delete_queues: DeletionPolicy = option(
+        DeletionPolicy.OFF,
+        "deletionPolicy",
+        "Whether a reload deletes queues that were removed from broker.xml. `FORCE` deletes their messages too.",
+    )
+    config_delete_addresses: DeletionPolicy = option(
+        DeletionPolicy.OFF, "deletionPolicy", "The same for addresses."
+    )
+    default_address_routing_type: RoutingType = option(
+        RoutingType.MULTICAST,
+        "routingType",
+        "Routing type of an address that is created without one. The shipped file sets ANYCAST.",
+    )
+    default_queue_routing_type: RoutingType = option(
+        RoutingType.MULTICAST,
+        "routingType",
+        "Routing type of a queue that is created without one. The shipped file sets ANYCAST.",
+    )
+    default_ring_size: int = option(
+        -1,
+        "ringSize",
+        "`ring-size` of queues that do not set it. Read when a queue is created.",
+        unit="messages",
+        group="Defaults of queues",
+    )
+    ring_policy: RingPolicy = option(
+        RingPolicy.DISCARD,
+        "ringPolicy",
+        "`ring-policy` of queues that do not set it: what happens to a message evicted from a full ring. `DISCARD` "
+        "drops it, `DEAD_LETTER` moves it to the dead-letter address. Both count it as replaced.",
+        source=STOMPRING,
+    )
+    ring_counts_paged: bool = option(
+        False, "boolean", "`ring-counts-paged` of queues that do not set it.", source=STOMPRING
+    )
+    default_max_consumers: int = option(
+        -1, "countOrNoLimit", "`max-consumers` of queues that do not set it.", unit="consumers"
+    )
+    default_purge_on_no_consumers: bool = option(
+        False, "boolean", "`purge-on-no-consumers` of queues that do not set it."
+    )
+    default_exclusive_queue: bool = option(False, "boolean", "`exclusive` of queues that do not set it.")
+    default_non_destructive: bool = option(
+        False, "boolean", "`non-destructive` of queues that do not set it."
+    )
+    default_consumers_before_dispatch: int = option(
+        0, "count", "`consumers-before-dispatch` of queues that do not set it.", unit="consumers"
+    )
+    default_delay_before_dispatch: int = option(
+        -1, "millisecondsOrUnset", "`delay-before-dispatch` of queues that do not set it.", unit="ms"
+    )
+    slow_consumer_threshold: int = option(
+        -1,
+        "countOrNoLimit",
+        "Messages that a consumer has to settle in the time unit below; with fewer it is slow. 0: only a consumer that "
+        "settled none is slow. -1: disabled.",
+        unit="messages",
+        group="Slow consumers",
+    )
+    slow_consumer_threshold_measurement_unit: ThresholdUnit = option(
+        ThresholdUnit.MESSAGES_PER_SECOND, "thresholdUnit", "Time unit of the threshold."
+    )
+    slow_consumer_policy: SlowConsumerPolicy = option(
+        SlowConsumerPolicy.NOTIFY,
+        "slowConsumerPolicy",
+        "What happens to a slow consumer: `NOTIFY` reports it in the log, in metrics and to subscribers of "
+        "`activemq.notifications`; `KILL` closes its connection with an ERROR and requeues its messages.",
+    )
+    slow_consumer_check_period: int = option(  # seconds, as in Artemis
+        5, "positiveSeconds", "Interval of the check.", unit="s"
+    )
+    management_browse_page_size: int = option(
+        200,
+        "positiveCount",
+        "Messages on one page of `GET /api/v1/queues/{name}/messages` where the request sets no size.",
+        unit="messages",
+        group="Management",
+    )
+    enable_metrics: bool = option(True, "boolean", "Whether `/metrics` includes the address and its queues.")
 
     @property
     def page_file_bytes(self) -> int:
@@ -282,27 +551,128 @@ class AddressSettingEntry:
 
 @dataclass(frozen=True, slots=True)
 class QueueConfiguration:
-    """One queue as written down: in broker.xml, in a POST, or made by the broker for a client.
+    """One queue as declared in broker.xml, in a POST, or by the broker for a client.
 
-    ``None`` means "not said": the address-settings' ``default-…`` value is taken when the queue is created.
+    ``None`` means "not set": the value of the address-setting that the row names is taken when the queue is created.
     """
 
-    name: str
+    name: str = field(
+        metadata=row(
+            "resourceName",
+            "Name of the queue, unique in the broker.",
+            written_as="attribute, required",
+        )
+    )
     address: str
     routing_type: RoutingType
-    durable: bool = True
-    filter: str | None = None
-    ring_size: int | None = None
-    ring_policy: RingPolicy | None = None
-    ring_counts_paged: bool | None = None
-    max_consumers: int | None = None
-    purge_on_no_consumers: bool | None = None
-    exclusive: bool | None = None
-    non_destructive: bool | None = None
-    consumers_before_dispatch: int | None = None
-    delay_before_dispatch: int | None = None
-    enabled: bool = True
-    user: str | None = None
+    durable: bool = option(
+        True,
+        "boolean",
+        "Whether the queue survives a restart with its durable messages. Where `persistence-enabled` is false only "
+        "broker.xml restores it, empty.",
+        http=CREATE_ONLY,
+    )
+    filter: str | None = option(
+        None,
+        "filter",
+        "Selector: only messages that match it are routed to the queue.",
+        written_as="element, with the attribute `string`",
+        http=CHANGEABLE,
+    )
+    ring_size: int | None = option(
+        None,
+        "ringSize",
+        "Pending messages that the queue may hold; the next message evicts the oldest. -1: no ring. Messages that are "
+        "delivering or scheduled do not count. 0 is refused.",
+        unit="messages",
+        written_as="attribute",
+        inherits="default_ring_size",
+        http=CHANGEABLE,
+    )
+    ring_policy: RingPolicy | None = option(
+        None,
+        "ringPolicy",
+        "What happens to the evicted message: `DISCARD` drops it, `DEAD_LETTER` moves it to the dead-letter address.",
+        source=STOMPRING,
+        written_as="attribute",
+        inherits="ring_policy",
+        http=CHANGEABLE,
+    )
+    ring_counts_paged: bool | None = option(
+        None,
+        "boolean",
+        "Whether paged messages count too, so that the ring is exact. False, as in Artemis: only messages in memory "
+        "count.",
+        source=STOMPRING,
+        written_as="attribute",
+        inherits="ring_counts_paged",
+        http=CHANGEABLE,
+    )
+    max_consumers: int | None = option(
+        None,
+        "countOrNoLimit",
+        "Consumers that the queue may have at once. -1: any number.",
+        unit="consumers",
+        written_as="attribute",
+        inherits="default_max_consumers",
+        http=CHANGEABLE,
+    )
+    purge_on_no_consumers: bool | None = option(
+        None,
+        "boolean",
+        "The queue accepts messages only while it has a consumer, and is purged when the last one leaves.",
+        written_as="attribute",
+        inherits="default_purge_on_no_consumers",
+        http=CHANGEABLE,
+    )
+    exclusive: bool | None = option(
+        None,
+        "boolean",
+        "One consumer receives all messages; the others take over when it leaves.",
+        written_as="attribute",
+        inherits="default_exclusive_queue",
+        http=CHANGEABLE,
+    )
+    non_destructive: bool | None = option(
+        None,
+        "boolean",
+        "Acknowledged messages stay in the queue; each new consumer receives all of them.",
+        written_as="attribute",
+        inherits="default_non_destructive",
+        http=CREATE_ONLY,
+    )
+    consumers_before_dispatch: int | None = option(
+        None,
+        "count",
+        "Consumers that the queue needs before it delivers the first message.",
+        unit="consumers",
+        written_as="attribute",
+        inherits="default_consumers_before_dispatch",
+        http=CHANGEABLE,
+    )
+    delay_before_dispatch: int | None = option(
+        None,
+        "millisecondsOrUnset",
+        "How long the queue waits for them, from the first consumer on. -1: without limit.",
+        unit="ms",
+        written_as="attribute",
+        inherits="default_delay_before_dispatch",
+        http=CHANGEABLE,
+    )
+    enabled: bool = option(
+        True,
+        "boolean",
+        "False: no message is routed to the queue.",
+        written_as="attribute",
+        http=CHANGEABLE,
+    )
+    user: str | None = option(
+        None,
+        "name",
+        "Owner of the queue.",
+        written_as="attribute or element",
+        http=CHANGEABLE,
+    )
     # set by the broker, never by broker.xml
     auto_created: bool = False
     auto_delete: bool = False
@@ -323,66 +693,304 @@ class AddressConfiguration:
 class WildcardSyntax:
     """``<wildcard-addresses>``: the words that make an address a pattern."""
 
-    delimiter: str = "."
-    any_words: str = "#"
-    single_word: str = "*"
-    routing_enabled: bool = True
+    delimiter: str = option(".", "character", "Character between two words of an address.")
+    any_words: str = option("#", "character", "Word that stands for any number of words, including none.")
+    single_word: str = option("*", "character", "Word that stands for exactly one word.")
+    routing_enabled: bool = option(
+        True,
+        "boolean",
+        "Whether a queue on a wildcard address receives the messages of all matching addresses, and whether SUBSCRIBE "
+        "may name one. Address-settings have wildcards in any case.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """``<journal-retention-directory>``: what is done with is kept there, for a period and up to a size."""
+    """``<journal-retention-directory>``: where consumed journal and page files are retained, how long and how much."""
 
     directory: str
-    period: int = -1  # ms
-    storage_limit: int = -1
-    sample_period: int = 10_000
+    period: int = option(  # ms in this field, whatever the unit in the file
+        -1,
+        "countOrNoLimit",
+        "How long a file is retained, from its move to the directory. -1: no limit.",
+        unit="`unit`",
+        written_as="attribute",
+    )
+    storage_limit: int = option(
+        -1,
+        "byteLimit",
+        "Disk space of all retained files; beyond it the oldest are deleted. -1: no limit.",
+        unit="bytes",
+        written_as="attribute",
+    )
+    sample_period: int = option(
+        10_000,
+        "positiveMillisecondsOrUnset",
+        "Interval at which the counters of the queues are recorded there. -1: never.",
+        unit="ms",
+        source=STOMPRING,
+        written_as="attribute",
+    )
+    unit: TimeUnit = field(
+        default=TimeUnit.DAYS,
+        compare=False,
+        metadata=row("timeUnit", "Unit of `period`.", written_as="attribute"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfiguration:
     """A whole broker.xml."""
 
-    name: str = "stompring"
+    name: str = option(
+        "stompring",
+        "name",
+        "Name of the broker in logs, metrics and `GET /api/v1/broker`.",
+        source=ARTEMIS_OTHER_DEFAULT,
+        group="Elements of core",
+    )
     file: str | None = None
-    warnings: tuple[str, ...] = ()  # what is allowed and yet looks like a slip, with file and line
-    persistence_enabled: bool = True
-    journal_directory: str = "data/journal"
-    journal_file_size: int = 10 * 1024 * 1024
-    journal_buffer_timeout: int = 0  # nanoseconds, as in Artemis
-    journal_sync_transactional: bool = True
-    journal_sync_non_transactional: bool = True
-    journal_compact_min_files: int = 10
-    journal_compact_percentage: int = 30
-    journal_retention_directory: Retention | None = None
-    paging_directory: str = "data/paging"
-    page_sync_timeout: int | None = None  # nanoseconds
-    purge_page_folders: bool = True
-    id_cache_size: int = 20_000
-    persist_id_cache: bool = True
-    security_enabled: bool = True
-    users_file: str | None = None
-    roles_file: str | None = None
-    certificate_users_file: str | None = None
-    security_invalidation_interval: int = 10_000
-    global_max_size: int = -1  # what a file does not say becomes a quarter of the machine's memory
-    global_max_messages: int = -1
-    global_max_transaction_size: int = -1  # what a file does not say becomes a quarter of global_max_size
-    global_max_connections: int | None = None  # None: as many as there are file descriptors and memory for
-    global_max_queues: int = 100_000
-    global_max_addresses: int = 100_000
-    global_max_wildcard_words: int = 10_000
-    resource_limits: tuple[ResourceLimit, ...] = ()
-    dispatch_memory: int = 16 * 1024 * 1024  # what a file does not say becomes a quarter of that, or this
-    max_disk_usage: int = 90  # per cent
-    min_disk_free: int = -1
-    disk_scan_period: int = 5000
-    connection_ttl_override: int = -1
-    wildcard: WildcardSyntax = WildcardSyntax()
-    literal_match_markers: str | None = None
-    stomp_acceptors: tuple[StompAcceptor, ...] = ()
-    http_acceptors: tuple[HttpAcceptor, ...] = ()
-    plugins: tuple[PluginConfiguration, ...] = ()
-    security_settings: tuple[SecuritySettingEntry, ...] = ()
-    address_settings: tuple[AddressSettingEntry, ...] = ()
-    addresses: tuple[AddressConfiguration, ...] = ()
+    warnings: tuple[str, ...] = ()  # settings that are valid and have no effect, with file and line
+    security_enabled: bool = option(
+        True,
+        "boolean",
+        "Whether clients need a login and a passcode. False: every acceptor must listen on a loopback address.",
+        reloadable=False,
+    )
+    users_file: str | None = option(
+        None,
+        "name",
+        "File of user names and argon2 hashes, maintained by `stompring user`. A relative path starts at the directory "
+        "of broker.xml. Without the element, and with security enabled: `users.properties` in that directory.",
+        source=STOMPRING,
+        reloadable=False,
+    )
+    roles_file: str | None = option(
+        None,
+        "name",
+        "File of roles, `role = user, user` per line, maintained by `stompring user`. Paths as above. Without the "
+        "element, and with security enabled: `roles.properties`. If the file does not exist nobody has a role.",
+        source="stompring, Artemis's `artemis-roles.properties`",
+        reloadable=False,
+    )
+    certificate_users_file: str | None = option(
+        None,
+        "name",
+        "File that maps client certificates to users, `user = CN=ada,O=Company` per line (subject as in RFC 4514). A "
+        "client with such a certificate needs no passcode. None: certificates log nobody in.",
+        source="stompring, Artemis's `cert-users.properties`",
+        reloadable=False,
+    )
+    security_invalidation_interval: int = option(
+        10_000,
+        "milliseconds",
+        "How long a verified login stays valid without another check, and how often the files of users and roles are "
+        "checked for changes while nobody logs in (at least once a second). 0: every login is checked.",
+        unit="ms",
+        reloadable=False,
+    )
+    connection_ttl_override: int = option(
+        -1,
+        "positiveMillisecondsOrUnset",
+        "How long a connection without heart-beats may be silent, on acceptors without `connectionTtl`. -1: without "
+        "limit; in Artemis -1 stands for 60000.",
+        unit="ms",
+        source="Artemis, other meaning of -1",
+    )
+    literal_match_markers: str | None = option(
+        None,
+        "markers",
+        "Two characters, as `()`: an `address-setting` whose match is between them is for the one address of that "
+        "name, wildcard characters included.",
+        reloadable=False,
+    )
+    wildcard: WildcardSyntax = section(WildcardSyntax(), "wildcard-addresses", reloadable=False)
+    persistence_enabled: bool = option(
+        True,
+        "boolean",
+        "Whether the broker writes durable messages to disk and pages full addresses. False: all messages are in "
+        "memory, and lost when the broker stops.",
+        reloadable=False,
+        group="The store",
+    )
+    journal_directory: str = option(
+        "data/journal",
+        "name",
+        "Directory of the journal: all durable messages in memory, and their acknowledgements. Its parent is the data "
+        "directory, with `broker.lock`, `schema-version` and `identity`.",
+        reloadable=False,
+    )
+    journal_file_size: int = option(
+        10 * 1024 * 1024,
+        "fileSize",
+        "Size at which a journal file is closed and the next one begins.",
+        unit="bytes",
+        reloadable=False,
+    )
+    journal_buffer_timeout: int = option(  # nanoseconds, as in Artemis
+        0,
+        "nanoseconds",
+        "How long the writer collects records before it writes and syncs. 0: it writes at once; records that arrive "
+        "during a write form the next batch, so that batches grow with the load. Artemis: 3333333 for plain files.",
+        unit="ns",
+        source=ARTEMIS_OTHER_DEFAULT,
+        reloadable=False,
+    )
+    journal_sync_transactional: bool = option(
+        True,
+        "boolean",
+        "Whether the RECEIPT of a COMMIT waits until its messages are synced. False: they are written a moment later.",
+        reloadable=False,
+    )
+    journal_sync_non_transactional: bool = option(
+        True,
+        "boolean",
+        "The same for durable messages, and acknowledgements of durable messages, outside of transactions.",
+        reloadable=False,
+    )
+    journal_compact_min_files: int = option(
+        10,
+        "count",
+        "Compaction starts only when the journal has this many files. 0: never; one unconsumed message then retains "
+        "all later files.",
+        unit="files",
+        reloadable=False,
+    )
+    journal_compact_percentage: int = option(
+        30,
+        "percentage",
+        "Compaction starts when the share of live bytes is below this. It appends live messages to the end of the "
+        "journal in small steps and deletes the old files. 0: never.",
+        unit="percent",
+        reloadable=False,
+    )
+    journal_retention_directory: Retention | None = option(
+        None,
+        "name",
+        "Directory to which consumed journal and page files are moved, so that messages of the past can be read "
+        "later. None: the files are deleted. Its attributes are below.",
+        written_as="element with attributes",
+        reloadable=False,
+    )
+    paging_directory: str = option(
+        "data/paging",
+        "name",
+        "Directory of the pages, with a directory for each address that pages. It may be on another disk than the "
+        "journal.",
+        reloadable=False,
+    )
+    page_sync_timeout: int | None = option(  # nanoseconds
+        None,
+        "nanoseconds",
+        "As `journal-buffer-timeout`, for messages that are written to pages only. None: the same time.",
+        unit="ns",
+        reloadable=False,
+    )
+    purge_page_folders: bool = option(
+        True,
+        "boolean",
+        "Whether the page directory of an address is removed when its pages are empty. Artemis: false.",
+        source=ARTEMIS_OTHER_DEFAULT,
+        reloadable=False,
+    )
+    id_cache_size: int = option(
+        20_000,
+        "count",
+        "How many `_AMQ_DUPL_ID`s each address remembers, the latest ones: see [Duplicates](protocol.md#duplicates). "
+        "An id uses about 120 bytes of memory and its own length. 0: the header has no effect. A reload with a lower "
+        "value drops the oldest ids at once.",
+        unit="ids",
+        group="Duplicates",
+    )
+    persist_id_cache: bool = option(
+        True,
+        "boolean",
+        "Whether the ids of durable messages are written with their messages and restored at a restart. False: none is "
+        "written, and those on disk are ignored. Ids of non-durable messages are never written.",
+    )
+    global_max_size: int = option(
+        -1,
+        "byteLimit",
+        "Memory that the messages of all addresses may use together. The memory is that of the machine, or the limit "
+        "of the process's control group (containers, `MemoryMax` of systemd); the broker logs it at the start. -1: no "
+        "limit. Artemis: half of the JVM's memory, which -1 stands for too.",
+        unit="bytes",
+        source=ARTEMIS_OTHER_DEFAULT,
+        group="Memory and disk",
+        default_text="a quarter of the memory",
+    )
+    global_max_messages: int = option(
+        -1,
+        "messageLimit",
+        "The same limit as a number of messages; it needs no `global-max-size`. -1: no limit. Artemis ignores it "
+        "where `global-max-size` is off.",
+        unit="messages",
+    )
+    dispatch_memory: int = option(
+        16 * 1024 * 1024,
+        "cacheSize",
+        "Memory for messages read back from pages, in addition to `global-max-size`. Messages that are delivering have "
+        "priority; caches use the remainder.",
+        unit="bytes",
+        source=STOMPRING,
+        default_text="a quarter of `global-max-size`, at least 16MB",
+    )
+    max_disk_usage: int = option(
+        90,
+        "percentageLimit",
+        "Usage of the disks of journal and pages above which `disk-full-policy` applies. The remainder is for "
+        "acknowledgements, which are always written. -1: no limit.",
+        unit="percent",
+    )
+    min_disk_free: int = option(
+        -1,
+        "bytesOrNoLimit",
+        "The same limit as free bytes. Where it is set `max-disk-usage` is ignored. -1: not set.",
+        unit="bytes",
+    )
+    disk_scan_period: int = option(
+        5000, "positiveMilliseconds", "Interval at which the disk usage is checked.", unit="ms"
+    )
+    global_max_connections: int | None = option(
+        None,
+        "positiveOrNoLimit",
+        "STOMP connections of all acceptors together. None: the limit follows from file descriptors and memory, see "
+        "[Limits](#limits). -1: no limit.",
+        unit="connections",
+        source=STOMPRING,
+        group="Limits of the broker",
+    )
+    global_max_queues: int = option(
+        100_000,
+        "positiveOrNoLimit",
+        "Queues beyond which clients and the HTTP interface cannot create more. -1: no limit.",
+        unit="queues",
+        source=STOMPRING,
+    )
+    global_max_addresses: int = option(
+        100_000, "positiveOrNoLimit", "The same for addresses.", unit="addresses", source=STOMPRING
+    )
+    global_max_wildcard_words: int = option(
+        10_000,
+        "positiveOrNoLimit",
+        "Words after the first wildcard in all wildcard addresses together: two in `orders.#.eu.*`, none in "
+        "`orders.eu.#`. Words that several addresses share at their beginning count once. -1: no limit.",
+        unit="words",
+        source=STOMPRING,
+    )
+    global_max_transaction_size: int = option(
+        -1,
+        "byteLimit",
+        "Memory that the messages of all open transactions may use together, in addition to `global-max-size`. -1: no "
+        "limit.",
+        unit="bytes",
+        source=STOMPRING,
+        default_text="a quarter of `global-max-size`, at least 16MB",
+    )
+    resource_limits: tuple[ResourceLimit, ...] = section((), "resource-limit-settings")
+    stomp_acceptors: tuple[StompAcceptor, ...] = section((), "acceptors", reloadable=False)
+    http_acceptors: tuple[HttpAcceptor, ...] = section((), "acceptors", reloadable=False)
+    plugins: tuple[PluginConfiguration, ...] = section((), "broker-plugins")
+    security_settings: tuple[SecuritySettingEntry, ...] = section((), "security-settings")
+    address_settings: tuple[AddressSettingEntry, ...] = section((), "address-settings")
+    addresses: tuple[AddressConfiguration, ...] = section((), "addresses")

@@ -1,7 +1,7 @@
 """The text of one value in broker.xml or in an acceptor's URL, read into Python.
 
-Every reader takes the text with the blanks around it removed, and raises ``ValueError`` whose message goes on
-from "… is 'text': ". `READERS` has one for each simple type of schema.xsd, under the type's own name.
+Every reader takes the text with the blanks around it removed, and raises ``ValueError`` whose message continues
+"… is 'text': ". `VALUE_TYPES` has one for each simple type of schema.xsd, under the type's own name.
 
 Byte notation is Artemis's (its ``ByteUtil.convertTextBytes``): a whole number, then ``K``, ``M`` or ``G`` in
 either case, each optionally followed by ``i``, ``b`` or both. All of them count in 1024s: ``10MB``, ``10M``
@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeVar
@@ -235,51 +236,74 @@ def markers(text: str) -> str:
 ZERO_ADMITS_NOTHING = "0 would let no message in; use -1 for no limit"
 ZERO_RING = "a ring of 0 would hold nothing; use -1 for no ring"
 
-READERS: Mapping[str, Reader] = MappingProxyType(
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """A simple type of schema.xsd: its reader, and what it accepts, as the documentation and other readers need it."""
+
+    read: Reader
+    accepts: str  # as docs/settings.md words it
+    kind: type = str  # of the value, and so in JSON: bool, int, float or str
+    least: int = 0  # of a number
+    unset: bool = False  # whether -1 is accepted too
+    choices: type[StrEnum] | None = None
+
+
+def _number(least: int, read: Callable[[str], int], unset: str | None = None, why: str = "") -> ValueType:
+    accepts = f"≥ {least}" if unset is None else f"-1 or ≥ {least}"
+    return ValueType(at_least(least, read, unset, why), accepts, int, least, unset is not None)
+
+
+def _choice(kind: type[StrEnum]) -> ValueType:
+    return ValueType(one_of(kind), ", ".join(kind), choices=kind)
+
+
+VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
     {
-        "text": any_text,
-        "secretText": any_text,
-        "roleList": role_list,
-        "permission": permission,
-        "name": name,
-        "optionalName": optional_name,
-        "resourceName": resource_name,
-        "url": name,
-        "filter": selector,
-        "boolean": boolean,
-        "byteLimit": at_least(1, byte_size, "no limit", ZERO_ADMITS_NOTHING),
-        "bytesOrNoLimit": at_least(0, byte_size, "no limit"),
-        "fileSize": at_least(1024, byte_size),
-        "cacheSize": at_least(1024 * 1024, byte_size),
-        "messageLimit": at_least(1, whole_number, "no limit", ZERO_ADMITS_NOTHING),
-        "positiveOrNoLimit": at_least(1, whole_number, "no limit"),
-        "ringSize": at_least(1, whole_number, "no ring", ZERO_RING),
-        "attempts": at_least(1, whole_number, "no limit", "the first delivery is an attempt"),
-        "count": at_least(0, whole_number),
-        "countOrNoLimit": at_least(0, whole_number, "no limit"),
-        "positiveCount": at_least(1, whole_number),
-        "milliseconds": at_least(0, milliseconds),
-        "millisecondsOrUnset": at_least(0, milliseconds, "not set"),
-        "positiveMillisecondsOrUnset": at_least(1, milliseconds, "not set"),
-        "positiveMilliseconds": at_least(1, milliseconds),
-        "positiveSeconds": at_least(1, seconds),
-        "nanoseconds": at_least(0, nanoseconds),
-        "percentage": in_range(0, 100),
-        "percentageLimit": in_range(0, 100, "no limit"),
-        "multiplier": decimal(0),
-        "share": decimal(0, 1),
-        "fullPolicy": full_policy,
-        "pluginName": plugin_name,
-        "pageFullPolicy": one_of(PageFullPolicy),
-        "diskFullPolicy": one_of(DiskFullPolicy),
-        "retain": one_of(Retain),
-        "ringPolicy": one_of(RingPolicy),
-        "deletionPolicy": one_of(DeletionPolicy),
-        "timeUnit": one_of(TimeUnit),
-        "thresholdUnit": one_of(ThresholdUnit),
-        "slowConsumerPolicy": one_of(SlowConsumerPolicy),
-        "routingType": one_of(RoutingType),
-        "character": character,
-        "markers": markers,
+        "text": ValueType(any_text, "any text"),
+        "secretText": ValueType(any_text, "any text"),
+        "roleList": ValueType(role_list, "a comma list"),
+        "permission": ValueType(permission, "a permission"),
+        "name": ValueType(name, "a text"),
+        "optionalName": ValueType(optional_name, "a name, or empty"),
+        "resourceName": ValueType(resource_name, "a name"),
+        "url": ValueType(name, "a text"),
+        "filter": ValueType(selector, "a selector"),
+        "boolean": ValueType(boolean, "true, false", bool),
+        "byteLimit": _number(1, byte_size, "no limit", ZERO_ADMITS_NOTHING),
+        "bytesOrNoLimit": _number(0, byte_size, "no limit"),
+        "fileSize": _number(1024, byte_size),
+        "cacheSize": _number(1024 * 1024, byte_size),
+        "messageLimit": _number(1, whole_number, "no limit", ZERO_ADMITS_NOTHING),
+        "positiveOrNoLimit": _number(1, whole_number, "no limit"),
+        "ringSize": _number(1, whole_number, "no ring", ZERO_RING),
+        "attempts": _number(1, whole_number, "no limit", "the first delivery is an attempt"),
+        "count": _number(0, whole_number),
+        "countOrNoLimit": _number(0, whole_number, "no limit"),
+        "positiveCount": _number(1, whole_number),
+        "milliseconds": _number(0, milliseconds),
+        "millisecondsOrUnset": _number(0, milliseconds, "not set"),
+        "positiveMillisecondsOrUnset": _number(1, milliseconds, "not set"),
+        "positiveMilliseconds": _number(1, milliseconds),
+        "positiveSeconds": _number(1, seconds),
+        "nanoseconds": _number(0, nanoseconds),
+        "percentage": ValueType(in_range(0, 100), "0 to 100", int),
+        "percentageLimit": ValueType(in_range(0, 100, "no limit"), "-1 or 0 to 100", int, unset=True),
+        "multiplier": ValueType(decimal(0), "≥ 0", float),
+        "share": ValueType(decimal(0, 1), "0 to 1", float),
+        "fullPolicy": ValueType(full_policy, "PAGE, BLOCK, DROP, FAIL, a plugin"),
+        "pluginName": ValueType(plugin_name, "a plugin"),
+        "pageFullPolicy": _choice(PageFullPolicy),
+        "diskFullPolicy": _choice(DiskFullPolicy),
+        "retain": _choice(Retain),
+        "ringPolicy": _choice(RingPolicy),
+        "deletionPolicy": _choice(DeletionPolicy),
+        "timeUnit": _choice(TimeUnit),
+        "thresholdUnit": _choice(ThresholdUnit),
+        "slowConsumerPolicy": _choice(SlowConsumerPolicy),
+        "routingType": _choice(RoutingType),
+        "character": ValueType(character, "one character"),
+        "markers": ValueType(markers, "two characters"),
     }
 )
+"""By the names of the simple types in schema.xsd."""

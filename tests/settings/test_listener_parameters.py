@@ -177,8 +177,8 @@ def test_documented_defaults_and_ranges() -> None:
             continue
         read = LISTENER_PARAMETERS[name].read
         for text in ("true", "false", "PEM", "TLSv1.2", "TLSv1.3"):
-            possible = text in row["takes"].split(", ") or row["takes"] == "a text"
-            if row["takes"] != "a comma list":
+            possible = text in row["values"].split(", ") or row["values"] == "a text"
+            if row["values"] != "a comma list":
                 assert takes(read, text) == possible, (name, text)
     documented = {
         row["TLS parameter"]: row["default"] for row in tables("Acceptors") if "TLS parameter" in row

@@ -21,7 +21,7 @@ from stompring.settings.model import (
 )
 from stompring.settings.schema import ElementRule, all_elements, parents_of, root_rules, schema_bytes
 from stompring.settings.unsupported_names import SECTIONS
-from stompring.settings.value_types import READERS
+from stompring.settings.value_types import VALUE_TYPES
 
 XS = "{http://www.w3.org/2001/XMLSchema}"
 RULES: dict[tuple[str, str], ElementRule] = {(p, name): rule for p, name, rule in all_elements(root_rules())}
@@ -86,14 +86,14 @@ def test_types_of_values_are_those_of_the_fields() -> None:
             default = getattr(model, name.replace("-", "_"))
             if default is None:
                 continue
-            value = READERS[RULES[parent, name].text or ""](_canonical(default, str(default)))
+            value = VALUE_TYPES[RULES[parent, name].text or ""].read(_canonical(default, str(default)))
             assert value == default and type(value) is type(default), name
 
 
 def test_every_simple_type_has_a_reader() -> None:
     used = {rule.text for rule in RULES.values() if rule.text}
     used |= {attribute.type for rule in RULES.values() for attribute in rule.attributes.values()}
-    assert used == set(READERS)
+    assert used == set(VALUE_TYPES)
 
 
 def test_no_name_is_both_known_and_not_supported() -> None:
@@ -112,7 +112,7 @@ def test_homes() -> None:
 def probes() -> etree.XMLSchema:
     """The schema with an element for each simple type, named as the type."""
     schema = deepcopy(etree.fromstring(schema_bytes()))
-    for kind in READERS:
+    for kind in VALUE_TYPES:
         etree.SubElement(schema, f"{XS}element", {"name": f"probe-{kind}", "type": kind})
     return etree.XMLSchema(schema)
 
@@ -125,14 +125,14 @@ def schema_takes(kind: str, text: str) -> bool:
 
 def reader_takes(kind: str, text: str) -> bool:
     try:
-        READERS[kind](text)
+        VALUE_TYPES[kind].read(text)
     except ValueError:
         return False
     return True
 
 
 SIZES = ("byteLimit", "bytesOrNoLimit")
-NUMBERS = [kind for kind in READERS if reader_takes(kind, "1") and not reader_takes(kind, "x")]
+NUMBERS = [kind for kind in VALUE_TYPES if reader_takes(kind, "1") and not reader_takes(kind, "x")]
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
@@ -166,11 +166,11 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("kind", VALUE_TYPES)
 def test_the_schema_takes_what_the_readers_took(kind: str) -> None:
     for text in TEXTS:
         if reader_takes(kind, text):
-            assert schema_takes(kind, _canonical(READERS[kind](text), text)), text
+            assert schema_takes(kind, _canonical(VALUE_TYPES[kind].read(text), text)), text
 
 
 @pytest.mark.parametrize(

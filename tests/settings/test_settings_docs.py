@@ -27,7 +27,9 @@ from stompring.settings.model import (
     WildcardSyntax,
 )
 from stompring.settings.schema import ElementRule, all_elements, root_rules
-from stompring.settings.value_types import READERS
+from stompring.settings.value_types import VALUE_TYPES
+
+from ..docs import settings_reference
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 TEXT = DOCS.read_text(encoding="utf-8")
@@ -168,9 +170,9 @@ def readers() -> list[tuple[str, str, str, Callable[[str], Any]]]:
     for name, row in QUEUES.items():
         kind = QUEUE.attributes[name].type if name in QUEUE.attributes else QUEUE.children[name].text
         found.append((f"queue {name}", row, kind or QUEUE.children[name].attributes["string"].type))
-    rows = [(name, row["takes"], row["unit"], READERS[kind or ""]) for name, row, kind in found]
+    rows = [(name, row["values"], row["unit"], VALUE_TYPES[kind or ""].read) for name, row, kind in found]
     rows += [
-        (name, row["takes"], row["unit"], STOMP_PARAMETERS[name].read) for name, row in PARAMETERS.items()
+        (name, row["values"], row["unit"], STOMP_PARAMETERS[name].read) for name, row in PARAMETERS.items()
     ]
     return rows
 
@@ -311,3 +313,9 @@ def test_every_limit_has_its_row_and_its_reason() -> None:
     section = http.split("### Limits", 1)[1].split("###", 1)[0]
     of_http = {name for name in LIMITS if name.startswith("http-")}
     assert set(re.findall(r"^\| `(http-[a-z-]+)`", section, re.MULTILINE)) == of_http
+
+
+def test_tables_and_schema_come_from_the_rows() -> None:
+    """``make docs-reference`` writes both."""
+    assert settings_reference.page() == TEXT
+    assert settings_reference.schema() == settings_reference.SCHEMA.read_text(encoding="utf-8")

@@ -70,9 +70,9 @@ def test_whole_numbers_come_back(number: int) -> None:
 
 @given(st.text(max_size=12))
 def test_every_reader_reads_or_says_why_not(text: str) -> None:
-    for read in value_types.READERS.values():
+    for value_type in value_types.VALUE_TYPES.values():
         try:
-            read(text.strip())
+            value_type.read(text.strip())
         except ValueError as error:
             assert str(error)
 
@@ -139,7 +139,7 @@ RANGES = [
 
 @pytest.mark.parametrize(("kind", "good", "bad", "why"), RANGES, ids=[row[0] for row in RANGES])
 def test_ranges(kind: str, good: list[str], bad: list[str], why: str) -> None:
-    read = value_types.READERS[kind]
+    read = value_types.VALUE_TYPES[kind].read
     for text in good:
         read(text)
     reasons = []
@@ -151,12 +151,12 @@ def test_ranges(kind: str, good: list[str], bad: list[str], why: str) -> None:
 
 
 def test_values_have_the_type_of_the_model() -> None:
-    assert value_types.READERS["boolean"]("TRUE") is True
-    assert value_types.READERS["multiplier"]("2") == 2.0 and isinstance(
-        value_types.READERS["multiplier"]("2"), float
+    assert value_types.VALUE_TYPES["boolean"].read("TRUE") is True
+    assert value_types.VALUE_TYPES["multiplier"].read("2") == 2.0 and isinstance(
+        value_types.VALUE_TYPES["multiplier"].read("2"), float
     )
-    assert value_types.READERS["fullPolicy"]("block") is FullPolicy.BLOCK
-    assert value_types.READERS["ringPolicy"]("dead_letter") is RingPolicy.DEAD_LETTER
-    assert value_types.READERS["deletionPolicy"]("force") is DeletionPolicy.FORCE
-    assert value_types.READERS["routingType"]("anycast") is RoutingType.ANYCAST
-    assert value_types.READERS["optionalName"]("") is None
+    assert value_types.VALUE_TYPES["fullPolicy"].read("block") is FullPolicy.BLOCK
+    assert value_types.VALUE_TYPES["ringPolicy"].read("dead_letter") is RingPolicy.DEAD_LETTER
+    assert value_types.VALUE_TYPES["deletionPolicy"].read("force") is DeletionPolicy.FORCE
+    assert value_types.VALUE_TYPES["routingType"].read("anycast") is RoutingType.ANYCAST
+    assert value_types.VALUE_TYPES["optionalName"].read("") is None

@@ -1,0 +1,138 @@
+"""The tables of docs/settings.md and the settings in schema.xsd, made from the rows at the dataclass fields.
+
+``python -m tests.docs.settings_reference`` writes both files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from stompring.settings import model
+from stompring.settings.options import Option, options_of
+from stompring.settings.value_types import VALUE_TYPES
+
+from .source import ROOT
+
+PAGE = ROOT / "docs" / "settings.md"
+SCHEMA = ROOT / "stompring" / "settings" / "schema.xsd"
+
+Column = Callable[[Option], str]
+
+#: A marker in docs/settings.md and the table below it.
+TABLE = re.compile(r"(<!-- rows of (\w+)(?:, ([^;]+))?; written by `make docs-reference` -->\n)(?:\|.*\n)*")
+
+#: A marker in schema.xsd, and the lines up to the next one.
+LINES = re.compile(
+    r"( *<!-- (elements|attributes) of (\w+), written by `make docs-reference` -->\n)(?:.*\n)*?( *<!-- end -->\n)"
+)
+
+#: What `schema_lines` leaves to the schema's own lines: elements with attributes or children.
+SIMPLE = frozenset({"element", "attribute", "attribute or element", "attribute, required"})
+
+
+def shown_default(row: Option) -> str:
+    """The default as docs/settings.md words it."""
+    if row.default_text:
+        return row.default_text
+    if row.inherits:
+        return f"from `{row.inherits.replace('_', '-')}`"
+    if row.default is None or row.default == ():
+        return "none"
+    if row.default == "":
+        return "empty"
+    return f"`{str(row.default).lower() if isinstance(row.default, bool) else row.default}`"
+
+
+def _values(row: Option) -> str:
+    return VALUE_TYPES[row.type].accepts if row.type else "a policy"
+
+
+NAME: Column = lambda row: f"`{row.xml_name}`"  # noqa: E731
+MEANING: Column = lambda row: row.meaning  # noqa: E731
+SOURCE: Column = lambda row: row.source  # noqa: E731
+
+COLUMNS: dict[str, Column] = {
+    "element": NAME,
+    "default": shown_default,
+    "unit": lambda row: row.unit,
+    "values": _values,
+    "meaning": MEANING,
+    "source": SOURCE,
+}
+OTHERS: dict[type, dict[str, Column]] = {
+    model.BrokerConfiguration: {
+        **COLUMNS,
+        "meaning": MEANING,
+        "a change applies": lambda row: "on reload" if row.reloadable else "at restart",
+        "source": SOURCE,
+    },
+    model.QueueConfiguration: {
+        "name": NAME,
+        **{name: COLUMNS[name] for name in ("default", "unit", "values")},
+        "written as": lambda row: row.written_as,
+        "meaning": MEANING,
+        "source": SOURCE,
+    },
+    model.Retention: {"name": NAME, **{name: value for name, value in COLUMNS.items() if name != "element"}},
+    model.ResourceLimit: {
+        "name": NAME,
+        **{name: value for name, value in COLUMNS.items() if name not in ("element", "unit")},
+    },
+}
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def table(kind: type, group: str = "") -> str:
+    """The table of the rows of a dataclass that are in a group."""
+    columns = OTHERS.get(kind, COLUMNS)
+    rows = [row for row in options_of(kind) if row.meaning and row.group == group]
+    assert rows, f"{kind.__name__} has no rows in the group {group!r}"
+    head = _line(tuple(columns)) + "|" + "---|" * len(columns) + "\n"
+    return head + "".join(_line([cell(row) for cell in columns.values()]) for row in rows)
+
+
+def page() -> str:
+    """docs/settings.md as it should be."""
+    text = PAGE.read_text(encoding="utf-8")
+    found = {(name, group or "") for _, name, group in TABLE.findall(text)}
+    every = {
+        (kind.__name__, row.group)
+        for kind in vars(model).values()
+        if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__")
+        for row in options_of(kind)
+        if row.meaning
+    }
+    assert found == every, f"without a marker: {every - found}; without rows: {found - every}"
+    return TABLE.sub(lambda match: match[1] + table(getattr(model, match[2]), match[3] or ""), text)
+
+
+def schema_lines(kind: type, what: str) -> Iterator[str]:
+    """The elements or attributes of a dataclass as schema.xsd declares them."""
+    for row in options_of(kind):
+        if not row.type or row.written_as not in SIMPLE:
+            continue
+        required = ' use="required"' if "required" in row.written_as else ""
+        if what == "attributes" and "attribute" in row.written_as:
+            yield f'<xs:attribute name="{row.xml_name}" type="{row.type}"{required}/>'
+        elif what == "elements" and "element" in row.written_as:
+            yield f'<xs:element name="{row.xml_name}" type="{row.type}" minOccurs="0"/>'
+
+
+def schema() -> str:
+    """schema.xsd as it should be."""
+
+    def lines(match: re.Match[str]) -> str:
+        indent = " " * (len(match[1]) - len(match[1].lstrip()))
+        declared = schema_lines(getattr(model, match[3]), match[2])
+        return match[1] + "".join(f"{indent}{line}\n" for line in declared) + match[4]
+
+    return LINES.sub(lines, SCHEMA.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    SCHEMA.write_text(schema(), encoding="utf-8")
