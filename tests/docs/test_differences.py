@@ -1,4 +1,4 @@
-"""README.md, "What differs from Artemis": the right column of rows that no other test is about, on a real broker."""
+"""docs/artemis.md: the right column of rows that no other test is about, on a real broker."""
 
 from __future__ import annotations
 
