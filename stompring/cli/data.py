@@ -19,11 +19,11 @@ from stompring.settings.data_directory import DataDirectory, data_directory
 from stompring.settings.model import BrokerConfiguration
 
 if TYPE_CHECKING:
-    from stompring.cli.data_import_online import Doors, RunningBroker
+    from stompring.cli.data_import_online import Endpoints, OnlineImport
     from stompring.store.summary import QueueCounts, Summary
 
 
-def where(command: Callable[..., Any]) -> Callable[..., Any]:
+def directory_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The two options."""
     config = click.option(
         "--config",
@@ -46,13 +46,13 @@ def configuration(config: str | None, data: str | None) -> BrokerConfiguration:
     return read_broker_xml(config_option.existing(config))
 
 
-def located(config: str | None, data: str | None) -> DataDirectory:
+def resolve_directory(config: str | None, data: str | None) -> DataDirectory:
     """The data directory that the options name."""
     return data_directory(configuration(config, data), data)
 
 
 #: Seconds between two looks of the bar: drawing it costs more than reading a thousand records.
-PAUSE = 0.1
+REDRAW_INTERVAL = 0.1
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
             nonlocal waiting, shown
             waiting += size
             now = time.monotonic()
-            if now - shown >= PAUSE:
+            if now - shown >= REDRAW_INTERVAL:
                 shown = now
                 bar.update(waiting)
                 waiting = 0
@@ -82,7 +82,7 @@ def _nothing(size: int) -> None:
 
 
 @click.command("print")
-@where
+@directory_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object in place of a text.")
 def print_data(config: str | None, data: str | None, as_json: bool) -> None:
     """Show what a data directory holds.
@@ -92,12 +92,15 @@ def print_data(config: str | None, data: str | None, as_json: bool) -> None:
     changed, and a broker may be running on it. Damage is passed over here; 'stompring data verify' tells of it.
     """
     # Here and not above: the store would make every other command slow to start.
-    from stompring.store.inspection import Contents, Snapshot, ignore
+    from stompring.store.inspection import DirectoryContents, Snapshot, ignore
     from stompring.store.summary import summarize
 
     try:
-        with Snapshot(located(config, data)) as snapshot, progress("reading", snapshot.bytes) as step:
-            summary = summarize(Contents(snapshot, ignore, step))
+        with (
+            Snapshot(resolve_directory(config, data)) as snapshot,
+            progress("reading", snapshot.bytes) as step,
+        ):
+            summary = summarize(DirectoryContents(snapshot, ignore, step))
     except StoreError as fault:
         raise click.ClickException(str(fault)) from None
     if as_json:
@@ -158,7 +161,7 @@ def _queue_row(counts: QueueCounts) -> Sequence[object]:
 
 
 #: What goes without saying.
-USUAL = {
+DEFAULTS = {
     "durable": True,
     "enabled": True,
     "ringPolicy": "DISCARD",
@@ -173,9 +176,9 @@ def _attributes(fields: dict[str, object]) -> Iterator[str]:
             name: value for name, value in configured.items() if value != fields[name]
         } or None
     for name, value in fields.items():
-        if name in ("name", "address", "routingType") or value == USUAL.get(name, -1) or value is None:
+        if name in ("name", "address", "routingType") or value == DEFAULTS.get(name, -1) or value is None:
             continue
-        if name not in USUAL and value is False:
+        if name not in DEFAULTS and value is False:
             continue
         yield name if value is True else f"{name}={json.dumps(value)}"
 
@@ -205,7 +208,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[s
 
 
 @click.command()
-@where
+@directory_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object in place of lines.")
 @click.pass_context
 def verify(context: click.Context, config: str | None, data: str | None, as_json: bool) -> None:
@@ -222,7 +225,10 @@ def verify(context: click.Context, config: str | None, data: str | None, as_json
     from stompring.store.verification import Verification
 
     try:
-        with Snapshot(located(config, data)) as snapshot, progress("verifying", 2 * snapshot.bytes) as step:
+        with (
+            Snapshot(resolve_directory(config, data)) as snapshot,
+            progress("verifying", 2 * snapshot.bytes) as step,
+        ):
             found = Verification(snapshot, step)
     except StoreError as fault:
         raise click.ClickException(str(fault)) from None
@@ -239,7 +245,7 @@ def verify(context: click.Context, config: str | None, data: str | None, as_json
 
 @click.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@where
+@directory_options
 @click.option("--replace", is_flag=True, help="Write FILE even where it exists already.")
 @click.pass_context
 def export_data(
@@ -255,7 +261,7 @@ def export_data(
     """
     # Here and not above: the store would make every other command slow to start.
     from stompring.store.export import export
-    from stompring.store.inspection import Contents, Snapshot
+    from stompring.store.inspection import DirectoryContents, Snapshot
 
     if file.exists() and not replace:
         raise click.ClickException(f"{file} exists already; --replace writes over it")
@@ -265,8 +271,11 @@ def export_data(
         findings.append(f"{damaged}:{position}: {text}")
 
     try:
-        with Snapshot(located(config, data)) as snapshot, progress("exporting", snapshot.bytes) as step:
-            counts = export(Contents(snapshot, found, step), file, int(time.time() * 1000), found)
+        with (
+            Snapshot(resolve_directory(config, data)) as snapshot,
+            progress("exporting", snapshot.bytes) as step,
+        ):
+            counts = export(DirectoryContents(snapshot, found, step), file, int(time.time() * 1000), found)
     except StoreError as fault:
         raise click.ClickException(str(fault)) from None
     except OSError as fault:
@@ -284,7 +293,7 @@ def export_data(
 
 @click.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@where
+@directory_options
 @click.option(
     "--stomp",
     metavar="[ssl://]HOST:PORT",
@@ -325,32 +334,32 @@ def import_data(
     after its own. An import that was interrupted is simply begun again: it goes on where it stopped.
     """
     # Here and not above: the store would make every other command slow to start.
-    from stompring.cli.data_import_offline import StoppedBroker
-    from stompring.cli.data_import_online import Doors
-    from stompring.cli.data_transfer import carry_over
+    from stompring.cli.data_import_offline import OfflineImport
+    from stompring.cli.data_import_online import Endpoints
+    from stompring.cli.data_transfer import transfer
     from stompring.store.datadir import is_locked
-    from stompring.store.export import Unusable
+    from stompring.store.export import InvalidExport
 
     meant = BrokerConfiguration() if stomp and http else configuration(config, data)
     directory = data_directory(meant, data)
     try:
         if stomp or http or is_locked(directory.root):
-            doors = Doors(stomp, http, ca_file)
+            doors = Endpoints(stomp, http, ca_file)
             with _running(meant, doors, _login(user, password_stdin)) as running:
-                _report(file, *carry_over(file, running))
+                _report(file, *transfer(file, running))
                 running.finish()
             return
         if not meant.persistence_enabled:
             raise click.ClickException(
                 f"{meant.file} says that the broker keeps nothing: persistence-enabled is false"
             )
-        stopped = StoppedBroker(directory, meant, again=again)
+        stopped = OfflineImport(directory, meant, again=again)
         try:
-            _report(file, *carry_over(file, stopped))
+            _report(file, *transfer(file, stopped))
             stopped.finish()
         finally:
             stopped.close()
-    except (StoreError, Unusable) as fault:
+    except (StoreError, InvalidExport) as fault:
         raise click.ClickException(str(fault)) from None
 
 
@@ -359,8 +368,8 @@ def _report(file: Path, count: int, before: int) -> None:
     click.echo(f"all {count} messages of {file} are there{earlier}")
 
 
-def _running(meant: BrokerConfiguration, doors: Doors, login: tuple[str, str] | None) -> RunningBroker:
-    from stompring.cli.data_import_online import ManagementApi, RunningBroker
+def _running(meant: BrokerConfiguration, doors: Endpoints, login: tuple[str, str] | None) -> OnlineImport:
+    from stompring.cli.data_import_online import ManagementApi, OnlineImport
     from stompring.cli.data_stomp import StompConnection
 
     doors = doors.completed(meant)
@@ -368,7 +377,7 @@ def _running(meant: BrokerConfiguration, doors: Doors, login: tuple[str, str] | 
     context = doors.context()
     tls = context if secure else None
     api = ManagementApi(doors.http_root(), login, context)
-    return RunningBroker(api, lambda client: StompConnection(host, port, client, login, tls))
+    return OnlineImport(api, lambda client: StompConnection(host, port, client, login, tls))
 
 
 def _login(user: str | None, password_stdin: bool) -> tuple[str, str] | None:

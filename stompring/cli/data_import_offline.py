@@ -34,24 +34,24 @@ from stompring.settings.model import BrokerConfiguration
 from stompring.store.bindings import attributes_of
 from stompring.store.datadir import DataLock
 from stompring.store.durable import Durable
-from stompring.store.export import Place, PortableAddress, PortableMessage, PortableQueue
+from stompring.store.export import PortableAddress, PortableMessage, PortableQueue, QueueEntry
 from stompring.store.paging import Paging
 
 
-class StillReactor:
+class OfflineReactor:
     """Time for a broker that serves nobody: what it wants to do later is done when `turn` is called."""
 
     def __init__(self) -> None:
-        self._calls: list[Call] = []
+        self._calls: list[ScheduledCall] = []
         self._order = count()
 
     def seconds(self) -> float:
         """See IReactorTime."""
         return time.time()
 
-    def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> Call:
+    def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> ScheduledCall:
         """See IReactorTime."""
-        made = Call(self.seconds() + delay, next(self._order), lambda: call(*args, **kw))
+        made = ScheduledCall(self.seconds() + delay, next(self._order), lambda: call(*args, **kw))
         heapq.heappush(self._calls, made)
         return made
 
@@ -64,7 +64,7 @@ class StillReactor:
                 call()
 
 
-class Call:
+class ScheduledCall:
     """Something to be done later."""
 
     def __init__(self, due: float, order: int, call: Callable[[], object]) -> None:
@@ -72,7 +72,7 @@ class Call:
         self.call: Callable[[], object] | None = call
         self._order = order
 
-    def __lt__(self, other: Call) -> bool:
+    def __lt__(self, other: ScheduledCall) -> bool:
         return (self.due, self._order) < (other.due, other._order)
 
     def active(self) -> bool:
@@ -84,10 +84,10 @@ class Call:
         self.call = None
 
 
-class NearDisk:
+class InlineDisk:
     """Does what is to be done in this thread: nobody else needs it. See `store.disk.Disk`."""
 
-    def __init__(self, reactor: StillReactor) -> None:
+    def __init__(self, reactor: OfflineReactor) -> None:
         self._results: list[tuple[Callable[[Any], None], Any]] = []
         self._reactor = reactor
 
@@ -108,10 +108,10 @@ class NearDisk:
 
 
 #: Attributes that cannot be changed once a queue is there.
-FIXED = ("routing_type", "durable", "non_destructive")
+IMMUTABLE = ("routing_type", "durable", "non_destructive")
 
 
-class StoppedBroker:
+class OfflineImport:
     """Takes in what an import finds in its file. ``begin`` first, then everything in the order of the file.
 
     Raises `StoreError` where a broker runs on the directory.
@@ -126,8 +126,8 @@ class StoppedBroker:
             configuration = replace(configuration, global_max_size=default_global_max_size(machine_memory()))
         self._lock = DataLock(directory.root)
         try:
-            self._reactor = StillReactor()
-            disk = NearDisk(self._reactor)
+            self._reactor = OfflineReactor()
+            disk = InlineDisk(self._reactor)
             identity = self._lock.identity(directory.journal)
             self._storage = Durable(configuration, directory.journal, disk, self._reactor, identity=identity)
             self._broker = Broker(configuration, self._reactor, Policies(), self._storage)
@@ -145,7 +145,7 @@ class StoppedBroker:
         self._batch: list[PortableMessage] = []
         self._elsewhere: dict[str, Address] = {}
 
-    def _page_to(self, directory: DataDirectory, disk: NearDisk) -> Paging:
+    def _page_to(self, directory: DataDirectory, disk: InlineDisk) -> Paging:
         """Let the broker page, as `server.persistence` does for one that runs."""
         storage, broker = self._storage, self._broker
         paging = storage.pages = Paging(
@@ -230,7 +230,7 @@ class StoppedBroker:
             raise click.ClickException(
                 f"queue {queue.name} is bound to address {live.address.name} there, and not to {queue.address}"
             )
-        for name in FIXED:
+        for name in IMMUTABLE:
             there, here = getattr(live.attributes, name), getattr(attributes, name)
             if there != here:
                 raise click.ClickException(
@@ -336,7 +336,7 @@ class StoppedBroker:
         self.settle()
 
 
-Places = list[tuple[Queue, Place]]
+Places = list[tuple[Queue, QueueEntry]]
 
 
 def _changes(live: Queue, attributes: QueueAttributes) -> Mapping[str, Any]:

@@ -30,13 +30,13 @@ from stompring.cli.data_stomp import StompConnection
 from stompring.pipeline.stomp.endpoint import parse_address, trusting
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import BrokerConfiguration
-from stompring.store.export import Place, PortableAddress, PortableMessage, PortableQueue, header_pairs
+from stompring.store.export import PortableAddress, PortableMessage, PortableQueue, QueueEntry, header_pairs
 
 #: Seconds that an answer may take.
 REQUEST_TIMEOUT = 60.0
 
 
-class Missing(Exception):
+class NotFound(Exception):
     """There is no such queue or address."""
 
 
@@ -71,7 +71,7 @@ class ManagementApi:
                 text = answer.read()
         except HTTPError as error:
             if error.code == 404:
-                raise Missing(where) from None
+                raise NotFound(where) from None
             raise click.ClickException(f"the broker refuses {method} {where}: {_reason(error)}") from None
         except (URLError, OSError, HTTPException) as fault:
             reason = getattr(fault, "reason", fault)
@@ -104,7 +104,7 @@ CHANGEABLE = (
     "user",
     "paused",
 )
-FIXED = ("routingType", "durable", "nonDestructive")
+IMMUTABLE = ("routingType", "durable", "nonDestructive")
 
 #: Headers that a message has of itself, or that mean something else in a SEND.
 NOT_SENT = frozenset(
@@ -125,17 +125,17 @@ NOT_SENT = frozenset(
 EARLIER_IMPORT_TIMEOUT = 10.0
 
 #: Queues or addresses that are asked for at a time.
-PAGE = 1000
+PAGE_SIZE = 1000
 
 #: Transactions that may be under way before the first of them is known to be safe.
-WINDOW = 8
+MAX_UNCONFIRMED = 8
 
 
-#: What `RunningBroker.commit` writes.
+#: What `OnlineImport.commit` writes.
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
-class RunningBroker:
+class OnlineImport:
     """Takes in what an import finds in its file. ``begin`` first, then everything in the order of the file."""
 
     most_messages, most_bytes = 500, 1024 * 1024
@@ -153,7 +153,7 @@ class RunningBroker:
         self._open = False
         self._awaited: deque[bytes] = deque()
 
-    def __enter__(self) -> RunningBroker:
+    def __enter__(self) -> OnlineImport:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -181,9 +181,9 @@ class RunningBroker:
 
     def _all(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for page in count(1):
-            found = self._api.ask("GET", (kind,), page=page, size=PAGE)["data"]
+            found = self._api.ask("GET", (kind,), page=page, size=PAGE_SIZE)["data"]
             yield from ((each["name"], each) for each in found)
-            if len(found) < PAGE:
+            if len(found) < PAGE_SIZE:
                 return
 
     def _be_alone(self) -> None:
@@ -209,7 +209,7 @@ class RunningBroker:
     def queue(self, queue: PortableQueue) -> None:
         """Make a queue, or give one that is there the same attributes."""
         given = queue.fields()
-        wanted = {name: given[name] for name in (*FIXED, *CHANGEABLE)}
+        wanted = {name: given[name] for name in (*IMMUTABLE, *CHANGEABLE)}
         self._types[queue.name] = given["routingType"]
         there = self._queues.get(queue.name)
         if there is None:
@@ -236,7 +236,7 @@ class RunningBroker:
         self._stomp.flush()
         self._open = False
         self._awaited.append(name)
-        while len(self._awaited) > WINDOW:
+        while len(self._awaited) > MAX_UNCONFIRMED:
             self._await()
 
     def settle(self) -> None:
@@ -246,7 +246,7 @@ class RunningBroker:
 
     def finish(self) -> None:
         """The import is complete and reported: the queue that said how far it is may go."""
-        with suppress(Missing):
+        with suppress(NotFound):
             self._api.ask("DELETE", ("queues", self._marker))
 
     def _await(self) -> None:
@@ -263,7 +263,7 @@ class RunningBroker:
             self._stomp.add(b"BEGIN", [(b"transaction", self._name())])
         self._stomp.add(b"SEND", [*headers, (b"transaction", self._name())], body)
 
-    def _headers(self, message: PortableMessage, place: Place) -> list[tuple[bytes, bytes]]:
+    def _headers(self, message: PortableMessage, place: QueueEntry) -> list[tuple[bytes, bytes]]:
         traits = message.traits
         headers = [
             (b"destination", b"::" + place.queue.encode()),
@@ -282,7 +282,7 @@ class RunningBroker:
         return headers
 
 
-def _timing(place: Place) -> list[tuple[bytes, bytes]]:
+def _timing(place: QueueEntry) -> list[tuple[bytes, bytes]]:
     if not place.due:
         return []
     headers = [(b"AMQ_SCHEDULED_TIME", b"%d" % place.due)]
@@ -298,14 +298,14 @@ def _timing(place: Place) -> list[tuple[bytes, bytes]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Endpoints:
     """``[ssl://]HOST:PORT`` and ``http[s]://HOST:PORT``, None where nobody has said it."""
 
     stomp: str | None
     http: str | None
     ca_file: Path | None = None
 
-    def completed(self, meant: BrokerConfiguration) -> Doors:
+    def completed(self, meant: BrokerConfiguration) -> Endpoints:
         """With what a broker.xml says where nobody else has. Raises `click.ClickException` where it says nothing."""
         found = replace(self, stomp=self.stomp or _stomp(meant), http=self.http or _http(meant))
         if found.stomp is None or found.http is None:

@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import Protocol
 
 from stompring.cli.data import progress
-from stompring.store.export import PortableAddress, PortableMessage, PortableQueue, PortableReader, Unusable
+from stompring.store.export import (
+    ExportReader,
+    InvalidExport,
+    PortableAddress,
+    PortableMessage,
+    PortableQueue,
+)
 
 
-class Receiver(Protocol):
+class ImportTarget(Protocol):
     """Where an import goes."""
 
     most_messages: int  # that may count together
@@ -37,13 +43,13 @@ class Receiver(Protocol):
         """The import is complete and reported."""
 
 
-def carry_over(file: Path, receiver: Receiver) -> tuple[int, int]:
+def transfer(file: Path, receiver: ImportTarget) -> tuple[int, int]:
     """Bring in all that is in a file; returns how many messages it has, and how many of them had come before.
 
-    Raises `Unusable` with file and line.
+    Raises `InvalidExport` with file and line.
     """
-    PortableReader(file).check_whole()
-    with PortableReader(file) as reader, progress("importing", reader.size) as step:
+    ExportReader(file).check_whole()
+    with ExportReader(file) as reader, progress("importing", reader.size) as step:
         before = receiver.begin(f"stompring.import.{reader.id}")
         count = waiting = size = position = 0
         for kind, fields in reader:
@@ -54,7 +60,7 @@ def carry_over(file: Path, receiver: Receiver) -> tuple[int, int]:
                     receiver.queue(PortableQueue.of(fields))
                 else:
                     message = PortableMessage.of(fields)
-            except Unusable as fault:
+            except InvalidExport as fault:
                 raise reader.blame(fault) from None
             if kind != "message":
                 continue

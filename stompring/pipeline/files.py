@@ -23,7 +23,7 @@ from stompring.pipeline.storage import Entry, Folder
 from stompring.store.datadir import IDENTITY, VERSION, parse_identity
 from stompring.store.ingested import Position as Position
 from stompring.store.record import PREFIX
-from stompring.store.segment import HEADER, NO_IDENTITY, TRAILER, Footer, Header, footer_place
+from stompring.store.segment import HEADER, NO_IDENTITY, TRAILER, Footer, Header, footer_offset
 
 if TYPE_CHECKING:
     from stompring.pipeline.batches import Times
@@ -271,7 +271,7 @@ class DataFiles:
                 size = root.size(name) or 0
                 if size < HEADER.size + PREFIX.size + TRAILER.size:
                     continue
-                at = footer_place(root.read(name, size - TRAILER.size))
+                at = footer_offset(root.read(name, size - TRAILER.size))
                 return _footer_of(root.read(name, at), at) if HEADER.size <= at < size else None
             except FileNotFoundError:
                 continue
@@ -331,7 +331,7 @@ def _footer_of(ending: bytes, at: int) -> Footer | None:
 
 def is_sealed(ending: bytes, start: int) -> bool:
     """Whether the bytes of a file from ``start`` on end with a footer and a trailer."""
-    at = footer_place(ending[-TRAILER.size :])
+    at = footer_offset(ending[-TRAILER.size :])
     return at >= max(start, HEADER.size) and _footer_of(ending[at - start :], at) is not None
 
 

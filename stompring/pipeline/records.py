@@ -25,7 +25,7 @@ from stompring.store.record import (
     TRANSACTION,
     Kind,
 )
-from stompring.store.segment import BLOCK, FORMAT, Fault, Footer, Header, Walk, find_footer
+from stompring.store.segment import BLOCK, FORMAT, Fault, Footer, Header, SegmentScan, find_footer
 
 try:
     from isal.isal_zlib import crc32  # the same, with instructions of the processor: eight times as fast
@@ -150,7 +150,7 @@ class Records:
         return at == stop
 
     def _walked(self) -> Any:
-        walk = Walk(self.data)
+        walk = SegmentScan(self.data)
         places = np.array(list(walk), np.int64).reshape(-1, 2)
         faults = walk.faults
         if walk.footer is None and faults and _is_unfinished(faults[-1], len(self.data)):

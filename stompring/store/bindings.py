@@ -13,9 +13,9 @@ from stompring.broker.queue import Queue
 from stompring.errors import Refused
 from stompring.settings.model import RingPolicy, RoutingType
 
-from .encoder import Tail
+from .encoder import RecordEncoder
 from .record import ADDRESS, BINDING, BOUND, NOTE, QUEUE, UNBOUND, Kind
-from .segment import Kept
+from .segment import LiveRecord
 
 #: Attributes that are not written: made of others.
 DERIVED = frozenset({"accepts"})
@@ -24,7 +24,7 @@ DERIVED = frozenset({"accepts"})
 UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, Refused)
 
 
-class QueueBinding(Kept):
+class QueueBinding(LiveRecord):
     """A durable queue."""
 
     __slots__ = ("queue",)
@@ -43,15 +43,15 @@ class QueueBinding(Kept):
         packed = BINDING.pack(Kind.BINDING, QUEUE, BOUND, 0, self.queue.number)
         return packed + encode(describe_queue(self.queue))
 
-    def tell(self, tail: Tail) -> None:
-        """See `Kept.tell`."""
+    def tell(self, tail: RecordEncoder) -> None:
+        """See `LiveRecord.tell`."""
         if self.gone:
             tail.add(BINDING.pack(Kind.BINDING, QUEUE, UNBOUND, 0, self.queue.number))
         else:
             tail.add(self.record())
 
 
-class AddressBinding(Kept):
+class AddressBinding(LiveRecord):
     """An address."""
 
     __slots__ = ("address",)
@@ -70,8 +70,8 @@ class AddressBinding(Kept):
         packed = BINDING.pack(Kind.BINDING, ADDRESS, BOUND, 0, self.address.number)
         return packed + encode(describe_address(self.address))
 
-    def tell(self, tail: Tail) -> None:
-        """See `Kept.tell`."""
+    def tell(self, tail: RecordEncoder) -> None:
+        """See `LiveRecord.tell`."""
         number = tail.number_of(self.address)
         if self.gone:
             tail.add(BINDING.pack(Kind.BINDING, ADDRESS, UNBOUND, 0, number))
@@ -82,7 +82,7 @@ class AddressBinding(Kept):
 Binding = QueueBinding | AddressBinding
 
 
-class Note(Kept):
+class Note(LiveRecord):
     """Something that others want to find again: JSON under a number of theirs."""
 
     __slots__ = ("number", "value")
@@ -92,8 +92,8 @@ class Note(Kept):
         self.number = number
         self.value = value
 
-    def tell(self, tail: Tail) -> None:
-        """See `Kept.tell`."""
+    def tell(self, tail: RecordEncoder) -> None:
+        """See `LiveRecord.tell`."""
         if self.gone:
             tail.add(BINDING.pack(Kind.BINDING, NOTE, UNBOUND, 0, self.number))
         else:

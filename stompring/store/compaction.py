@@ -17,13 +17,13 @@ from .journal import Journal
 log = logging.getLogger(__name__)
 
 #: What one step may write: about a millisecond of work.
-ITEMS, BYTES = 200, 256 * 1024
+STEP_RECORDS, STEP_BYTES = 200, 256 * 1024
 
 #: Seconds between two steps, and until a disk that is behind is looked at again.
-PAUSE, PATIENCE = 0.004, 0.1
+STEP_INTERVAL, BACKLOG_INTERVAL = 0.004, 0.1
 
 #: Bytes that wait for the disk from which on it is behind.
-BEHIND = 4 * 1024 * 1024
+BACKLOG_BYTES = 4 * 1024 * 1024
 
 
 class Compaction:
@@ -70,7 +70,7 @@ class Compaction:
     def consider(self) -> None:
         """The journal has grown, or something in it has ended."""
         if self._timer is None and self.needed:
-            self._timer = self.clock.reactor.callLater(PAUSE, self._step)
+            self._timer = self.clock.reactor.callLater(STEP_INTERVAL, self._step)
 
     def stop(self) -> None:
         """No timer is left behind."""
@@ -81,8 +81,8 @@ class Compaction:
     def _step(self) -> None:
         self._timer = None
         writer = self._journal.writer
-        if writer.failing is not None or writer.waiting_bytes > BEHIND:
-            self._timer = self.clock.reactor.callLater(PATIENCE, self._step)
+        if writer.failing is not None or writer.waiting_bytes > BACKLOG_BYTES:
+            self._timer = self.clock.reactor.callLater(BACKLOG_INTERVAL, self._step)
             return
         if not self.needed:
             self._at = None
@@ -92,7 +92,7 @@ class Compaction:
         newest = segments[-1].number
         if oldest.number > self._last:
             self._last, self._others = newest, self._news
-        self.rewritten += self._journal.compact_step(ITEMS, BYTES)
+        self.rewritten += self._journal.compact_step(STEP_RECORDS, STEP_BYTES)
         self._own += segments[-1].number - newest
         if self._journal.segments[0] is not oldest:
             self._at = None

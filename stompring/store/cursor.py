@@ -13,9 +13,9 @@ from stompring.broker.paging import LOADED, TIMED, Position
 from stompring.broker.reference import SCHEDULED, Reference
 from stompring.broker.storage import Reason
 
-from .encoder import Tail
+from .encoder import RecordEncoder
 from .record import FOR_READERS, PAGE_CURSOR, PAGE_SETTLED, PAGE_STATE, WENT_OUT, Cause, Kind, pack_runs
-from .segment import Kept
+from .segment import LiveRecord
 
 if TYPE_CHECKING:
     from stompring.broker.paging import Page as AnyPage
@@ -31,7 +31,7 @@ ON_DISK = re.compile(rb"[\x01-\x0a\x0c]+")
 _LEFT_IN_MEMORY = bytes(LOADED if state == LOADED else 0 for state in range(256))
 
 
-class News:
+class PendingUpdates:
     """What the journal will be told at one place: after it nothing is added."""
 
     __slots__ = ("returned", "settled", "spans", "takers")
@@ -44,7 +44,7 @@ class News:
         self.takers: dict[int, str] | None = None  # by index, who acknowledged; where that is wanted
 
 
-class Holding(Kept):
+class QueuePageState(LiveRecord):
     """One byte for each message of a page, as one queue sees it (see `Cursor.states`), and counts of them.
 
     ``states`` may be shorter than the page: what is missing at its end is not this queue's. Where nobody has
@@ -83,11 +83,11 @@ class Holding(Kept):
         self.counts: dict[int, tuple[int, int]] | None = None  # deliveries and attempts, where there were any
         self.dues: dict[int, int] | None = None  # of deliveries that came back, where they have one
         self.listed = False  # among those of its cursor that may be cooled
-        self.news: News | None = None  # what can be added to
+        self.news: PendingUpdates | None = None  # what can be added to
         self.mark: object = None  # the transaction that ``news`` belongs to
-        self.logged: News | None = None  # the same of messages that no restart brings back
+        self.logged: PendingUpdates | None = None  # the same of messages that no restart brings back
         self._packed = b""
-        self._untold: list[News] = []
+        self._untold: list[PendingUpdates] = []
 
     def count_up(self) -> None:
         """Set the counts by what ``states`` has."""
@@ -142,39 +142,39 @@ class Holding(Kept):
 
     # ---- what the journal is told
 
-    def tell_of(self) -> News:
+    def tell_of(self) -> PendingUpdates:
         """Where to add what is new. What happens in a transaction is not mixed with what happened before it."""
         log = self.cursor.pages.log
         news = self.news
         if news is None or self.mark is not log.mark:
-            news = self.news = News()
+            news = self.news = PendingUpdates()
             self.mark = log.mark
             self._untold.append(news)
             log.tell(self)
         return news
 
-    def log_of(self) -> News:
+    def log_of(self) -> PendingUpdates:
         """Where to add what became of messages that are retained and that no restart brings back."""
         news = self.logged
         if news is None:
-            news = self.logged = News()
+            news = self.logged = PendingUpdates()
             self.cursor.pages.log.log_page(self)
         return news
 
-    def tell_logged(self, tail: Tail) -> None:
+    def tell_logged(self, tail: RecordEncoder) -> None:
         """Records of that."""
         news, self.logged = self.logged, None
         if news is not None:
             self._tell(news, tail, FOR_READERS)
 
-    def tell(self, tail: Tail) -> None:
+    def tell(self, tail: RecordEncoder) -> None:
         """Records of what is new."""
         news = self._untold.pop(0)
         if news is self.news:
             self.news = None
         self._tell(news, tail)
 
-    def _tell(self, news: News, tail: Tail, scope: int = 0) -> None:
+    def _tell(self, news: PendingUpdates, tail: RecordEncoder, scope: int = 0) -> None:
         address, queue = self._names(tail)
         page, now = self.page.number, self.cursor.pages.clock.now
         kind, cause = Kind.PAGE_STATE, Cause.RETURNED
@@ -195,7 +195,7 @@ class Holding(Kept):
             told = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, 0, address, queue, page, now)
             tail.add(told + runs, scope)
 
-    def repeat(self, tail: Tail) -> None:
+    def repeat(self, tail: RecordEncoder) -> None:
         """Records of all that this queue is done with in this page, and of the counts of what is left."""
         address, queue = self._names(tail)
         page = self.page.number
@@ -209,14 +209,14 @@ class Holding(Kept):
             counts = (index, deliveries, attempts, due, 0)
             tail.add(PAGE_STATE.pack(Kind.PAGE_STATE, Cause.REPEATED, 0, address, queue, page, *counts))
 
-    def _names(self, tail: Tail) -> tuple[int, int]:
+    def _names(self, tail: RecordEncoder) -> tuple[int, int]:
         cursor = self.cursor
         tail.name_queue(cursor.queue)
         return tail.name_address(cursor.pages.address), cursor.queue.number
 
 
 def by_consumer(
-    tail: Tail, positions: list[int], takers: dict[int, str] | None
+    tail: RecordEncoder, positions: list[int], takers: dict[int, str] | None
 ) -> Iterable[tuple[int, list[int]]]:
     """Numbers of consumers, and what of the positions each of them took; 0 for those of whom it is not known."""
     if not takers:
@@ -234,9 +234,9 @@ def pack_spans(spans: Iterable[tuple[int, int]]) -> bytes:
 
 
 #: Holdings of complete pages that a cursor keeps at hand beside those with loaded messages.
-AT_HAND = 2
+EXPANDED_STATES = 2
 
-NEVER_OUT = (0, 0)
+NEVER_DELIVERED = (0, 0)
 
 
 class Cursor:
@@ -265,11 +265,11 @@ class Cursor:
         self.waiting = 0
         self.timed = 0
         self.levels = [0] * 10
-        self._holdings: dict[AnyPage, Holding] = {}
-        self._order: list[Holding] = []
+        self._holdings: dict[AnyPage, QueuePageState] = {}
+        self._order: list[QueuePageState] = []
         self._numbers: list[int] = []  # of their pages
         self._lowest = [0] * 10  # by priority: no page before that number has anything waiting
-        self._at_hand: list[Holding] = []
+        self._at_hand: list[QueuePageState] = []
 
     # ---- finding
 
@@ -335,7 +335,9 @@ class Cursor:
         """Deliveries and failed attempts of a position so far."""
         holding = self._holdings.get(page)
         return (
-            NEVER_OUT if holding is None or holding.counts is None else holding.counts.get(index, NEVER_OUT)
+            NEVER_DELIVERED
+            if holding is None or holding.counts is None
+            else holding.counts.get(index, NEVER_DELIVERED)
         )
 
     def due(self, block: Block, index: int) -> int:
@@ -366,7 +368,7 @@ class Cursor:
         states[index] = LOADED
         holding.loaded += 1
         counts = holding.counts
-        return NEVER_OUT if counts is None else counts.get(index, NEVER_OUT)
+        return NEVER_DELIVERED if counts is None else counts.get(index, NEVER_DELIVERED)
 
     def put_back(self, ref: Reference) -> None:
         """A loaded reference is given up by memory: its position is waiting again, its counts are kept."""
@@ -408,7 +410,7 @@ class Cursor:
         holding = self._holdings.get(page)
         if holding is None or holding.states[index] != LOADED:
             return
-        told = (holding.counts or {}).get(index, NEVER_OUT)[0]
+        told = (holding.counts or {}).get(index, NEVER_DELIVERED)[0]
         self._keep_counts(holding, index, ref)
         if self.durable and ref.message.traits.durable:
             due = ref.due if ref.state == SCHEDULED else 0
@@ -416,7 +418,7 @@ class Cursor:
             holding.tell_of().returned.append((index, *counts, self.pages.clock.now))
 
     @staticmethod
-    def _keep_counts(holding: Holding, index: int, ref: Reference) -> None:
+    def _keep_counts(holding: QueuePageState, index: int, ref: Reference) -> None:
         if holding.counts is None:
             holding.counts = {}
         holding.counts[index] = (ref.deliveries, ref.attempts)
@@ -436,7 +438,7 @@ class Cursor:
             return
         states[index] = 0
         holding.loaded -= 1
-        told = holding.counts.pop(index, NEVER_OUT)[0] if holding.counts else 0
+        told = holding.counts.pop(index, NEVER_DELIVERED)[0] if holding.counts else 0
         if self.durable and ref.message.traits.durable:
             out = 4 if ref.deliveries > told else 0
             holding.tell_of().settled.append(index << 3 | out | reason)
@@ -469,7 +471,7 @@ class Cursor:
             if holding.remaining and self._holdings.get(holding.page) is holding:
                 yield self._purge(holding, reason)
 
-    def _purge(self, holding: Holding, reason: Reason) -> int:
+    def _purge(self, holding: QueuePageState, reason: Reason) -> int:
         self._count(holding, -1)
         settled = holding.purge(reason, self.durable, self.retains(holding.page))
         self._count(holding, 1)
@@ -495,7 +497,7 @@ class Cursor:
             self.settle_waiting(page, index, Reason.KILLED)
         return len(lost)
 
-    def _count(self, holding: Holding, sign: int) -> None:
+    def _count(self, holding: QueuePageState, sign: int) -> None:
         self.remaining += sign * holding.remaining
         self.timed += sign * holding.timed
         for level, waiting in enumerate(holding.levels):
@@ -505,15 +507,15 @@ class Cursor:
 
     # ---- holdings
 
-    def holding(self, page: Page) -> Holding:
+    def holding(self, page: Page) -> QueuePageState:
         """What it has in a page, made when first asked for."""
         holding = self._holdings.get(page)
         if holding is None:
-            holding = self._holdings[page] = Holding(self, page)
+            holding = self._holdings[page] = QueuePageState(self, page)
             page.holdings.append(holding)
         return holding
 
-    def adopt(self, holding: Holding) -> None:
+    def adopt(self, holding: QueuePageState) -> None:
         """A holding as recovery found it, in ascending order of pages."""
         self._holdings[holding.page] = holding
         holding.page.holdings.append(holding)
@@ -521,13 +523,13 @@ class Cursor:
             self._count(holding, 1)
             self.enlist(holding)
 
-    def enlist(self, holding: Holding) -> None:
+    def enlist(self, holding: QueuePageState) -> None:
         """A holding of the last page has its first message."""
         self._order.append(holding)
         self._numbers.append(holding.page.number)
         self.pages.held(holding.page)
 
-    def _finished(self, holding: Holding) -> None:
+    def _finished(self, holding: QueuePageState) -> None:
         """Nothing is left in it. Its page keeps it: what was settled must be known while there is a file."""
         place = bisect_left(self._numbers, holding.page.number)
         del self._order[place], self._numbers[place]
@@ -547,31 +549,31 @@ class Cursor:
         for holding in order:
             self.pages.let_go(holding.page)
 
-    def _thaw(self, holding: Holding) -> bytearray:
+    def _thaw(self, holding: QueuePageState) -> bytearray:
         states = holding.thaw()
         self._keep_at_hand(holding)
         return states
 
-    def _keep_at_hand(self, holding: Holding) -> None:
+    def _keep_at_hand(self, holding: QueuePageState) -> None:
         """Something was done with a holding; the one for which that is the longest ago is cooled."""
         if holding.listed or holding.page.contents is not None:
             return
         at_hand = self._at_hand
         holding.listed = True
         at_hand.append(holding)
-        if len(at_hand) > AT_HAND:
+        if len(at_hand) > EXPANDED_STATES:
             oldest = at_hand.pop(0)
             oldest.listed = False
             if not oldest.loaded and oldest.page.contents is None:
                 oldest.cool()
 
-    def complete(self, holding: Holding) -> None:
+    def complete(self, holding: QueuePageState) -> None:
         """Nothing will be added to the page of a holding."""
         if not holding.loaded:
             self._keep_at_hand(holding)
 
 
-class NotingCursor(Cursor):
+class RetainingCursor(Cursor):
     """The same where messages are retained: it notes who has acknowledged, and what becomes of messages that no restart
     brings back. No other cursor needs to ask for that.
     """
@@ -593,7 +595,7 @@ class NotingCursor(Cursor):
         page, index = ref.place
         holding = self._holdings.get(page)
         if holding is not None and holding.states[index] == LOADED and self._is_logged(ref):
-            told = (holding.counts or {}).get(index, NEVER_OUT)[0]
+            told = (holding.counts or {}).get(index, NEVER_DELIVERED)[0]
             due = ref.due if ref.state == SCHEDULED else 0
             counts = (ref.deliveries, ref.deliveries - told, ref.attempts, due)
             holding.log_of().returned.append((index, *counts, self.pages.clock.now))
@@ -606,7 +608,7 @@ class NotingCursor(Cursor):
         holding, taker = self._holdings.get(page), ref.avoid
         news = None
         if holding is not None and holding.states[index] == LOADED and self._is_logged(ref):
-            told = (holding.counts or {}).get(index, NEVER_OUT)[0]
+            told = (holding.counts or {}).get(index, NEVER_DELIVERED)[0]
             out = 4 if ref.deliveries > told else 0
             news = holding.log_of()
             news.settled.append(index << 3 | out | reason)
@@ -626,7 +628,7 @@ class NotingCursor(Cursor):
         super().settle_waiting(page, index, reason)
 
 
-class Ended(Kept):
+class QueueRemoved(LiveRecord):
     """A queue of an address, by their numbers, and a page."""
 
     __slots__ = ("_address", "_page", "_queue")
@@ -637,7 +639,7 @@ class Ended(Kept):
         self._queue = queue
         self._page = page
 
-    def tell(self, tail: Tail) -> None:
+    def tell(self, tail: RecordEncoder) -> None:
         """All of the page is settled."""
         page = self._page
         if not self.gone:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from stompring.broker.duplicates import Duplicates, cache_size
 
-from .encoder import Tail
+from .encoder import RecordEncoder
 from .record import DUPLICATE_IDS, Kind
-from .segment import Kept
+from .segment import LiveRecord
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address
@@ -31,7 +31,7 @@ CHUNK_IDS, CHUNK_BYTES = 1000, 64 * 1024
 _LENGTH = Struct("<I")
 
 
-class Chunk(Kept):
+class IdChunk(LiveRecord):
     """Ids of one address with consecutive positions."""
 
     __slots__ = (
@@ -98,8 +98,8 @@ class Chunk(Kept):
         """The journal counts what was restored."""
         self._count(record_bytes(self.ids))
 
-    def tell(self, tail: Tail) -> None:
-        """See `Kept.tell`."""
+    def tell(self, tail: RecordEncoder) -> None:
+        """See `LiveRecord.tell`."""
         self._owner.drop_forgotten()
         first = self._told
         self._told += self._untold.popleft()
@@ -108,14 +108,14 @@ class Chunk(Kept):
             self._write(tail, max(first, self.dropped), ids)
             self._count(record_bytes(ids))
 
-    def repeat(self, tail: Tail) -> None:
-        """See `Kept.repeat`."""
+    def repeat(self, tail: RecordEncoder) -> None:
+        """See `LiveRecord.repeat`."""
         ids = self.ids[self.dropped : self._told]
         if ids:
             self._write(tail, self.dropped, ids)
         self._count(record_bytes(ids) - self.live_bytes)
 
-    def _write(self, tail: Tail, index: int, ids: list[bytes]) -> None:
+    def _write(self, tail: RecordEncoder, index: int, ids: list[bytes]) -> None:
         owner = self._owner
         tail.add(pack_ids(tail.name_address(owner.address), self.first + index, owner.oldest, ids))
 
@@ -130,7 +130,7 @@ class Chunk(Kept):
         self._owner.log.forget(self)
 
 
-class Forgotten(Kept):
+class IdsCleared(LiveRecord):
     """That none of the ids counts which one address had so far.
 
     Nothing keeps it: when its segment goes, all older ones have gone, and with them the ids.
@@ -144,8 +144,8 @@ class Forgotten(Kept):
         self._address = address
         self._oldest = oldest
 
-    def tell(self, tail: Tail) -> None:
-        """See `Kept.tell`."""
+    def tell(self, tail: RecordEncoder) -> None:
+        """See `LiveRecord.tell`."""
         tail.add(pack_ids(tail.name_address(self._address), self._oldest, self._oldest, []))
 
 
@@ -155,7 +155,7 @@ class StoredIds:
     def __init__(self, log: Journal, address: Address, oldest: int = 0) -> None:
         self.log = log
         self.address = address
-        self.chunks: deque[Chunk] = deque()
+        self.chunks: deque[IdChunk] = deque()
         self.oldest = oldest
         self._next = oldest
         self._forgotten = 0  # of `Duplicates.forgotten`, how many are off the chunks
@@ -165,7 +165,7 @@ class StoredIds:
         chunks = self.chunks
         if not chunks or chunks[-1].full:
             self.drop_forgotten()
-            chunks.append(Chunk(self, self._next))
+            chunks.append(IdChunk(self, self._next))
         chunks[-1].add(identifier)
         self._next += 1
 
@@ -191,14 +191,14 @@ class StoredIds:
         self.drop_forgotten()
         self.end()
         self.oldest = self._next
-        self.log.tell(Forgotten(self.address, self.oldest))
+        self.log.tell(IdsCleared(self.address, self.oldest))
 
     def end(self) -> None:
         """The address is deleted."""
         while self.chunks:
             self.chunks.popleft().end_here()
 
-    def restore(self, found: ReadIds, recovery: Recovery) -> None:
+    def restore(self, found: ReplayedIds, recovery: Recovery) -> None:
         """Bring back what was read, as far as it still counts."""
         size = cache_size(self.address) if recovery.persist_ids else 0
         kept = list(found.latest(size))
@@ -212,7 +212,7 @@ class StoredIds:
         for position, segment, identifier in kept:
             chunk = self.chunks[-1] if self.chunks else None
             if chunk is None or chunk.full or chunk.end != position:
-                chunk = Chunk(self, position)
+                chunk = IdChunk(self, position)
                 self.chunks.append(chunk)
                 oldest_segments.append(segment)
             elif segment.number < oldest_segments[-1].number:
@@ -223,7 +223,7 @@ class StoredIds:
             recovery.adopt(chunk, segment)
 
 
-class ReadIds:
+class ReplayedIds:
     """What the records of a journal say of the ids of one address."""
 
     def __init__(self) -> None:

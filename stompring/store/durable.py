@@ -15,21 +15,21 @@ from stompring.settings.model import BrokerConfiguration
 
 from .bindings import AddressBinding, Note, QueueBinding
 from .compaction import Compaction
-from .duplicates import ReadIds, StoredIds
-from .encoder import FactsOfTakers
+from .duplicates import ReplayedIds, StoredIds
+from .encoder import RecordBatchByConsumer
 from .files import Disk, Files
 from .journal import Journal
 from .recovery import Recovery
 from .replay import Replay
 from .retention import Retention
-from .segment import NO_IDENTITY, Kept, Segment
+from .segment import NO_IDENTITY, JournalSegment, LiveRecord
 from .writer import Writer
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker
 
 
-class StoredPages(Protocol):
+class RecoverablePages(Protocol):
     """What is on disk beside the journal."""
 
     def recover(self, recovery: Recovery, broker: Broker) -> None:
@@ -73,7 +73,7 @@ class Durable:
         self.room = self.writer.room
         self.keeps_all = False
         self.notes: dict[int, Mapping[str, Any]] = {}
-        self.pages: StoredPages | None = None  # what is on disk beside the journal, where something is
+        self.pages: RecoverablePages | None = None  # what is on disk beside the journal, where something is
         self.recovery: Recovery | None = None
         self.retention: Retention | None = None
         # the hot ones go straight to the journal
@@ -208,7 +208,7 @@ class Durable:
     def retain(self, retention: Retention) -> None:
         """Keep there what is done with. Before `recover`."""
         self.retention = self.journal.retention = retention
-        self.journal.facts = FactsOfTakers
+        self.journal.facts = RecordBatchByConsumer
         self.keeps_all = True
 
     def recover(self, broker: Broker) -> None:
@@ -241,29 +241,29 @@ class Durable:
         """The same of an address alone."""
         self.journal.bind(self._address_binding(address))
 
-    def adopt_queue(self, queue: Queue, segment: Segment) -> None:
+    def adopt_queue(self, queue: Queue, segment: JournalSegment) -> None:
         """A queue was restored, whose binding is in ``segment``."""
         self._queues[queue] = _adopt(QueueBinding(queue), segment)
 
-    def adopt_address(self, address: Address, segment: Segment) -> None:
+    def adopt_address(self, address: Address, segment: JournalSegment) -> None:
         """The same of an address."""
         self._addresses[address] = _adopt(AddressBinding(address), segment)
 
-    def adopt_ids(self, address: Address, found: ReadIds, recovery: Recovery) -> None:
+    def adopt_ids(self, address: Address, found: ReplayedIds, recovery: Recovery) -> None:
         """An address was restored, of whose duplicate ids this was found."""
         ids = self._ids[address] = StoredIds(self.journal, address)
         ids.restore(found, recovery)
 
-    def adopt_note(self, number: int, value: Mapping[str, Any], segment: Segment) -> None:
+    def adopt_note(self, number: int, value: Mapping[str, Any], segment: JournalSegment) -> None:
         """The same of a note."""
         self.notes[number] = value
         self._notes[number] = _adopt(Note(number, value), segment)
 
 
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=LiveRecord)
 
 
-def _adopt(kept: K, segment: Segment) -> K:
+def _adopt(kept: K, segment: JournalSegment) -> K:
     kept.segment = segment
     segment.live[kept] = kept
     return kept

@@ -47,13 +47,13 @@ from .record import (
 from .segment import Footer
 
 #: Messages, and bytes of them, in one record: a millisecond or two of work. A message that is larger has one to itself.
-MOST, LARGEST = 2000, 1 << 20
+MAX_RETAINED_MESSAGES, MAX_RETAINED_BYTES = 2000, 1 << 20
 
 #: What RETAINED tells of messages in a queue: they wait there, or went out to a consumer that has acknowledged them.
-WAITS, TAKEN = 0, 1
+RETAINED_WAITING, RETAINED_ACKNOWLEDGED = 0, 1
 
 
-class Part:
+class RetainedPart:
     """What goes into one record: messages, and which of them entered a queue in which way."""
 
     __slots__ = ("entries", "messages")
@@ -63,13 +63,13 @@ class Part:
         self.entries = entries  # with their places among the messages; None: all of them
 
 
-def parts(found: Sequence[Entries]) -> Iterator[Part]:
+def retained_parts(found: Sequence[Entries]) -> Iterator[RetainedPart]:
     """What is in entries, put into records of bearable size. The entries are empty then."""
     if len(found) == 1:
         entries = found[0]
         messages, entries.messages = entries.messages, []
         for some in _slices(messages):
-            yield Part(some, [(entries, None)])
+            yield RetainedPart(some, [(entries, None)])
         return
     places: dict[Message, int] = {}  # a message that enters several queues at once is written once
     within: list[tuple[Entries, array[int] | None]] = []
@@ -77,8 +77,8 @@ def parts(found: Sequence[Entries]) -> Iterator[Part]:
     for entries in found:
         messages, entries.messages = entries.messages, []
         for some in _slices(messages):
-            if places and (len(places) + len(some) > MOST or size > LARGEST):
-                yield Part(list(places), within)
+            if places and (len(places) + len(some) > MAX_RETAINED_MESSAGES or size > MAX_RETAINED_BYTES):
+                yield RetainedPart(list(places), within)
                 places, within, size = {}, [], 0
             before = len(places)
             at = array("I", [places.setdefault(message, len(places)) for message in some])
@@ -86,23 +86,28 @@ def parts(found: Sequence[Entries]) -> Iterator[Part]:
             if len(places) > before:
                 size += sum([len(message.tail) for message in some])
     if places:
-        yield Part(list(places), within)
+        yield RetainedPart(list(places), within)
 
 
 def _slices(messages: list[Message]) -> Iterator[list[Message]]:
-    if len(messages) <= MOST and sum([message.size for message in messages]) <= LARGEST:
+    if (
+        len(messages) <= MAX_RETAINED_MESSAGES
+        and sum([message.size for message in messages]) <= MAX_RETAINED_BYTES
+    ):
         yield messages
         return
     begin = size = 0
     for place, message in enumerate(messages):
         size += message.size
-        if place > begin and (size > LARGEST or place - begin >= MOST):
+        if place > begin and (size > MAX_RETAINED_BYTES or place - begin >= MAX_RETAINED_MESSAGES):
             yield messages[begin:place]
             begin, size = place, message.size
     yield messages[begin:]
 
 
-def columns(messages: Sequence[Message], name_address: Callable[[Address], int]) -> tuple[int, bytes, bytes]:
+def retained_columns(
+    messages: Sequence[Message], name_address: Callable[[Address], int]
+) -> tuple[int, bytes, bytes]:
     """How many traits the messages have, the columns of their record, and the traits.
 
     ``name_address`` gives the number of an address, and tells its name if need be.
@@ -147,12 +152,14 @@ def _traits(
     return which, list(known)
 
 
-def pack_entries(part: Part, ids: Callable[[Queue], int], name_consumer: Callable[[str], int]) -> bytes:
+def pack_entries(
+    part: RetainedPart, ids: Callable[[Queue], int], name_consumer: Callable[[str], int]
+) -> bytes:
     """Which queues had the messages of a part; ``ids`` gives the number of one."""
     packed = []
     for entries, places in part.entries:
         consumer = name_consumer(entries.taker) if entries.taker else 0
-        outcome = WAITS if entries.taker is None else TAKEN
+        outcome = RETAINED_WAITING if entries.taker is None else RETAINED_ACKNOWLEDGED
         if places is None or len(places) == len(part.messages):
             packed.append(RETAINED_ENTRIES.pack(ids(entries.queue), outcome, 0, consumer, 0))
         else:
@@ -164,16 +171,16 @@ def pack_entries(part: Part, ids: Callable[[Queue], int], name_consumer: Callabl
 _U32 = Struct("<I")
 
 #: The most deliveries that a message record can tell.
-MOST_DELIVERIES = 255
+MAX_DELIVERIES = 255
 
 #: The most deliveries that one STATE or PAGE_STATE can tell for the first time.
-MOST_NEW_DELIVERIES = 65535
+MAX_NEW_DELIVERIES = 65535
 
 #: The most consumers that one segment can name: later ones are not known.
-MOST_CONSUMERS = 65535
+MAX_CONSUMERS = 65535
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """Something happened to a message in one queue, and how it stood there after that."""
 
     ref: Reference
@@ -185,22 +192,22 @@ class Change(NamedTuple):
     time: int  # epoch ms
 
     @classmethod
-    def of(cls, ref: Reference, cause: Cause, time: int) -> Change:
+    def of(cls, ref: Reference, cause: Cause, time: int) -> StateChange:
         """As it stands there now."""
         recurrence = b"" if ref.recurrence is None else pack_recurrence(ref.recurrence)
         return cls(ref, cause, ref.deliveries, ref.attempts, _due(ref), recurrence, time)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> DeliveryState:
         """How it stood there."""
         return self.deliveries, self.attempts, self.due, self.recurrence
 
 
 #: Deliveries, failed ones of them, due time, recurrence.
-Place = tuple[int, int, int, bytes]
+DeliveryState = tuple[int, int, int, bytes]
 
 
-class Tail:
+class RecordEncoder:
     """Records for one segment. Names are told before they are used, so that each segment can be read alone.
 
     ``at`` is where the next record will begin; ``footer`` tells of those that an earlier run wrote, ``consumers`` how
@@ -263,7 +270,7 @@ class Tail:
             ids is None
             or ref.state == SCHEDULED
             or ref.attempts
-            or ref.deliveries > MOST_DELIVERIES
+            or ref.deliveries > MAX_DELIVERIES
             or address not in self._addresses
         ):
             self.copies(message, [ref])
@@ -287,7 +294,7 @@ class Tail:
         self,
         message: Message,
         refs: list[Reference],
-        changes: Iterable[Change] = (),
+        changes: Iterable[StateChange] = (),
         *,
         told: Mapping[Reference, int] | None = None,
         time: int = 0,
@@ -299,12 +306,12 @@ class Tail:
         """
         address = self.name_address(message.address)
         ids = b"".join([self._queues.get(ref.queue.number) or self.name_queue(ref.queue) for ref in refs])
-        happened: dict[Reference, list[Change]] = {}
+        happened: dict[Reference, list[StateChange]] = {}
         for change in changes:
             happened.setdefault(change.ref, []).append(change)
         due = _due_when_sent(refs, happened) if happened and told is None else _due(refs[0])
         deliveries = min([happened[ref][0].deliveries if ref in happened else ref.deliveries for ref in refs])
-        deliveries = min(deliveries, MOST_DELIVERIES)
+        deliveries = min(deliveries, MAX_DELIVERIES)
         head = message_head(message, address, ids, due, deliveries)
         if told is not None:
             head = b"%c%c%b" % (head[0], head[1] | COPY, head[2:])
@@ -327,10 +334,10 @@ class Tail:
             self.at += len(frame) + len(tail)
             self._parts += (frame, tail)
 
-    def retained(self, part: Part, now: int) -> None:
+    def retained(self, part: RetainedPart, now: int) -> None:
         """Messages that no restart brings back, and what became of them in their queues."""
         messages = part.messages
-        count, fixed, traits = columns(messages, self.name_address)
+        count, fixed, traits = retained_columns(messages, self.name_address)
         entries = pack_entries(part, self._queue_number, self.name_consumer)
         head = RETAINED.pack(Kind.RETAINED, 0, 0, len(messages), count, len(part.entries), now, len(traits))
         head = b"".join((head, fixed, traits, entries))
@@ -347,7 +354,7 @@ class Tail:
         self.name_queue(queue)
         return queue.number
 
-    def change(self, change: Change, scope: int = 0) -> None:
+    def change(self, change: StateChange, scope: int = 0) -> None:
         """What happened to a message in a queue; each of its deliveries is told already."""
         queue = change.ref.queue
         if queue.number not in self._queues:
@@ -415,7 +422,7 @@ class Tail:
     def name_consumer(self, name: str) -> int:
         """Tell the name of a consumer if this segment does not have it, and return its number here; 0: too many."""
         number = self._consumers.get(name, 0)
-        if not number and self._last_consumer < MOST_CONSUMERS:
+        if not number and self._last_consumer < MAX_CONSUMERS:
             number = self._consumers[name] = self._last_consumer = self._last_consumer + 1
             self._frame(NAME.pack(Kind.NAME, CONSUMER, 0, number) + name.encode("utf-8", "surrogateescape"))
         return number
@@ -444,9 +451,9 @@ def _due(ref: Reference) -> int:
     return ref.due if ref.state == SCHEDULED else 0
 
 
-def _due_when_sent(refs: list[Reference], happened: dict[Reference, list[Change]]) -> int:
+def _due_when_sent(refs: list[Reference], happened: dict[Reference, list[StateChange]]) -> int:
     """The due time that a message was sent with. MESSAGE tells it, so that it is taken out of what has happened."""
-    firsts = [each[0] for each in happened.values() if is_first_wait(each[0])]
+    firsts = [each[0] for each in happened.values() if is_initial_schedule(each[0])]
     if not firsts:
         return _due(refs[0])
     due = firsts[0].due
@@ -469,13 +476,13 @@ def _differs(ref: Reference, due: int, deliveries: int) -> bool:
     )
 
 
-def is_first_wait(change: Change) -> bool:
+def is_initial_schedule(change: StateChange) -> bool:
     """Whether it is that a message was sent with a due time."""
     return change.cause is Cause.SCHEDULED and not change.deliveries
 
 
 def _states(
-    ref: Reference, changes: Iterable[Change], place: Place, known: int, time: int
+    ref: Reference, changes: Iterable[StateChange], place: DeliveryState, known: int, time: int
 ) -> Iterator[bytes]:
     """What comes behind a MESSAGE that says ``place`` of one of its queues; ``known`` deliveries were told, -1: none,
     nor that it entered the queue.
@@ -487,15 +494,15 @@ def _states(
         place = change.place
         yield _state(ref, change.cause, change.deliveries - known, place, change.time)
         known = max(known, change.deliveries)
-    now = Change.of(ref, Cause.REPEATED, time)
+    now = StateChange.of(ref, Cause.REPEATED, time)
     if now.place != place or ref.deliveries > known:
         yield _state(ref, Cause.REPEATED, ref.deliveries - known, now.place, time)
 
 
-def _state(ref: Reference, cause: Cause, delivered: int, place: Place, time: int) -> bytes:
+def _state(ref: Reference, cause: Cause, delivered: int, place: DeliveryState, time: int) -> bytes:
     """The payload of a STATE record that is the first to tell of ``delivered`` deliveries."""
     deliveries, attempts, due, recurrence = place
-    delivered = min(max(delivered, 0), MOST_NEW_DELIVERIES)
+    delivered = min(max(delivered, 0), MAX_NEW_DELIVERIES)
     number, queue = ref.message.number, ref.queue.number
     payload = STATE.pack(Kind.STATE, cause, delivered, queue, number, deliveries, attempts, due, time)
     payload += recurrence
@@ -530,16 +537,16 @@ def unpack_recurrence(data: bytes) -> Recurrence | None:
 
 
 #: In place of a reason in what is told: a reference went out to a consumer.
-WENT_OUT = -1
+DELIVERY = -1
 
 #: The numbers in use shall be told again.
-NUMBERS_ANEW = "numbers"
+RENEW_NUMBERS = "numbers"
 
 #: The same, and what is not known of transactions by now never will be.
-ALL_COMPLETE = "complete"
+TRANSACTIONS_COMPLETE = "complete"
 
 
-class Opened:
+class TransactionStart:
     """A transaction that is open. It has a number once a page needs one.
 
     ``spare`` is how many bytes of others may still become one with it, after it was closed.
@@ -552,16 +559,16 @@ class Opened:
         self.spare = spare
 
 
-class Closed:
+class TransactionEnd:
     """The end of a transaction."""
 
     __slots__ = ("opened",)
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: TransactionStart) -> None:
         self.opened = opened
 
 
-class Facts:
+class RecordBatch:
     """Message numbers by queue and fact, of one turn: one record for each. Deliveries are told first.
 
     ``scope`` is who is told, where not everybody is (`record.SCOPED`).
@@ -580,7 +587,7 @@ class Facts:
         "_tail",
     )
 
-    def __init__(self, tail: Tail, now: int, scope: int = 0) -> None:
+    def __init__(self, tail: RecordEncoder, now: int, scope: int = 0) -> None:
         self._tail = tail
         self._now = now
         self._scope = scope
@@ -624,7 +631,7 @@ class Facts:
         self._out_queue = None
 
 
-class FactsOfTakers(Facts):
+class RecordBatchByConsumer(RecordBatch):
     """The same where messages are retained: by the consumer that has acknowledged too, and apart of the others.
 
     Another class, so that others need not ask for it.
@@ -632,26 +639,26 @@ class FactsOfTakers(Facts):
 
     __slots__ = ("_by_taker", "_hidden", "_taker")
 
-    def __init__(self, tail: Tail, now: int, scope: int = 0) -> None:
+    def __init__(self, tail: RecordEncoder, now: int, scope: int = 0) -> None:
         super().__init__(tail, now, scope)
-        self._hidden: Facts | None = None  # of messages that are not retained
+        self._hidden: RecordBatch | None = None  # of messages that are not retained
         self._by_taker: dict[tuple[Queue, int, Consumer | None], list[int]] = {}
         self._taker: Consumer | None = None  # of the last one
 
-    def _of_hidden(self) -> Facts:
+    def _of_hidden(self) -> RecordBatch:
         if self._hidden is None:
-            self._hidden = Facts(self._tail, self._now, FOR_RESTARTS)
+            self._hidden = RecordBatch(self._tail, self._now, FOR_RESTARTS)
         return self._hidden
 
     def went_out(self, ref: Reference) -> None:
-        """See `Facts.went_out`."""
+        """See `RecordBatch.went_out`."""
         if ref.message.traits.retained == NOWHERE:
             self._of_hidden().went_out(ref)
         else:
             super().went_out(ref)
 
     def add(self, ref: Reference, fact: int) -> None:
-        """See `Facts.add`."""
+        """See `RecordBatch.add`."""
         if ref.message.traits.retained == NOWHERE:
             self._of_hidden().add(ref, fact)
             return
@@ -662,7 +669,7 @@ class FactsOfTakers(Facts):
         self._numbers.append(ref.message.number)
 
     def flush(self) -> None:
-        """See `Facts.flush`."""
+        """See `RecordBatch.flush`."""
         if self._out:
             self._flush_out()
         for (queue, fact, taker), numbers in self._by_taker.items():

@@ -31,15 +31,15 @@ from stompring.stomp.frames import header_line, unescape
 
 from .bindings import UNUSABLE, StoredAddress, StoredQueue, describe_attributes
 from .encoder import unpack_recurrence
-from .inspection import Contents, Findings, Held, Inspection
+from .inspection import DirectoryContents, Findings, FoundMessage, JournalInspection
 from .record import ADDRESS, QUEUE, TraitsMemo
 
 
-class Unusable(Exception):
+class InvalidExport(Exception):
     """A line of the file is not what it should be; the text names the field."""
 
 
-def text(data: bytes) -> str | dict[str, str]:
+def encode_text(data: bytes) -> str | dict[str, str]:
     """Bytes as a text, or as ``{"base64": …}`` where they are none."""
     try:
         return data.decode()
@@ -47,12 +47,12 @@ def text(data: bytes) -> str | dict[str, str]:
         return {"base64": base64.b64encode(data).decode()}
 
 
-class Fields:
+class FieldReader:
     """The fields of one object, taken out one by one; `done` complains of those that are left."""
 
     def __init__(self, given: Any, what: str) -> None:
         if not isinstance(given, Mapping):
-            raise Unusable(f"{what} is not an object")
+            raise InvalidExport(f"{what} is not an object")
         self._left = dict(given)
         self._what = what
 
@@ -61,12 +61,12 @@ class Fields:
         try:
             return self._left.pop(name)
         except KeyError:
-            raise Unusable(f"{self._what} has no field {name}") from None
+            raise InvalidExport(f"{self._what} has no field {name}") from None
 
     def done(self) -> None:
         """All fields must have been taken."""
         if self._left:
-            raise Unusable(f"{self._what} has an unknown field {sorted(self._left)[0]}")
+            raise InvalidExport(f"{self._what} has an unknown field {sorted(self._left)[0]}")
 
     def nothing(self, name: str) -> int:
         """Null, which stands for 0."""
@@ -77,7 +77,7 @@ class Fields:
         """A text."""
         value = self.value(name)
         if not isinstance(value, str):
-            raise Unusable(f"{self._what}: {name} is not a text")
+            raise InvalidExport(f"{self._what}: {name} is not a text")
         return value
 
     def text_or_none(self, name: str) -> str | None:
@@ -91,35 +91,35 @@ class Fields:
         """True or false."""
         value = self.value(name)
         if not isinstance(value, bool):
-            raise Unusable(f"{self._what}: {name} is neither true nor false")
+            raise InvalidExport(f"{self._what}: {name} is neither true nor false")
         return value
 
     def number(self, name: str, most: int = 2**63 - 1, least: int = 0) -> int:
         """A whole number."""
         value = self.value(name)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise Unusable(f"{self._what}: {name} is not a whole number from {least} to {most}")
+            raise InvalidExport(f"{self._what}: {name} is not a whole number from {least} to {most}")
         return value
 
     def choice(self, name: str, kind: type[StrEnum]) -> Any:
         """One of the values of an enumeration, or null."""
         value = self.text_or_none(name)
         if value is not None and value not in kind.__members__:
-            raise Unusable(f"{self._what}: {name} is one of {', '.join(kind)}, not {value}")
+            raise InvalidExport(f"{self._what}: {name} is one of {', '.join(kind)}, not {value}")
         return None if value is None else kind(value)
 
     def items(self, name: str) -> list[Any]:
         """A list."""
         value = self.value(name)
         if not isinstance(value, list):
-            raise Unusable(f"{self._what}: {name} is not a list")
+            raise InvalidExport(f"{self._what}: {name} is not a list")
         return value
 
     def objects(self, name: str) -> list[Any]:
         """A list that has something in it."""
         found = self.items(name)
         if not found:
-            raise Unusable(f"{self._what}: {name} is empty")
+            raise InvalidExport(f"{self._what}: {name} is empty")
         return found
 
     def raw(self, name: str) -> bytes:
@@ -140,11 +140,11 @@ class Fields:
                 return base64.b64decode(value["base64"], validate=True)
         except (ValueError, TypeError):
             pass
-        raise Unusable(f'{self._what}: {name} is neither a text nor {{"base64": …}}')
+        raise InvalidExport(f'{self._what}: {name} is neither a text nor {{"base64": …}}')
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueueEntry:
     """A message in one queue."""
 
     queue: str
@@ -160,7 +160,7 @@ class PortableMessage:
 
     number: int  # where it comes from; it gets another one where it goes
     address: str
-    places: Sequence[Place]
+    places: Sequence[QueueEntry]
     traits: Traits
     body: bytes
     timestamp: int
@@ -178,19 +178,21 @@ class PortableMessage:
             "timestamp": self.timestamp,
             "expires": self.expires,
             "routingType": traits.routing_type,
-            "destination": text(traits.destination),
+            "destination": encode_text(traits.destination),
             "user": traits.user,
             "origin": None if traits.origin is None else str(traits.origin),
-            "group": None if traits.group is None else text(traits.group),
+            "group": None if traits.group is None else encode_text(traits.group),
             "groupEnd": traits.group_sequence == -1,
-            "headers": [[text(name), text(value)] for name, value in header_pairs(traits.block)],
-            "body": text(self.body),
+            "headers": [
+                [encode_text(name), encode_text(value)] for name, value in header_pairs(traits.block)
+            ],
+            "body": encode_text(self.body),
         }
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableMessage:
         """From the JSON object. Raises `Unusable`."""
-        take = Fields(given, "message")
+        take = FieldReader(given, "message")
         block = b"".join(header_line(name, value) for name, value in _headers(take))
         traits = Traits(
             block,
@@ -228,15 +230,15 @@ def header_pairs(block: bytes) -> list[tuple[bytes, bytes]]:
     return [(unescape(name, b"1.2"), unescape(value, b"1.2")) for name, _, value in pairs]
 
 
-def _headers(take: Fields) -> list[tuple[bytes, bytes]]:
+def _headers(take: FieldReader) -> list[tuple[bytes, bytes]]:
     pairs = take.items("headers")
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
-            raise Unusable("headers is not a list of names with their values")
+            raise InvalidExport("headers is not a list of names with their values")
     return [(take.as_bytes("headers", name), take.as_bytes("headers", value)) for name, value in pairs]
 
 
-def _place_fields(place: Place) -> dict[str, Any]:
+def _place_fields(place: QueueEntry) -> dict[str, Any]:
     recurrence = place.recurrence
     return {
         "queue": place.queue,
@@ -252,11 +254,11 @@ def recurrence_fields(recurrence: Recurrence) -> dict[str, Any]:
     return {name: getattr(recurrence, name) for name in ("period", "repeat", "cron", "delay")}
 
 
-def _place(given: Mapping[str, Any]) -> Place:
-    take = Fields(given, "queues")
+def _place(given: Mapping[str, Any]) -> QueueEntry:
+    take = FieldReader(given, "queues")
     due = take.number("dueTime") if given.get("dueTime") is not None else take.nothing("dueTime")
     recurrence = take.value("recurrence")
-    found = Place(
+    found = QueueEntry(
         take.text("queue"),
         take.number("deliveryCount", 2**32 - 1),
         take.number("failedAttempts", 2**32 - 1),
@@ -268,7 +270,7 @@ def _place(given: Mapping[str, Any]) -> Place:
 
 
 def _recurrence(given: Any) -> Recurrence:
-    take = Fields(given, "recurrence")
+    take = FieldReader(given, "recurrence")
     try:
         found = Recurrence(
             take.number("period"),
@@ -277,7 +279,7 @@ def _recurrence(given: Any) -> Recurrence:
             take.number("delay"),
         )
     except Refused as fault:
-        raise Unusable(str(fault)) from None
+        raise InvalidExport(str(fault)) from None
     take.done()
     return found
 
@@ -322,7 +324,7 @@ class PortableQueue:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableQueue:
         """From the JSON object. Raises `Unusable`."""
-        take = Fields(given, "queue")
+        take = FieldReader(given, "queue")
         configured = take.value("asConfigured")
         found = cls(
             take.text("name"),
@@ -341,19 +343,19 @@ def _shown(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _only_attributes(given: Any) -> dict[str, Any]:
-    take = Fields(given, "asConfigured")
+    take = FieldReader(given, "asConfigured")
     found = _attributes(take)
     take.done()
     return found
 
 
-def _attributes(take: Fields) -> dict[str, Any]:
+def _attributes(take: FieldReader) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for shown, ours in QUEUE_FIELDS.items():
         if ours in CHOICES:
             found[ours] = take.choice(shown, CHOICES[ours])
             if found[ours] is None:
-                raise Unusable(f"queue: {shown} is missing")
+                raise InvalidExport(f"queue: {shown} is missing")
         elif ours in ("filter", "user"):
             found[ours] = take.text_or_none(shown)
         elif isinstance(DEFAULTS[ours], bool):
@@ -389,10 +391,10 @@ class PortableAddress:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableAddress:
         """From the JSON object. Raises `Unusable`."""
-        take = Fields(given, "address")
+        take = FieldReader(given, "address")
         types = take.items("routingTypes")
         if unknown := [each for each in types if each not in RoutingType.__members__]:
-            raise Unusable(f"routingTypes: {unknown[0]!r} is none")
+            raise InvalidExport(f"routingTypes: {unknown[0]!r} is none")
         found = cls(
             take.text("name"),
             frozenset(map(RoutingType, types)),
@@ -408,10 +410,10 @@ class PortableAddress:
 FORMAT = 1
 KINDS = ("address", "queue", "message")
 #: gzip's own default costs three times the time for a tenth of the size.
-LEVEL = 5
+GZIP_LEVEL = 5
 
 
-class PortableWriter:
+class ExportWriter:
     """Writes a file under another name, and gives it its own when it is complete."""
 
     def __init__(self, path: Path, now: int) -> None:
@@ -424,7 +426,7 @@ class PortableWriter:
         self._file: IO[bytes] = self._raw
         if path.name.endswith(".gz"):
             name = path.name.removesuffix(".gz")
-            self._file = gzip.GzipFile(name, "wb", LEVEL, self._raw, now // 1000)  # type: ignore[assignment]
+            self._file = gzip.GzipFile(name, "wb", GZIP_LEVEL, self._raw, now // 1000)  # type: ignore[assignment]
         self._write(
             "export",
             {"format": FORMAT, "id": str(uuid.uuid4()), "version": __version__, "created": now},
@@ -439,7 +441,7 @@ class PortableWriter:
         line = json.dumps({kind: fields}, ensure_ascii=False, separators=(",", ":"))
         self._file.write(line.encode() + b"\n")
 
-    def __enter__(self) -> PortableWriter:
+    def __enter__(self) -> ExportWriter:
         return self
 
     def __exit__(
@@ -460,7 +462,7 @@ class PortableWriter:
                 self._part.unlink()
 
 
-class PortableReader:
+class ExportReader:
     """Reads a file. Every `Unusable` that is raised names the file and the line."""
 
     def __init__(self, path: Path) -> None:
@@ -473,13 +475,13 @@ class PortableReader:
         kind, header = self._next()
         if kind != "export":
             raise self._wrong("it is no file of 'stompring data export'")
-        take = Fields(header, "export")
+        take = FieldReader(header, "export")
         try:
             if take.number("format") > FORMAT:
-                raise Unusable("it was written by a newer version of stompring")
+                raise InvalidExport("it was written by a newer version of stompring")
             self.id = take.text("id")
             self.created = take.number("created")
-        except Unusable as fault:
+        except InvalidExport as fault:
             raise self._wrong(str(fault)) from None
 
     @property
@@ -491,7 +493,7 @@ class PortableReader:
         """Nothing more will be read."""
         self._raw.close()
 
-    def __enter__(self) -> PortableReader:
+    def __enter__(self) -> ExportReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -520,11 +522,11 @@ class PortableReader:
             for line in self._file:
                 last = line
         except (OSError, EOFError, zlib.error) as fault:
-            raise Unusable(f"{self.path} is damaged: {fault}") from None
+            raise InvalidExport(f"{self.path} is damaged: {fault}") from None
         finally:
             self.close()
         if not last.startswith(b'{"end":') or not last.endswith(b"}\n"):
-            raise Unusable(f"{self.path} is not whole: its last line is missing")
+            raise InvalidExport(f"{self.path} is not whole: its last line is missing")
 
     def _next(self) -> tuple[str, Any]:
         self.line += 1
@@ -542,15 +544,15 @@ class PortableReader:
             raise self._wrong("it is not an object with one field")
         return next(iter(found.items()))
 
-    def _wrong(self, text: str) -> Unusable:
-        return Unusable(f"{self.path}:{self.line}: {text}")
+    def _wrong(self, text: str) -> InvalidExport:
+        return InvalidExport(f"{self.path}:{self.line}: {text}")
 
-    def blame(self, fault: Unusable) -> Unusable:
+    def blame(self, fault: InvalidExport) -> InvalidExport:
         """A fault that was found in the fields of the line read last."""
         return self._wrong(str(fault))
 
 
-def bound_queues(journal: Inspection) -> dict[int, PortableQueue]:
+def bound_queues(journal: JournalInspection) -> dict[int, PortableQueue]:
     """The queues there are. One whose binding cannot be understood is left out (see `faults`)."""
     found = {}
     for number, binding in journal.described(QUEUE):
@@ -561,7 +563,7 @@ def bound_queues(journal: Inspection) -> dict[int, PortableQueue]:
     return found
 
 
-def bound_addresses(journal: Inspection) -> dict[int, PortableAddress]:
+def bound_addresses(journal: JournalInspection) -> dict[int, PortableAddress]:
     """The addresses there are."""
     found = {}
     for number, binding in journal.described(ADDRESS):
@@ -575,7 +577,7 @@ def bound_addresses(journal: Inspection) -> dict[int, PortableAddress]:
     return found
 
 
-def faults(journal: Inspection) -> Iterator[str]:
+def faults(journal: JournalInspection) -> Iterator[str]:
     """What is wrong with bindings."""
     addresses, queues = bound_addresses(journal), bound_queues(journal)
     for (what, number), _ in journal.bindings.items():
@@ -603,7 +605,7 @@ def queue_of(stored: StoredQueue) -> PortableQueue:
     )
 
 
-def export(contents: Contents, path: Path, now: int, findings: Findings) -> dict[str, int]:
+def export(contents: DirectoryContents, path: Path, now: int, findings: Findings) -> dict[str, int]:
     """Write everything that a broker would find in a directory; returns how many there are of each kind.
 
     Messages come in the order of their numbers, which is the order of delivery within a priority.
@@ -612,13 +614,13 @@ def export(contents: Contents, path: Path, now: int, findings: Findings) -> dict
     queues, addresses = bound_queues(journal), bound_addresses(journal)
     names = {number: queue.name for number, queue in queues.items()}
     memo = TraitsMemo()
-    with PortableWriter(path, now) as writer:
+    with ExportWriter(path, now) as writer:
         for address in addresses.values():
             writer.write("address", address.fields())
         for queue in queues.values():
             writer.write("queue", queue.fields())
         for held in contents.messages():
-            message = portable(held, journal, names, memo)
+            message = to_portable(held, journal, names, memo)
             if message is not None:
                 writer.write("message", message.fields())
             else:
@@ -626,14 +628,14 @@ def export(contents: Contents, path: Path, now: int, findings: Findings) -> dict
     return writer.counts
 
 
-def portable(
-    held: Held, journal: Inspection, names: dict[int, str], memo: TraitsMemo
+def to_portable(
+    held: FoundMessage, journal: JournalInspection, names: dict[int, str], memo: TraitsMemo
 ) -> PortableMessage | None:
     """A message with its whole contents; None for one that is in no known queue."""
     places = [_portable_place(held, number, names[number]) for number in held.queues if number in names]
     if not places:
         return None
-    message = held.stored.restore(None, memo, _NoAccount())
+    message = held.stored.restore(None, memo, _Unaccounted())
     return PortableMessage(
         held.number,
         journal.names.get((ADDRESS, held.stored.address), ""),
@@ -645,12 +647,12 @@ def portable(
     )
 
 
-def _portable_place(held: Held, number: int, name: str) -> Place:
+def _portable_place(held: FoundMessage, number: int, name: str) -> QueueEntry:
     deliveries, attempts, due, recurrence = held.state(number)
-    return Place(name, deliveries, attempts, due, unpack_recurrence(recurrence))
+    return QueueEntry(name, deliveries, attempts, due, unpack_recurrence(recurrence))
 
 
-class _NoAccount:
+class _Unaccounted:
     """Messages that are only looked at are held by nobody."""
 
     def occupy(self, size: int) -> None:

@@ -44,15 +44,15 @@ from .record import (
     unpack_binding,
     unpack_numbers,
 )
-from .replay import SEGMENT_NAME, PageFacts, Replay, State
-from .segment import FORMAT, NO_IDENTITY, PAGE, Header, Walk
+from .replay import SEGMENT_NAME, MessageState, PageRecords, Replay
+from .segment import FORMAT, NO_IDENTITY, PAGE, Header, SegmentScan
 
 LIVE_PAGE_NAME = re.compile(r"(\d{9,})\.page")
 SET_ASIDE = re.compile(r".*\.(damaged|invalidPage|orphaned)(\.\d+)?")
-KNOWN = frozenset({LOCK, VERSION, IDENTITY, "journal", "paging", "retention"})
+KNOWN_NAMES = frozenset({LOCK, VERSION, IDENTITY, "journal", "paging", "retention"})
 
 #: How often a listing is begun anew because files went while they were being opened.
-TRIES = 50
+MAX_ATTEMPTS = 50
 
 
 class DataFile:
@@ -84,7 +84,7 @@ class DataFile:
         os.close(self._descriptor)
 
 
-class Folder:
+class PageFolder:
     """The pages of one address."""
 
     def __init__(self, path: Path) -> None:
@@ -109,7 +109,7 @@ class Snapshot:
         self.running = is_locked(directory.root)
         self.identity = _identity_of(directory.root)
         self.journal: list[DataFile] = []
-        self.folders: list[Folder] = []
+        self.folders: list[PageFolder] = []
         self.set_aside: list[Path] = []
         self.drafts: list[Path] = []  # of small files that were being replaced when a broker was killed
         self.strangers: list[Path] = []
@@ -152,7 +152,7 @@ class Snapshot:
     # ---- opening
 
     def _open(self) -> None:
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             self.close()
             try:
                 self.folders = [self._folder(path) for path in _directories(self.directory.paging)]
@@ -167,8 +167,8 @@ class Snapshot:
         self.close()
         raise StoreError("its files change too fast to be read", str(self.directory.root), 0)
 
-    def _folder(self, path: Path) -> Folder:
-        folder = Folder(path)
+    def _folder(self, path: Path) -> PageFolder:
+        folder = PageFolder(path)
         folder.pages = _opened(path, LIVE_PAGE_NAME)
         try:
             folder.address = (path / ADDRESS_FILE).read_text("utf-8", "replace").removesuffix("\n")
@@ -189,7 +189,7 @@ class Snapshot:
     def _look_around(self) -> None:
         directory = self.directory
         own = {directory.journal, directory.paging}
-        self._sort(directory.root, lambda path: path.name in KNOWN or path in own)
+        self._sort(directory.root, lambda path: path.name in KNOWN_NAMES or path in own)
         self._sort(directory.journal, lambda path: SEGMENT_NAME.fullmatch(path.name) is not None)
         self._sort(
             directory.paging, lambda path: path.is_dir() and DIRECTORY_NAME.fullmatch(path.name) is not None
@@ -280,7 +280,7 @@ QUEUE_OF_PAGE_RECORD = 8
 _QUEUE = Struct("<I")
 
 
-class Held:
+class FoundMessage:
     """A message that is there: where its record is, and which queues hold it."""
 
     __slots__ = ("_state_of", "at", "path", "queues", "stored")
@@ -291,7 +291,7 @@ class Held:
         at: int,
         stored: StoredMessage,
         queues: tuple[int, ...],
-        state_of: Callable[[StoredMessage, int], State],
+        state_of: Callable[[StoredMessage, int], MessageState],
     ) -> None:
         self.path = path
         self.at = at  # of the payload
@@ -310,12 +310,12 @@ class Held:
         stored = self.stored
         return int(MESSAGE.size + 4 * stored.queues + stored.traits_length + stored.head + stored.body + 2)
 
-    def state(self, queue: int) -> State:
+    def state(self, queue: int) -> MessageState:
         """Where it stands in a queue."""
         return self._state_of(self.stored, queue)
 
 
-class Inspection(Replay):
+class JournalInspection(Replay):
     """Reads the journal of a snapshot; ``findings`` is told of facts that cannot be."""
 
     def __init__(self, snapshot: Snapshot, findings: Findings, progress: Progress) -> None:
@@ -326,7 +326,7 @@ class Inspection(Replay):
         self._told = 0
         self.read(lambda done, _: progress(self._step(done)))
         self._report_faults()
-        self.pages = PageFacts(self.page_records)
+        self.pages = PageRecords(self.page_records)
         self.queues_of_page: dict[int, set[int]] = {}  # those that something is told of, by page
         for queue, page in (*self.pages.settled, *self.pages.states):
             self.queues_of_page.setdefault(page, set()).add(queue)
@@ -434,13 +434,13 @@ class Inspection(Replay):
         """Whether messages in pages that were sent in a transaction count."""
         return not transaction or transaction < self.complete_transaction or transaction in self.transactions
 
-    def in_journal(self) -> Iterator[Held]:
+    def in_journal(self) -> Iterator[FoundMessage]:
         """The messages that the journal holds, by number."""
         for number in sorted(self.messages):
             segment, data, at = self.messages[number]
             stored, gone = StoredMessage(data, at), self.gone.get(number, ())
             queues = tuple(queue for queue in stored.queue_ids() if queue not in gone)
-            yield Held(segment.path, at, stored, queues, self.state_of)
+            yield FoundMessage(segment.path, at, stored, queues, self.state_of)
 
     def described(self, what: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Numbers and descriptions of addresses or queues."""
@@ -455,7 +455,7 @@ class PageContents:
     def __init__(
         self,
         file: DataFile,
-        journal: Inspection,
+        journal: JournalInspection,
         findings: Findings,
         *,
         newest: bool,
@@ -476,9 +476,9 @@ class PageContents:
         self._findings = findings
         self._newest = newest  # and being written
         self._gone: dict[int, bytearray] = {}
-        self._states: dict[tuple[int, int], State] = {}  # by queue and index
+        self._states: dict[tuple[int, int], MessageState] = {}  # by queue and index
 
-    def messages(self) -> Iterator[Held]:
+    def messages(self) -> Iterator[FoundMessage]:
         """What is left in it, in order: only durable messages, with the durable queues that hold them."""
         data = self.file.read()
         header = Header.read(data)
@@ -486,7 +486,7 @@ class PageContents:
             return
         if self.file.number in self._journal.removed_pages:
             return  # the broker died before its file was
-        walk = Walk(data)
+        walk = SegmentScan(data)
         self.sealed = walk.footer is not None
         starts = walk.footer.starts if walk.footer is not None else None
         for begin, end in walk:
@@ -517,7 +517,7 @@ class PageContents:
                 self._complain(each.at, each.reason + lost)
             self._check_facts(walk.end)
 
-    def sparse_messages(self) -> Iterator[Held]:
+    def sparse_messages(self) -> Iterator[FoundMessage]:
         """The same with less memory, for many pages side by side: they are read twice."""
         places, sizes, indexes = array("Q"), array("I"), array("I")
         for held in self.messages():
@@ -554,7 +554,7 @@ class PageContents:
             self._complain(0, f"this is not page {file.number}: {why}")
         return self.misplaced
 
-    def _held(self, index: int, at: int, payload: bytes) -> Held | None:
+    def _held(self, index: int, at: int, payload: bytes) -> FoundMessage | None:
         stored = StoredMessage(payload)
         if not self.address:
             self._belongs_to(stored.address)
@@ -575,10 +575,10 @@ class PageContents:
         self.live += 1
         states = self._states
 
-        def state_of(stored: StoredMessage, queue: int) -> State:
-            return states.get((queue, index)) or State(stored.deliveries, 0, stored.due, b"")
+        def state_of(stored: StoredMessage, queue: int) -> MessageState:
+            return states.get((queue, index)) or MessageState(stored.deliveries, 0, stored.due, b"")
 
-        return Held(self.file.path, at, stored, queues, state_of)
+        return FoundMessage(self.file.path, at, stored, queues, state_of)
 
     def _name(self, at: int, payload: bytes) -> None:
         _, what, _, number = NAME.unpack_from(payload)
@@ -600,7 +600,7 @@ class PageContents:
                 stop = min(first + count, most)
                 gone[first:stop] = b"\1" * (stop - first)
             for index, (deliveries, attempts, due) in facts.states.get((queue, number), {}).items():
-                self._states[queue, index] = State(deliveries, attempts, due, b"")
+                self._states[queue, index] = MessageState(deliveries, attempts, due, b"")
 
     def _check_facts(self, at: int) -> None:
         """The journal may not know of more messages than there are."""
@@ -615,7 +615,9 @@ class PageContents:
 class FolderContents:
     """All pages of one address."""
 
-    def __init__(self, folder: Folder, journal: Inspection, findings: Findings, seen: set[int]) -> None:
+    def __init__(
+        self, folder: PageFolder, journal: JournalInspection, findings: Findings, seen: set[int]
+    ) -> None:
         """``seen`` are numbers of pages in other folders."""
         self.folder = folder
         # a page may get its footer when the next one is begun already
@@ -644,31 +646,31 @@ class FolderContents:
 
 
 #: Pages that may be in memory at once.
-SIDE_BY_SIDE = 8
+MAX_PAGES_IN_MEMORY = 8
 
 
-class Contents:
+class DirectoryContents:
     """What is in a data directory. Making one reads the journal."""
 
     def __init__(self, snapshot: Snapshot, findings: Findings, progress: Progress) -> None:
         self.snapshot = snapshot
         self._progress = progress
-        self.journal = journal = Inspection(snapshot, findings, progress)
+        self.journal = journal = JournalInspection(snapshot, findings, progress)
         seen: set[int] = set()
         self.folders = [FolderContents(folder, journal, findings, seen) for folder in snapshot.folders]
 
-    def paged(self) -> Iterator[tuple[FolderContents, Iterator[Held]]]:
+    def paged(self) -> Iterator[tuple[FolderContents, Iterator[FoundMessage]]]:
         """What is left in the pages, folder by folder."""
         for folder in self.folders:
             yield folder, self._watched(folder)
 
-    def messages(self) -> Iterator[Held]:
+    def messages(self) -> Iterator[FoundMessage]:
         """Everything that a broker would find when it starts, by number."""
-        sparse = len(self.folders) > SIDE_BY_SIDE
+        sparse = len(self.folders) > MAX_PAGES_IN_MEMORY
         pages = [self._watched(folder, sparse=sparse) for folder in self.folders]
         return merge(self.journal.in_journal(), *pages, key=attrgetter("number"))
 
-    def _watched(self, folder: FolderContents, *, sparse: bool = False) -> Iterator[Held]:
+    def _watched(self, folder: FolderContents, *, sparse: bool = False) -> Iterator[FoundMessage]:
         for page in folder.pages:
             yield from page.sparse_messages() if sparse else page.messages()
             self._progress(page.file.size)

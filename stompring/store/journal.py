@@ -22,22 +22,31 @@ from stompring.broker.reference import GONE, Reference
 from stompring.broker.storage import DELIVERED, RETURNED, Entries, Reason
 
 from .bindings import Binding
-from .cursor import Holding
+from .cursor import QueuePageState
 from .encoder import (
-    ALL_COMPLETE,
-    NUMBERS_ANEW,
-    WENT_OUT,
-    Change,
-    Closed,
-    Facts,
-    FactsOfTakers,
-    Opened,
-    Tail,
-    parts,
+    DELIVERY,
+    RENEW_NUMBERS,
+    TRANSACTIONS_COMPLETE,
+    RecordBatch,
+    RecordBatchByConsumer,
+    RecordEncoder,
+    StateChange,
+    TransactionEnd,
+    TransactionStart,
+    retained_parts,
 )
 from .record import FOR_READERS, NUMBERS, Cause, Kind
 from .retention import Retention
-from .segment import HEADER, JOURNAL, NO_IDENTITY, Copies, Kept, Segment, held_bytes, pack_header
+from .segment import (
+    HEADER,
+    JOURNAL,
+    NO_IDENTITY,
+    JournalSegment,
+    LiveRecord,
+    MessageReferences,
+    live_size,
+    pack_header,
+)
 from .writer import Writer
 
 log = logging.getLogger(__name__)
@@ -46,16 +55,16 @@ log = logging.getLogger(__name__)
 LEASE = 1000
 
 #: Of what was told, how much is put into records in one go: some milliseconds of work.
-GATHERED = 2000
+MAX_ENCODED_AT_ONCE = 2000
 
 #: Bytes of transactions that become one, where they may: what a record has that counts as a whole or not at all.
-JOINED = 64 * 1024
+MAX_JOINED_BYTES = 64 * 1024
 
 #: Retained messages that take as long as one thing that was told.
 RETAINED_AT_ONCE = 10
 
 #: Milliseconds within which what is only retained is safe from a power cut.
-SYNCED_WITHIN = 1000
+RETAINED_SYNC_INTERVAL = 1000
 
 #: Numbers of messages given out ahead of use: more than a broker gives in a few minutes.
 MESSAGE_LEASE = 10_000_000
@@ -74,7 +83,7 @@ class Journal:
     ) -> None:
         self.directory = directory
         self.writer = writer
-        self.segments: list[Segment] = []  # ascending; the last is being written
+        self.segments: list[JournalSegment] = []  # ascending; the last is being written
         self.bytes = 0  # of all segments
         self.live_bytes = 0  # of what in them counts, more or less
         self.identity = NO_IDENTITY  # of the data directory
@@ -89,7 +98,7 @@ class Journal:
         self.next_address = count(1)
         self.on_roll: Callable[[], None] = _nothing
         self.retention: Retention | None = None  # with one all is written, also what has gone already
-        self.facts: type[Facts] = Facts
+        self.facts: type[RecordBatch] = RecordBatch
         self.clock = clock
         self.file_size = file_size
         self._sync = sync
@@ -99,24 +108,28 @@ class Journal:
         self._taken: dict[
             tuple[Queue, Consumer], Entries
         ] = {}  # those with what was settled before it was written
-        self._logged: list[tuple[Reference, int] | Change | Holding] = []  # what became of such messages
+        self._logged: list[
+            tuple[Reference, int] | StateChange | QueuePageState
+        ] = []  # what became of such messages
         self._asked = False  # `gather` has something to do, and will be called
         self._syncing: Timer | None = None  # when what was retained is synced
         self._depth = 0
-        self.mark = self._opened = Opened()  # the transaction that was begun last
-        self._closed = Closed(self._opened)
+        self.mark = self._opened = TransactionStart()  # the transaction that was begun last
+        self._closed = TransactionEnd(self._opened)
         self._gathering: Iterator[None] | None = None  # what was told and is put into records bit by bit
         self._going_on = False  # with that, soon
         self._lease_written = 0
         self._sync_next = False  # what is put next must be safe, whatever the settings
         self._skipped = False  # something shall be gathered once the transaction that is open has ended
         self._next_page = 0
-        self._tail = Tail(0, self.next_address)
+        self._tail = RecordEncoder(0, self.next_address)
         writer.gather = self.gather
 
     # ---- the start
 
-    def begin(self, segments: list[Segment], tail: Tail | None = None, *, roll: bool = False) -> None:
+    def begin(
+        self, segments: list[JournalSegment], tail: RecordEncoder | None = None, *, roll: bool = False
+    ) -> None:
         """Go on after ``segments`` that recovery found: in the last where its ``tail`` is given, else in a new one.
 
         ``roll``: seal the last, and go on in a new one.
@@ -146,8 +159,8 @@ class Journal:
             message.segment = ref
             self.note(ref)
         elif type(held) is Reference:
-            message.segment = Copies([held, ref])
-        elif type(held) is Copies:
+            message.segment = MessageReferences([held, ref])
+        elif type(held) is MessageReferences:
             held.refs.append(ref)
         else:
             self._append_again(ref)
@@ -162,24 +175,24 @@ class Journal:
         """A message that is written already entered another queue: it is written again, with all of them."""
         message = ref.message
         segment = message.segment
-        assert type(segment) is Segment
+        assert type(segment) is JournalSegment
         held = segment.live.pop(message.number, None)
         if held is not None:
-            self.live_bytes -= held_bytes(len(message.tail))
-        refs = held.refs if type(held) is Copies else [held] if type(held) is Reference else []
-        message.segment = Copies([*refs, ref], {each: each.deliveries for each in refs})
+            self.live_bytes -= live_size(len(message.tail))
+        refs = held.refs if type(held) is MessageReferences else [held] if type(held) is Reference else []
+        message.segment = MessageReferences([*refs, ref], {each: each.deliveries for each in refs})
         self.note(ref)
 
     def settle(self, ref: Reference, reason: Reason) -> None:
         """A queue gave up a message."""
         message = ref.message
         segment = message.segment
-        if type(segment) is not Segment:
+        if type(segment) is not JournalSegment:
             if segment is ref:
                 message.segment = None  # not written yet, and never will be
                 if self.retention is not None and message.traits.retained:
                     self._retain(ref, reason)
-            elif type(segment) is Copies and (
+            elif type(segment) is MessageReferences and (
                 self._retains(message) or (segment.told is not None and ref in segment.told)
             ):
                 self.note((ref, reason))
@@ -187,13 +200,13 @@ class Journal:
         live, number = segment.live, message.number
         held = live.pop(number, None)
         if held is ref:
-            self.live_bytes -= held_bytes(len(message.tail))
-        elif type(held) is Copies:
+            self.live_bytes -= live_size(len(message.tail))
+        elif type(held) is MessageReferences:
             held.left -= 1
             if held.left:
                 live[number] = held
             else:
-                self.live_bytes -= held_bytes(len(message.tail))
+                self.live_bytes -= live_size(len(message.tail))
         self.note((ref, reason))
 
     def _retains(self, message: Message) -> bool:
@@ -223,11 +236,11 @@ class Journal:
             self._ask()
         if event >= RETURNED:
             cause = Cause.RETURNED if event == RETURNED else Cause.SCHEDULED
-            self._logged.append(Change.of(ref, cause, self.clock.now))
+            self._logged.append(StateChange.of(ref, cause, self.clock.now))
         else:
             self._logged.append((ref, event))
 
-    def log_page(self, holding: Holding) -> None:
+    def log_page(self, holding: QueuePageState) -> None:
         """The same of messages of a page."""
         if not self._asked:
             self._ask()
@@ -246,20 +259,20 @@ class Journal:
         held = message.segment
         if held is None:
             return
-        change = Change.of(ref, cause, self.clock.now)
-        if type(held) is Segment:
+        change = StateChange.of(ref, cause, self.clock.now)
+        if type(held) is JournalSegment:
             self.note(change)
             return
-        if type(held) is not Copies:
-            held = message.segment = Copies(
+        if type(held) is not MessageReferences:
+            held = message.segment = MessageReferences(
                 [ref]
             )  # so that it is not taken for one to which nothing happened
         held.changes.append(change)
 
     def delivered(self, ref: Reference) -> None:
         """A message that waited went out to a consumer."""
-        if type(ref.message.segment) is Segment:
-            self.note((ref, WENT_OUT))
+        if type(ref.message.segment) is JournalSegment:
+            self.note((ref, DELIVERY))
 
     def record(self, entries: Entries) -> None:
         """Messages that need not come back are about to be gathered in ``entries``."""
@@ -283,11 +296,11 @@ class Journal:
         binding.gone = True
         self.note(binding)
 
-    def tell(self, kept: Kept) -> None:
+    def tell(self, kept: LiveRecord) -> None:
         """Something else has news; it is asked at the end of the turn, in its place among what else was told."""
         self.note(kept)
 
-    def forget(self, kept: Kept) -> None:
+    def forget(self, kept: LiveRecord) -> None:
         """What was told of it does not count any more."""
         segment, kept.segment = kept.segment, None
         if segment is not None:
@@ -305,8 +318,8 @@ class Journal:
                 told.pop()
                 opened.spare -= size
             else:
-                self.mark = self._opened = opened = Opened(JOINED - size if size else 0)
-                self._closed = Closed(opened)
+                self.mark = self._opened = opened = TransactionStart(MAX_JOINED_BYTES - size if size else 0)
+                self._closed = TransactionEnd(opened)
                 self.note(opened)
         self._depth += 1
 
@@ -342,19 +355,19 @@ class Journal:
         self.next_transaction = max(self.next_transaction, transaction + 1)
         self.next_message = max(self.next_message, message + 1)
         self.next_queue = max(self.next_queue, queue + 1)
-        self.note(ALL_COMPLETE)
+        self.note(TRANSACTIONS_COMPLETE)
 
     def note_queue(self, number: int) -> None:
         """A queue has this number, which none shall have that is made after a crash."""
         if number + LEASE // 2 >= self.next_queue:
             self.next_queue = number + LEASE
             if self.segments:
-                self.note(NUMBERS_ANEW)
+                self.note(RENEW_NUMBERS)
 
     def lease_messages(self, end: int) -> None:
         """Numbers of messages before ``end`` will be in use; ``on_lease`` hears when they may be."""
         self.leased_message = max(self.leased_message, end)
-        self.note(NUMBERS_ANEW)
+        self.note(RENEW_NUMBERS)
 
     def note(self, news: object) -> None:
         """Anything that `gather` understands."""
@@ -377,7 +390,7 @@ class Journal:
         False where that is not all of it: what is much is put there in slices, and of a transaction that is open
         nothing is. `Writer.attend` is called again for the rest.
         """
-        left = GATHERED
+        left = MAX_ENCODED_AT_ONCE
         while True:
             if self._gathering is None:
                 if not self._asked:
@@ -423,11 +436,11 @@ class Journal:
                     tail.message(message, news)
                     live[message.number] = news
                     message.segment = newest
-                    self.live_bytes += held_bytes(len(message.tail))
+                    self.live_bytes += live_size(len(message.tail))
                 elif type(news) is tuple:
                     ref: Reference = news[0]
                     reason: int = news[1]
-                    if reason == WENT_OUT:
+                    if reason == DELIVERY:
                         facts.went_out(ref)
                     else:
                         facts.add(ref, reason)
@@ -445,15 +458,15 @@ class Journal:
         entries, logged = self._entries, self._logged
         self._entries, self._logged, self._taken = [], [], {}
         tail, now = self._tail, self.clock.now
-        for part in parts(entries):
+        for part in retained_parts(entries):
             tail.retained(part, now)
             yield from repeat(None, 1 + len(part.messages) // RETAINED_AT_ONCE)
-        facts = FactsOfTakers(tail, now, FOR_READERS)
+        facts = RecordBatchByConsumer(tail, now, FOR_READERS)
         for news in logged:
-            if isinstance(news, Change):
+            if isinstance(news, StateChange):
                 facts.flush()
                 tail.change(news, FOR_READERS)
-            elif isinstance(news, Holding):
+            elif isinstance(news, QueuePageState):
                 news.tell_logged(tail)
             elif news[1] == DELIVERED:
                 facts.went_out(news[0])
@@ -463,11 +476,11 @@ class Journal:
         facts.flush()
         self._put_retained()
 
-    def _write(self, ref: Reference, facts: Facts) -> None:
+    def _write(self, ref: Reference, facts: RecordBatch) -> None:
         """A message that several queues hold, or none any more."""
         message = ref.message
         held = message.segment
-        if type(held) is Copies:
+        if type(held) is MessageReferences:
             alive = [each for each in held.refs if each.state != GONE]
             refs, retains = held.refs, self._retains(message)
             if held.told is not None:
@@ -486,15 +499,15 @@ class Journal:
             held.refs, held.left = alive, len(alive)
             self._keep(message.number, held if len(alive) > 1 else alive[0])
             message.segment = self.segments[-1]
-            self.live_bytes += held_bytes(len(message.tail))
+            self.live_bytes += live_size(len(message.tail))
 
-    def _keep(self, key: int | Kept, item: Reference | Copies | Kept) -> None:
+    def _keep(self, key: int | LiveRecord, item: Reference | MessageReferences | LiveRecord) -> None:
         self.segments[-1].live[key] = item
 
     def _gather_other(self, news: object) -> None:
-        if type(news) is Change:
+        if type(news) is StateChange:
             self._tail.change(news)
-        elif isinstance(news, Kept):
+        elif isinstance(news, LiveRecord):
             news.tell(self._tail)
             if self.unwritten and isinstance(news, Binding):
                 self.writer.with_next(partial(self._written, news.subject))
@@ -502,14 +515,14 @@ class Journal:
                 self.forget(news)
             else:
                 self.settle_down(news)
-        elif isinstance(news, Opened):
+        elif isinstance(news, TransactionStart):
             self._tail.open()
-        elif isinstance(news, Closed):
+        elif isinstance(news, TransactionEnd):
             number = news.opened.number
             self._tail.close(number)
             self.complete_transaction = max(self.complete_transaction, number + 1 if number else 0)
         else:
-            if news is ALL_COMPLETE:
+            if news is TRANSACTIONS_COMPLETE:
                 self.complete_transaction = self.next_transaction
                 self.next_page = max(self.next_page, self._next_page)
             self._tell_numbers()
@@ -517,7 +530,7 @@ class Journal:
     def _written(self, subject: Queue | Address) -> None:
         self.unwritten.pop(subject, None)
 
-    def settle_down(self, kept: Kept, *, repeated: bool = False) -> None:
+    def settle_down(self, kept: LiveRecord, *, repeated: bool = False) -> None:
         """Note the segment with the oldest record of ``kept`` that counts, after it was told or ``repeated``."""
         newest = self.segments[-1]
         if kept.segment is not None and (kept.whole or repeated) and kept.segment is not newest:
@@ -526,19 +539,19 @@ class Journal:
             kept.segment = newest
             newest.live[kept] = kept
 
-    def rewrite(self, key: int | Kept, held: Reference | Copies | Kept) -> None:
+    def rewrite(self, key: int | LiveRecord, held: Reference | MessageReferences | LiveRecord) -> None:
         """Write something live once more, at the end; it was taken out of its segment."""
-        if isinstance(held, Kept):
+        if isinstance(held, LiveRecord):
             held.segment = None
             held.repeat(self._tail)
             self.settle_down(held, repeated=True)
         else:
-            found = held.refs if isinstance(held, Copies) else [held]
+            found = held.refs if isinstance(held, MessageReferences) else [held]
             # of a queue that was deleted nothing counts, whether it has let go of all its messages already or not
             refs = [each for each in found if each.state != GONE and not each.queue.deleted]
             message = found[0].message
             if not refs:
-                self.live_bytes -= held_bytes(len(message.tail))
+                self.live_bytes -= live_size(len(message.tail))
                 return
             self._tail.copies(message, refs, told={each: each.deliveries for each in refs})
             self._keep(key, held)
@@ -567,7 +580,7 @@ class Journal:
         self.writer.await_next()
         if self._sync and self._syncing is None:
             steady = self.clock.steady
-            self._syncing = steady.call_at(steady.now + SYNCED_WITHIN, self._sync_retained)
+            self._syncing = steady.call_at(steady.now + RETAINED_SYNC_INTERVAL, self._sync_retained)
 
     def stop(self) -> None:
         """No timer is left behind."""
@@ -590,9 +603,9 @@ class Journal:
             max(self.last_segment, *(each.number for each in self.segments[-1:]), 0) + 1
         )
         path = segment_path(self.directory, number)
-        segment = Segment(number, path, self.writer.open(path, journal=True))
+        segment = JournalSegment(number, path, self.writer.open(path, journal=True))
         self.segments.append(segment)
-        self._tail = Tail(HEADER.size, self.next_address)
+        self._tail = RecordEncoder(HEADER.size, self.next_address)
         header = pack_header(
             JOURNAL, self.next_message, self.clock.now, number, self.identity, previous=previous
         )

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from stompring.broker.paging import TIMED
 
-from .encoder import Tail
+from .encoder import RecordEncoder
 from .files import Files, free_name
 from .record import (
     ADDRESS,
@@ -37,7 +37,7 @@ from .record import (
     fits,
     unpack_binding,
 )
-from .segment import Footer, Header, Kept
+from .segment import Footer, Header, LiveRecord
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -83,13 +83,13 @@ PAGE_FOOTER = Struct("<QQQII")
 PAGE_MEMBER = Struct("<II")
 
 #: Bits of a kind beside priority + 1.
-LASTING, DELAYED = 0x80, 0x40
+DURABLE_BIT, SCHEDULED_BIT = 0x80, 0x40
 
 _FROM_DIGITS = bytes(255 if byte == ord("1") else 0 for byte in range(256))
 _TO_DIGITS = bytes(ord("1") if byte else ord("0") for byte in range(256))
 
 
-class Contents:
+class PageColumns:
     """Columns of a page: one entry for each of its messages."""
 
     __slots__ = (
@@ -162,10 +162,10 @@ class Contents:
                 mask[first:stop] = b"\xff" * (stop - first)
         return masks
 
-    def summary(self) -> Summary:
+    def summary(self) -> PageSummary:
         """The same as one would read it from the footer."""
         numbers = self.numbers
-        return Summary(
+        return PageSummary(
             len(self.kinds),
             bytes(self.kinds),
             {queue: bytes(mask) for queue, mask in self.masks().items()},
@@ -177,7 +177,7 @@ class Contents:
         )
 
 
-class Summary:
+class PageSummary:
     """What is known of a page's messages without reading them."""
 
     __slots__ = (
@@ -212,7 +212,7 @@ class Summary:
         self.greatest_number = greatest_number
 
     @classmethod
-    def of(cls, footer: Footer) -> Summary | None:
+    def of(cls, footer: Footer) -> PageSummary | None:
         """From a page's footer, None where its last part does not make sense."""
         count, data = len(footer.starts), footer.more
         try:
@@ -245,8 +245,8 @@ class Summary:
     def passing(self) -> int:
         """How many messages are not durable."""
         if len(self.kinds) == 1:
-            return 0 if self.kinds[0] & LASTING else self.count
-        return sum(self.kinds.count(kind) for kind in set(self.kinds) if not kind & LASTING)
+            return 0 if self.kinds[0] & DURABLE_BIT else self.count
+        return sum(self.kinds.count(kind) for kind in set(self.kinds) if not kind & DURABLE_BIT)
 
 
 def states_of(kinds: bytes, mask: bytes | None, count: int) -> bytearray:
@@ -264,9 +264,9 @@ def states_of(kinds: bytes, mask: bytes | None, count: int) -> bytearray:
 
 
 def _state(kind: int) -> int:
-    if not kind & LASTING:
+    if not kind & DURABLE_BIT:
         return 0
-    return TIMED if kind & DELAYED else kind & 0x0F
+    return TIMED if kind & SCHEDULED_BIT else kind & 0x0F
 
 
 _STATES = bytes(map(_state, range(256)))
@@ -289,7 +289,7 @@ def unpack_bits(bits: bytes, count: int) -> bytes:
     return f"{number:0{count}b}"[::-1][:count].encode().translate(_FROM_DIGITS)
 
 
-class PageFile(Kept):
+class PageFileRecord(LiveRecord):
     """A page file. ``shares`` has how many of its durable messages entered each durable queue, by number.
 
     It is None until the page is complete; ``messages`` counts all of them then.
@@ -305,8 +305,8 @@ class PageFile(Kept):
         self._address = address
         self._number = number
 
-    def tell(self, tail: Tail) -> None:
-        """See `Kept.tell`."""
+    def tell(self, tail: RecordEncoder) -> None:
+        """See `LiveRecord.tell`."""
         shares = {} if self.gone or self.shares is None else self.shares
         operation = REMOVED if self.gone else BEGUN if self.shares is None else COMPLETE
         messages = self.messages if operation == COMPLETE else 0
@@ -317,14 +317,14 @@ class PageFile(Kept):
         tail.add(head + b"".join([PAGE_SHARE.pack(*share) for share in shares.items()]))
 
 
-def shares_of(contents: Contents | Summary) -> dict[int, int]:
+def durable_counts(contents: PageColumns | PageSummary) -> dict[int, int]:
     """How many durable messages of a page entered each durable queue."""
-    if isinstance(contents, Contents):
+    if isinstance(contents, PageColumns):
         contents = contents.summary()
     return {queue: count for queue in contents.members if (count := _count(contents, queue))}
 
 
-def _count(summary: Summary, queue: int) -> int:
+def _count(summary: PageSummary, queue: int) -> int:
     states = summary.states(queue)
     return len(states) - states.count(0)
 
@@ -363,7 +363,7 @@ class Gap(NamedTuple):
     sure: bool
 
 
-class Scan:
+class PageScan:
     """The messages of a page's bytes.
 
     ``end`` is where the last good record ended. What is behind it is in ``tail``, the reason why it cannot be read,
@@ -386,7 +386,7 @@ class Scan:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.contents = Contents()
+        self.contents = PageColumns()
         self.transactions: list[tuple[int, int]] = []  # index, number, where there is one
         self.address = 0
         self.name: str | None = None  # of the address
@@ -489,9 +489,9 @@ class Scan:
         contents.timestamps.append(timestamp)
         kind = priority + 1
         if flags & DURABLE:
-            kind |= LASTING
+            kind |= DURABLE_BIT
         if due:
-            kind |= DELAYED
+            kind |= SCHEDULED_BIT
             contents.soonest_due = min(contents.soonest_due or due, due)
         if expires:
             contents.soonest_expiry = min(contents.soonest_expiry or expires, expires)

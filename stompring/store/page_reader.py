@@ -19,10 +19,10 @@ from stompring.broker.clock import Clock
 from stompring.broker.message import Account, Message, Traits
 
 from .files import Disk, Files
-from .page_file import Scan
+from .page_file import PageScan
 from .pages import Page
 from .record import MESSAGE, PREFIX, Kind, StoredMessage, TraitsMemo
-from .segment import TRAILER, Footer, footer_place
+from .segment import TRAILER, Footer, footer_offset
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address
@@ -124,13 +124,13 @@ log = logging.getLogger(__name__)
 Done = Callable[[Block | None], None]
 
 #: Complete pages whose record starts are kept at hand, over all addresses.
-PAGES_AT_HAND = 16
+CACHED_PAGE_STARTS = 16
 
 #: How often a read that fails is tried again before its page is given up, and the seconds between.
-RETRIES, RETRY = 3, 1.0
+RETRIES, RETRY_INTERVAL = 3, 1.0
 
 
-class PageReads:
+class PageReader:
     """Reads for all pages of a broker."""
 
     def __init__(self, reader: Disk, files: Files, clock: Clock) -> None:
@@ -222,7 +222,7 @@ class PageReads:
             self._lost(pages, page, key, range(first, stop), _reason(fault))
         else:
             log.warning("cannot read %s, it is tried again: %s", page.path, _reason(fault))
-            self.clock.reactor.callLater(RETRY, lambda: self._read(pages, page, key, tries + 1))
+            self.clock.reactor.callLater(RETRY_INTERVAL, lambda: self._read(pages, page, key, tries + 1))
 
     def _check(self, pages: Pages, page: Page, key: int) -> None:
         """Something is damaged: look what else is, so that all of it is reported at once."""
@@ -266,7 +266,9 @@ class PageReads:
             if isinstance(result, Exception) and not page.gone:
                 if not isinstance(result, FileNotFoundError) and tries < RETRIES:
                     log.warning("cannot read %s, it is tried again: %s", path, _reason(result))
-                    self.clock.reactor.callLater(RETRY, lambda: self._read_starts(pages, page, tries + 1))
+                    self.clock.reactor.callLater(
+                        RETRY_INTERVAL, lambda: self._read_starts(pages, page, tries + 1)
+                    )
                     return
                 pages.lose(page, range(page.count), _reason(result))
             elif not isinstance(result, Exception):
@@ -286,7 +288,7 @@ class PageReads:
             at_hand = self._at_hand
             at_hand[page] = None
             at_hand.move_to_end(page)
-            while len(at_hand) > PAGES_AT_HAND:
+            while len(at_hand) > CACHED_PAGE_STARTS:
                 at_hand.popitem(last=False)[0].starts = None
 
     def forget(self, page: Page) -> None:
@@ -321,7 +323,7 @@ def read_records(
 
 def read_footer(files: Files, path: Path, size: int) -> Footer | None:
     """The footer of a page file of ``size`` bytes, None where it has none that can be believed."""
-    at = footer_place(files.read(path, max(0, size - TRAILER.size), size))
+    at = footer_offset(files.read(path, max(0, size - TRAILER.size), size))
     if not 0 < at < size - TRAILER.size - PREFIX.size:
         return None
     data = files.read(path, at, size - TRAILER.size)
@@ -340,4 +342,4 @@ def read_starts(files: Files, path: Path, count: int) -> array[int]:
     footer = read_footer(files, path, files.size(path))
     if footer is not None and len(footer.starts) == count:
         return footer.starts
-    return Scan(files.read(path)).contents.starts
+    return PageScan(files.read(path)).contents.starts

@@ -17,26 +17,26 @@ from stompring.broker.storage import Reason
 from stompring.errors import StoreError
 from stompring.settings.model import RoutingType
 
-from .cursor import Ended, Holding
+from .cursor import QueuePageState, QueueRemoved
 from .page_file import (
     ADDRESS_FILE,
     DIRECTORY_NAME,
-    LASTING,
+    DURABLE_BIT,
     PAGE_NAME,
     Gap,
-    PageFile,
-    Scan,
-    Summary,
+    PageFileRecord,
+    PageScan,
+    PageSummary,
     directory_number,
+    durable_counts,
     page_path,
     set_aside,
-    shares_of,
     transactions_at,
 )
 from .page_reader import read_footer
 from .pages import Page, Pages, report_loss, seal_page
 from .record import ADDRESS, DURABLE, MESSAGE, PREFIX, QUEUE, StoredMessage
-from .replay import PageFacts, QueueInPage
+from .replay import PageRecords, QueueInPage
 from .segment import FORMAT, HEADER, MAGIC, PAGE, Header
 
 if TYPE_CHECKING:
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class FrontReading:
+class PageRepair:
     """``queues`` are the durable ones, by number."""
 
-    def __init__(self, paging: Paging, queues: Mapping[int, Queue], facts: PageFacts) -> None:
+    def __init__(self, paging: Paging, queues: Mapping[int, Queue], facts: PageRecords) -> None:
         self._paging = paging
         self._queues = queues
         self._facts = facts
 
     def take(
-        self, page: Page, scan: Scan, address: int, last: bool, known: ReplayedPageFile | None = None
+        self, page: Page, scan: PageScan, address: int, last: bool, known: ReplayedPageFile | None = None
     ) -> None:
         """Go on with what could be read of a page. ``last`` says that it was being written.
 
@@ -93,7 +93,7 @@ class FrontReading:
         if contents.kinds:
             self._complete(page, scan, address)
 
-    def _cut(self, page: Page, scan: Scan) -> None:
+    def _cut(self, page: Page, scan: PageScan) -> None:
         """What follows a gap was never safe, where nothing of it is durable: a crash has left holes in it."""
         if not scan.gaps:
             return
@@ -102,14 +102,14 @@ class FrontReading:
         for number, mask in contents.masks().items():
             if number in self._queues:
                 for index in range(safe, len(mask)):
-                    if mask[index] and contents.kinds[index] & LASTING:
+                    if mask[index] and contents.kinds[index] & DURABLE_BIT:
                         safe = index + 1
         for gap in scan.gaps:
             if gap.before >= safe:
                 scan.cut(gap)
                 return
 
-    def _faults(self, page: Page, scan: Scan, last: bool, known: int) -> list[str]:
+    def _faults(self, page: Page, scan: PageScan, last: bool, known: int) -> list[str]:
         """What is wrong, beyond what a crash leaves behind: one record at the end that is not complete."""
         count, known = len(scan.contents.kinds), max(known, self._facts.ends.get(page.number, 0))
         faults = [f"at byte {gap.at} {gap.reason}" for gap in scan.gaps]
@@ -119,7 +119,7 @@ class FrontReading:
             faults.append(f"from byte {scan.end} on nothing can be read: {scan.tail}")
         return faults
 
-    def _lost(self, page: Page, scan: Scan) -> dict[str, int]:
+    def _lost(self, page: Page, scan: PageScan) -> dict[str, int]:
         """Messages that cannot be read, by the queues that still had them, as far as one can tell."""
         lost: dict[str, int] = {}
         for gap in scan.gaps:
@@ -128,7 +128,7 @@ class FrontReading:
                     self._count(page, gap.before, number, lost)
         return lost
 
-    def _lost_shares(self, page: Page, scan: Scan, shares: Mapping[int, int]) -> dict[str, int]:
+    def _lost_shares(self, page: Page, scan: PageScan, shares: Mapping[int, int]) -> dict[str, int]:
         """The same of a page that was complete: what each queue had in it, less what it has given up or can read."""
         summary, lost = scan.contents.summary(), {}
         for number, total in shares.items():
@@ -154,7 +154,7 @@ class FrontReading:
         if queue is not None and not any(first <= index < first + count for first, count in runs):
             lost[queue.name] = lost.get(queue.name, 0) + 1
 
-    def _forget_uncertain(self, page: Page, scan: Scan, lost: dict[str, int]) -> None:
+    def _forget_uncertain(self, page: Page, scan: PageScan, lost: dict[str, int]) -> None:
         """Behind a gap of unknown length nobody knows which messages the journal means: if any, they are lost."""
         contents, known = scan.contents, self._facts.reach.get(page.number, 0)
         first = next((gap.before for gap in scan.gaps if not gap.sure), len(contents.kinds))
@@ -166,7 +166,7 @@ class FrontReading:
                     self._count(page, index, number, lost)
         contents.kinds[first:] = bytes(len(contents.kinds) - first)
 
-    def _complete(self, page: Page, scan: Scan, address: int) -> None:
+    def _complete(self, page: Page, scan: PageScan, address: int) -> None:
         """Write the footer, so that the next start need not read all of it."""
         path, end, writer = page.path, scan.end, self._paging.writer
         if page.bytes > end:
@@ -178,7 +178,7 @@ class FrontReading:
         seal_page(page, scan.contents, address or scan.address, self._paging)
 
 
-def _queues_in(scan: Scan, gap: Gap) -> tuple[int, ...]:
+def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
     """The queues of a damaged message, where they can be made out."""
     begin, data = gap.at + PREFIX.size, scan.data
     if gap.stop - begin < MESSAGE.size:
@@ -190,10 +190,10 @@ def _queues_in(scan: Scan, gap: Gap) -> tuple[int, ...]:
 
 
 #: Bytes of a page that have its header, the name of its address, and its description where that was new.
-FRONT = 16_384
+FRONT_BYTES = 16_384
 
 
-class Seen(NamedTuple):
+class HighestNumbers(NamedTuple):
     """The greatest numbers found in pages."""
 
     message: int = 0
@@ -201,9 +201,11 @@ class Seen(NamedTuple):
     address: int = 0
     transaction: int = 0
 
-    def also(self, message: int = 0, queue: int = 0, address: int = 0, transaction: int = 0) -> Seen:
+    def also(
+        self, message: int = 0, queue: int = 0, address: int = 0, transaction: int = 0
+    ) -> HighestNumbers:
         """The greater of what was seen before and now."""
-        return Seen(
+        return HighestNumbers(
             max(self.message, message),
             max(self.queue, queue),
             max(self.address, address),
@@ -216,12 +218,12 @@ class PageRecovery:
 
     def __init__(self, paging: Paging, recovery: Recovery, broker: Broker) -> None:
         replay = recovery.replay
-        self.seen = Seen()
+        self.seen = HighestNumbers()
         self._paging = paging
         self._files = paging.files
         self._broker = broker
         self._recovery = recovery
-        self._facts = facts = PageFacts(replay.page_records)
+        self._facts = facts = PageRecords(replay.page_records)
         self._transactions = replay.transactions
         # transactions with smaller numbers are complete; without a journal nobody knows of any that is not
         self._sure_before = replay.complete_transaction if replay.segments else 1 << 64
@@ -231,7 +233,7 @@ class PageRecovery:
         self._found: dict[Address, tuple[list[Path], list[tuple[int, Path]]]] = {}
         self._undescribed: set[Address] = set()  # of which there is no more than a directory
 
-    def run(self) -> Seen:
+    def run(self) -> HighestNumbers:
         """Bring back what is there. Raises `StoreError` where the paging directory cannot be used."""
         directory, replay_pages = self._paging.directory, self._replay.page_files
         try:
@@ -314,7 +316,7 @@ class PageRecovery:
         """An address that was new when its first page was written, as that page describes it."""
         for _, path in files:
             try:
-                found = Scan(self._files.read(path, 0, FRONT)).bindings
+                found = PageScan(self._files.read(path, 0, FRONT_BYTES)).bindings
             except OSError:
                 continue
             for (what, number), description in found.items():
@@ -332,7 +334,7 @@ class PageRecovery:
             return name
         for _, path in files:
             try:
-                told = Scan(self._files.read(path, 0, FRONT)).name
+                told = PageScan(self._files.read(path, 0, FRONT_BYTES)).name
             except OSError:
                 continue
             if told:
@@ -366,15 +368,15 @@ class PageRecovery:
             self._unreadable(page, f"kind {header.kind}, format {header.format} is not known here")
             return
         footer = read_footer(files, path, size)
-        summary = None if footer is None else Summary.of(footer)
+        summary = None if footer is None else PageSummary.of(footer)
         if summary is None or footer is None:
             complete = self._replay.page_files.get(number)
-            scan = Scan(files.read(path))
+            scan = PageScan(files.read(path))
             if header.fault is not None and not scan.contents.numbers:
                 self._not_a_page(page, header.fault, last)
                 return
             self._keep_file(page)
-            FrontReading(self._paging, self._recovery.queues, self._facts).take(
+            PageRepair(self._paging, self._recovery.queues, self._facts).take(
                 page, scan, pages.address.number, last, complete
             )
             summary, transactions = scan.contents.summary(), scan.transactions
@@ -394,7 +396,7 @@ class PageRecovery:
         page.count = summary.count
         page.soonest_expiry, page.soonest_due = summary.soonest_expiry, summary.soonest_due
         if page.sealed and page.file is not None and page.file.shares is None:
-            page.file.messages, page.file.shares = summary.count, shares_of(summary)
+            page.file.messages, page.file.shares = summary.count, durable_counts(summary)
             self._recovery.journal.tell(page.file)
         self._note(summary)
         self._holdings(pages, page, summary, self._unsure(transactions))
@@ -436,7 +438,7 @@ class PageRecovery:
         if number in self._seen_files:
             return "there is another file with this number"
         if header.address and header.address != directory_number(path.parent):
-            name = Scan(self._files.read(path, 0, FRONT)).name
+            name = PageScan(self._files.read(path, 0, FRONT_BYTES)).name
             if name is not None and name != pages.address.name:
                 return f"it is of address {name}"
         if not self._recovery.damaged and not replay.may_have_page(number, header):
@@ -447,11 +449,11 @@ class PageRecovery:
         """The journal tells of a page file from now on. It may not where the file goes without becoming a page."""
         known, journal = self._replay.page_files.get(page.number), self._recovery.journal
         if known is None:
-            page.file = PageFile(journal, directory_number(page.path.parent), page.number)
+            page.file = PageFileRecord(journal, directory_number(page.path.parent), page.number)
             if page.number not in self._replay.removed_pages:
                 journal.tell(page.file)
             return
-        page.file = PageFile(journal, known.address, page.number)
+        page.file = PageFileRecord(journal, known.address, page.number)
         page.file.messages, page.file.shares = known.messages, known.shares
         self._recovery.adopt(page.file, known.segment)
 
@@ -459,7 +461,7 @@ class PageRecovery:
         """The journal need not tell of a page file any more."""
         known, journal = self._replay.page_files.get(number), self._recovery.journal
         if known is not None:
-            file = PageFile(journal, known.address, number)
+            file = PageFileRecord(journal, known.address, number)
             file.gone = True
             journal.tell(file)
 
@@ -485,7 +487,7 @@ class PageRecovery:
         report_loss(path, reason, lost)
         self._paging.count_loss(sum((lost or {}).values()))
 
-    def _note(self, summary: Summary) -> None:
+    def _note(self, summary: PageSummary) -> None:
         self.seen = self.seen.also(
             message=summary.greatest_number,
             queue=max(summary.members, default=0),
@@ -500,7 +502,7 @@ class PageRecovery:
             if number >= self._sure_before and number not in self._transactions
         ]
 
-    def _holdings(self, pages: Pages, page: Page, summary: Summary, unsure: list[int]) -> None:
+    def _holdings(self, pages: Pages, page: Page, summary: PageSummary, unsure: list[int]) -> None:
         pages.add(page)
         pages.recount(page)
         removed = page.number in self._replay.removed_pages  # and the broker died before its file was
@@ -526,10 +528,10 @@ class PageRecovery:
             pages.discard(page)
 
     def _hold(
-        self, cursor: Cursor, page: Page, states: bytearray, summary: Summary, unsure: list[int]
+        self, cursor: Cursor, page: Page, states: bytearray, summary: PageSummary, unsure: list[int]
     ) -> None:
         key = cursor.queue.number, page.number
-        holding = Holding(cursor, page, states)
+        holding = QueuePageState(cursor, page, states)
         self._restate(holding, summary, key)
         dead = [index for index in unsure if states[index]]
         for index in dead:
@@ -550,7 +552,7 @@ class PageRecovery:
             log.warning(
                 "%s: %d messages are of a queue, number %d, that there is no more", page.path, left, number
             )
-        ended = Ended(pages.address.number, number, page)
+        ended = QueueRemoved(pages.address.number, number, page)
         segment = self._facts.segments.get((number, page.number))
         if segment is None:
             pages.end(page, ended)
@@ -561,7 +563,7 @@ class PageRecovery:
     def _lost_queue(self, pages: Pages, page: Page, number: int) -> Queue | None:
         """A queue that still has something here, though the journal has lost what it was, or never heard of it."""
         recovery = self._recovery
-        scan = Scan(self._files.read(page.path))
+        scan = PageScan(self._files.read(page.path))
         for each, name in scan.queues.items():
             recovery.names.setdefault((QUEUE, each), name)
         description = scan.bindings.get((QUEUE, number))
@@ -581,7 +583,7 @@ class PageRecovery:
                 stop = min(first + length, count)
                 states[first:stop] = bytes(stop - first)
 
-    def _restate(self, holding: Holding, summary: Summary, key: QueueInPage) -> None:
+    def _restate(self, holding: QueuePageState, summary: PageSummary, key: QueueInPage) -> None:
         states, page = holding.states, holding.page
         for index, (deliveries, attempts, due) in self._facts.states.get(key, {}).items():
             if index >= len(states) or not states[index]:

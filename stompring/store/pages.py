@@ -15,8 +15,16 @@ from stompring.broker.message import EVERYWHERE, Message
 from stompring.broker.paging import TIMED, Position
 
 from .bindings import AddressBinding
-from .cursor import Cursor, Ended, NotingCursor
-from .page_file import DELAYED, LASTING, Contents, PageFile, describe_loss, page_path, shares_of
+from .cursor import Cursor, QueueRemoved, RetainingCursor
+from .page_file import (
+    DURABLE_BIT,
+    SCHEDULED_BIT,
+    PageColumns,
+    PageFileRecord,
+    describe_loss,
+    durable_counts,
+    page_path,
+)
 from .record import ADDRESS, MESSAGE, NAME, PREFIX, QUEUE, Kind, encode_traits, framed, message_records
 from .segment import PAGE, pack_header
 
@@ -25,13 +33,13 @@ if TYPE_CHECKING:
     from stompring.broker.message import Traits
     from stompring.broker.queue import Queue
 
-    from .cursor import Holding
+    from .cursor import QueuePageState
     from .page_reader import Block
     from .paging import Paging
-    from .writer import Stream
+    from .writer import AppendOnlyFile
 
 
-class MadeMessage(ref[Message]):
+class DecodedMessage(ref[Message]):
     """A message that was made of a position, while somebody holds it."""
 
     __slots__ = ("index",)
@@ -85,9 +93,9 @@ class Page:
         self.bytes = 0  # as the file counts
         self.soonest_expiry = 0
         self.soonest_due = 0
-        self.contents: Contents | None = None  # while it is written
+        self.contents: PageColumns | None = None  # while it is written
         self.starts: array[int] | None = None
-        self.stream: Stream | None = None  # None for one of an earlier run
+        self.stream: AppendOnlyFile | None = None  # None for one of an earlier run
         self.sealed = False  # its footer is in the file, so that `starts` can be read again
         self.gone = False
         self.retains = (
@@ -95,19 +103,19 @@ class Page:
         )
         self.unreadable: set[int] = set()
         self.damage: str | None = None  # it is set aside, and not deleted, when its time comes
-        self.holdings: list[Holding] = []
-        self.ended: list[Ended] = []  # queues that had something here, and were deleted
-        self.file: PageFile | None = None  # as the journal keeps it
+        self.holdings: list[QueuePageState] = []
+        self.ended: list[QueueRemoved] = []  # queues that had something here, and were deleted
+        self.file: PageFileRecord | None = None  # as the journal keeps it
         self.left = 0
-        self.plan: Plan | None = None  # of the message written last
+        self.plan: AppendPlan | None = None  # of the message written last
         self.names: set[int] = set()  # queues whose names were told in it
         self.blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
-        self.made: dict[int, MadeMessage] = {}
+        self.made: dict[int, DecodedMessage] = {}
         self.asking: dict[int, list[Any]] = {}  # by block, who waits for it to be read
         self.waiting_for_starts: list[Callable[[], None]] | None = None
         made = self.made
 
-        def forget_message(gone: MadeMessage) -> None:
+        def forget_message(gone: DecodedMessage) -> None:
             if made.get(gone.index) is gone:
                 del made[gone.index]
 
@@ -118,16 +126,16 @@ class Page:
 
     def keeps(self, index: int) -> bool:
         """Whether the message at a position is safe, or will be, so that facts about it may be told."""
-        return self.contents is None or self.contents.kinds[index] & LASTING != 0
+        return self.contents is None or self.contents.kinds[index] & DURABLE_BIT != 0
 
     def share(self, index: int, message: Message) -> None:
         """This is the message at a position for all who ask, while anybody holds it."""
-        made = MadeMessage(message, self.forget_message)
+        made = DecodedMessage(message, self.forget_message)
         made.index = index
         self.made[index] = made
 
 
-class Plan:
+class AppendPlan:
     """``holdings`` are those of ``page``: another page needs others.
 
     ``rest`` is what the records of messages with ``traits`` have between their numbers and their tails.
@@ -140,7 +148,7 @@ class Plan:
         self.ids = b"".join([cursor.queue.number.to_bytes(4, "little") for cursor in cursors])
         self.wants_sync = sync and any(cursor.durable for cursor in cursors)  # its durable messages
         self.page: Page | None = None
-        self.holdings: list[Holding] = []
+        self.holdings: list[QueuePageState] = []
         self.traits: Traits | None = None
         self.rest = b""
 
@@ -192,10 +200,10 @@ class Plan:
 log = logging.getLogger(__name__)
 
 #: Longest page file: positions of records in it are u32.
-LONGEST = 1 << 31
+MAX_PAGE_FILE_SIZE = 1 << 31
 
 #: Sets of queues whose plans are kept.
-PLANS = 1000
+MAX_PLANS = 1000
 
 
 class Pages:
@@ -214,7 +222,7 @@ class Pages:
         self._by_number: dict[int, Page] = {}
         self._last: Page | None = None  # what is being written
         self._left = 0  # pages in which some queue has something
-        self._plans: dict[object, Plan] = {}
+        self._plans: dict[object, AppendPlan] = {}
         self._settings: object = None
         self._file_bytes = 0
         self._gathered: list[Message] = []  # for one queue, with the same traits
@@ -249,7 +257,7 @@ class Pages:
         """The cursor of a queue, made when first asked for."""
         cursor = self.cursors.get(queue)
         if cursor is None:
-            kind = Cursor if self.log.retention is None else NotingCursor
+            kind = Cursor if self.log.retention is None else RetainingCursor
             cursor = self.cursors[queue] = kind(self, queue)
             self.log.note_queue(queue.number)
         return cursor
@@ -266,11 +274,11 @@ class Pages:
                 holding.gone = True
                 self.log.forget(holding)
                 if cursor.durable:
-                    self.end(page, Ended(self.address.number, queue.number, page))
+                    self.end(page, QueueRemoved(self.address.number, queue.number, page))
             page.plan = None
         cursor.end()
 
-    def end(self, page: Page, ended: Ended) -> None:
+    def end(self, page: Page, ended: QueueRemoved) -> None:
         """A queue that was deleted had something in a page."""
         page.ended.append(ended)
         self.log.tell(ended)
@@ -310,7 +318,9 @@ class Pages:
         contents.numbers.append(message.number)
         contents.timestamps.append(message.timestamp)
         level = traits.priority
-        contents.kinds.append(level + 1 | (LASTING if traits.durable else 0) | (DELAYED if due else 0))
+        contents.kinds.append(
+            level + 1 | (DURABLE_BIT if traits.durable else 0) | (SCHEDULED_BIT if due else 0)
+        )
         if page.plan is not plan:
             page.plan = plan
             contents.memberships.append((index, plan.ids))
@@ -365,7 +375,7 @@ class Pages:
         if queue.area is not None:
             queue.area.grown()
 
-    def _extend(self, page: Page, plan: Plan, messages: list[Message], traits: Traits) -> None:
+    def _extend(self, page: Page, plan: AppendPlan, messages: list[Message], traits: Traits) -> None:
         records = message_records(messages, traits, self.address.number, plan.rest)
         data = b"".join(records)
         contents, stream, number = page.contents, page.stream, len(records)
@@ -386,7 +396,7 @@ class Pages:
         plan.give_many(index, level, number)
 
     @staticmethod
-    def _note(page: Page, contents: Contents, expires: int, due: int, transaction: int) -> None:
+    def _note(page: Page, contents: PageColumns, expires: int, due: int, transaction: int) -> None:
         if expires and not 0 < page.soonest_expiry <= expires:
             page.soonest_expiry = contents.soonest_expiry = expires
         if due and not 0 < page.soonest_due <= due:
@@ -396,18 +406,18 @@ class Pages:
 
     def _apply_settings(self) -> None:
         self._settings = self.address.settings
-        self._file_bytes = min(self.address.settings.page_file_bytes, LONGEST)
+        self._file_bytes = min(self.address.settings.page_file_bytes, MAX_PAGE_FILE_SIZE)
 
-    def _make_plan(self, members: Sequence[Queue]) -> Plan:
-        if len(self._plans) >= PLANS:
+    def _make_plan(self, members: Sequence[Queue]) -> AppendPlan:
+        if len(self._plans) >= MAX_PLANS:
             self._plans.clear()
         if not self.address.number:
             self.address.number = next(self.log.next_address)
-        plan = Plan([self.cursor(queue) for queue in members], self.paging.sync)
+        plan = AppendPlan([self.cursor(queue) for queue in members], self.paging.sync)
         self._plans[members[0] if len(members) == 1 else tuple(members)] = plan
         return plan
 
-    def _prepare(self, plan: Plan, page: Page) -> None:
+    def _prepare(self, plan: AppendPlan, page: Page) -> None:
         """Tell the names of the queues in this page, before the first message that is theirs."""
         plan.page = page
         plan.holdings = [cursor.holding(page) for cursor in plan.cursors]
@@ -451,11 +461,11 @@ class Pages:
         number = paging.next_page()
         page = self._last = Page(number, page_path(self.directory, number), message.number)
         page.stream = paging.writer.open(page.path)
-        page.contents = Contents()
+        page.contents = PageColumns()
         page.starts = page.contents.starts
         header = pack_header(PAGE, message.number, self.clock.now, number, self.log.identity, address.number)
         self._write(page, header)
-        page.file = PageFile(self.log, address.number, number)
+        page.file = PageFileRecord(self.log, address.number, number)
         self.log.tell(page.file)
         name = address.name.encode("utf-8", "surrogateescape")
         self._write(page, framed(NAME.pack(Kind.NAME, ADDRESS, 0, address.number) + name))
@@ -555,14 +565,14 @@ def report_loss(path: Path, reason: str, lost: dict[str, int] | None, *, more: b
     log.log(level, "%s is damaged: %s; messages lost: %s", path, reason, describe_loss(lost, more=more))
 
 
-def seal_page(page: Page, contents: Contents, address: int, paging: Paging) -> None:
+def seal_page(page: Page, contents: PageColumns, address: int, paging: Paging) -> None:
     """A page is complete: its footer is written with the next batch, and then it is known where to read of it again."""
     stream, file = page.stream, page.file
     assert stream is not None
     shares: dict[int, int] = {}
 
     def ending(data: bytes) -> bytes:
-        shares.update(shares_of(contents))  # in the disk thread: a page may have many queues
+        shares.update(durable_counts(contents))  # in the disk thread: a page may have many queues
         return contents.footer(address).ending(data)
 
     stream.close(ending)

@@ -11,7 +11,7 @@ from stompring.broker.clock import Clock
 
 from .files import Disk, Files
 from .page_file import ADDRESS_FILE, set_aside
-from .page_reader import PageReads
+from .page_reader import PageReader
 from .page_recovery import PageRecovery
 from .pages import Page, Pages
 from .retention import Retention
@@ -51,7 +51,7 @@ class Paging:
         self.purge = purge
         self.sync = sync
         self.files: Files = writer.files
-        self.reads = PageReads(reader, writer.files, clock)
+        self.reads = PageReader(reader, writer.files, clock)
         self.next_page: Callable[[], int] = count(1).__next__
         self.retention: Retention | None = None
         self.recovered: list[Pages] = []

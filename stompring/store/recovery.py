@@ -20,12 +20,23 @@ from stompring.settings.model import QueueConfiguration, RoutingType
 
 from .bindings import UNUSABLE, StoredAddress, StoredQueue
 from .datadir import IDENTITY
-from .encoder import Tail, unpack_recurrence
+from .encoder import RecordEncoder, unpack_recurrence
 from .files import Files, free_name
 from .journal import MESSAGE_LEASE
 from .record import ADDRESS, COPY, MESSAGE, NOTE, QUEUE, StoredMessage, TraitsMemo
 from .replay import ReadSegment, Replay
-from .segment import DAMAGED, FORMAT, Copies, Fault, Held, Kept, Segment, Walk, held_bytes, survey
+from .segment import (
+    DAMAGED,
+    FORMAT,
+    Fault,
+    JournalSegment,
+    LiveMessage,
+    LiveRecord,
+    MessageReferences,
+    SegmentScan,
+    build_footer,
+    live_size,
+)
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker
@@ -35,10 +46,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Bytes after a fault in which a whole record is looked for.
-SEARCHED = 256 * 1024
+SEARCH_BYTES = 256 * 1024
 
 
-class Mending:
+class SegmentRepair:
     """What was wrong with the journal's segments. ``reports`` are for people."""
 
     def __init__(self, files: Files) -> None:
@@ -124,26 +135,26 @@ def _extent(read: ReadSegment) -> str:
 
 def _has_records(data: bytes, at: int) -> bool:
     """Whether some whole record begins after ``at``: then what is there is damage, and no end half written."""
-    return any(_is_record(data, start) for start in range(at + 1, min(len(data) - 8, at + SEARCHED)))
+    return any(_is_record(data, start) for start in range(at + 1, min(len(data) - 8, at + SEARCH_BYTES)))
 
 
 def _is_record(data: bytes, start: int) -> bool:
     length = int.from_bytes(data[start : start + 4], "little")
     if not 8 <= length <= len(data) - start - 8:
         return False
-    return next(iter(Walk(data[start : start + 8 + length], 0)), None) is not None
+    return next(iter(SegmentScan(data[start : start + 8 + length], 0)), None) is not None
 
 
 #: Milliseconds between two log lines that tell how far a long recovery is.
-TOLD_EVERY = 2000
+PROGRESS_INTERVAL = 2000
 
 #: Messages restored between two looks at the clock.
-SLICE = 10_000
+LOADED_AT_ONCE = 10_000
 
 _ID = Struct("<I")
 
 
-class Revival:
+class MessageLoader:
     """Brings messages back in the order of their numbers, which is that in which they came."""
 
     def __init__(self, recovery: Recovery) -> None:
@@ -155,14 +166,14 @@ class Revival:
         self._live_bytes = 0
         self._restored = self._dangling = 0
 
-    def run(self, progress: Progress) -> tuple[int, int]:
+    def run(self, progress: RecoveryProgress) -> tuple[int, int]:
         """How many messages are back, and how many had no queue any more."""
         replay = self._replay
         numbers = sorted(replay.messages)
         eventful = replay.gone.keys() | replay.states.keys() | replay.went_out.keys()
-        for first in range(0, len(numbers), SLICE):
+        for first in range(0, len(numbers), LOADED_AT_ONCE):
             progress.restoring(first, len(numbers))
-            self._restore_slice(numbers[first : first + SLICE], eventful)
+            self._restore_slice(numbers[first : first + LOADED_AT_ONCE], eventful)
         self._recovery.journal.live_bytes += self._live_bytes
         return self._restored, self._dangling
 
@@ -194,11 +205,11 @@ class Revival:
             ref.deliveries = deliveries
             message.segment = segment
             segment.live[number] = ref
-            self._live_bytes += held_bytes(len(tail))
+            self._live_bytes += live_size(len(tail))
             queue.reinstate(ref)
             self._restored += 1
 
-    def _restore(self, number: int, stored: StoredMessage, segment: Segment) -> None:
+    def _restore(self, number: int, stored: StoredMessage, segment: JournalSegment) -> None:
         gone = self._replay.gone.get(number, ())
         queues = self._queues
         address = self._recovery.address_of(stored.address)
@@ -209,7 +220,7 @@ class Revival:
             return
         message = stored.restore(address, self._memo, address)
         refs = [self._refer(stored, message, queue) for queue in holders]
-        self._keep(message, refs[0] if len(refs) == 1 else Copies(refs), segment)
+        self._keep(message, refs[0] if len(refs) == 1 else MessageReferences(refs), segment)
         for ref in refs:
             ref.queue.reinstate(ref)
 
@@ -221,14 +232,14 @@ class Revival:
             ref.recurrence = unpack_recurrence(state.recurrence)
         return ref
 
-    def _keep(self, message: Message, held: Held, segment: Segment) -> None:
+    def _keep(self, message: Message, held: LiveMessage, segment: JournalSegment) -> None:
         segment.live[message.number] = held
         message.segment = segment
-        self._live_bytes += held_bytes(len(message.tail))
+        self._live_bytes += live_size(len(message.tail))
         self._restored += 1
 
 
-class Progress:
+class RecoveryProgress:
     """Log lines of a recovery that takes long."""
 
     def __init__(self, broker: Broker) -> None:
@@ -245,7 +256,7 @@ class Progress:
 
     def _tell(self, text: Callable[[], str]) -> None:
         now = self._clock.refresh()
-        if now - self._told >= TOLD_EVERY:
+        if now - self._told >= PROGRESS_INTERVAL:
             self._told = now
             log.info("recovering the journal: %s", text())
 
@@ -261,8 +272,8 @@ class Recovery:
         self._broker = broker
         self.addresses: dict[int, Address] = {}
         self.queues: dict[int, Queue] = {}  # by id
-        self.segments: dict[int, Segment] = {}  # by number
-        self._progress = Progress(broker)
+        self.segments: dict[int, JournalSegment] = {}  # by number
+        self._progress = RecoveryProgress(broker)
         self.messages = 0
         self.dangling = 0  # messages whose queues are all gone
         self._numbers: MessageNumbers | None = None
@@ -285,7 +296,7 @@ class Recovery:
             if durable.pages is not None:
                 durable.pages.recover(self, self._broker)
                 self._restore_numbers()
-            self.messages, self.dangling = Revival(self).run(self._progress)
+            self.messages, self.dangling = MessageLoader(self).run(self._progress)
             self._restore_ids()
         except OSError as fault:
             raise StoreError(fault.strerror or str(fault), str(fault.filename), 0) from fault
@@ -309,7 +320,7 @@ class Recovery:
     def _begin_journal(self) -> None:
         self._set_misplaced_aside()
         replay = self.replay
-        mending = Mending(self._files)
+        mending = SegmentRepair(self._files)
         kept = mending.mend(replay.segments)
         for text in mending.reports:
             self._report(text)
@@ -353,17 +364,17 @@ class Recovery:
             self._files.rename(read.path, aside)
             self._report(f"{read.path} is not segment {read.number}: {why}; it is set aside as {aside.name}")
 
-    def _segment_of(self, read: ReadSegment) -> Segment:
-        segment = self.segments[read.number] = Segment(read.number, read.path, size=read.size)
+    def _segment_of(self, read: ReadSegment) -> JournalSegment:
+        segment = self.segments[read.number] = JournalSegment(read.number, read.path, size=read.size)
         segment.damaged = bool(read.faults)
         return segment
 
-    def _tail_of(self, read: ReadSegment, segment: Segment) -> Tail | None:
+    def _tail_of(self, read: ReadSegment, segment: JournalSegment) -> RecordEncoder | None:
         """Where to go on in the last segment, unless it is sealed or damaged."""
         if read.sealed or read.faults:
             return None
-        footer = survey(self._files.read(read.path))
-        return Tail(read.size, self.journal.next_address, footer, read.consumers)
+        footer = build_footer(self._files.read(read.path))
+        return RecordEncoder(read.size, self.journal.next_address, footer, read.consumers)
 
     def _report(self, text: str) -> None:
         self.damaged.append(text)
@@ -497,7 +508,7 @@ class Recovery:
             journal.lease_messages(journal.next_message + MESSAGE_LEASE)
         broker.next_queue_number = count(journal.next_queue).__next__
 
-    def adopt(self, kept: Kept, read: ReadSegment) -> None:
+    def adopt(self, kept: LiveRecord, read: ReadSegment) -> None:
         """The oldest record of ``kept`` that counts is in a segment that was read."""
         segment = kept.segment = self.segments[read.number]
         segment.live[kept] = kept

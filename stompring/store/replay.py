@@ -12,7 +12,7 @@ from pathlib import Path
 from struct import Struct, error
 from typing import Any, NamedTuple
 
-from .duplicates import ReadIds, unpack_ids
+from .duplicates import ReplayedIds, unpack_ids
 from .encoder import unpack_recurrence
 from .files import Files
 from .record import (
@@ -49,7 +49,7 @@ from .record import (
     unpack_numbers,
     unpack_runs,
 )
-from .segment import FORMAT, JOURNAL, NO_IDENTITY, Fault, Header, Walk
+from .segment import FORMAT, JOURNAL, NO_IDENTITY, Fault, Header, SegmentScan
 
 SEGMENT_NAME = re.compile(r"(\d{9,})\.journal")
 
@@ -59,7 +59,7 @@ _COUNT = Struct("<I")
 _QUEUES_AT = MESSAGE.size - 8
 
 
-class State(NamedTuple):
+class MessageState(NamedTuple):
     """Where a message stands in one queue, as a STATE record tells it."""
 
     deliveries: int
@@ -99,7 +99,7 @@ class ReplayedPageFile(NamedTuple):
 
 
 #: Where a message record is: its segment, the bytes that hold it, and where in them it begins.
-Place = tuple[ReadSegment, bytes, int]
+RecordLocation = tuple[ReadSegment, bytes, int]
 
 
 class Replay:
@@ -117,14 +117,14 @@ class Replay:
         self.lists_pages = False  # `page_files` has all that there were when the journal was written last
         self.oldest_segment = 0  # 0: not known
         self.segments: list[ReadSegment] = []
-        self.messages: dict[int, Place] = {}
+        self.messages: dict[int, RecordLocation] = {}
         self.gone: dict[int, set[int]] = {}  # queues that have settled a message which others still hold
-        self.states: dict[int, dict[int, State]] = {}  # by message and queue
+        self.states: dict[int, dict[int, MessageState]] = {}  # by message and queue
         self.went_out: dict[int, dict[int, int]] = {}  # how often since then
         self.names: dict[tuple[int, int], str] = {}
         self.ended: set[tuple[int, int]] = set()  # what was deleted
         self.bindings: dict[tuple[int, int], tuple[ReadSegment, dict[str, Any]]] = {}
-        self.duplicate_ids: dict[int, ReadIds] = {}  # by address
+        self.duplicate_ids: dict[int, ReplayedIds] = {}  # by address
         self.page_records: list[tuple[ReadSegment, bytes]] = []  # PAGE_… payloads, in order
         self.transactions: set[int] = set()  # with messages in pages
         self.complete_transaction = 1  # all with smaller numbers are
@@ -190,7 +190,7 @@ class Replay:
             return len(data)
         self._segment = segment
         self.segments.append(segment)
-        walk = Walk(data)
+        walk = SegmentScan(data)
         if header.fault is not None:
             walk.faults.append(Fault(0, header.fault))
             walk.end = 0
@@ -276,7 +276,7 @@ class Replay:
         if number in self.messages:
             recurrence = data[begin + layout.size : end]
             unpack_recurrence(recurrence)  # here, where it may turn out to be none
-            state = State(deliveries, attempts, due, recurrence)
+            state = MessageState(deliveries, attempts, due, recurrence)
             self.states.setdefault(number, {})[queue] = state
             self.went_out.get(number, {}).pop(queue, None)
 
@@ -317,7 +317,7 @@ class Replay:
 
     def _duplicate_ids(self, data: bytes, begin: int, end: int) -> None:
         address, first, oldest, ids = unpack_ids(data, begin, end)
-        self.duplicate_ids.setdefault(address, ReadIds()).note(self._segment, first, oldest, ids)
+        self.duplicate_ids.setdefault(address, ReplayedIds()).note(self._segment, first, oldest, ids)
 
     def _numbers(self, data: bytes, begin: int, end: int) -> None:
         if end - begin < NUMBERS.size:
@@ -389,17 +389,17 @@ class Replay:
 
     # ---- what came of it
 
-    def queues_of(self, place: Place) -> tuple[int, ...]:
+    def queues_of(self, place: RecordLocation) -> tuple[int, ...]:
         """The queues that a message was told to be in."""
         _, data, at = place
         return StoredMessage(data, at).queue_ids()
 
-    def state_of(self, message: StoredMessage, queue: int) -> State:
+    def state_of(self, message: StoredMessage, queue: int) -> MessageState:
         """Where a message stands in one of its queues."""
         number = message.number
         state = self.states.get(number, {}).get(queue)
         if state is None:
-            state = State(message.deliveries, 0, message.due, b"")
+            state = MessageState(message.deliveries, 0, message.due, b"")
         went_out = self.went_out.get(number, {}).get(queue, 0)
         return state._replace(deliveries=state.deliveries + went_out) if went_out else state
 
@@ -419,7 +419,7 @@ class Replay:
 QueueInPage = tuple[int, int]  # numbers of both
 
 
-class PageFacts:
+class PageRecords:
     """By queue and page: runs of what was settled, and the latest counts of what came back.
 
     ``segments`` has the oldest one with a record that no later one repeats. By page ``ends`` tells how many messages

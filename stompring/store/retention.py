@@ -20,23 +20,23 @@ from stompring.settings.model import Retention as Settings
 from .datadir import IDENTITY, identity_text, read_identity
 from .files import Files
 from .ingested import INGESTED, Lake, parse_ingested
-from .segment import NO_IDENTITY, TRAILER, footer_place
-from .writer import Stream, Writer
+from .segment import NO_IDENTITY, TRAILER, footer_offset
+from .writer import AppendOnlyFile, Writer
 
 log = logging.getLogger(__name__)
 
 #: Milliseconds in which what was not ingested is spoken of once: files may go by the thousand.
-SILENCE = 60_000
+REPORT_INTERVAL = 60_000
 
 
-class Doomed(NamedTuple):
+class DeletionCandidate(NamedTuple):
     """A file that is to go, and why."""
 
     path: Path
     reason: str
 
 
-class Missed(NamedTuple):
+class LostFile(NamedTuple):
     """A file that went although some lakes did not have all of it."""
 
     path: Path
@@ -44,10 +44,10 @@ class Missed(NamedTuple):
     lakes: tuple[str, ...]
 
 
-class Report(NamedTuple):
+class DeletionReport(NamedTuple):
     """What came of one try. ``fault`` is what is wrong with the list of what is ingested."""
 
-    missed: list[Missed]
+    missed: list[LostFile]
     fault: str | None
 
 
@@ -57,26 +57,28 @@ class Deletion:
     Where it fails it goes on with the same file at the next try, and nothing is reported twice.
     """
 
-    def __init__(self, directory: Path, doomed: Iterable[Doomed], reports: deque[Report]) -> None:
+    def __init__(
+        self, directory: Path, doomed: Iterable[DeletionCandidate], reports: deque[DeletionReport]
+    ) -> None:
         self._directory = directory
         self._doomed = deque(doomed)
         self._reports = reports
 
     def __call__(self, files: Files) -> None:
-        """See `Chore`."""
+        """See `FileTask`."""
         lakes, fault = self._lakes(files)
-        missed: list[Missed] = []
+        missed: list[LostFile] = []
         try:
             while self._doomed:
                 path, reason = self._doomed[0]
                 lacking = self._lacking(files, path, lakes)
                 files.remove(path)
                 if lacking:
-                    missed.append(Missed(path, reason, lacking))
+                    missed.append(LostFile(path, reason, lacking))
                 self._doomed.popleft()
                 self._tidy(files, path.parent)
         finally:
-            self._reports.append(Report(missed, fault))
+            self._reports.append(DeletionReport(missed, fault))
 
     def _tidy(self, files: Files, folder: Path) -> None:
         """The directory of an address goes with its last page."""
@@ -108,19 +110,19 @@ def _end(files: Files, path: Path) -> int:
     """Where the records of a file end: before its footer, where it has one."""
     try:
         size = files.size(path)
-        place = footer_place(files.read(path, max(0, size - TRAILER.size)))
+        place = footer_offset(files.read(path, max(0, size - TRAILER.size)))
     except OSError:
         return 0  # it cannot be ingested either
     return size if place < 0 else place
 
 
-class Losses:
+class LostFiles:
     """Counts and tells, on the reactor, of files that went before they were ingested."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.reports: deque[Report] = deque()  # the disk thread adds to it
-        self._untold: list[Missed] = []
+        self.reports: deque[DeletionReport] = deque()  # the disk thread adds to it
+        self._untold: list[LostFile] = []
         self._fault: str | None = None
         self._timer: Any = None
         self._stopped = False
@@ -138,7 +140,7 @@ class Losses:
             self._tell()
         elif self._untold and self._timer is None:
             self._tell()
-            self._timer = clock.steady.call_at(clock.steady.now + SILENCE, lambda: self._rung(clock))
+            self._timer = clock.steady.call_at(clock.steady.now + REPORT_INTERVAL, lambda: self._rung(clock))
 
     def _rung(self, clock: Clock) -> None:
         self._timer = None
@@ -177,13 +179,13 @@ class Losses:
 JOURNAL, PAGING, SAMPLES = "journal", "paging", "samples"
 
 #: Files that are kept: a number, and what they are.
-RETAINED = re.compile(r"(\d{9,})\.(journal|page|samples)")
+RETAINED_NAME = re.compile(r"(\d{9,})\.(journal|page|samples)")
 
 #: The longest time until a file whose period is over is looked for, ms: a timer cannot be set for years.
-LONGEST = 3_600_000
+MAX_TIMER_DELAY = 3_600_000
 
 
-class Retained(NamedTuple):
+class RetainedFile(NamedTuple):
     """One file. ``since`` is when it came here (epoch ms)."""
 
     since: int
@@ -211,9 +213,9 @@ class Retention:
         self.clock = clock
         self.settings = settings
         self._writer = writer
-        self._retained: deque[Retained] = deque()  # the oldest first
+        self._retained: deque[RetainedFile] = deque()  # the oldest first
         self._timer: Any = None
-        self._losses = Losses()
+        self._losses = LostFiles()
 
     @property
     def files(self) -> int:
@@ -226,11 +228,11 @@ class Retention:
         self._identify(files)
         for folder in self._folders(files):
             for name in files.names(folder):
-                match = RETAINED.fullmatch(name)
+                match = RETAINED_NAME.fullmatch(name)
                 if match is None:
                     continue
                 size, modified = files.status(folder / name)
-                found.append(Retained(modified, folder / name, size))
+                found.append(RetainedFile(modified, folder / name, size))
                 if match[2] == "page":
                     self.last_page = max(self.last_page, int(match[1]))
                 elif match[2] == "samples":
@@ -289,7 +291,7 @@ class Retention:
         """A page in which nothing is left."""
         self._keep(path, self.directory / PAGING / path.parent.name / path.name, size)
 
-    def open(self, path: Path) -> Stream:
+    def open(self, path: Path) -> AppendOnlyFile:
         """A file that is written here from the start."""
         return self._writer.open(path)
 
@@ -302,7 +304,7 @@ class Retention:
         self._note(target, size)
 
     def _note(self, path: Path, size: int) -> None:
-        self._retained.append(Retained(self.clock.now, path, size))
+        self._retained.append(RetainedFile(self.clock.now, path, size))
         self.bytes += size
         self.enforce()
 
@@ -312,7 +314,7 @@ class Retention:
         """Delete what is too old, and the oldest while there is too much."""
         period, limit = self.settings.period, self.settings.storage_limit
         retained, now = self._retained, self.clock.now
-        doomed: list[Doomed] = []
+        doomed: list[DeletionCandidate] = []
         while retained:
             oldest = retained[0]
             if 0 <= period <= now - oldest.since:
@@ -325,7 +327,7 @@ class Retention:
             self._writer.chore(Deletion(self.directory, doomed, self._losses.reports))
             self._writer.with_next(self._collect)
         if retained and period >= 0 and self._timer is None:
-            due = min(retained[0].since + period, now + LONGEST)
+            due = min(retained[0].since + period, now + MAX_TIMER_DELAY)
             self._timer = self.clock.call_at(due, self._rung)
 
     def _rung(self) -> None:
@@ -333,12 +335,12 @@ class Retention:
         self.clock.refresh()
         self.enforce()
 
-    def _doom(self, reason: str, level: int) -> Doomed:
+    def _doom(self, reason: str, level: int) -> DeletionCandidate:
         oldest = self._retained.popleft()
         self.bytes -= oldest.size
         self.deleted += 1
         log.log(level, "%s is deleted: %s", oldest.path, reason)
-        return Doomed(oldest.path, reason)
+        return DeletionCandidate(oldest.path, reason)
 
     @property
     def deleted_not_ingested(self) -> int:

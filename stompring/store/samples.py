@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompring.broker.queue import Queue
 
-from .encoder import Tail
+from .encoder import RecordEncoder
 from .record import SAMPLE, SAMPLE_ROW, Kind
 from .retention import SAMPLES as FOLDER
 from .segment import HEADER, SAMPLES, pack_header
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from stompring.broker.broker import Broker
 
     from .retention import Retention
-    from .writer import Stream
+    from .writer import AppendOnlyFile
 
 #: Queues that are looked at in one turn of the reactor: about a millisecond.
-SLICE = 500
+QUEUES_AT_ONCE = 500
 
 #: Bytes, and milliseconds, after which the next file is begun: what a file has is read as a whole.
-LARGE, LONG = 10 * 1024 * 1024, 3_600_000
+MAX_FILE_BYTES, MAX_FILE_AGE = 10 * 1024 * 1024, 3_600_000
 
 
 class Samples:
@@ -43,8 +43,8 @@ class Samples:
         self._broker = broker
         self._period = period
         self._timer: Any = None
-        self._stream: Stream | None = None
-        self._tail: Tail | None = None
+        self._stream: AppendOnlyFile | None = None
+        self._tail: RecordEncoder | None = None
         self._begun = 0  # epoch ms
         self._last: dict[int, bytes] = {}  # by queue, as it stands in the file
         self._slices: Iterator[None] | None = None
@@ -81,15 +81,17 @@ class Samples:
             self._broker.clock.soon(self._go_on)
 
     def _sample(self, now: int) -> Iterator[None]:
-        if self._stream is not None and (self._stream.size >= LARGE or now - self._begun >= LONG):
+        if self._stream is not None and (
+            self._stream.size >= MAX_FILE_BYTES or now - self._begun >= MAX_FILE_AGE
+        ):
             self._close()
         if self._stream is None:
             self._open(now)
         queues = list(self._broker.directory.queues.values())
-        for at in range(0, len(queues), SLICE):
+        for at in range(0, len(queues), QUEUES_AT_ONCE):
             if at:
                 yield
-            self._write(now, queues[at : at + SLICE])
+            self._write(now, queues[at : at + QUEUES_AT_ONCE])
 
     def _write(self, now: int, queues: list[Queue]) -> None:
         tail, stream = self._tail, self._stream
@@ -107,7 +109,7 @@ class Samples:
             stream.append(tail.take(), False)
 
     @staticmethod
-    def _row(tail: Tail, queue: Queue) -> bytes:
+    def _row(tail: RecordEncoder, queue: Queue) -> bytes:
         tail.name_queue_alone(queue)
         return SAMPLE_ROW.pack(
             queue.number,
@@ -130,7 +132,7 @@ class Samples:
         number = self._next_number()
         path = samples_path(self._retention.directory, number)
         self._stream = self._retention.open(path)
-        self._tail = Tail(HEADER.size, self._next_address)
+        self._tail = RecordEncoder(HEADER.size, self._next_address)
         self._begun, self._last = now, {}
         self._stream.append(pack_header(SAMPLES, 0, now, number, self._retention.identity), False)
 

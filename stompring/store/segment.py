@@ -19,9 +19,9 @@ from stompring.broker.reference import Reference
 from .record import ADDRESS, MESSAGE, NAME, PREFIX, TRANSACTION, Kind, fits, framed
 
 if TYPE_CHECKING:
-    from .encoder import Change, Tail
+    from .encoder import RecordEncoder, StateChange
     from .retention import Retention
-    from .writer import Stream, Writer
+    from .writer import AppendOnlyFile, Writer
 
 MAGIC = b"STOMPRNG"
 FORMAT = 3
@@ -219,7 +219,7 @@ def pack_trailer(footer_at: int) -> bytes:
     return TRAILER.pack(footer_at, crc32(offset), SEAL)
 
 
-def footer_place(trailer: bytes) -> int:
+def footer_offset(trailer: bytes) -> int:
     """Where the footer begins, from the last bytes of a file; -1 where the file is not sealed."""
     if len(trailer) < TRAILER.size:
         return -1
@@ -229,7 +229,7 @@ def footer_place(trailer: bytes) -> int:
 
 def find_footer(data: bytes | memoryview) -> Footer | None:
     """The footer of a whole segment, None where it has none that can be believed."""
-    at = footer_place(bytes(data[-TRAILER.size :]))
+    at = footer_offset(bytes(data[-TRAILER.size :]))
     if not FIRST_HEADER.size <= at <= len(data) - TRAILER.size - PREFIX.size:
         return None
     length, crc = PREFIX.unpack_from(data, at)
@@ -249,7 +249,7 @@ class Fault:
     reason: str
 
 
-class Walk:
+class SegmentScan:
     """The records of a segment's bytes, from the front. Iterating gives where each payload begins and ends.
 
     After a damaged record it goes on with the next that the footer knows; without a footer it is over. ``end`` is
@@ -327,14 +327,14 @@ class Walk:
 _LENGTH = Struct("<I")
 
 
-def survey(data: bytes) -> Footer:
+def build_footer(data: bytes) -> Footer:
     """Where records begin, the least and greatest numbers and times of messages, and the addresses named.
 
     Of records that cannot be taken apart it says no more than where they are.
     """
     footer = Footer(array("I"))
     addresses = set()
-    for begin, end in Walk(data):
+    for begin, end in SegmentScan(data):
         footer.starts.append(begin - PREFIX.size)
         kind = data[begin]
         if kind == Kind.MESSAGE:
@@ -362,7 +362,7 @@ def _note(footer: Footer, data: bytes, begin: int, end: int) -> None:
 DAMAGED = ".damaged"
 
 
-class Kept:
+class LiveRecord:
     """Something besides messages: a binding, or what a queue has settled in a page.
 
     ``segment`` is the oldest one that holds something of it which no later record repeats. ``whole`` says that
@@ -374,19 +374,19 @@ class Kept:
     whole = True
 
     def __init__(self) -> None:
-        self.segment: Segment | None = None
+        self.segment: JournalSegment | None = None
         self.gone = False
 
-    def tell(self, tail: Tail) -> None:
+    def tell(self, tail: RecordEncoder) -> None:
         """Add what is new since the last time; called once at the end of the turn for each `Journal.tell`."""
         raise AssertionError("what is kept can be told")
 
-    def repeat(self, tail: Tail) -> None:
+    def repeat(self, tail: RecordEncoder) -> None:
         """Add all of it, because the segment goes that has it."""
         self.tell(tail)
 
 
-class Copies:
+class MessageReferences:
     """The references of a message that several queues hold. ``left`` counts those that are not settled.
 
     Until the message is written it stands also for one that a single queue holds, where something happened to that.
@@ -397,30 +397,30 @@ class Copies:
     def __init__(self, refs: list[Reference], told: dict[Reference, int] | None = None) -> None:
         self.refs = refs
         self.left = len(refs)
-        self.changes: list[Change] = []  # before it was written
+        self.changes: list[StateChange] = []  # before it was written
         #: Where a segment has the message without the latest of these: deliveries of the others that were told.
         self.told = told
 
 
 #: What stands for a live message in its segment.
-Held = Reference | Copies
+LiveMessage = Reference | MessageReferences
 
 
-class Segment:
+class JournalSegment:
     """One file of the journal, and what in it still counts.
 
     A message's ``segment`` is the one with its latest record. Before the message is written it is the `Reference`
-    or `Copies` that will be.
+    or `MessageReferences` that will be.
     """
 
     __slots__ = ("damaged", "live", "number", "path", "size", "stream")
 
-    def __init__(self, number: int, path: Path, stream: Stream | None = None, size: int = 0) -> None:
+    def __init__(self, number: int, path: Path, stream: AppendOnlyFile | None = None, size: int = 0) -> None:
         self.number = number
         self.path = path
         self.stream = stream  # None for one of an earlier run
         self.size = size
-        self.live: dict[int | Kept, Held | Kept] = {}  # messages by number
+        self.live: dict[int | LiveRecord, LiveMessage | LiveRecord] = {}  # messages by number
         self.damaged = False  # it is set aside, and not deleted, when its time comes
 
     def remove(self, writer: Writer, retention: Retention | None = None) -> None:
@@ -440,6 +440,6 @@ class Segment:
 RECORD_OVERHEAD = 120
 
 
-def held_bytes(size: int) -> int:
+def live_size(size: int) -> int:
     """What a live message with a tail of ``size`` bytes takes in the journal."""
     return size + RECORD_OVERHEAD

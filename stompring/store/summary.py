@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .export import PortableAddress, PortableQueue, bound_addresses, bound_queues
-from .inspection import Contents, FolderContents, Held, Inspection
+from .inspection import DirectoryContents, FolderContents, FoundMessage, JournalInspection
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class QueueCounts:
     delivered: int = 0  # went out to a consumer at some time
     bytes: int = 0  # of their records
 
-    def count(self, held: Held, number: int, *, paged: bool) -> None:
+    def count(self, held: FoundMessage, number: int, *, paged: bool) -> None:
         """One more message."""
         deliveries, _, due, _ = held.state(number)
         self.messages += 1
@@ -131,7 +131,7 @@ class Summary:
         }
 
 
-def summarize(contents: Contents) -> Summary:
+def summarize(contents: DirectoryContents) -> Summary:
     """Count everything. Reads the pages."""
     snapshot, journal = contents.snapshot, contents.journal
     counts = {number: QueueCounts(queue) for number, queue in bound_queues(journal).items()}
@@ -160,7 +160,7 @@ def summarize(contents: Contents) -> Summary:
     return summary
 
 
-def _duplicate_ids(journal: Inspection) -> Iterator[IdsSummary]:
+def _duplicate_ids(journal: JournalInspection) -> Iterator[IdsSummary]:
     """Of each address that is there. How many of them count after a start is for ``id-cache-size`` to say."""
     addresses = bound_addresses(journal)
     for number, found in journal.duplicate_ids.items():
@@ -169,7 +169,7 @@ def _duplicate_ids(journal: Inspection) -> Iterator[IdsSummary]:
             yield IdsSummary(addresses[number].name, ids)
 
 
-def _count(summary: Summary, counts: dict[int, QueueCounts], held: Held, *, paged: bool) -> None:
+def _count(summary: Summary, counts: dict[int, QueueCounts], held: FoundMessage, *, paged: bool) -> None:
     summary.messages += 1
     for number in held.queues:
         if number in counts:

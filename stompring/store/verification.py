@@ -10,8 +10,8 @@ from zlib import crc32
 
 from .datadir import IDENTITY, SCHEMA_VERSION, VERSION
 from .export import faults
-from .inspection import Contents, DataFile, Held, Progress, Snapshot
-from .page_file import ADDRESS_FILE, Scan, describe_loss, page_path
+from .inspection import DataFile, DirectoryContents, FoundMessage, Progress, Snapshot
+from .page_file import ADDRESS_FILE, PageScan, describe_loss, page_path
 from .record import PREFIX, Kind
 from .segment import (
     BLOCK,
@@ -21,9 +21,9 @@ from .segment import (
     TRAILER,
     Footer,
     Header,
-    Walk,
+    SegmentScan,
     find_footer,
-    footer_place,
+    footer_offset,
 )
 
 
@@ -54,7 +54,7 @@ class Verification:
         self._version = ""
         self._set_aside: set[int] = set()
         self._look_at_files()
-        contents = Contents(snapshot, self._found, progress)
+        contents = DirectoryContents(snapshot, self._found, progress)
         self.queues = len(contents.journal.durable_queues)
         self._look_at_messages(contents, contents.journal.in_journal())
         for folder, messages in contents.paged():
@@ -116,7 +116,7 @@ class Verification:
         self._set_aside = known
         self._look_at_identity(snapshot.directory.root / IDENTITY)
 
-    def _look_for_missing_files(self, contents: Contents) -> None:
+    def _look_for_missing_files(self, contents: DirectoryContents) -> None:
         """Files that the journal tells of. A broker that runs begins and deletes some meanwhile."""
         journal, directory = contents.journal, self._snapshot.directory
         last = self._snapshot.journal[-1].number if self.running and self._snapshot.journal else 1 << 64
@@ -157,7 +157,7 @@ class Verification:
 
     # ---- contents
 
-    def _look_at_messages(self, contents: Contents, messages: Iterable[Held]) -> None:
+    def _look_at_messages(self, contents: DirectoryContents, messages: Iterable[FoundMessage]) -> None:
         journal = contents.journal
         for held in messages:
             self.messages += 1
@@ -167,7 +167,7 @@ class Verification:
                     self._found(held.path, held.at, text)
 
     def _look_at_footer(self, file: DataFile) -> None:
-        at = footer_place(file.read(file.size - TRAILER.size)) if file.size > TRAILER.size else -1
+        at = footer_offset(file.read(file.size - TRAILER.size)) if file.size > TRAILER.size else -1
         if at < 0:
             return  # not sealed, or the records before it have told of that
         data = file.read()
@@ -188,7 +188,7 @@ def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
     for place, (crc, expected) in enumerate(zip(found, footer.blocks, strict=False)):
         if crc != expected:
             yield place * BLOCK, "the CRC of this block of 64 KiB is not the one in the footer"
-    walk = Walk(data)
+    walk = SegmentScan(data)
     begins = [(begin - PREFIX.size, data[begin]) for begin, _ in walk]
     if walk.faults:
         return  # told already, and what is behind them cannot be compared
@@ -196,7 +196,7 @@ def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
     starts = [at for at, kind in begins if not paged or kind == Kind.MESSAGE]
     if list(footer.starts) != starts:
         yield footer.size, "the footer does not tell where the records begin"
-    elif paged and _is_wrong(Scan(data).contents.footer(*footer.addresses[:1] or (0,)), footer):
+    elif paged and _is_wrong(PageScan(data).contents.footer(*footer.addresses[:1] or (0,)), footer):
         yield footer.size, "the footer tells of other messages than there are"
 
 

@@ -21,7 +21,7 @@ from .files import Disk, Files
 log = logging.getLogger(__name__)
 
 #: Something to be done with files.
-Chore = Callable[["Files"], None]
+FileTask = Callable[["Files"], None]
 
 #: Files kept open for writing: more addresses than that seldom page at once.
 OPEN_FILES = 64
@@ -30,7 +30,7 @@ OPEN_FILES = 64
 class Write(NamedTuple):
     """What goes to the end of one file."""
 
-    stream: Stream
+    stream: AppendOnlyFile
     at: int
     parts: list[bytes]
     size: int
@@ -38,7 +38,7 @@ class Write(NamedTuple):
     last: bool  # nothing more will come: the file ends with it
 
 
-class Outcome:
+class BatchResult:
     """What came of a trip: what was in the way of the writes, and of the chores."""
 
     __slots__ = ("chore_fault", "fault", "seconds", "undone")
@@ -46,11 +46,11 @@ class Outcome:
     def __init__(self) -> None:
         self.fault: Exception | None = None
         self.chore_fault: Exception | None = None
-        self.undone: list[Chore] = []
+        self.undone: list[FileTask] = []
         self.seconds = 0.0
 
 
-class Batch:
+class WriteBatch:
     """What goes to the disk together, and who wants to hear of it."""
 
     __slots__ = ("awaited", "bytes", "callers", "sync", "writes")
@@ -70,9 +70,11 @@ class Batch:
             except Exception:  # the others must hear of it all the same
                 log.exception("after a write")
 
-    def carry_out(self, chores: list[Chore], files: Files, opened: dict[Stream, int]) -> Outcome:
+    def carry_out(
+        self, chores: list[FileTask], files: Files, opened: dict[AppendOnlyFile, int]
+    ) -> BatchResult:
         """Do it. Chores that failed are left over; that alone keeps nothing from being written."""
-        outcome = Outcome()
+        outcome = BatchResult()
         began = perf_counter()
         for place, chore in enumerate(chores):
             try:
@@ -81,19 +83,19 @@ class Batch:
                 outcome.chore_fault, outcome.undone = fault, chores[place:]
                 break
         try:
-            _Trip(files, opened).write(self.writes)
+            _BatchWrite(files, opened).write(self.writes)
         except Exception as fault:
             outcome.fault = fault
         outcome.seconds = perf_counter() - began
         return outcome
 
 
-class _Trip:
+class _BatchWrite:
     """Writes, and syncs what wants it. ``opened`` are the descriptors kept, least recently used first."""
 
     __slots__ = ("_files", "_opened")
 
-    def __init__(self, files: Files, opened: dict[Stream, int]) -> None:
+    def __init__(self, files: Files, opened: dict[AppendOnlyFile, int]) -> None:
         self._files = files
         self._opened = opened
 
@@ -140,7 +142,7 @@ class _Trip:
         except OSError as fault:
             raise _named(fault, write.stream) from None
 
-    def _end(self, stream: Stream, size: int) -> None:
+    def _end(self, stream: AppendOnlyFile, size: int) -> None:
         if stream.seal is not None:
             ending = stream.seal(self._files.read(stream.path, 0, size))
             self._append(Write(stream, size, [ending], len(ending), True, True))
@@ -149,7 +151,7 @@ class _Trip:
         if descriptor is not None:
             self._files.close(descriptor)
 
-    def _descriptor(self, stream: Stream) -> int:
+    def _descriptor(self, stream: AppendOnlyFile) -> int:
         descriptor = self._opened.pop(stream, None)
         if descriptor is None:
             while len(self._opened) >= OPEN_FILES:
@@ -159,7 +161,7 @@ class _Trip:
         return descriptor
 
 
-def _named(fault: OSError, stream: Stream) -> OSError:
+def _named(fault: OSError, stream: AppendOnlyFile) -> OSError:
     fault.filename = str(stream.path)
     return fault
 
@@ -168,7 +170,7 @@ def _named(fault: OSError, stream: Stream) -> OSError:
 Seal = Callable[[bytes], bytes]
 
 
-class Stream:
+class AppendOnlyFile:
     """A file that `Writer` appends to. All methods are the reactor's; none waits.
 
     ``size`` counts all that was told, ``written`` what is in the file. ``journal`` streams are written after all
@@ -275,19 +277,19 @@ class Stream:
 
 
 #: Bytes told and not yet written from which on producers have to wait.
-MOST_WAITING = 32 * 1024 * 1024
+MAX_PENDING_BYTES = 32 * 1024 * 1024
 
 #: Seconds until what failed is tried again.
-RETRY = 1.0
+RETRY_INTERVAL = 1.0
 
 #: Times that a broker which stops tries to get rid of what it has.
-LAST_TRIES = 3
+SHUTDOWN_ATTEMPTS = 3
 
 
 class Writer:
     """The batches of one broker. ``failing`` says why the disk takes nothing at the moment, None while all is well.
 
-    ``room`` counts the bytes that wait; it is full from `MOST_WAITING` on and while the disk fails. Producers of
+    ``room`` counts the bytes that wait; it is full from `MAX_PENDING_BYTES` on and while the disk fails. Producers of
     what must be written wait for it as for any other `Room`.
     """
 
@@ -300,7 +302,7 @@ class Writer:
         page_delay: float | None = None,
     ) -> None:
         self.files = files or Files()
-        self.room = Room(MOST_WAITING)
+        self.room = Room(MAX_PENDING_BYTES)
         self.failing: str | None = None
         # called before each batch: the last to tell something. False where more is to come: the batch waits for it
         self.gather: Callable[[], bool] = _nothing
@@ -317,21 +319,21 @@ class Writer:
             delay if page_delay is None else page_delay
         )  # while it is all for pages (page-sync-timeout)
         self._for_journal = False  # something of what was told since the last batch is
-        self._open: dict[Stream, int] = {}  # descriptors, the disk thread's alone
-        self._dirty: dict[Stream, None] = {}
-        self._unsynced: dict[Stream, None] = {}
-        self._chores: list[Chore] = []
-        self._next = Batch()
-        self._flight: Batch | None = None
+        self._open: dict[AppendOnlyFile, int] = {}  # descriptors, the disk thread's alone
+        self._dirty: dict[AppendOnlyFile, None] = {}
+        self._unsynced: dict[AppendOnlyFile, None] = {}
+        self._chores: list[FileTask] = []
+        self._next = WriteBatch()
+        self._flight: WriteBatch | None = None
         self._woken = False
         self._retrying: Any = None  # a delayed call, while a batch waits to be tried again
         self._tidying: Any = None  # the same, for a chore that failed
         self._chore_fault: str | None = None
         self._failing_since = 0
 
-    def open(self, path: Path, size: int = 0, *, journal: bool = False) -> Stream:
+    def open(self, path: Path, size: int = 0, *, journal: bool = False) -> AppendOnlyFile:
         """A stream that goes on at ``size`` of a file, which is made with the first write."""
-        return Stream(self, path, size, journal=journal)
+        return AppendOnlyFile(self, path, size, journal=journal)
 
     @property
     def waiting_bytes(self) -> int:
@@ -345,7 +347,7 @@ class Writer:
 
     # ---- what is told
 
-    def told(self, stream: Stream, size: int, sync: bool) -> None:
+    def told(self, stream: AppendOnlyFile, size: int, sync: bool) -> None:
         """A stream has ``size`` bytes more to write."""
         self._dirty[stream] = None
         room = self.room
@@ -361,7 +363,7 @@ class Writer:
         if stream.journal:
             self._for_journal = True
 
-    def delete(self, stream: Stream, forgotten: int) -> None:
+    def delete(self, stream: AppendOnlyFile, forgotten: int) -> None:
         """The file of a stream goes, and ``forgotten`` bytes are not written any more."""
         self._dirty.pop(stream, None)
         self._unsynced.pop(stream, None)
@@ -376,7 +378,7 @@ class Writer:
 
         self.chore(remove)
 
-    def chore(self, chore: Chore) -> None:
+    def chore(self, chore: FileTask) -> None:
         """Do something with files in the disk thread, before all that is not yet being written.
 
         Chores keep their order. One that raises `OSError` is tried again, before all later ones.
@@ -432,7 +434,7 @@ class Writer:
             self._woken = False  # whoever has more to tell comes back to `attend`
             return
         self._woken = self._for_journal = False
-        batch, self._next = self._next, Batch()
+        batch, self._next = self._next, WriteBatch()
         dirty, self._dirty = self._dirty, {}
         if not dirty and not self._chores:
             self._answer(batch)
@@ -453,11 +455,11 @@ class Writer:
         self._flight = batch
         self._send(batch)
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: WriteBatch) -> None:
         chores, self._chores = self._chores, []
         self._disk.run(lambda: batch.carry_out(chores, self.files, self._open), self._returned)
 
-    def _returned(self, outcome: Outcome) -> None:
+    def _returned(self, outcome: BatchResult) -> None:
         """The disk thread is done with the batch in flight, or has failed."""
         batch = self._flight
         assert batch is not None
@@ -472,18 +474,18 @@ class Writer:
             self._flush()
         self._answer(batch)
 
-    def _answer(self, batch: Batch) -> None:
+    def _answer(self, batch: WriteBatch) -> None:
         if batch.callers:
             self.around(batch.answer)
 
-    def _note_chores(self, outcome: Outcome) -> None:
+    def _note_chores(self, outcome: BatchResult) -> None:
         """What could not be deleted or renamed is in nobody's way; it is tried again, and said once."""
         self._chores[:0] = outcome.undone
-        text = None if outcome.chore_fault is None else describe(outcome.chore_fault)
+        text = None if outcome.chore_fault is None else describe_fault(outcome.chore_fault)
         if text is not None and text != self._chore_fault:
             log.warning("%s; it is tried again", text)
         if text is not None and self._tidying is None:
-            self._tidying = self.clock.reactor.callLater(RETRY, self._tidy)
+            self._tidying = self.clock.reactor.callLater(RETRY_INTERVAL, self._tidy)
         self._chore_fault = text
 
     def _tidy(self) -> None:
@@ -492,7 +494,7 @@ class Writer:
             self._woken = True
             self._flush()
 
-    def _landed(self, batch: Batch) -> None:
+    def _landed(self, batch: WriteBatch) -> None:
         self._flight = None
         self.batches += 1
         self.bytes_written += batch.bytes
@@ -505,7 +507,7 @@ class Writer:
     def _fail(self, fault: Exception) -> None:
         """Nothing more goes out until the next try."""
         self.failures += 1
-        text = describe(fault)
+        text = describe_fault(fault)
         if self.failing is None:
             self._failing_since = self.clock.steady.refresh()
             bug = None if isinstance(fault, OSError) else fault
@@ -513,7 +515,7 @@ class Writer:
         self.failing = text
         self.room.shut(text)
         if self._retrying is None:
-            self._retrying = self.clock.reactor.callLater(RETRY, self._retry)
+            self._retrying = self.clock.reactor.callLater(RETRY_INTERVAL, self._retry)
 
     def _retry(self) -> None:
         self._retrying = None
@@ -551,7 +553,7 @@ class Writer:
             self.draining = False
 
     def _drain(self) -> bool:
-        for _ in range(LAST_TRIES):
+        for _ in range(SHUTDOWN_ATTEMPTS):
             self._disk.finish()  # what was told meanwhile goes out by itself, and is waited for
             self.gather()
             for stream in (*self._dirty, *self._unsynced):
@@ -577,7 +579,7 @@ class Writer:
         self._retrying = self._tidying = None
 
 
-def describe(fault: BaseException) -> str:
+def describe_fault(fault: BaseException) -> str:
     """What went wrong with which file, for people."""
     if isinstance(fault, OSError):
         return f"cannot write {fault.filename or 'to the store'}: {fault.strerror or fault}"

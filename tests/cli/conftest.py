@@ -13,14 +13,14 @@ from click.testing import CliRunner, Result
 from stompring.cli.main import main
 
 from ..management import Management
-from ..store.populated_directory import Filled, fill
+from ..store.populated_directory import PopulatedDirectory, populate
 
 
 @dataclass
 class Stopped:
     """What the broker held, and what it said of that before it stopped."""
 
-    filled: Filled
+    filled: PopulatedDirectory
     queues: dict[str, dict[str, Any]]
     addresses: dict[str, dict[str, Any]]
     live: dict[tuple[str, ...], Result]  # what commands said while it ran
@@ -34,7 +34,7 @@ def invoke(*arguments: str | Path) -> Result:
 @pytest.fixture(scope="session")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     """Made once: do not touch (see `data`)."""
-    with fill(tmp_path_factory.mktemp("filled")) as (filled, broker):
+    with populate(tmp_path_factory.mktemp("filled")) as (filled, broker):
         management = Management(broker.http_port)
         queues = {each["name"]: each for each in management.ask("GET", "/queues")["data"]}
         addresses = {each["name"]: each for each in management.ask("GET", "/addresses")["data"]}
@@ -51,7 +51,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
 
 
 @pytest.fixture
-def filled(stopped: Stopped, tmp_path: Path) -> Filled:
+def filled(stopped: Stopped, tmp_path: Path) -> PopulatedDirectory:
     """A copy that a test may damage."""
     data = tmp_path / "data"
     shutil.copytree(stopped.filled.data, data)

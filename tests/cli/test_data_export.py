@@ -14,7 +14,7 @@ from stompring.admin.counters import QUEUE, readers
 from stompring.admin.queue_fields import FIELDS
 from stompring.store.segment import HEADER, find_footer
 
-from ..store.populated_directory import Expected, Filled
+from ..store.populated_directory import Expected, PopulatedDirectory
 from .conftest import Stopped, invoke
 
 Line = dict[str, Any]
@@ -117,7 +117,7 @@ def test_a_directory_that_cannot_be_written(stopped: Stopped, tmp_path: Path) ->
     assert str(file) in result.stderr and "No such file" in result.stderr
 
 
-def test_damage_is_told_and_the_rest_is_there(filled: Filled, tmp_path: Path) -> None:
+def test_damage_is_told_and_the_rest_is_there(filled: PopulatedDirectory, tmp_path: Path) -> None:
     """One message in the middle of a complete page cannot be read: those behind it keep their places."""
     page = min((filled.data / "paging").rglob("*.page"))
     data = bytearray(page.read_bytes())
@@ -131,7 +131,9 @@ def test_damage_is_told_and_the_rest_is_there(filled: Filled, tmp_path: Path) ->
     assert lost in places
 
 
-def damaged(filled: Filled, page: Path, data: bytes, at: int, tmp_path: Path, whole: list[Line]) -> bool:
+def damaged(
+    filled: PopulatedDirectory, page: Path, data: bytes, at: int, tmp_path: Path, whole: list[Line]
+) -> bool:
     """Whether damage to this record loses exactly one message; one that nobody has any more loses none."""
     page.write_bytes(data[: at + 80] + bytes([data[at + 80] ^ 1]) + data[at + 81 :])
     file = tmp_path / f"{at}.json"
@@ -143,6 +145,6 @@ def damaged(filled: Filled, page: Path, data: bytes, at: int, tmp_path: Path, wh
     return len(left) < len(whole)
 
 
-def exported_messages(filled: Filled, file: Path) -> list[Line]:
+def exported_messages(filled: PopulatedDirectory, file: Path) -> list[Line]:
     assert invoke("export", file, "--data", filled.data).exit_code == 0
     return exported(file)[2]

@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 from stompring.cli import data_import_online
-from stompring.cli.data_import_offline import StoppedBroker
-from stompring.cli.data_import_online import RunningBroker
+from stompring.cli.data_import_offline import OfflineImport
+from stompring.cli.data_import_online import OnlineImport
 from stompring.cli.main import main
-from stompring.store.export import PortableWriter
+from stompring.store.export import ExportWriter
 
 from ..broker_document import EVERYBODY, broker_xml
 from ..broker_process import ROOT, BrokerProcess
@@ -164,9 +164,9 @@ def test_an_import_that_was_interrupted_goes_on(
     config, data = tmp_path / "broker.xml", tmp_path / "data"
     config.write_text(document)
     commits = 0
-    commit = StoppedBroker.commit
+    commit = OfflineImport.commit
 
-    def interrupted(self: StoppedBroker, done: int) -> None:
+    def interrupted(self: OfflineImport, done: int) -> None:
         nonlocal commits
         commits += 1
         if commits > after and not safe:
@@ -175,9 +175,9 @@ def test_an_import_that_was_interrupted_goes_on(
         if commits > after:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(StoppedBroker, "most_messages", 30)
+    monkeypatch.setattr(OfflineImport, "most_messages", 30)
     with monkeypatch.context() as patch:
-        patch.setattr(StoppedBroker, "commit", interrupted)
+        patch.setattr(OfflineImport, "commit", interrupted)
         assert invoke("import", file, "--config", config).exit_code == 1
     result = invoke("import", file, "--config", config)
     assert result.exit_code == 0, result.output
@@ -218,7 +218,7 @@ def write(file: Path, bodies: list[str], **attributes: object) -> None:
         **{"paused": False, "noLocal": None, "asConfigured": None},
         **attributes,
     }
-    with PortableWriter(file, 0) as writer:
+    with ExportWriter(file, 0) as writer:
         writer.write("queue", made)
         for number, body in enumerate(bodies, 1):
             writer.write("message", message(number, body))
@@ -383,18 +383,18 @@ def test_a_running_import_that_was_interrupted_goes_on(
 ) -> None:
     broker = start_broker()
     commits = 0
-    commit = RunningBroker.commit
+    commit = OnlineImport.commit
 
-    def interrupted(self: RunningBroker, done: int) -> None:
+    def interrupted(self: OnlineImport, done: int) -> None:
         nonlocal commits
         commits += 1
         if commits > after:
             raise KeyboardInterrupt
         commit(self, done)
 
-    monkeypatch.setattr(RunningBroker, "most_messages", 50)
+    monkeypatch.setattr(OnlineImport, "most_messages", 50)
     with monkeypatch.context() as patch:
-        patch.setattr(RunningBroker, "commit", interrupted)
+        patch.setattr(OnlineImport, "commit", interrupted)
         assert invoke("import", file, *places(broker)).exit_code == 1
     result = invoke("import", file, *places(broker))
     assert result.exit_code == 0, result.output

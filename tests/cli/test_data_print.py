@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..store.populated_directory import Filled
+from ..store.populated_directory import PopulatedDirectory
 from .conftest import Stopped, invoke
 
 #: Counters that mean the same on disk and in a broker, for durable messages.
@@ -95,7 +95,7 @@ def test_while_the_broker_runs(stopped: Stopped) -> None:
     assert counts == {name: len(stopped.filled.of(name)) for name in stopped.queues}
 
 
-def test_damage_is_passed_over(filled: Filled) -> None:
+def test_damage_is_passed_over(filled: PopulatedDirectory) -> None:
     newest = max((filled.data / "journal").glob("*.journal"))
     newest.write_bytes(newest.read_bytes()[:-5])
     assert invoke("print", "--data", filled.data).exit_code == 0

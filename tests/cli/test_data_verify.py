@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 
 from stompring.store.datadir import DataLock
-from stompring.store.page_file import Summary
+from stompring.store.page_file import PageSummary
 from stompring.store.record import (
     DELIVERED,
     NUMBERS,
@@ -25,9 +25,9 @@ from stompring.store.record import (
     pack_numbers,
     pack_runs,
 )
-from stompring.store.segment import HEADER, JOURNAL, Walk, find_footer, pack_header
+from stompring.store.segment import HEADER, JOURNAL, SegmentScan, find_footer, pack_header
 
-from ..store.populated_directory import Filled
+from ..store.populated_directory import PopulatedDirectory
 from .conftest import Stopped, invoke
 
 
@@ -66,7 +66,7 @@ def test_a_running_broker_is_no_finding(stopped: Stopped) -> None:
     assert "while a broker runs on it" in result.stderr
 
 
-def test_nothing_is_changed(filled: Filled) -> None:
+def test_nothing_is_changed(filled: PopulatedDirectory) -> None:
     def contents() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in filled.data.rglob("*") if path.is_file()}
 
@@ -77,7 +77,7 @@ def test_nothing_is_changed(filled: Filled) -> None:
 
 
 @pytest.mark.parametrize("which", [newest, oldest, page])
-def test_every_flipped_byte_is_found(filled: Filled, which: Callable[[Path], Path]) -> None:
+def test_every_flipped_byte_is_found(filled: PopulatedDirectory, which: Callable[[Path], Path]) -> None:
     path = which(filled.data)
     whole = path.read_bytes()
     places = random.Random(7).sample(range(len(whole)), 40) + [
@@ -93,18 +93,18 @@ def test_every_flipped_byte_is_found(filled: Filled, which: Callable[[Path], Pat
 
 
 @pytest.mark.parametrize("which", [newest, oldest, page])
-def test_every_cut_is_found(filled: Filled, which: Callable[[Path], Path]) -> None:
+def test_every_cut_is_found(filled: PopulatedDirectory, which: Callable[[Path], Path]) -> None:
     """But for one exactly between two records of a file without a footer: nothing is missing there."""
     path = which(filled.data)
     whole = path.read_bytes()
-    ends = {HEADER.size, *(end for _, end in Walk(whole))}
+    ends = {HEADER.size, *(end for _, end in SegmentScan(whole))}
     for size in random.Random(3).sample(range(len(whole)), 40):
         path.write_bytes(whole[:size])
         found = findings(filled.data)
         assert size in ends or [each for each in found if each["file"] == str(path)], size
 
 
-def test_a_torn_tail_is_one_line_with_its_place(filled: Filled) -> None:
+def test_a_torn_tail_is_one_line_with_its_place(filled: PopulatedDirectory) -> None:
     path = newest(filled.data)
     whole = path.read_bytes()
     path.write_bytes(whole + framed(SETTLED.pack(Kind.SETTLED, 0, 0, 1, 0))[:-1])
@@ -114,7 +114,7 @@ def test_a_torn_tail_is_one_line_with_its_place(filled: Filled) -> None:
     assert line.startswith(f"{path}:{len(whole)}: ")
 
 
-def test_a_torn_tail_is_being_written_while_a_broker_runs(filled: Filled) -> None:
+def test_a_torn_tail_is_being_written_while_a_broker_runs(filled: PopulatedDirectory) -> None:
     for path in (newest(filled.data), max((filled.data / "paging").rglob("*.page"))):
         data = path.read_bytes()
         footer = find_footer(data)
@@ -133,7 +133,7 @@ def test_a_torn_tail_is_being_written_while_a_broker_runs(filled: Filled) -> Non
 @pytest.mark.parametrize(
     "name", ["notes.txt", "journal/7.journal", "paging/x", "paging/{0}/1.page", "journal/a.new"]
 )
-def test_what_does_not_belong(filled: Filled, name: str) -> None:
+def test_what_does_not_belong(filled: PopulatedDirectory, name: str) -> None:
     folder = page(filled.data).parent.name
     path = filled.data / name.format(folder)
     path.write_text("")
@@ -141,14 +141,14 @@ def test_what_does_not_belong(filled: Filled, name: str) -> None:
     assert found == {"file": str(path), "position": None, "text": "this does not belong to the store"}
 
 
-def test_what_a_recovery_set_aside_is_only_noted(filled: Filled) -> None:
+def test_what_a_recovery_set_aside_is_only_noted(filled: PopulatedDirectory) -> None:
     (filled.data / "journal" / "000000001.journal.damaged").write_text("")
     (filled.data / "schema-version.new").write_text("")
     told = json.loads(invoke("verify", "--json", "--data", filled.data).stdout)
     assert told["findings"] == [] and len(told["notes"]) == 2
 
 
-def test_a_segment_that_is_missing(filled: Filled) -> None:
+def test_a_segment_that_is_missing(filled: PopulatedDirectory) -> None:
     segments = sorted((filled.data / "journal").glob("*.journal"))
     segments[1].unlink()
     text = f"segment {int(segments[1].stem)} is missing; how many messages are lost with it is not known"
@@ -156,7 +156,7 @@ def test_a_segment_that_is_missing(filled: Filled) -> None:
 
 
 @pytest.mark.parametrize("which", [newest, oldest])
-def test_a_segment_at_an_end_is_missing(filled: Filled, which: Callable[[Path], Path]) -> None:
+def test_a_segment_at_an_end_is_missing(filled: PopulatedDirectory, which: Callable[[Path], Path]) -> None:
     path = which(filled.data)
     path.unlink()
     assert any(
@@ -164,7 +164,7 @@ def test_a_segment_at_an_end_is_missing(filled: Filled, which: Callable[[Path], 
     )
 
 
-def test_a_page_that_is_missing(filled: Filled) -> None:
+def test_a_page_that_is_missing(filled: PopulatedDirectory) -> None:
     pages = sorted((filled.data / "paging").rglob("*.page"))
     pages[1].unlink()
     (found,) = findings(filled.data)
@@ -174,7 +174,7 @@ def test_a_page_that_is_missing(filled: Filled) -> None:
 
 @pytest.mark.parametrize("kind", ["journal", "paging"])
 @pytest.mark.parametrize("onto", ["over another", "to a new number"])
-def test_a_file_that_is_not_what_its_name_says(filled: Filled, kind: str, onto: str) -> None:
+def test_a_file_that_is_not_what_its_name_says(filled: PopulatedDirectory, kind: str, onto: str) -> None:
     files = sorted((filled.data / kind).rglob("*.journal" if kind == "journal" else "*.page"))
     target = files[1]
     if onto == "to a new number":
@@ -186,7 +186,7 @@ def test_a_file_that_is_not_what_its_name_says(filled: Filled, kind: str, onto: 
     assert len(found) == (2 if target == files[1] and kind == "paging" else 1)
 
 
-def test_files_of_another_directory(filled: Filled) -> None:
+def test_files_of_another_directory(filled: PopulatedDirectory) -> None:
     identity = filled.data / "identity"
     other = "0123456789abcdef" * 2
     was = identity.read_text().strip()
@@ -196,7 +196,7 @@ def test_files_of_another_directory(filled: Filled) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "rubbish\n"])
-def test_an_identity_that_cannot_be_read(filled: Filled, text: str | None) -> None:
+def test_an_identity_that_cannot_be_read(filled: PopulatedDirectory, text: str | None) -> None:
     identity = filled.data / "identity"
     identity.unlink()
     if text is not None:
@@ -206,7 +206,7 @@ def test_an_identity_that_cannot_be_read(filled: Filled, text: str | None) -> No
 
 
 @pytest.mark.parametrize("text", ["", "4\n", "one\n"])
-def test_another_schema(filled: Filled, text: str) -> None:
+def test_another_schema(filled: PopulatedDirectory, text: str) -> None:
     (filled.data / "schema-version").write_text(text)
     (found,) = findings(filled.data)
     assert found["file"] == str(filled.data / "schema-version")
@@ -215,7 +215,7 @@ def test_another_schema(filled: Filled, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"), [("", "missing or empty"), ("other", "'other', but the pages are of")]
 )
-def test_the_name_of_a_folder(filled: Filled, text: str, expected: str) -> None:
+def test_the_name_of_a_folder(filled: PopulatedDirectory, text: str, expected: str) -> None:
     (page(filled.data).parent / "address.txt").write_text(text)
     (found,) = findings(filled.data)
     assert expected in str(found["text"])
@@ -254,7 +254,7 @@ def dangling() -> list[object]:
 
 
 @pytest.mark.parametrize(("payload", "words"), dangling())
-def test_facts_about_nothing(filled: Filled, payload: bytes, words: str) -> None:
+def test_facts_about_nothing(filled: PopulatedDirectory, payload: bytes, words: str) -> None:
     if payload[0] == Kind.PAGE_SETTLED:
         number = int(page(filled.data).stem)
         queue = next(iter(queues_of(filled)))
@@ -268,11 +268,11 @@ def test_facts_about_nothing(filled: Filled, payload: bytes, words: str) -> None
         assert (found[0]["file"], found[0]["position"]) == (str(path), place + 8)
 
 
-def queues_of(filled: Filled) -> set[int]:
+def queues_of(filled: PopulatedDirectory) -> set[int]:
     """Numbers of queues that have something in the first page."""
     footer = find_footer(page(filled.data).read_bytes())
     assert footer is not None
-    summary = Summary.of(footer)
+    summary = PageSummary.of(footer)
     assert summary is not None
     return set(summary.members)
 
@@ -287,7 +287,7 @@ def another_segment(data: Path, records: bytes) -> tuple[Path, int]:
     return path, len(header + numbers)
 
 
-def test_a_message_in_a_queue_that_is_not_there(filled: Filled) -> None:
+def test_a_message_in_a_queue_that_is_not_there(filled: PopulatedDirectory) -> None:
     """Its binding is cut out of all segments; all else stays as it is."""
     for path in sorted((filled.data / "journal").glob("*.journal")):
         data = path.read_bytes()

@@ -11,8 +11,8 @@ from http.client import HTTPException
 from typing import Any
 
 from ..management import Management
-from .connection import Lost, Wire, within
-from .context import World
+from .connection import Connection, ConnectionBroken, within
+from .context import Context
 from .ledger import Ledger, State
 from .topology import CLIENT_ID
 
@@ -75,7 +75,7 @@ class Bindings:
 class Administrator:
     """Does one thing after the other."""
 
-    def __init__(self, world: World, bindings: Bindings, addresses: Bindings, purged: list[str]) -> None:
+    def __init__(self, world: Context, bindings: Bindings, addresses: Bindings, purged: list[str]) -> None:
         self.world = world
         self.bindings = bindings
         self.addresses = addresses
@@ -107,9 +107,9 @@ class Administrator:
         try:
             return await asyncio.to_thread(self.management.ask, method, path, body)
         except (OSError, HTTPException) as fault:
-            raise Lost(str(fault)) from None
+            raise ConnectionBroken(str(fault)) from None
 
-    async def _purge(self, wire: Wire) -> None:
+    async def _purge(self, wire: Connection) -> None:
         """What was surely there, and in nobody's hands, is gone with the answer."""
         ledger = self.world.ledger
         queue = self.world.random.choice(self.purged)
@@ -141,7 +141,7 @@ class Administrator:
             "durable": durable,
         }
 
-    async def _make(self, wire: Wire) -> None:
+    async def _make(self, wire: Connection) -> None:
         free = self.bindings.absent(MADE)
         if not free:
             return
@@ -156,7 +156,7 @@ class Administrator:
         self.bindings.promised(name, kept)
         self.world.ledger.count("queues made")
 
-    async def _change(self, wire: Wire) -> None:
+    async def _change(self, wire: Connection) -> None:
         made = self.bindings.present(MADE)
         if not made:
             return
@@ -167,7 +167,7 @@ class Administrator:
         self.bindings.promised(name, tuple(wanted.values()))
         self.world.ledger.count("queues changed")
 
-    async def _pause(self, wire: Wire) -> None:
+    async def _pause(self, wire: Connection) -> None:
         """Pause or resume: the rest of it stays."""
         made = self.bindings.present(MADE)
         if not made:
@@ -182,7 +182,7 @@ class Administrator:
         self.bindings.promised(name, tuple(wanted.values()))
         self.world.ledger.count("queues paused or resumed")
 
-    async def _delete(self, wire: Wire) -> None:
+    async def _delete(self, wire: Connection) -> None:
         made = self.bindings.present(MADE)
         if not made:
             return
@@ -196,7 +196,7 @@ class Administrator:
         types = self.world.random.choice([("ANYCAST",), ("MULTICAST",), ("ANYCAST", "MULTICAST")])
         return {"routingTypes": types, "paused": self.world.chance(0.3)}
 
-    async def _make_address(self, wire: Wire) -> None:
+    async def _make_address(self, wire: Connection) -> None:
         free = self.addresses.absent(MADE_ADDRESSES)
         if not free:
             return
@@ -206,7 +206,7 @@ class Administrator:
         self.addresses.promised(name, tuple(wanted.values()))
         self.world.ledger.count("addresses made")
 
-    async def _change_address(self, wire: Wire) -> None:
+    async def _change_address(self, wire: Connection) -> None:
         """All of it; the two attributes are told of one after the other."""
         made = self.addresses.present(MADE_ADDRESSES)
         if not made:
@@ -217,7 +217,7 @@ class Administrator:
         self.addresses.promised(name, tuple(wanted.values()))
         self.world.ledger.count("addresses changed")
 
-    async def _delete_address(self, wire: Wire) -> None:
+    async def _delete_address(self, wire: Connection) -> None:
         made = self.addresses.present(MADE_ADDRESSES)
         if not made:
             return
@@ -227,7 +227,7 @@ class Administrator:
         self.addresses.promised(name, None)
         self.world.ledger.count("addresses deleted")
 
-    async def _subscribe(self, wire: Wire) -> None:
+    async def _subscribe(self, wire: Connection) -> None:
         """A durable subscription is safe with the receipt of its SUBSCRIBE."""
         name = f"s{self.world.random.randint(0, 3)}"
         queue, kept = f"{CLIENT_ID}.{name}", PLAIN

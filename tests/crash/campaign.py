@@ -20,10 +20,10 @@ from ..management import Management
 from . import topology
 from .administrator import ADDRESS_ATTRIBUTES, Administrator, Bindings
 from .audit import NOTICE, Audit, everything, observe
-from .consumers import Diet, consume
-from .context import World
+from .consumers import ConsumerProfile, consume
+from .context import Context
 from .duplicates import Identifiers
-from .killable_broker import Victim
+from .killable_broker import KillableBroker
 from .ledger import Fault, Ledger
 from .producers import Producer
 from .stuck_queues import find_stuck
@@ -126,13 +126,13 @@ class Campaign:
     def _beginning(self) -> bool:
         return bool(self.begin_with) and not self.report.kills and not self.report.stops
 
-    def _start(self, forked: bool = False) -> Victim:
+    def _start(self, forked: bool = False) -> KillableBroker:
         config = self.directory / "broker.xml"
         core = {**(SMALL_FILES if self._beginning else {}), **(self.core or {})}
         config.write_text(
             topology.document(self.random, persistence=self.persistence, more=core), encoding="utf-8"
         )
-        return Victim(config, self.data, forked=forked)
+        return KillableBroker(config, self.data, forked=forked)
 
     def _life(self) -> None:
         while 0 < self.report.kills < self.kills - 1 and self.random.random() < 0.15:
@@ -145,8 +145,8 @@ class Campaign:
         self._keep_copy()
         self._raise_faults(self.ledger.faults)
 
-    async def _load(self, victim: Victim) -> None:
-        world = World(victim.port, victim.http_port, self.ledger, self.identifiers, self.random)
+    async def _load(self, victim: KillableBroker) -> None:
+        world = Context(victim.port, victim.http_port, self.ledger, self.identifiers, self.random)
         try:
             await establish(world, self.bindings)
             self._begin(world)
@@ -164,7 +164,7 @@ class Campaign:
         finally:
             await world.end()
 
-    def _begin(self, world: World) -> None:
+    def _begin(self, world: Context) -> None:
         plots = [(plot, area) for plot in PLOTS for area in self.areas]
         some = self.random.sample(plots, self.random.randint(3, 9))
         if self._beginning:
@@ -186,7 +186,7 @@ class Campaign:
             and files[".page"] > 0
         )
 
-    async def _kill(self, world: World, victim: Victim) -> None:
+    async def _kill(self, world: Context, victim: KillableBroker) -> None:
         if self.random.random() < 0.9:
             await asyncio.to_thread(victim.kill)
             self.report.kills += 1
@@ -208,7 +208,7 @@ class Campaign:
 
     # ---- what is left
 
-    def _audit(self, victim: Victim) -> None:
+    def _audit(self, victim: KillableBroker) -> None:
         management = Management(victim.http_port)
         self.ledger.forget_done()
         ready = time.monotonic()
@@ -271,8 +271,8 @@ class Campaign:
                 self.ledger.fault("undrained", f"{len(rest)} are left", *rest)
                 self._raise_faults(self.ledger.faults)
 
-    async def _drain(self, victim: Victim) -> None:
-        world = World(victim.port, victim.http_port, self.ledger, self.identifiers, self.random)
+    async def _drain(self, victim: KillableBroker) -> None:
+        world = Context(victim.port, victim.http_port, self.ledger, self.identifiers, self.random)
         try:
             for area in self.areas:
                 await Producer(world, grouped_load(area), f"{area}-last-grouped", GROUPED).send_some(GROUPED)
@@ -286,7 +286,7 @@ class Campaign:
         finally:
             await world.end()
 
-    async def _until_drained(self, world: World) -> None:
+    async def _until_drained(self, world: Context) -> None:
         end = time.monotonic() + DRAINING
         while rest := self.ledger.everything():
             await asyncio.sleep(0.1)
@@ -301,9 +301,9 @@ class Campaign:
                 return
 
 
-def _drainer(queue: str) -> Diet:
+def _drainer(queue: str) -> ConsumerProfile:
     """Takes everything, at once, and for good."""
-    return Diet(
+    return ConsumerProfile(
         f"::{queue}",
         queue,
         refused=0.2 if queue.endswith(".grouped") else 0.0,  # so that messages of groups come back

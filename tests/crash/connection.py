@@ -22,7 +22,7 @@ async def within(promise: Awaitable[object], seconds: float = PATIENCE) -> None:
         await promise
 
 
-class Lost(Exception):
+class ConnectionBroken(Exception):
     """The connection is gone, whoever closed it."""
 
 
@@ -55,7 +55,7 @@ def _plain(text: str) -> str:
     return re.sub(r"\\.", lambda found: _CODES[found[0]], text) if "\\" in text else text
 
 
-class Wire(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection. Messages go to whoever has their subscription; receipts end the futures of `ask`."""
 
     def __init__(self) -> None:
@@ -71,12 +71,12 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     @classmethod
-    async def open(cls, port: int, client_id: str | None = None) -> Wire:
+    async def open(cls, port: int, client_id: str | None = None) -> Connection:
         """Connect and log in. Raises `Lost`."""
         try:
             _, wire = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
         except OSError as fault:
-            raise Lost(str(fault)) from None
+            raise ConnectionBroken(str(fault)) from None
         headers: dict[str, object] = {"accept-version": "1.2", "host": "localhost"}
         if client_id is not None:
             headers["client-id"] = client_id
@@ -89,7 +89,7 @@ class Wire(asyncio.Protocol):
     def send(self, command: str, headers: dict[str, object], body: bytes = b"") -> None:
         """Write a frame. Raises `Lost`."""
         if self.lost or self._transport is None or self._transport.is_closing():
-            raise Lost
+            raise ConnectionBroken
         self._transport.write(frame_bytes(command, headers, body))
 
     def ask(self, command: str, headers: dict[str, object], body: bytes = b"") -> asyncio.Future[None]:
@@ -106,7 +106,7 @@ class Wire(asyncio.Protocol):
         """Wait while the broker does not read."""
         await within(self._flowing.wait())
         if self.lost:
-            raise Lost
+            raise ConnectionBroken
 
     async def leave(self) -> None:
         """DISCONNECT in good order."""
@@ -151,7 +151,7 @@ class Wire(asyncio.Protocol):
         self._flowing.set()
         for promise in [self._connected, *self._waiting.values()]:
             if not promise.done():
-                promise.set_exception(self.refused or Lost())
+                promise.set_exception(self.refused or ConnectionBroken())
         self._waiting.clear()
         for call in self.on_lost:
             call()

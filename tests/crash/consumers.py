@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .connection import Frame, Lost, Wire, within
-from .context import World
+from .connection import Connection, ConnectionBroken, Frame, within
+from .context import Context
 from .ledger import Copy, State, Unit
 
 
 @dataclass(frozen=True)
-class Diet:
+class ConsumerProfile:
     """How a consumer treats what it gets. Shares are between 0 and 1."""
 
     destination: str
@@ -33,7 +33,7 @@ class Diet:
 class Consumer:
     """One subscription on a connection of its own, again and again."""
 
-    def __init__(self, world: World, diet: Diet, name: str) -> None:
+    def __init__(self, world: Context, diet: ConsumerProfile, name: str) -> None:
         self.world = world
         self.ledger = world.ledger
         self.diet = diet
@@ -41,7 +41,7 @@ class Consumer:
         self.held: dict[Copy, str] = {}  # by the order of delivery, with what an ACK must say
         self._arrived = asyncio.Event()
         self._last: dict[tuple[str, int, str], int] = {}
-        self._wire: Wire | None = None
+        self._wire: Connection | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -53,10 +53,10 @@ class Consumer:
             while not self.world.chance(self.diet.leaves):
                 await self._step(wire)
                 if wire.lost:
-                    raise Lost
+                    raise ConnectionBroken
             await self._go(wire)
 
-    async def subscribe(self) -> Wire:
+    async def subscribe(self) -> Connection:
         """Connect and subscribe anew. Raises `Lost`."""
         diet = self.diet
         wire = await self.world.open(diet.client_id)
@@ -75,7 +75,7 @@ class Consumer:
 
     # ---- receiving
 
-    def _take(self, wire: Wire, frame: Frame) -> None:
+    def _take(self, wire: Connection, frame: Frame) -> None:
         if wire is not self._wire:
             return
         text = frame.body.partition(b"|")[0].decode()
@@ -98,7 +98,7 @@ class Consumer:
 
     # ---- settling
 
-    async def _step(self, wire: Wire) -> None:
+    async def _step(self, wire: Connection) -> None:
         await self.some()
         if self.diet.slowness:
             await self.world.pause(self.diet.slowness)
@@ -126,7 +126,7 @@ class Consumer:
             except TimeoutError:
                 pass
 
-    def acknowledge(self, wire: Wire, copies: list[Copy]) -> None:
+    def acknowledge(self, wire: Connection, copies: list[Copy]) -> None:
         """ACK the last of them, which settles all of them where the subscription is of that kind."""
         name = {"id": self.held[copies[-1]]}
         receipted = self.world.chance(self.diet.receipted)
@@ -145,7 +145,7 @@ class Consumer:
                 unit.move(State.DONE)
             self.ledger.count("receipts of ACK")
 
-    def _abort(self, wire: Wire, copy: Copy) -> None:
+    def _abort(self, wire: Connection, copy: Copy) -> None:
         """Acknowledge in a transaction that is given up: it has the message as before."""
         wire.send("BEGIN", {"transaction": "given up"})
         wire.send("ACK", {"id": self.held[copy], "transaction": "given up"})
@@ -153,7 +153,7 @@ class Consumer:
         copy.note(f"acknowledged by {self} in a transaction, and ABORT")
         self.ledger.count("ABORTs of an ACK")
 
-    def _refuse(self, wire: Wire, copy: Copy) -> None:
+    def _refuse(self, wire: Connection, copy: Copy) -> None:
         promise = wire.ask("NACK", {"id": self.held.pop(copy)})
         self.ledger.give_back([copy], f"refused by {self}")
         before = copy.attempts
@@ -168,7 +168,7 @@ class Consumer:
 
     # ---- leaving
 
-    async def _go(self, wire: Wire) -> None:
+    async def _go(self, wire: Connection) -> None:
         how = self.world.random.choice(["UNSUBSCRIBE", "DISCONNECT", "hang up"])
         # what is on its way to here may reach somebody else before it is read here
         self._forget(wire, f"given back by {how} of {self}")
@@ -179,7 +179,7 @@ class Consumer:
         wire.drop()
         await self.world.pause(0.05)
 
-    def _forget(self, wire: Wire, why: str) -> None:
+    def _forget(self, wire: Connection, why: str) -> None:
         if wire is self._wire:
             self._wire = None
             self.ledger.gone(self)
@@ -187,7 +187,7 @@ class Consumer:
             self.held.clear()
 
 
-def consume(world: World, diet: Diet, name: str, count: int = 1) -> None:
+def consume(world: Context, diet: ConsumerProfile, name: str, count: int = 1) -> None:
     """Start consumers."""
     for number in range(count):
         world.start(Consumer(world, diet, f"{name}{number} of life {world.ledger.life}").run())

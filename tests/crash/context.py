@@ -7,12 +7,12 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
-from .connection import Lost, Wire
+from .connection import Connection, ConnectionBroken
 from .duplicates import Identifiers
 from .ledger import Ledger
 
 
-class World:
+class Context:
     """A running broker, the ledger, and a source of chance. Actors run until the broker dies or `calm` is called."""
 
     def __init__(
@@ -24,18 +24,18 @@ class World:
         self.identifiers = identifiers
         self.random = random
         self.over = False
-        self.wires: list[Wire] = []
+        self.wires: list[Connection] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def chance(self, share: float) -> bool:
         """True so often."""
         return self.random.random() < share
 
-    async def open(self, client_id: str | None = None) -> Wire:
+    async def open(self, client_id: str | None = None) -> Connection:
         """A new connection. Raises `Lost`."""
         if self.over:
-            raise Lost
-        wire = await Wire.open(self.port, client_id)
+            raise ConnectionBroken
+        wire = await Connection.open(self.port, client_id)
         self.wires.append(wire)
         return wire
 
@@ -74,5 +74,5 @@ class World:
 async def _until_lost(actor: Coroutine[Any, Any, None]) -> None:
     try:
         await actor
-    except Lost:
+    except ConnectionBroken:
         pass

@@ -18,8 +18,8 @@ from stompring.store.files import Files
 from stompring.store.paging import Paging
 
 from ..session.session_fixture import Client, Got, Server, frame
-from ..store.disk import DiskAtOnce
-from ..store.stored_broker import BEGUN, StoredWorld
+from ..store.disk import ImmediateDisk
+from ..store.stored_broker import BEGUN, StoredBroker
 from .audit import Observation, Seen
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -57,7 +57,7 @@ class Life(Server):
 
     def __init__(self, files: Files, root: Path, after: float = 0) -> None:
         self.files, self.root = files, root
-        self.world: StoredWorld = StoredWorld(
+        self.world: StoredBroker = StoredBroker(
             files,
             SETTINGS,
             directory=root / "journal",
@@ -70,7 +70,7 @@ class Life(Server):
         )
         world = self.world
         self.dispatch = TargetAreas(world.broker)
-        reader = DiskAtOnce(world.clock)
+        reader = ImmediateDisk(world.clock)
         self.paging = Paging(world.journal, world.writer, reader, world.broker.clock, root / "paging")
         self.paging.reads.account = self.dispatch.budget
         world.store.pages = self.paging

@@ -12,10 +12,10 @@ from ..broker_process import PATIENCE, BrokerProcess
 BUGS = ("Traceback", "Internal error", "Unhandled", "made anew with defaults")
 
 
-class Victim(BrokerProcess):
+class KillableBroker(BrokerProcess):
     """A broker that does not mind how it ends, as long as it leaves no traceback."""
 
-    def __enter__(self) -> Victim:
+    def __enter__(self) -> KillableBroker:
         super().__enter__()
         return self
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .connection import Wire
+from .connection import Connection
 from .topology import LASTING_GROUPS
 
 #: Milliseconds by which a message may be delivered after its expiry: it was on its way.
@@ -35,7 +35,7 @@ class Unit:
 
     what: str
     life: int
-    wire: Wire | None = None  # where it was asked
+    wire: Connection | None = None  # where it was asked
     state: State = State.OPEN
     entering: list[Copy] = field(default_factory=list)
     leaving: list[Copy] = field(default_factory=list)
@@ -172,7 +172,7 @@ class Ledger:
 
     # ---- what producers say
 
-    def unit(self, what: str, wire: Wire | None = None) -> Unit:
+    def unit(self, what: str, wire: Connection | None = None) -> Unit:
         """Something new that is not yet asked."""
         return Unit(what, self.life, wire)
 
@@ -277,7 +277,7 @@ class Ledger:
         copy.exits.append(unit)
         unit.leaving.append(copy)
 
-    def acknowledge(self, copy: Copy, wire: Wire) -> Unit:
+    def acknowledge(self, copy: Copy, wire: Connection) -> Unit:
         """An ACK outside of transactions was written."""
         unit = self.unit("ACK", wire)
         self.leave(unit, copy)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from .connection import Wire, within
-from .context import World
+from .connection import Connection, within
+from .context import Context
 from .ledger import State, Unit, now
 from .topology import ENDING_GROUPS, LASTING_GROUPS
 
@@ -14,7 +14,7 @@ COLOURS = ("red", "blue", "blue", "blue")
 
 
 @dataclass(frozen=True)
-class Load:
+class ProducerProfile:
     """What a producer sends. Shares are between 0 and 1, times milliseconds."""
 
     destination: str
@@ -35,7 +35,7 @@ class Load:
 class Producer:
     """One producer on a connection of its own."""
 
-    def __init__(self, world: World, load: Load, name: str, window: int | None = None) -> None:
+    def __init__(self, world: Context, load: ProducerProfile, name: str, window: int | None = None) -> None:
         self.world = world
         self.load = load
         self.name = name
@@ -61,7 +61,7 @@ class Producer:
             self._receipted(wire)
         await wire.leave()
 
-    async def _step(self, wire: Wire) -> None:
+    async def _step(self, wire: Connection) -> None:
         if self.world.chance(self.load.transactions):
             await self._transaction(wire)
         elif self.world.chance(self.load.receipted):
@@ -78,7 +78,7 @@ class Producer:
             if self.world.over:
                 return
 
-    def _receipted(self, wire: Wire) -> None:
+    def _receipted(self, wire: Connection) -> None:
         unit = self.world.ledger.unit("SEND", wire)
         promise = self._send(wire, unit, receipt=True)
         unit.move(State.ASKED)
@@ -92,7 +92,7 @@ class Producer:
             self.world.ledger.count("receipts of SEND")
 
     def _send(
-        self, wire: Wire, unit: Unit, receipt: bool = False, **more: object
+        self, wire: Connection, unit: Unit, receipt: bool = False, **more: object
     ) -> asyncio.Future[None] | None:
         load, random = self.load, self.world.random
         durable = random.random() < load.durable
@@ -127,7 +127,7 @@ class Producer:
         wire.send("SEND", headers, body)
         return None
 
-    async def _transaction(self, wire: Wire) -> None:
+    async def _transaction(self, wire: Connection) -> None:
         world = self.world
         self._in_transaction += 1
         name = f"t{self._in_transaction}"
@@ -147,7 +147,7 @@ class Producer:
         world.ledger.count("receipts of COMMIT")
 
 
-def produce(world: World, load: Load, name: str, count: int = 1) -> None:
+def produce(world: Context, load: ProducerProfile, name: str, count: int = 1) -> None:
     """Start producers. Names must not repeat on one ledger, or sequences go on."""
     for number in range(count):
         world.start(Producer(world, load, f"{name}{number}").run())

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..management import Answered, Management
 from .audit import everything
-from .context import World
+from .context import Context
 
 #: Seconds in which something must happen in each queue that has consumers and messages for them.
 PATIENCE = 10.0
@@ -18,7 +18,7 @@ PATIENCE = 10.0
 LEFT = ("messagesAcknowledged", "messagesExpired", "messagesKilled", "messagesReplaced")
 
 
-async def find_stuck(world: World) -> None:
+async def find_stuck(world: Context) -> None:
     """Watch every queue until something has happened in it, or nobody waits for anything there any more."""
     management = Management(world.http_port)
     before = await asyncio.to_thread(_could_deliver, management)

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from .audit import Audit, Observation, Seen
-from .connection import Frame, Wire
-from .consumers import Consumer, Diet
-from .context import World
+from .connection import Connection, Frame
+from .consumers import Consumer, ConsumerProfile
+from .context import Context
 from .duplicates import Identifiers
 from .ledger import Copy, Ledger, State, Unit, now
 from .topology import DEAD, ENDING_GROUPS, EXPIRED, LASTING_GROUPS, RING, Group
@@ -312,9 +312,9 @@ def test_a_group_belongs_to_one_consumer_until_that_goes(story: Story) -> None:
 
 
 def test_a_consumer_is_given_a_group_in_order(story: Story) -> None:
-    world = World(0, 0, story.ledger, Identifiers(), Random(1))
-    consumer = Consumer(world, Diet(QUEUE, QUEUE), "c")
-    consumer._wire = wire = cast(Wire, object())
+    world = Context(0, 0, story.ledger, Identifiers(), Random(1))
+    consumer = Consumer(world, ConsumerProfile(QUEUE, QUEUE), "c")
+    consumer._wire = wire = cast(Connection, object())
 
     def take(copy: Copy, redelivered: str = "false") -> list[str]:
         consumer._take(

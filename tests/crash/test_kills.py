@@ -10,7 +10,7 @@ import pytest
 from ..management import Management
 from . import campaign
 from .campaign import BrokenPromise, Campaign
-from .killable_broker import Victim
+from .killable_broker import KillableBroker
 
 #: What must happen before the first kill. Seconds are no measure of that: a machine may be slow.
 EACH = (
@@ -44,7 +44,7 @@ def test_a_queue_that_gives_nothing_more_is_found_out(
     """One that is paused takes the place of one that a fault has stopped."""
 
     class Stopped(Campaign):
-        async def _drain(self, victim: Victim) -> None:
+        async def _drain(self, victim: KillableBroker) -> None:
             management = Management(victim.http_port)
             there = {queue["name"] for queue in management.ask("GET", "/queues", size=1000)["data"]}
             if "memory.grouped" not in there:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from .connection import Wire, within
-from .consumers import Consumer, Diet
-from .context import World
+from .connection import Connection, within
+from .consumers import Consumer, ConsumerProfile
+from .context import Context
 from .ledger import Copy, State, Unit
 
 
 class Transfer:
     """Acknowledges some messages and sends what it made of them, in one transaction that ends well or not."""
 
-    def __init__(self, world: World, diet: Diet, results: tuple[str, ...], name: str) -> None:
+    def __init__(self, world: Context, diet: ConsumerProfile, results: tuple[str, ...], name: str) -> None:
         self.world = world
         self.results = results
         self.consumer = Consumer(world, diet, name)
@@ -30,7 +30,7 @@ class Transfer:
                 continue
             await self._once(wire)
 
-    async def _once(self, wire: Wire) -> None:
+    async def _once(self, wire: Connection) -> None:
         random = self.world.random
         self._count += 1
         name = f"x{self._count}"
@@ -45,13 +45,13 @@ class Transfer:
         await self.world.pause(0.01)
         await self._finish(wire, unit, name, copies)
 
-    def _make(self, wire: Wire, unit: Unit, transaction: str) -> None:
+    def _make(self, wire: Connection, unit: Unit, transaction: str) -> None:
         queue = self.world.random.choice(self.results)
         text = self.world.ledger.enter(unit, [queue], self.name)
         headers: dict[str, object] = {"destination": queue, "persistent": "true", "transaction": transaction}
         wire.send("SEND", headers, text.encode() + b"|" + b"y" * self.world.random.randint(0, 300))
 
-    async def _finish(self, wire: Wire, unit: Unit, name: str, copies: list[Copy]) -> None:
+    async def _finish(self, wire: Connection, unit: Unit, name: str, copies: list[Copy]) -> None:
         ledger, draw = self.world.ledger, self.world.random.random()
         if draw < 0.1:
             unit.move(State.UNDONE)

@@ -7,60 +7,60 @@ from collections.abc import Callable
 from . import topology
 from .administrator import PLAIN, Bindings
 from .connection import within
-from .consumers import Diet, consume
-from .context import World
-from .producers import Load, produce
+from .consumers import ConsumerProfile, consume
+from .context import Context
+from .producers import ProducerProfile, produce
 from .topology import DEAD, EXPIRED, SUBSCRIBERS, address, result, subscription
 from .transactions import Transfer
 
-Plot = Callable[[World, str], None]
+Plot = Callable[[Context, str], None]
 
 
-def work(world: World, area: str) -> None:
+def work(world: Context, area: str) -> None:
     """Producers and consumers of one queue; refused messages become dead letters."""
     queue = address(area, "work")
-    produce(world, Load(queue, (queue,)), f"{area}-work", 2)
-    consume(world, Diet(queue, queue), f"{area}-worker", 2)
+    produce(world, ProducerProfile(queue, (queue,)), f"{area}-work", 2)
+    consume(world, ConsumerProfile(queue, queue), f"{area}-worker", 2)
 
 
-def cumulative(world: World, area: str) -> None:
+def cumulative(world: Context, area: str) -> None:
     """Acknowledgements that settle all before them."""
     queue = address(area, "cumulative")
-    produce(world, Load(queue, (queue,)), f"{area}-cumulative")
-    consume(world, Diet(queue, queue, ack="client"), f"{area}-accumulator")
+    produce(world, ProducerProfile(queue, (queue,)), f"{area}-cumulative")
+    consume(world, ConsumerProfile(queue, queue, ack="client"), f"{area}-accumulator")
 
 
-def transfer(world: World, area: str) -> None:
+def transfer(world: Context, area: str) -> None:
     """Transactions that take here and put there, also into other areas."""
     queue = address(area, "transfer")
-    produce(world, Load(queue, (queue,), durable=1.0), f"{area}-transfer")
+    produce(world, ProducerProfile(queue, (queue,), durable=1.0), f"{area}-transfer")
     results = tuple(result(other) for other in topology.AREAS)
     name = f"{area}-transferer"
-    world.start(Transfer(world, Diet(queue, queue), results, name).run())
-    consume(world, Diet(result(area), result(area)), f"{area}-results")
+    world.start(Transfer(world, ConsumerProfile(queue, queue), results, name).run())
+    consume(world, ConsumerProfile(result(area), result(area)), f"{area}-results")
 
 
-def ring(world: World, area: str) -> None:
+def ring(world: Context, area: str) -> None:
     """A ring that nobody reads: what it holds is known exactly."""
     queue = address(area, "ring")
-    produce(world, Load(queue, (queue,), durable=1.0, transactions=0.0, most=1000), f"{area}-ring")
+    produce(world, ProducerProfile(queue, (queue,), durable=1.0, transactions=0.0, most=1000), f"{area}-ring")
 
 
-def busy_ring(world: World, area: str) -> None:
+def busy_ring(world: Context, area: str) -> None:
     """A ring with a consumer."""
     queue = address(area, "busyring")
-    produce(world, Load(queue, (queue,), durable=1.0, transactions=0.0), f"{area}-busyring")
-    consume(world, Diet(queue, queue), f"{area}-ringer")
+    produce(world, ProducerProfile(queue, (queue,), durable=1.0, transactions=0.0), f"{area}-busyring")
+    consume(world, ConsumerProfile(queue, queue), f"{area}-ringer")
 
 
-def topic(world: World, area: str) -> None:
+def topic(world: Context, area: str) -> None:
     """Durable subscriptions: one message in several queues. One subscriber is often away."""
     destination = address(area, "topic")
     queues = tuple(subscription(area, name) for name in SUBSCRIBERS)
-    produce(world, Load(f"/topic/{destination}", queues, identified=0.4), f"{area}-topic")
+    produce(world, ProducerProfile(f"/topic/{destination}", queues, identified=0.4), f"{area}-topic")
     for name, queue in zip(SUBSCRIBERS, queues, strict=True):
         if name != "c" or world.chance(0.3):
-            diet = Diet(
+            diet = ConsumerProfile(
                 f"/topic/{destination}",
                 queue,
                 subscription=f"{area}-{name}",
@@ -70,55 +70,55 @@ def topic(world: World, area: str) -> None:
             consume(world, diet, f"{area}-subscriber-{name}")
 
 
-def later(world: World, area: str) -> None:
+def later(world: Context, area: str) -> None:
     """Scheduled messages."""
     queue = address(area, "later")
-    load = Load(queue, (queue,), durable=1.0, delay=(1, 4000), most=200)
+    load = ProducerProfile(queue, (queue,), durable=1.0, delay=(1, 4000), most=200)
     produce(world, load, f"{area}-later")
-    consume(world, Diet(queue, queue, ordered=False), f"{area}-later")
+    consume(world, ConsumerProfile(queue, queue, ordered=False), f"{area}-later")
 
 
-def expiring(world: World, area: str) -> None:
+def expiring(world: Context, area: str) -> None:
     """Messages that expire unless they are read in time."""
     queue = address(area, "expiring")
-    load = Load(queue, (queue,), durable=1.0, lifetime=(100, 4000), most=200)
+    load = ProducerProfile(queue, (queue,), durable=1.0, lifetime=(100, 4000), most=200)
     produce(world, load, f"{area}-expiring")
-    consume(world, Diet(queue, queue, slowness=0.05), f"{area}-expiring")
+    consume(world, ConsumerProfile(queue, queue, slowness=0.05), f"{area}-expiring")
 
 
-def graded(world: World, area: str) -> None:
+def graded(world: Context, area: str) -> None:
     """Priorities."""
     queue = address(area, "graded")
-    produce(world, Load(queue, (queue,), priorities=(0, 2, 4, 4, 9)), f"{area}-graded", 2)
-    consume(world, Diet(queue, queue), f"{area}-graded")
+    produce(world, ProducerProfile(queue, (queue,), priorities=(0, 2, 4, 4, 9)), f"{area}-graded", 2)
+    consume(world, ConsumerProfile(queue, queue), f"{area}-graded")
 
 
-def purged(world: World, area: str) -> None:
+def purged(world: Context, area: str) -> None:
     """A queue that nobody but the administrator empties."""
     queue = address(area, "purged")
-    produce(world, Load(queue, (queue,), identified=0.4), f"{area}-purged")
+    produce(world, ProducerProfile(queue, (queue,), identified=0.4), f"{area}-purged")
 
 
-def coloured(world: World, area: str) -> None:
+def coloured(world: Context, area: str) -> None:
     """A consumer with a selector, and now and then one without. What is refused comes again a little later."""
     queue = address(area, "coloured")
-    produce(world, Load(queue, (queue,), coloured=True), f"{area}-coloured")
-    consume(world, Diet(queue, queue, selector="colour = 'red'", refused=0.3), f"{area}-red")
+    produce(world, ProducerProfile(queue, (queue,), coloured=True), f"{area}-coloured")
+    consume(world, ConsumerProfile(queue, queue, selector="colour = 'red'", refused=0.3), f"{area}-red")
     if world.chance(0.5):
-        consume(world, Diet(queue, queue), f"{area}-any")
+        consume(world, ConsumerProfile(queue, queue), f"{area}-any")
 
 
-def grouped(world: World, area: str) -> None:
+def grouped(world: Context, area: str) -> None:
     """Message groups, more than their consumers can have at a time; these refuse, give up and hang up."""
     queue = address(area, "grouped")
     produce(world, grouped_load(area), f"{area}-grouped", 2)
-    consume(world, Diet(queue, queue, refused=0.2, aborted=0.1, leaves=0.03), f"{area}-grouped", 4)
+    consume(world, ConsumerProfile(queue, queue, refused=0.2, aborted=0.1, leaves=0.03), f"{area}-grouped", 4)
 
 
-def grouped_load(area: str) -> Load:
+def grouped_load(area: str) -> ProducerProfile:
     """More than is kept in memory for the owner of a group."""
     queue = address(area, "grouped")
-    return Load(queue, (queue,), grouped=True, most=500)
+    return ProducerProfile(queue, (queue,), grouped=True, most=500)
 
 
 PLOTS: tuple[Plot, ...] = (
@@ -140,7 +140,7 @@ PLOTS: tuple[Plot, ...] = (
 FIRST_PLOTS: tuple[Plot, ...] = (grouped, purged, transfer, work)
 
 
-async def establish(world: World, bindings: Bindings) -> None:
+async def establish(world: Context, bindings: Bindings) -> None:
     """Make the durable subscriptions, in the first life; they must be there in all that follow."""
     if world.ledger.life > 2:
         return
@@ -158,8 +158,12 @@ async def establish(world: World, bindings: Bindings) -> None:
     await wire.leave()
 
 
-def settle(world: World) -> None:
+def settle(world: Context) -> None:
     """Read what died and what expired, sometimes."""
     for grave in (DEAD, EXPIRED):
         if world.chance(0.5):
-            consume(world, Diet(grave, grave, refused=0.0, ordered=False, moved=True), f"reader of {grave}")
+            consume(
+                world,
+                ConsumerProfile(grave, grave, refused=0.0, ordered=False, moved=True),
+                f"reader of {grave}",
+            )

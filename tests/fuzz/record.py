@@ -19,14 +19,14 @@ from struct import unpack_from
 from typing import Any
 
 from stompring.errors import StoreError
-from stompring.store.page_file import Scan, transactions_at
+from stompring.store.page_file import PageScan, transactions_at
 from stompring.store.record import framed
-from stompring.store.segment import HEADER, JOURNAL, PAGE, Header, Walk, find_footer, pack_header
+from stompring.store.segment import HEADER, JOURNAL, PAGE, Header, SegmentScan, find_footer, pack_header
 
 from ..broker.broker_fixture import bodies
 from ..store.memory_files import MemoryFiles
 from ..store.stored_broker import JOURNAL as DIRECTORY
-from ..store.stored_broker import StoredWorld
+from ..store.stored_broker import StoredBroker
 from .oracle import expect
 
 LONGEST = 4096
@@ -108,19 +108,19 @@ def damage(original: bytes, how: bytes) -> bytes:
 
 def payloads(data: bytes) -> list[bytes]:
     """All payloads of a file, those of transactions too."""
-    return [data[begin:end] for begin, end in Walk(data)]
+    return [data[begin:end] for begin, end in SegmentScan(data)]
 
 
 def read(data: bytes) -> set[bytes]:
     """The payloads that all readers but recovery see in a file, each with its own idea of where they are."""
-    header, footer, walk = Header.read(data), find_footer(data), Walk(data)
+    header, footer, walk = Header.read(data), find_footer(data), SegmentScan(data)
     expect(header.fault is None or len(header.fault) >= FAULTY, "a fault of a header says nothing")
     found = list(walk)
     expect(all(header.size < begin < end <= len(data) for begin, end in found), "a record is outside")
     expect(all(before[1] < after[0] for before, after in zip(found, found[1:], strict=False)), "they overlap")
     expect(walk.whole or all(fault.reason for fault in walk.faults), "a fault without a reason")
     seen = {data[begin:end] for begin, end in found}
-    scan = Scan(data)
+    scan = PageScan(data)
     contents = scan.contents
     for start, kind in zip(contents.starts, contents.kinds, strict=True):
         if kind:
@@ -149,7 +149,7 @@ def _as_arrays(data: bytes) -> None:
 def recovered(journal: bytes) -> None:
     """A broker that starts on it has messages, or says what it could not understand."""
     try:
-        world = StoredWorld(MemoryFiles({FIRST: journal}))
+        world = StoredBroker(MemoryFiles({FIRST: journal}))
         world.turn()
     except StoreError:
         return

@@ -14,12 +14,12 @@ from stompring.paging.paged_queues import TargetAreas
 from stompring.store.pages import Pages
 from stompring.store.paging import Paging
 
-from ..store.disk import DiskAtOnce
+from ..store.disk import ImmediateDisk
 from ..store.memory_files import MemoryFiles
-from ..store.stored_broker import BEGUN, StoredWorld
+from ..store.stored_broker import BEGUN, StoredBroker
 
 
-class StoredPages(StoredWorld):
+class StoredPages(StoredBroker):
     """As `PagedWorld`, but that it can be killed and started again. ``page_size`` is in bytes."""
 
     def __init__(
@@ -58,7 +58,7 @@ class StoredPages(StoredWorld):
         self.paging = Paging(
             self.journal,
             self.writer,
-            DiskAtOnce(self.clock),
+            ImmediateDisk(self.clock),
             self.broker.clock,
             Path("/data/paging"),
         )

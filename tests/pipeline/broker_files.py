@@ -12,7 +12,7 @@ from stompring.store.samples import Samples
 from stompring.store.segment import NO_IDENTITY
 
 from ..broker.broker_fixture import MULTICAST, join
-from ..store.paged_broker import SETTINGS, PagedStore
+from ..store.paged_broker import SETTINGS, PagedBroker
 
 KEPT = Path("/data/retention")
 
@@ -27,7 +27,7 @@ HEADERS: list[dict[str, str]] = [
 
 def made(**more: Any) -> dict[str, bytes]:
     """Name and bytes of each file of a small history: segments (sealed, and the newest), pages, samples."""
-    world = PagedStore(
+    world = PagedBroker(
         journal_file_size=more.pop("journal_file_size", 1500),
         journal_compact_min_files=0,
         journal_retention_directory=Settings(str(KEPT)),

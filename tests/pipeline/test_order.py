@@ -26,7 +26,7 @@ from stompring.settings.model import Retention
 
 from ..broker.broker_fixture import join
 from ..property.profile import examples
-from ..store.paged_broker import SETTINGS, PagedStore
+from ..store.paged_broker import SETTINGS, PagedBroker
 from . import reference_decoder
 from .broker_files import KEPT, written
 
@@ -185,7 +185,7 @@ SENT = {"q": 300, "stays": 15, "a.one": 100, "b.one": 18, "c.one": 99}
 def mixed(root: Path, **more: Any) -> Path:
     """A minute of a broker: a journal of small segments, of which some messages stay and are written once more; an
     address that pages all the time, one that does so now and then, and a third that begins late."""
-    world = PagedStore(
+    world = PagedBroker(
         journal_file_size=6000, journal_retention_directory=Retention(str(KEPT)), settings=SETTINGS, **more
     )
     consumer = join(world.queue("q"))

@@ -12,14 +12,14 @@ from stompring.server.reload import apply
 from stompring.settings.model import BrokerConfiguration, DeletionPolicy, QueueConfiguration
 
 from ..broker.broker_fixture import MULTICAST, bodies
-from ..store.stored_broker import StoredWorld
+from ..store.stored_broker import StoredBroker
 from .test_reload import configuration, queue
 
 
-def started(file: BrokerConfiguration, before: StoredWorld | None = None, **settings: Any) -> StoredWorld:
+def started(file: BrokerConfiguration, before: StoredBroker | None = None, **settings: Any) -> StoredBroker:
     """A broker with this file, on what ``before`` left when it was killed."""
     if before is None:
-        world = StoredWorld()
+        world = StoredBroker()
     else:
         before.turn()
         world = before.again()

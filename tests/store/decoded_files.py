@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 from stompring.store.record import NAME, SAMPLE, SAMPLE_ROW, TRANSACTION, Kind
-from stompring.store.segment import Header, Walk
+from stompring.store.segment import Header, SegmentScan
 
 from .format_tables import Format
 
@@ -14,7 +14,7 @@ from .format_tables import Format
 def payloads(data: bytes) -> list[bytes]:
     """All of a file's payloads that say what went through: those within transactions too, none for restarts alone."""
     found = []
-    for start, stop in Walk(data):
+    for start, stop in SegmentScan(data):
         payload = data[start:stop]
         parts = [payload]
         if payload[0] == Kind.TRANSACTION:

@@ -20,7 +20,7 @@ def outcome_of(job: Job) -> Any:
         return fault
 
 
-class DiskAtOnce:
+class ImmediateDisk:
     """Does each job as it comes; its result is there in the next turn of the clock."""
 
     def __init__(self, clock: Clock) -> None:
@@ -41,7 +41,7 @@ class DiskAtOnce:
             self._next()
 
 
-class DiskByHand:
+class ManualDisk:
     """Does nothing until it is told to."""
 
     def __init__(self) -> None:

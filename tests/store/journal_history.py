@@ -9,25 +9,25 @@ from stompring.broker.queue import Queue
 from stompring.broker.reference import DELIVERING, GONE, SCHEDULED, Reference
 
 from ..broker.broker_fixture import Taker
-from .stored_broker import StoredWorld
+from .stored_broker import StoredBroker
 
 #: Of one message in one queue: how often it went out, how many of those failed, and its due time if it has one.
-Standing = tuple[int, int, int]
+MessageState = tuple[int, int, int]
 
 #: A queue: its attributes, then what it holds by message number.
-Holding = tuple[Any, dict[int, Standing]]
+QueueContents = tuple[Any, dict[int, MessageState]]
 
 #: Where a journal ends: its newest segment, and the bytes in that.
 Position = tuple[int, int]
 
 
-def standing(ref: Reference, now: int) -> Standing:
+def message_state(ref: Reference, now: int) -> MessageState:
     due = ref.due if ref.state == SCHEDULED and ref.due > now else 0
     deliveries = 0 if ref.queue.attributes.non_destructive else ref.deliveries  # each consumer's are its own
     return (deliveries, ref.attempts, due)
 
 
-def refs_of(queue: Queue) -> list[Reference]:
+def references(queue: Queue) -> list[Reference]:
     """Everything that a queue holds: pending, scheduled and in delivery."""
     held = {id(ref): ref for ref in (*queue.everything_pending(), *queue.scheduled.values())}
     for consumer in queue.consumers:
@@ -36,18 +36,18 @@ def refs_of(queue: Queue) -> list[Reference]:
     return [ref for ref in held.values() if ref.state != GONE]
 
 
-def snapshot(broker: Broker, now: int) -> dict[str, Holding]:
+def snapshot(broker: Broker, now: int) -> dict[str, QueueContents]:
     """All durable queues with the durable messages in them."""
     taken = {}
     for name, queue in broker.directory.queues.items():
         if queue.durable:
-            durable = [ref for ref in refs_of(queue) if ref.message.traits.durable]
+            durable = [ref for ref in references(queue) if ref.message.traits.durable]
             look = (queue.number, queue.ring_size, queue.attributes.filter, queue.paused, queue.address.name)
-            taken[name] = (look, {ref.message.number: standing(ref, now) for ref in durable})
+            taken[name] = (look, {ref.message.number: message_state(ref, now) for ref in durable})
     return taken
 
 
-def at_time(held: dict[str, Holding], now: int) -> dict[str, Holding]:
+def at_time(held: dict[str, QueueContents], now: int) -> dict[str, QueueContents]:
     """A snapshot as it would be later if nothing happened: what was to come due has."""
     return {
         name: (look, {number: (d, a, due if due > now else 0) for number, (d, a, due) in messages.items()})
@@ -55,12 +55,12 @@ def at_time(held: dict[str, Holding], now: int) -> dict[str, Holding]:
     }
 
 
-class Chronicle:
+class JournalHistory:
     """Snapshots of one world by where its journal ended. ``safe`` is the end that was said to be safe."""
 
-    def __init__(self, world: StoredWorld) -> None:
+    def __init__(self, world: StoredBroker) -> None:
         self.world = world
-        self.entries: list[tuple[Position, dict[str, Holding]]] = []
+        self.entries: list[tuple[Position, dict[str, QueueContents]]] = []
         self.safe = 0  # the entry
         self._gather = world.journal.gather
         world.journal.gather = world.writer.gather = self._gather_and_note  # type: ignore[method-assign]
@@ -87,7 +87,7 @@ class Chronicle:
         else:
             self.entries.append((self.position, seen))
 
-    def between(self, position: Position) -> tuple[dict[str, Holding], dict[str, Holding]]:
+    def between(self, position: Position) -> tuple[dict[str, QueueContents], dict[str, QueueContents]]:
         """What was held at the last entry up to ``position`` and at the next; the same twice where it is an entry."""
         place = max(place for place, (where, _) in enumerate(self.entries) if where <= position)
         assert place >= self.safe, "something that was said to be safe is not there"

@@ -18,8 +18,8 @@ from stompring.store.page_reader import Block
 from stompring.store.pages import Page, Pages
 from stompring.store.paging import Paging
 
-from .disk import DiskAtOnce
-from .stored_broker import StoredWorld
+from .disk import ImmediateDisk
+from .stored_broker import StoredBroker
 
 PAGING = Path("/data/paging")
 
@@ -27,7 +27,7 @@ PAGING = Path("/data/paging")
 SETTINGS = {"#": {"page_size_bytes": 1024, "auto_delete_queues": False, "auto_delete_addresses": False}}
 
 
-class PagedStore(StoredWorld):
+class PagedBroker(StoredBroker):
     """One address ``a`` whose messages all go to pages; ``pages`` are None while it has none."""
 
     def __init__(
@@ -36,7 +36,7 @@ class PagedStore(StoredWorld):
         recover = more.pop("recover", True)
         super().__init__(files, settings, recover=False, **more)
         self.given["paging"] = paging
-        self.reader = DiskAtOnce(self.clock)
+        self.reader = ImmediateDisk(self.clock)
         self.paging = Paging(self.journal, self.writer, self.reader, self.broker.clock, paging)
         self.store.pages = self.paging
         self.paging.retention = self.store.retention
@@ -49,11 +49,11 @@ class PagedStore(StoredWorld):
             pages.address.pages = pages
         self.turn()
 
-    def again(self, files: Files | None = None, **changed: Any) -> PagedStore:
+    def again(self, files: Files | None = None, **changed: Any) -> PagedBroker:
         given = {**self.given, "after": self.clock.seconds() - 1_700_000_000, **changed}
-        return PagedStore(files or self.memory.kill(), **given)
+        return PagedBroker(files or self.memory.kill(), **given)
 
-    def crashed(self, random: Random, **changed: Any) -> PagedStore:
+    def crashed(self, random: Random, **changed: Any) -> PagedBroker:
         return self.again(self.memory.crash(random), **changed)
 
     def stop(self) -> None:

@@ -37,7 +37,7 @@ class Expected:
 
 
 @dataclass
-class Filled:
+class PopulatedDirectory:
     """Where it is, and what it holds."""
 
     config: Path
@@ -49,10 +49,10 @@ class Filled:
         return [each for each in self.messages if each.queue == queue]
 
 
-class Filler:
+class Populator:
     """Sends, and notes what must be there afterwards."""
 
-    def __init__(self, dialogue: StompClient, filled: Filled) -> None:
+    def __init__(self, dialogue: StompClient, filled: PopulatedDirectory) -> None:
         self.dialogue = dialogue
         self.filled = filled
 
@@ -96,11 +96,11 @@ class Filler:
 
 
 @contextmanager
-def fill(tmp_path: Path) -> Iterator[tuple[Filled, BrokerProcess]]:
+def populate(tmp_path: Path) -> Iterator[tuple[PopulatedDirectory, BrokerProcess]]:
     """A running broker that has been given all kinds of things to keep."""
     config, data = tmp_path / "broker.xml", tmp_path / "data"
     config.write_text(DOCUMENT, encoding="utf-8")
-    filled = Filled(config, data)
+    filled = PopulatedDirectory(config, data)
     with BrokerProcess(config, data) as broker:
         management = Management(broker.http_port)
         make = {
@@ -112,7 +112,7 @@ def fill(tmp_path: Path) -> Iterator[tuple[Filled, BrokerProcess]]:
         management.ask("POST", "/queues", {"name": "ring", "address": "ring", **make})
         dialogue = StompClient(broker.port)
         dialogue.connect({"client-id": "filler"})
-        filler = Filler(dialogue, filled)
+        filler = Populator(dialogue, filled)
         plain(filler)
         scheduled(filler)
         rings(filler)
@@ -127,7 +127,7 @@ def fill(tmp_path: Path) -> Iterator[tuple[Filled, BrokerProcess]]:
         yield filled, broker
 
 
-def plain(filler: Filler) -> None:
+def plain(filler: Populator) -> None:
     """Headers and bodies that are hard to get right; what is not durable is not kept."""
     filler.send("plain", b"", priority=9)
     filler.send("plain", bytes(range(256)) * 3, colour="r\\e:d\n\u00e4", JMSXGroupID="g:1")
@@ -141,7 +141,7 @@ def plain(filler: Filler) -> None:
     filler.settle()
 
 
-def scheduled(filler: Filler) -> None:
+def scheduled(filler: Populator) -> None:
     """Once, and again and again."""
     filler.send("later", b"once", AMQ_SCHEDULED_TIME=LATER)
     filler.send(
@@ -154,7 +154,7 @@ def scheduled(filler: Filler) -> None:
     filler.settle()
 
 
-def rings(filler: Filler) -> None:
+def rings(filler: Populator) -> None:
     """Five stay."""
     for number in range(20):
         filler.send("ring", b"%d" % number, number=number)
@@ -163,7 +163,7 @@ def rings(filler: Filler) -> None:
         filler.gone("ring", b"%d" % number)
 
 
-def transactions(filler: Filler) -> None:
+def transactions(filler: Populator) -> None:
     """One counts and one does not."""
     dialogue = filler.dialogue
     for name in ("kept", "lost"):
@@ -178,7 +178,7 @@ def transactions(filler: Filler) -> None:
     dialogue.ask("COMMIT", {"transaction": "kept"})
 
 
-def shared(filler: Filler, management: Management) -> None:
+def shared(filler: Populator, management: Management) -> None:
     """Messages of two queues, one of which has taken some of them."""
     made = {"name": "news.two", "address": "news", "routingType": "MULTICAST", "durable": True}
     management.ask("POST", "/queues", made)
@@ -200,7 +200,7 @@ def shared(filler: Filler, management: Management) -> None:
         went_out(filler, "news.two", b"news %d" % number)
 
 
-def paged(filler: Filler) -> None:
+def paged(filler: Populator) -> None:
     """More than the address may hold, of which some from the middle is gone; among it what is not durable."""
     dialogue = filler.dialogue
     for number in range(400):
@@ -232,7 +232,7 @@ def paged(filler: Filler) -> None:
     went_out(filler, "pages.a", refused, times=2)
 
 
-def churn(filler: Filler) -> None:
+def churn(filler: Populator) -> None:
     """So much comes and goes that the journal is compacted."""
     dialogue = filler.dialogue
     newest = max((filler.filled.data / "journal").glob("*.journal"))
@@ -246,7 +246,7 @@ def churn(filler: Filler) -> None:
     dialogue.ask("UNSUBSCRIBE", {"id": "churn"})
 
 
-def delivered(filler: Filler, broker: BrokerProcess) -> None:
+def delivered(filler: Populator, broker: BrokerProcess) -> None:
     """Went out, and came back because the connection was lost."""
     filler.send("again", b"came back")
     filler.send("again", b"and this")
@@ -268,7 +268,7 @@ def delivered(filler: Filler, broker: BrokerProcess) -> None:
     dialogue.ask("UNSUBSCRIBE", {"id": "one"})
 
 
-def went_out(filler: Filler, queue: str, body: bytes, times: int = 1) -> None:
+def went_out(filler: Populator, queue: str, body: bytes, times: int = 1) -> None:
     """A message was delivered, and came back."""
     messages = filler.filled.messages
     place = next(place for place, each in enumerate(messages) if (each.queue, each.body) == (queue, body))

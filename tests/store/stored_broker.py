@@ -20,13 +20,13 @@ from stompring.store.retention import Retention
 from stompring.store.segment import NO_IDENTITY
 
 from ..broker.broker_fixture import BrokerFixture, bodies
-from .disk import DiskAtOnce
+from .disk import ImmediateDisk
 from .memory_files import MemoryFiles
 
 JOURNAL = Path("/data/journal")
 
 
-class StoredWorld(BrokerFixture):
+class StoredBroker(BrokerFixture):
     """See the module. ``disk`` is one that works at once where none is given."""
 
     def __init__(
@@ -46,7 +46,7 @@ class StoredWorld(BrokerFixture):
         self.files = MemoryFiles() if files is None else files
         self.given = {"settings": settings, "directory": directory, "identity": identity, **configuration}
         self.configuration = BrokerConfiguration(address_settings=entries, **configuration)
-        self.disk: Disk = disk or DiskAtOnce(self.clock)
+        self.disk: Disk = disk or ImmediateDisk(self.clock)
         self.store = Durable(
             self.configuration, directory, self.disk, self.clock, self.files, identity=identity
         )
@@ -71,12 +71,12 @@ class StoredWorld(BrokerFixture):
         while self.clock.calls and self.clock.calls[0].getTime() <= self.clock.seconds():
             self.clock.advance(0)
 
-    def again(self, files: MemoryFiles | None = None, **changed: Any) -> StoredWorld:
+    def again(self, files: MemoryFiles | None = None, **changed: Any) -> StoredBroker:
         """The broker started anew on its files after the process was killed, or on others."""
         given = {**self.given, "after": self.clock.seconds() - BEGUN, **changed}
-        return StoredWorld(files or self.memory.kill(), **given)
+        return StoredBroker(files or self.memory.kill(), **given)
 
-    def crashed(self, random: Random, **changed: Any) -> StoredWorld:
+    def crashed(self, random: Random, **changed: Any) -> StoredBroker:
         """The broker started anew after the computer has crashed."""
         return self.again(self.memory.crash(random), **changed)
 
@@ -99,13 +99,13 @@ def pending(queue: Queue) -> list[Reference]:
     return [ref for ref in queue.everything_pending() if ref.state == PENDING]
 
 
-def held(world: StoredWorld, queue: str = "q") -> list[bytes]:
+def held(world: StoredBroker, queue: str = "q") -> list[bytes]:
     """The bodies of what is pending, in order; nothing where the queue is not there."""
     found = world.directory.queues.get(queue)
     return [] if found is None else bodies(found)
 
 
-def reported(world: StoredWorld) -> list[str]:
+def reported(world: StoredBroker) -> list[str]:
     """What its recovery found damaged, for people."""
     assert world.store.recovery is not None
     return world.store.recovery.damaged

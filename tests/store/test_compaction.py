@@ -9,18 +9,24 @@ import pytest
 
 from stompring.broker.clock import Clock
 from stompring.broker.recurrence import Recurrence
-from stompring.store.compaction import BEHIND, ITEMS, PATIENCE, PAUSE, Compaction
+from stompring.store.compaction import (
+    BACKLOG_BYTES,
+    BACKLOG_INTERVAL,
+    STEP_INTERVAL,
+    STEP_RECORDS,
+    Compaction,
+)
 from stompring.store.journal import Journal
 
 from ..broker.broker_fixture import MULTICAST, bodies, join
-from .disk import DiskByHand
+from .disk import ManualDisk
 from .memory_files import broken
-from .stored_broker import StoredWorld, pending
+from .stored_broker import StoredBroker, pending
 
 
-def churned(rounds: int = 150, **configuration: int) -> StoredWorld:
+def churned(rounds: int = 150, **configuration: int) -> StoredBroker:
     """A few messages that stay, and many that come and go."""
-    world = StoredWorld(journal_file_size=2000, **configuration)
+    world = StoredBroker(journal_file_size=2000, **configuration)
     queue, other = world.queue("stays"), world.queue("goes")
     for number in range(3):
         world.durable("stays", b"%d" % number)
@@ -43,7 +49,7 @@ def test_its_size_is_bounded_by_what_counts() -> None:
 
 def test_it_comes_to_an_end_where_bindings_are_most_of_a_journal() -> None:
     """They count for nothing: it would write them again and again, though nobody had anything to tell."""
-    world = StoredWorld(journal_file_size=2000, journal_compact_min_files=2, journal_compact_percentage=80)
+    world = StoredBroker(journal_file_size=2000, journal_compact_min_files=2, journal_compact_percentage=80)
     for number in range(12):
         world.queue(f"queue {number}")
         world.turn()
@@ -90,7 +96,7 @@ def test_it_is_done_when_less_than_the_percentage_counts(percentage: int) -> Non
 
 
 def test_a_journal_in_which_most_counts_is_left_alone() -> None:
-    world = StoredWorld(journal_file_size=2000, journal_compact_min_files=2, journal_compact_percentage=50)
+    world = StoredBroker(journal_file_size=2000, journal_compact_min_files=2, journal_compact_percentage=50)
     world.queue("q")
     for _ in range(100):
         world.durable("q", b"x" * 100)
@@ -99,7 +105,7 @@ def test_a_journal_in_which_most_counts_is_left_alone() -> None:
 
 
 def test_everything_that_is_known_of_a_message_comes_along() -> None:
-    world = StoredWorld(
+    world = StoredBroker(
         journal_file_size=2000,
         journal_compact_min_files=2,
         journal_compact_percentage=90,
@@ -140,7 +146,7 @@ def test_what_is_settled_while_it_is_done() -> None:
     stays = world.directory.queue("stays")
     world.store.compaction._min_files = 2
     world.store.compaction.consider()
-    world.clock.advance(PAUSE)
+    world.clock.advance(STEP_INTERVAL)
     stays.kill(pending(stays)[1])
     world.pass_time(5000)
     assert len(world.journal.segments) <= 3
@@ -148,9 +154,9 @@ def test_what_is_settled_while_it_is_done() -> None:
 
 
 def test_steps_are_small() -> None:
-    world = StoredWorld(journal_file_size=1_000_000, journal_compact_min_files=0)
+    world = StoredBroker(journal_file_size=1_000_000, journal_compact_min_files=0)
     queue = world.queue("q")
-    for _ in range(3 * ITEMS):
+    for _ in range(3 * STEP_RECORDS):
         world.durable("q", b"x")
     world.turn()
     oldest = world.journal.segments[0]
@@ -158,16 +164,16 @@ def test_steps_are_small() -> None:
     world.durable("q")
     world.turn()
     held = len(oldest.live)
-    world.journal.compact_step(ITEMS, 1 << 30)
-    assert len(oldest.live) == held - ITEMS
-    world.journal.compact_step(ITEMS, 1000)
-    assert held - ITEMS - 10 < len(oldest.live) < held - ITEMS
-    assert queue.count == 3 * ITEMS + 1
+    world.journal.compact_step(STEP_RECORDS, 1 << 30)
+    assert len(oldest.live) == held - STEP_RECORDS
+    world.journal.compact_step(STEP_RECORDS, 1000)
+    assert held - STEP_RECORDS - 10 < len(oldest.live) < held - STEP_RECORDS
+    assert queue.count == 3 * STEP_RECORDS + 1
 
 
 def test_it_waits_for_a_disk_that_is_behind_or_fails() -> None:
-    hand = DiskByHand()
-    world = StoredWorld(
+    hand = ManualDisk()
+    world = StoredBroker(
         disk=hand, journal_file_size=1000, journal_compact_min_files=2, journal_compact_percentage=100
     )
     queue = world.queue("q")
@@ -176,10 +182,10 @@ def test_it_waits_for_a_disk_that_is_behind_or_fails() -> None:
         world.turn()
     for ref in pending(queue)[1:]:
         queue.kill(ref)
-    world.durable("q", bytes(BEHIND))
+    world.durable("q", bytes(BACKLOG_BYTES))
     world.turn()
     world.pass_time(2000)
-    assert world.store.compaction.rewritten == 0 and world.writer.waiting_bytes > BEHIND
+    assert world.store.compaction.rewritten == 0 and world.writer.waiting_bytes > BACKLOG_BYTES
     world.memory.fault = lambda operation, path: (
         (_ for _ in ()).throw(broken(path)) if operation == "write" else None
     )
@@ -188,7 +194,7 @@ def test_it_waits_for_a_disk_that_is_behind_or_fails() -> None:
     assert world.store.compaction.rewritten == 0 and world.writer.failing is not None
     world.memory.fault = lambda operation, path: None
     for _ in range(50):
-        world.pass_time(int(PATIENCE * 1000))
+        world.pass_time(int(BACKLOG_INTERVAL * 1000))
         hand.finish()
     assert world.store.compaction.rewritten > 0 and world.writer.failing is None
 

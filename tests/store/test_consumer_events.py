@@ -14,14 +14,14 @@ from stompring.broker.storage import Reason
 
 from ..broker.broker_fixture import MULTICAST, Taker, join
 from ..pipeline.reference_decoder import events
-from .stored_broker import StoredWorld
+from .stored_broker import StoredBroker
 from .test_retention import files, world
 
 #: Message and event: how often; by queue.
 Told = Counter[tuple[str, int, str]]
 
 
-def told(one: StoredWorld) -> Told:
+def told(one: StoredBroker) -> Told:
     """What all of its files say."""
     one.turn()
     return Counter(
@@ -168,7 +168,7 @@ def test_a_message_that_enters_one_more_queue_after_it_was_written() -> None:
 @pytest.mark.parametrize("kept", ["a", "b"])
 def test_without_retention_such_a_message_stays_where_it_is(kept: str) -> None:
     """Whichever queue is done with it before it is written once more, and why."""
-    one = StoredWorld()
+    one = StoredBroker()
     queues = {name: one.queue(name, "t", MULTICAST) for name in "ab"}
     message = one.message("t", durable=True)
     queues["a"].put(message)

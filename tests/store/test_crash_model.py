@@ -16,10 +16,10 @@ from stompring.settings.model import Retention, RingPolicy
 
 from ..broker.broker_fixture import MULTICAST, Taker, join
 from ..property.profile import examples
-from .disk import DiskByHand
-from .journal_history import Chronicle, Holding, at_time, snapshot
+from .disk import ManualDisk
+from .journal_history import JournalHistory, QueueContents, at_time, snapshot
 from .memory_files import MemoryFiles, broken, out_of_space
-from .stored_broker import StoredWorld
+from .stored_broker import StoredBroker
 
 SETTINGS: dict[str, Any] = {
     "#": {
@@ -36,7 +36,7 @@ CHOICE = st.integers(min_value=0, max_value=1000)
 ADDRESSES = st.sampled_from(["q", "q", "ring", "t", "slow", "kept"])
 
 
-def enforced(held: dict[str, Holding]) -> dict[str, Holding]:
+def enforced(held: dict[str, QueueContents]) -> dict[str, QueueContents]:
     """What a start makes of it: what was in delivery is pending, and so a ring may have too much."""
     if "ring" not in held:
         return held
@@ -47,7 +47,7 @@ def enforced(held: dict[str, Holding]) -> dict[str, Holding]:
     return held | {"ring": (look, {n: each for n, each in messages.items() if n not in gone})}
 
 
-def without_moved(found: dict[str, Holding], chronicle: Chronicle) -> dict[str, Holding]:
+def without_moved(found: dict[str, QueueContents], chronicle: JournalHistory) -> dict[str, QueueContents]:
     """Without the copies that rings gave up just now: their numbers are new."""
     known = {number for _, held in chronicle.entries for _, messages in held.values() for number in messages}
     if "DLQ" not in found:
@@ -74,13 +74,13 @@ class Crashes(RuleBasedStateMachine):
         super().__init__()
         self.files = MemoryFiles()
         self.start(self.files)
-        self.chronicle = Chronicle(self.world)
+        self.chronicle = JournalHistory(self.world)
         self.chronicle.entries.insert(0, ((0, 0), {}))
         self.make_queues()
 
     def start(self, files: MemoryFiles, after: float = 0) -> None:
-        self.hand = DiskByHand()
-        self.world = StoredWorld(
+        self.hand = ManualDisk()
+        self.world = StoredBroker(
             files,
             SETTINGS,
             self.hand,
@@ -289,17 +289,19 @@ class Crashes(RuleBasedStateMachine):
         for text in replay.damaged:
             assert torn, text
         conserved(self.world.broker)
-        self.chronicle = Chronicle(self.world)
+        self.chronicle = JournalHistory(self.world)
         self.make_queues()
 
     @staticmethod
-    def compare(before: dict[str, Holding], after: dict[str, Holding], found: dict[str, Holding]) -> None:
+    def compare(
+        before: dict[str, QueueContents], after: dict[str, QueueContents], found: dict[str, QueueContents]
+    ) -> None:
         """Where the journal was cut off within a turn each thing is as it was before that turn or after it."""
         if before == after:
             assert found == before
             return
         for name in before.keys() | after.keys() | found.keys():
-            nothing: Holding = (None, {})
+            nothing: QueueContents = (None, {})
             old, new = before.get(name, nothing), after.get(name, nothing)
             look, messages = found.get(name, nothing)
             assert look in (old[0], new[0])

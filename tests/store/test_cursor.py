@@ -9,16 +9,16 @@ from stompring.broker.reference import PENDING, SCHEDULED
 from stompring.broker.storage import Reason
 from stompring.store.record import PAGE_SETTLED, Kind
 from stompring.store.replay import Replay
-from stompring.store.segment import Walk
+from stompring.store.segment import SegmentScan
 
-from .paged_broker import PagedStore
+from .paged_broker import PagedBroker
 
 
 class CursorTest(TestCase):
     """One durable queue and its pages."""
 
     def setUp(self) -> None:
-        self.world = PagedStore()
+        self.world = PagedBroker()
         self.q, self.r = self.world.queues("q", "r")
 
     def body_of_first(self, level: int) -> bytes | None:
@@ -238,7 +238,7 @@ class FactsTest(CursorTest):
         self.world.turn()
         stream = self.world.journal.segments[-1]
         data = self.world.memory.data[stream.path]
-        kinds = [Kind(data[begin]) for begin, _ in Walk(data)]
+        kinds = [Kind(data[begin]) for begin, _ in SegmentScan(data)]
         first, last = kinds.index(Kind.PAGE_SETTLED), kinds.index(Kind.TRANSACTION)
         self.assertLess(first, last)
         self.assertEqual(kinds.count(Kind.PAGE_SETTLED), 1)

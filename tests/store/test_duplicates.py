@@ -14,27 +14,27 @@ from stompring.broker.duplicates import forget_all, is_known, remember
 from stompring.server.reload import apply
 from stompring.session.outbox import Outgoing
 from stompring.store import duplicates, journal
-from stompring.store.duplicates import Chunk, ReadIds, pack_ids, unpack_ids
+from stompring.store.duplicates import IdChunk, ReplayedIds, pack_ids, unpack_ids
 from stompring.store.record import TRANSACTION, Kind
 from stompring.store.replay import ReadSegment
 from stompring.store.segment import Header
 
 from ..session.session_fixture import Client, Server
-from .disk import DiskByHand
+from .disk import ManualDisk
 from .memory_files import MemoryFiles
-from .paged_broker import PagedStore
-from .stored_broker import JOURNAL, StoredWorld, held, reported
+from .paged_broker import PagedBroker
+from .stored_broker import JOURNAL, StoredBroker, held, reported
 
 FIRST = JOURNAL / "000000001.journal"
 
 
-def make(**more: object) -> StoredWorld:
-    world = StoredWorld(**more)  # type: ignore[arg-type]
+def make(**more: object) -> StoredBroker:
+    world = StoredBroker(**more)  # type: ignore[arg-type]
     world.queue("q")
     return world
 
 
-def send(world: StoredWorld, identifier: bytes, address: str = "q", *, durable: bool = True) -> bool:
+def send(world: StoredBroker, identifier: bytes, address: str = "q", *, durable: bool = True) -> bool:
     """As a session does; False for a duplicate."""
     found = world.address(address)
     if is_known(found, identifier):
@@ -49,14 +49,14 @@ def send(world: StoredWorld, identifier: bytes, address: str = "q", *, durable: 
     return True
 
 
-def send_all(world: StoredWorld, identifiers: Iterable[bytes], address: str = "q") -> None:
+def send_all(world: StoredBroker, identifiers: Iterable[bytes], address: str = "q") -> None:
     """Each in a turn of its own."""
     for identifier in identifiers:
         send(world, identifier, address)
         world.turn()
 
 
-def known(world: StoredWorld, address: str = "q") -> list[bytes]:
+def known(world: StoredBroker, address: str = "q") -> list[bytes]:
     found = world.directory.addresses.get(address)
     cache = None if found is None else found.duplicates
     return [] if cache is None else cache.in_order
@@ -66,7 +66,7 @@ def ids(first: int, last: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, last + 1)]
 
 
-def acknowledge_all(world: StoredWorld, name: str = "q") -> None:
+def acknowledge_all(world: StoredBroker, name: str = "q") -> None:
     queue = world.directory.queues[name]
     queue.purge()
     world.turn()
@@ -92,7 +92,7 @@ def test_what_was_read_in_order() -> None:
         return ReadSegment(number, Path(str(number)), 0, Header())
 
     first, second = segment(1), segment(2)
-    read = ReadIds()
+    read = ReplayedIds()
     read.note(first, 0, 0, [b"a", b"b", b"c"])
     read.note(second, 3, 1, [b"d", b"b"])
     read.note(second, 1, 1, [b"b", b"c"])  # compaction
@@ -203,7 +203,7 @@ def test_ids_go_with_their_address() -> None:
         world.directory.delete_address("q", force=True)
     world.turn()
     assert not [
-        each for segment in world.journal.segments for each in segment.live if isinstance(each, Chunk)
+        each for segment in world.journal.segments for each in segment.live if isinstance(each, IdChunk)
     ]
     world.queue("q")
     assert known(world) == []
@@ -222,8 +222,8 @@ def test_a_journal_without_ids_is_read_as_before() -> None:
 # ---- chunks, segments and compaction
 
 
-def chunks_of(world: StoredWorld) -> list[Chunk]:
-    found = {each for segment in world.journal.segments for each in segment.live if isinstance(each, Chunk)}
+def chunks_of(world: StoredBroker) -> list[IdChunk]:
+    found = {each for segment in world.journal.segments for each in segment.live if isinstance(each, IdChunk)}
     return sorted(found, key=lambda chunk: chunk.first)
 
 
@@ -249,7 +249,7 @@ def test_segments_go_whose_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     for number in range(400):
         send_all(world, [b"%d" % number])
         acknowledge_all(world)
-        for kept in [each for each in binding.live if not isinstance(each, Chunk)]:
+        for kept in [each for each in binding.live if not isinstance(each, IdChunk)]:
             del binding.live[kept]  # what the addresses and queues are
     assert len(world.journal.segments) <= 5
     assert known(world) == ids(390, 399)
@@ -407,7 +407,7 @@ def test_every_cut_has_both_or_neither() -> None:
     assert seen == {0, 1, 2, 5, 6, 7}
 
 
-def conversing(world: StoredWorld) -> Client:
+def conversing(world: StoredBroker) -> Client:
     server = Server()
     server.world, server.outgoing = world, Outgoing(world.broker.clock)
     return server.client()
@@ -442,7 +442,11 @@ def test_messages_of_one_turn_become_one_record_with_their_ids() -> None:
     world = make()
     client = conversing(world)
     world.turn()
-    for size, expected in ((100, [3]), (journal.JOINED // 2 - 100, [2, 1]), (journal.JOINED, [1, 1, 1])):
+    for size, expected in (
+        (100, [3]),
+        (journal.MAX_JOINED_BYTES // 2 - 100, [2, 1]),
+        (journal.MAX_JOINED_BYTES, [1, 1, 1]),
+    ):
         before = world.memory.size(FIRST)
         for place in range(3):
             headers = {"destination": "/queue/q", "persistent": "true", "_AMQ_DUPL_ID": f"{size}.{place}"}
@@ -475,7 +479,7 @@ def _messages_of_transactions(records: bytes) -> list[int]:
 
 
 def test_the_receipt_of_a_duplicate_waits_for_the_first_one() -> None:
-    disk = DiskByHand()
+    disk = ManualDisk()
     world = make(disk=disk)
     client = conversing(world)
     headers = {"destination": "/queue/q", "persistent": "true", "_AMQ_DUPL_ID": "1"}
@@ -492,7 +496,7 @@ def test_the_receipt_of_a_duplicate_waits_for_the_first_one() -> None:
 @pytest.mark.parametrize("together", [False, True], ids=["each", "all as one"])
 def test_every_cut_of_the_journal_while_pages_are_whole(together: bool) -> None:
     """A message in a page counts only if the journal has its id."""
-    world = PagedStore()
+    world = PagedBroker()
     (queue,) = world.queues("a.one")
     address = world.address("a")
 

@@ -10,17 +10,17 @@ from stompring.store.durable import Durable
 from stompring.store.files import Files
 
 from ..broker.broker_fixture import bodies
-from .disk import DiskByHand
+from .disk import ManualDisk
 from .memory_files import out_of_space
-from .stored_broker import StoredWorld
+from .stored_broker import StoredBroker
 
 
 @pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.parametrize("waits", [True, False])
 def test_who_waits_for_the_disk(transactional: bool, waits: bool) -> None:
     """journal-sync-transactional and -non-transactional."""
-    hand = DiskByHand()
-    world = StoredWorld(
+    hand = ManualDisk()
+    world = StoredBroker(
         disk=hand,
         journal_sync_transactional=waits if transactional else not waits,
         journal_sync_non_transactional=not waits if transactional else waits,
@@ -38,7 +38,7 @@ def test_who_waits_for_the_disk(transactional: bool, waits: bool) -> None:
 
 
 def test_without_any_sync_it_is_written_all_the_same() -> None:
-    world = StoredWorld(journal_sync_transactional=False, journal_sync_non_transactional=False)
+    world = StoredBroker(journal_sync_transactional=False, journal_sync_non_transactional=False)
     world.queue("q")
     world.durable("q", b"kept")
     world.turn()
@@ -50,7 +50,7 @@ def test_without_any_sync_it_is_written_all_the_same() -> None:
 
 
 def test_even_then_nothing_is_deleted_before_what_replaces_it_is_safe() -> None:
-    world = StoredWorld(
+    world = StoredBroker(
         journal_sync_transactional=False,
         journal_sync_non_transactional=False,
         journal_file_size=1000,
@@ -67,8 +67,8 @@ def test_even_then_nothing_is_deleted_before_what_replaces_it_is_safe() -> None:
 
 
 def test_the_buffer_timeout_lets_batches_grow() -> None:
-    hand = DiskByHand()
-    world = StoredWorld(disk=hand, journal_buffer_timeout=250_000_000)
+    hand = ManualDisk()
+    world = StoredBroker(disk=hand, journal_buffer_timeout=250_000_000)
     world.queue("q")
     world.pass_time(250)
     hand.finish()
@@ -83,8 +83,8 @@ def test_the_buffer_timeout_lets_batches_grow() -> None:
 
 
 def test_a_receipt_waits_for_its_own_batch() -> None:
-    hand = DiskByHand()
-    world = StoredWorld(disk=hand)
+    hand = ManualDisk()
+    world = StoredBroker(disk=hand)
     world.queue("q")
     world.turn()
     assert world.synced() == []
@@ -100,8 +100,8 @@ def test_a_receipt_waits_for_its_own_batch() -> None:
 
 
 def test_what_was_taken_back_within_the_turn_needs_no_disk() -> None:
-    hand = DiskByHand()
-    world = StoredWorld(disk=hand)
+    hand = ManualDisk()
+    world = StoredBroker(disk=hand)
     queue = world.queue("q")
     world.turn()
     hand.finish()
@@ -113,7 +113,7 @@ def test_what_was_taken_back_within_the_turn_needs_no_disk() -> None:
 
 
 def test_a_full_disk_and_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("q")
     world.turn()
 
@@ -135,8 +135,8 @@ def test_a_full_disk_and_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_close_writes_everything() -> None:
-    hand = DiskByHand()
-    world = StoredWorld(disk=hand)
+    hand = ManualDisk()
+    world = StoredBroker(disk=hand)
     world.queue("q")
     world.durable("q", b"kept")
     world.broker.stop()
@@ -144,13 +144,13 @@ def test_close_writes_everything() -> None:
 
 
 def test_a_real_disk(tmp_path: Path) -> None:
-    world = StoredWorld(Files(), directory=tmp_path / "journal", journal_file_size=5000)
+    world = StoredBroker(Files(), directory=tmp_path / "journal", journal_file_size=5000)
     world.queue("q")
     for number in range(50):
         world.durable("q", b"%d" % number)
         world.turn()
     world.broker.stop()
-    again = StoredWorld(Files(), directory=tmp_path / "journal", journal_file_size=5000)
+    again = StoredBroker(Files(), directory=tmp_path / "journal", journal_file_size=5000)
     assert isinstance(again.store, Durable)
     assert bodies(again.directory.queue("q")) == [b"%d" % number for number in range(50)]
     again.directory.queue("q").purge()

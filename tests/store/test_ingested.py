@@ -25,9 +25,9 @@ from stompring.store.ingested import (
     read_ingested,
     record_ingested,
 )
-from stompring.store.segment import TRAILER, footer_place
+from stompring.store.segment import TRAILER, footer_offset
 
-from .stored_broker import StoredWorld
+from .stored_broker import StoredBroker
 from .test_retention import KEPT, Paged, files, fill, sampled, world
 
 # ---- the file
@@ -177,13 +177,13 @@ def test_a_failed_write_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.M
 # ---- the broker
 
 
-def put(one: StoredWorld, **found: dict[str, str]) -> None:
+def put(one: StoredBroker, **found: dict[str, str]) -> None:
     """An ``ingested.json`` with these lakes."""
     every = {name: {"name": f"lake-{name}", "time": 1, "positions": where} for name, where in found.items()}
     one.files.replace(KEPT / INGESTED, json.dumps({"version": 1, "lakes": every}).encode())
 
 
-def count(one: StoredWorld) -> tuple[int, int]:
+def count(one: StoredBroker) -> tuple[int, int]:
     """Deleted files, and those of them that were not ingested."""
     retention = one.store.retention
     assert retention is not None
@@ -198,7 +198,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def filled(**limits: int) -> tuple[StoredWorld, list[Path]]:
+def filled(**limits: int) -> tuple[StoredBroker, list[Path]]:
     """Some retained segments that are there at the start of a broker, which is to have these limits."""
     one = world()
     fill(one, 60)
@@ -207,13 +207,13 @@ def filled(**limits: int) -> tuple[StoredWorld, list[Path]]:
     return world(one.memory.kill(), **limits, recover=False), kept
 
 
-def begin(one: StoredWorld) -> None:
+def begin(one: StoredBroker) -> None:
     one.store.recover(one.broker)
     one.turn()
 
 
-def footer_at(one: StoredWorld, path: Path) -> int:
-    place = footer_place(one.memory.data[path][-TRAILER.size :])
+def footer_at(one: StoredBroker, path: Path) -> int:
+    place = footer_offset(one.memory.data[path][-TRAILER.size :])
     assert place > 0
     return place
 

@@ -8,34 +8,34 @@ from stompring.broker.storage import Reason
 from stompring.broker.transaction import Transaction
 from stompring.store.record import DELIVERED, SETTLED, STATE, TRANSACTION, Cause, Kind, StoredMessage
 from stompring.store.record import unpack_numbers as numbers_in
-from stompring.store.segment import Walk
+from stompring.store.segment import SegmentScan
 
 from ..broker.broker_fixture import MULTICAST, join
-from .stored_broker import StoredWorld
+from .stored_broker import StoredBroker
 
 #: Records that stand before others, for those who read one segment.
 NAMING = (Kind.NAME, Kind.QUEUE_ADDRESS)
 
 
-def records(world: StoredWorld) -> list[bytes]:
+def records(world: StoredBroker) -> list[bytes]:
     """The payloads of all records in all segments, those in transactions within these."""
     found = []
     for path in sorted(world.memory.data):
         data = world.memory.data[path]
-        walk = Walk(data)
+        walk = SegmentScan(data)
         found += [data[begin:end] for begin, end in walk]
         assert walk.whole
     return found
 
 
-def kinds(world: StoredWorld, since: int = 0) -> Counter[Kind]:
+def kinds(world: StoredBroker, since: int = 0) -> Counter[Kind]:
     return Counter(Kind(payload[0]) for payload in records(world)[since:])
 
 
 class Told:
     """The records that something wrote."""
 
-    def __init__(self, world: StoredWorld) -> None:
+    def __init__(self, world: StoredBroker) -> None:
         world.turn()
         self.world = world
         self.before = len(records(world))
@@ -51,7 +51,7 @@ class Told:
 
 
 def test_a_message_is_written_once_with_all_its_queues() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     queues = [world.queue(name, "t", MULTICAST) for name in ("a", "b")]
     world.queue("volatile", "t", MULTICAST, durable=False)
     told = Told(world)
@@ -64,7 +64,7 @@ def test_a_message_is_written_once_with_all_its_queues() -> None:
 
 
 def test_what_is_not_durable_is_not_written() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("q")
     world.queue("volatile", durable=False)
     told = Told(world)
@@ -74,7 +74,7 @@ def test_what_is_not_durable_is_not_written() -> None:
 
 
 def test_what_comes_and_goes_within_a_turn_is_not_written() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     queue = world.queue("q")
     told = Told(world)
     world.durable("q")
@@ -85,7 +85,7 @@ def test_what_comes_and_goes_within_a_turn_is_not_written() -> None:
 
 
 def test_settled_messages_are_told_together() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     queue, other = world.queue("q"), world.queue("other")
     taker, another = join(queue, 10), join(other, 10)
     sent = [world.durable("q").number for _ in range(3)]
@@ -114,7 +114,7 @@ def test_settled_messages_are_told_together() -> None:
 
 
 def test_deliveries_are_told() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     queue = world.queue("q")
     sent = [world.durable("q").number for _ in range(3)]
     told = Told(world)
@@ -134,7 +134,7 @@ def test_deliveries_are_told() -> None:
 
 
 def test_a_message_that_goes_straight_out_is_told_as_delivered() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     join(world.queue("q"), 1)
     told = Told(world)
     world.durable("q")
@@ -143,7 +143,7 @@ def test_a_message_that_goes_straight_out_is_told_as_delivered() -> None:
 
 
 def test_a_transaction_is_one_record() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     queue = world.queue("q")
     world.durable("q", b"taken")
     taker = join(queue, 1)
@@ -160,7 +160,7 @@ def test_a_transaction_is_one_record() -> None:
 
 
 def test_transactions_nest() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     queue = world.queue("q")
     told = Told(world)
     world.store.begin()
@@ -177,7 +177,7 @@ def test_transactions_nest() -> None:
 
 
 def test_a_transaction_of_one_or_nothing_needs_no_record() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("q")
     told = Told(world)
     world.store.begin()
@@ -189,7 +189,7 @@ def test_a_transaction_of_one_or_nothing_needs_no_record() -> None:
 
 
 def test_half_a_transaction_is_never_written() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("q")
     told = Told(world)
     world.store.begin()
@@ -203,7 +203,7 @@ def test_half_a_transaction_is_never_written() -> None:
 
 
 def test_pages_know_a_transaction_by_its_number() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     assert world.journal.transaction() == 0
     told = Told(world)
     world.store.begin()
@@ -219,7 +219,7 @@ def test_pages_know_a_transaction_by_its_number() -> None:
 
 def test_a_move_is_one_record() -> None:
     """Dead letters, expired messages and what rings give up are in one place or in the other, never in both."""
-    world = StoredWorld(settings={"#": {"dead_letter_address": "DLQ", "max_delivery_attempts": 1}})
+    world = StoredBroker(settings={"#": {"dead_letter_address": "DLQ", "max_delivery_attempts": 1}})
     world.queue("DLQ")
     queue = world.queue("q")
     world.durable("q")
@@ -230,7 +230,7 @@ def test_a_move_is_one_record() -> None:
 
 
 def test_names_stand_before_what_they_name_in_each_segment() -> None:
-    world = StoredWorld(journal_file_size=2000)
+    world = StoredBroker(journal_file_size=2000)
     world.queue("q")
     world.queue("other", "t", MULTICAST)
     for number in range(60):
@@ -239,7 +239,7 @@ def test_names_stand_before_what_they_name_in_each_segment() -> None:
     assert len(world.memory.data) > 4
     for data in world.memory.data.values():
         known = set()
-        for begin, end in Walk(data):
+        for begin, end in SegmentScan(data):
             if data[begin] == Kind.NAME:
                 known.add((data[begin + 1], int.from_bytes(data[begin + 4 : begin + 8], "little")))
             elif data[begin] == Kind.MESSAGE:

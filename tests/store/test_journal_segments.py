@@ -7,16 +7,23 @@ from typing import Any
 
 import pytest
 
-from stompring.store.encoder import Tail
+from stompring.store.encoder import RecordEncoder
 from stompring.store.record import BINDING, QUEUE, Kind, StoredMessage
-from stompring.store.segment import Copies, Kept, Segment, Walk, find_footer, survey
+from stompring.store.segment import (
+    JournalSegment,
+    LiveRecord,
+    MessageReferences,
+    SegmentScan,
+    build_footer,
+    find_footer,
+)
 
 from ..broker.broker_fixture import MULTICAST
-from .stored_broker import StoredWorld, pending
+from .stored_broker import StoredBroker, pending
 
 
 def test_segments_roll_and_are_sealed() -> None:
-    world = StoredWorld(journal_file_size=2000)
+    world = StoredBroker(journal_file_size=2000)
     world.queue("q")
     sent = []
     for _ in range(40):
@@ -28,8 +35,8 @@ def test_segments_roll_and_are_sealed() -> None:
         data = world.memory.data[path]
         footer = find_footer(data)
         assert footer is not None
-        messages = [StoredMessage(data[b:e]) for b, e in Walk(data) if data[b] == Kind.MESSAGE]
-        assert [start + 8 for start in footer.starts] == [begin for begin, _ in Walk(data)]
+        messages = [StoredMessage(data[b:e]) for b, e in SegmentScan(data) if data[b] == Kind.MESSAGE]
+        assert [start + 8 for start in footer.starts] == [begin for begin, _ in SegmentScan(data)]
         assert footer.least_number == messages[0].number and footer.greatest_number == messages[-1].number
         assert footer.least_timestamp == messages[0].timestamp
         assert footer.addresses == (world.address("q").number,)
@@ -41,7 +48,7 @@ def test_segments_roll_and_are_sealed() -> None:
 
 
 def test_a_segment_of_two_runs_has_one_footer() -> None:
-    world = StoredWorld(journal_file_size=3000)
+    world = StoredBroker(journal_file_size=3000)
     world.queue("q")
     first = world.durable("q", b"of the first run")
     world.turn()
@@ -63,8 +70,8 @@ def test_a_segment_of_two_runs_has_one_footer() -> None:
     assert (footer.least_number, footer.least_timestamp) == (first.number, first.timestamp)
     assert footer.greatest_number > second[-1].number and footer.greatest_timestamp >= world.now - 1000
     assert footer.addresses == tuple(sorted(world.address(name).number for name in ("q", "other")))
-    assert [start + 8 for start in footer.starts] == [begin for begin, _ in Walk(data)]
-    found = survey(data)
+    assert [start + 8 for start in footer.starts] == [begin for begin, _ in SegmentScan(data)]
+    found = build_footer(data)
     for name in (
         "starts",
         "least_number",
@@ -77,7 +84,7 @@ def test_a_segment_of_two_runs_has_one_footer() -> None:
 
 
 def test_a_segment_goes_when_nothing_in_it_counts() -> None:
-    world = StoredWorld(journal_file_size=2000, journal_compact_min_files=0)
+    world = StoredBroker(journal_file_size=2000, journal_compact_min_files=0)
     queue = world.queue("q")
     world.turn()
     for _ in range(100):
@@ -97,7 +104,7 @@ def test_a_segment_goes_when_nothing_in_it_counts() -> None:
 
 
 def test_the_oldest_goes_first() -> None:
-    world = StoredWorld(journal_file_size=1000, journal_compact_min_files=0)
+    world = StoredBroker(journal_file_size=1000, journal_compact_min_files=0)
     queue = world.queue("q")
     oldest = world.durable("q", b"x" * 500)
     for _ in range(20):
@@ -113,10 +120,10 @@ def test_the_oldest_goes_first() -> None:
 
 
 def test_it_goes_only_once_what_ended_it_is_safe() -> None:
-    from .disk import DiskByHand
+    from .disk import ManualDisk
 
-    hand = DiskByHand()
-    world = StoredWorld(disk=hand, journal_file_size=1000, journal_compact_min_files=0)
+    hand = ManualDisk()
+    world = StoredBroker(disk=hand, journal_file_size=1000, journal_compact_min_files=0)
     queue = world.queue("q")
     queue.broker.storage.unbind(queue)
     world.store.unbind_address(queue.address)
@@ -136,7 +143,7 @@ def test_it_goes_only_once_what_ended_it_is_safe() -> None:
 
 
 def test_live_bytes_are_about_what_counts() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     queue, other = world.queue("a", "t", MULTICAST), world.queue("b", "t", MULTICAST)
     for _ in range(10):
         world.durable("t", b"x" * 1000)
@@ -151,7 +158,7 @@ def test_live_bytes_are_about_what_counts() -> None:
 
 
 def test_a_message_that_enters_another_queue_later() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     first, second = world.queue("a"), world.queue("b")
     message = world.durable("a", b"body")
     world.turn()
@@ -171,7 +178,7 @@ def test_a_message_that_enters_another_queue_later() -> None:
 # ---- what else is kept
 
 
-class Counted(Kept):
+class Counted(LiveRecord):
     """Tells how often it was told."""
 
     __slots__ = ("news", "told", "whole_of_it")
@@ -186,16 +193,16 @@ class Counted(Kept):
     def whole(self) -> bool:  # type: ignore[override]
         return self.whole_of_it
 
-    def tell(self, tail: Tail) -> None:
+    def tell(self, tail: RecordEncoder) -> None:
         self.told.append("news")
         tail.add(BINDING.pack(Kind.BINDING, QUEUE, 1, 0, 99))
 
-    def repeat(self, tail: Tail) -> None:
+    def repeat(self, tail: RecordEncoder) -> None:
         self.told.append("all")
         tail.add(BINDING.pack(Kind.BINDING, QUEUE, 1, 0, 99))
 
 
-def fill(world: StoredWorld) -> None:
+def fill(world: StoredBroker) -> None:
     """Begin another segment."""
     before = len(world.journal.segments)
     while len(world.journal.segments) == before:
@@ -205,7 +212,7 @@ def fill(world: StoredWorld) -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_is_kept_holds_the_segment_that_has_the_oldest_of_it(whole: bool) -> None:
-    world = StoredWorld(journal_file_size=1000, journal_compact_min_files=0)
+    world = StoredBroker(journal_file_size=1000, journal_compact_min_files=0)
     world.queue("q")
     kept = Counted(whole)
     world.journal.tell(kept)
@@ -223,7 +230,7 @@ def test_what_is_kept_holds_the_segment_that_has_the_oldest_of_it(whole: bool) -
 
 
 def test_what_is_gone_is_told_once_and_holds_nothing() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     kept = Counted(True)
     world.journal.tell(kept)
     world.turn()
@@ -235,7 +242,7 @@ def test_what_is_gone_is_told_once_and_holds_nothing() -> None:
 
 def test_queue_numbers_are_never_used_twice() -> None:
     """Not those of queues either that are not stored: pages may know them."""
-    world = StoredWorld()
+    world = StoredBroker()
     numbers: set[int] = set()
     for start in range(3):
         for number in range(1200):
@@ -249,7 +256,7 @@ def test_queue_numbers_are_never_used_twice() -> None:
 
 
 def test_message_numbers_go_on() -> None:
-    world = StoredWorld(journal_file_size=1000)
+    world = StoredBroker(journal_file_size=1000)
     queue = world.queue("q")
     greatest = 0
     for _ in range(4):
@@ -264,13 +271,13 @@ def test_message_numbers_go_on() -> None:
 
 
 def test_the_kinds_of_what_a_message_is_held_by() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("a", "t", MULTICAST)
     world.queue("b", "t", MULTICAST)
     message = world.durable("t")
-    assert isinstance(message.segment, Copies)
+    assert isinstance(message.segment, MessageReferences)
     world.turn()
-    assert isinstance(message.segment, Segment)
+    assert isinstance(message.segment, JournalSegment)
     held: Any = message.segment.live[message.number]
-    assert isinstance(held, Copies) and held.left == 2
+    assert isinstance(held, MessageReferences) and held.left == 2
     assert Path(message.segment.path).name == "000000001.journal"

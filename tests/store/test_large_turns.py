@@ -7,26 +7,26 @@ import pytest
 from stompring.store import journal
 
 from ..broker.broker_fixture import turn
-from .stored_broker import StoredWorld, held
+from .stored_broker import StoredBroker, held
 
 MANY = 100
 
 
 @pytest.fixture(autouse=True)
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "GATHERED", 7)
+    monkeypatch.setattr(journal, "MAX_ENCODED_AT_ONCE", 7)
 
 
 def numbered(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def records(world: StoredWorld) -> int:
+def records(world: StoredBroker) -> int:
     return len(world.journal._tail.footer.starts)
 
 
 def test_records_are_made_in_slices_and_who_waits_hears_after_the_last() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue()
     world.turn()
     for body in numbered(MANY):
@@ -41,7 +41,7 @@ def test_records_are_made_in_slices_and_who_waits_hears_after_the_last() -> None
 
 
 def test_who_asks_while_records_are_made_hears_of_what_was_told_before() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue()
     world.turn()
     for body in numbered(MANY):
@@ -61,7 +61,7 @@ def test_who_asks_while_records_are_made_hears_of_what_was_told_before() -> None
 
 @pytest.mark.parametrize("turns", [0, 1, 5, 10])
 def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened(turns: int) -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue()
     world.durable(body=b"before")
     world.turn()
@@ -76,7 +76,7 @@ def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened
 
 
 def test_nothing_is_written_while_a_transaction_is_open_and_who_waits_hears_after_it() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue()
     world.turn()
     world.store.begin()
@@ -92,7 +92,7 @@ def test_nothing_is_written_while_a_transaction_is_open_and_who_waits_hears_afte
 
 @pytest.mark.parametrize("delay", [0, 5_000_000])
 def test_what_is_gone_before_its_record_is_made_is_not_written(delay: int) -> None:
-    world = StoredWorld(journal_buffer_timeout=delay)
+    world = StoredBroker(journal_buffer_timeout=delay)
     queue = world.queue()
     world.pass_time(1000)
     for body in numbered(MANY):
@@ -108,7 +108,7 @@ def test_what_is_gone_before_its_record_is_made_is_not_written(delay: int) -> No
 
 
 def test_a_broker_that_stops_writes_all_of_it() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue()
     world.turn()
     for body in numbered(MANY):
@@ -120,7 +120,7 @@ def test_a_broker_that_stops_writes_all_of_it() -> None:
 
 
 def test_compaction_waits_until_all_is_put_into_records() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue()
     world.turn()
     for body in numbered(MANY):

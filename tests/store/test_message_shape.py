@@ -9,25 +9,25 @@ import pytest
 
 from stompring.store.encoder import unpack_recurrence
 from stompring.store.record import MESSAGE, NAME, NUMBERS, STATE, TRANSACTION, Kind, fits, framed
-from stompring.store.segment import HEADER, Walk, survey
+from stompring.store.segment import HEADER, SegmentScan, build_footer
 
 from .memory_files import MemoryFiles
-from .stored_broker import StoredWorld, held, reported
+from .stored_broker import StoredBroker, held, reported
 from .test_recovery_damage import FIRST
 
 
-def journal() -> tuple[StoredWorld, list[bytes]]:
+def journal() -> tuple[StoredBroker, list[bytes]]:
     """Three messages, and the payloads of the records that tell of them."""
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("q")
     for number in range(3):
         world.durable("q", b"m%d" % number)
         world.turn()
     data = world.memory.data[FIRST]
-    return world, [data[begin:end] for begin, end in Walk(data)]
+    return world, [data[begin:end] for begin, end in SegmentScan(data)]
 
 
-def start(world: StoredWorld, payloads: list[bytes]) -> StoredWorld:
+def start(world: StoredBroker, payloads: list[bytes]) -> StoredBroker:
     header = world.memory.data[FIRST][: HEADER.size]
     return world.again(MemoryFiles({FIRST: header + b"".join(map(framed, payloads))}))
 
@@ -124,7 +124,7 @@ def test_a_survey_passes_over_what_it_cannot_take_apart() -> None:
     world, payloads = journal()
     header = world.memory.data[FIRST][: HEADER.size]
     wrong = [changed(payloads[-1], "<I", LENGTHS, 5), *list(OTHERS.values())]
-    footer = survey(header + b"".join(map(framed, [*payloads, *wrong])))
+    footer = build_footer(header + b"".join(map(framed, [*payloads, *wrong])))
     assert len(footer.starts) == len(payloads) + len(wrong)
     numbers = sorted(int.from_bytes(each[8:16], "little") for each in payloads if each[0] == Kind.MESSAGE)
     assert (footer.least_number, footer.greatest_number) == (numbers[0], numbers[-1])

@@ -6,20 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.store.page_file import DELAYED, LASTING, PAGE_FOOTER, Contents, Summary, pack_bits, unpack_bits
+from stompring.store.page_file import (
+    DURABLE_BIT,
+    PAGE_FOOTER,
+    SCHEDULED_BIT,
+    PageColumns,
+    PageSummary,
+    pack_bits,
+    unpack_bits,
+)
 from stompring.store.segment import Footer
 
 KINDS = st.builds(
     lambda level, lasting, delayed: level + 1 | lasting | delayed,
     st.integers(0, 9),
-    st.sampled_from([0, LASTING]),
-    st.sampled_from([0, DELAYED]),
+    st.sampled_from([0, DURABLE_BIT]),
+    st.sampled_from([0, SCHEDULED_BIT]),
 )
 MESSAGES = st.lists(st.tuples(KINDS, st.sets(st.sampled_from([3, 70_000, 2**32 - 1]))), max_size=40)
 
 
-def contents_of(messages: list[tuple[int, set[int]]]) -> Contents:
-    contents = Contents()
+def contents_of(messages: list[tuple[int, set[int]]]) -> PageColumns:
+    contents = PageColumns()
     for index, (kind, queues) in enumerate(messages):
         contents.starts.append(100 * index)
         contents.numbers.append(7 + index)
@@ -31,11 +39,11 @@ def contents_of(messages: list[tuple[int, set[int]]]) -> Contents:
     return contents
 
 
-def read_back(contents: Contents) -> tuple[Footer, Summary]:
+def read_back(contents: PageColumns) -> tuple[Footer, PageSummary]:
     footer = contents.footer(5)
     parsed = Footer.parse(footer.payload())
     assert parsed is not None
-    summary = Summary.of(parsed)
+    summary = PageSummary.of(parsed)
     assert summary is not None
     return parsed, summary
 
@@ -57,7 +65,7 @@ def test_a_durable_queue_has_its_durable_messages(messages: list[tuple[int, set[
     for queue in {queue for _, queues in messages for queue in queues}:
         states = summary.states(queue)
         assert list(states) == [
-            0 if queue not in queues or not kind & LASTING else 12 if kind & DELAYED else kind & 15
+            0 if queue not in queues or not kind & DURABLE_BIT else 12 if kind & SCHEDULED_BIT else kind & 15
             for kind, queues in messages
         ]
         assert contents.summary().states(queue) == states
@@ -77,9 +85,9 @@ def test_the_footer_tells_least_and_greatest() -> None:
 
 
 def test_what_all_have_in_common_is_kept_once() -> None:
-    many = contents_of([(5 | LASTING, {1})] * 8000)
+    many = contents_of([(5 | DURABLE_BIT, {1})] * 8000)
     assert len(many.footer(1).more) < 50
-    one_differs = contents_of([(5 | LASTING, {1})] * 7999 + [(6 | LASTING, {1, 2})])
+    one_differs = contents_of([(5 | DURABLE_BIT, {1})] * 7999 + [(6 | DURABLE_BIT, {1, 2})])
     assert len(one_differs.footer(1).more) < 8000 + 1000 + 50
 
 
@@ -87,10 +95,10 @@ def test_what_all_have_in_common_is_kept_once() -> None:
 def test_a_footer_that_is_too_short_is_none(cut: int) -> None:
     footer = contents_of([(5, {1}), (6, {2})]).footer(1)
     footer.more = footer.more[:cut]
-    assert Summary.of(footer) is None
+    assert PageSummary.of(footer) is None
 
 
 def test_a_footer_that_is_too_long_is_none() -> None:
     footer = contents_of([(5, {1}), (6, {2})]).footer(1)
     footer.more += b"\0"
-    assert Summary.of(footer) is None
+    assert PageSummary.of(footer) is None

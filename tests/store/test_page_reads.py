@@ -13,16 +13,16 @@ from stompring.broker.storage import Reason
 from stompring.store import page_reader
 from stompring.store.page_reader import Block
 
-from .disk import DiskAtOnce, DiskByHand
+from .disk import ImmediateDisk, ManualDisk
 from .memory_files import broken
-from .paged_broker import PagedStore
+from .paged_broker import PagedBroker
 
 BIG = {"#": {"page_size_bytes": 1 << 20, "auto_delete_queues": False}}
 
 
 class ReadsTest(TestCase):
     def setUp(self) -> None:
-        self.world = PagedStore(settings=BIG)
+        self.world = PagedBroker(settings=BIG)
         self.q, self.r = self.world.queues("q", "r")
         for module in ("page_reader",):
             patcher = patch(f"stompring.store.{module}.BLOCK_BYTES", 2048)
@@ -51,8 +51,8 @@ class BlockTest(ReadsTest):
         self.assertEqual(seen, 60)
 
     def test_what_is_not_written_yet_comes_from_memory(self) -> None:
-        disk = DiskByHand()
-        world = self.world = PagedStore(settings=BIG, disk=disk)
+        disk = ManualDisk()
+        world = self.world = PagedBroker(settings=BIG, disk=disk)
         (q,) = world.queues("q")
         first = world.fill(q, 3)
         block = world.read(*first[0])
@@ -144,7 +144,7 @@ class BlockTest(ReadsTest):
             self.world.pages.roll()
         self.world.turn()
         pages = list(self.world.pages.in_order())
-        with patch.object(page_reader, "PAGES_AT_HAND", 1):
+        with patch.object(page_reader, "CACHED_PAGE_STARTS", 1):
             for page in pages:
                 page.starts = None
             for page in pages:
@@ -156,7 +156,7 @@ class BlockTest(ReadsTest):
                 self.assertTrue(block.message(7).body.startswith(b"7 "))
 
     def test_a_page_that_goes_while_it_is_read_gives_nothing(self) -> None:
-        reader = DiskByHand()
+        reader = ManualDisk()
         self.world.paging.reads._reader = reader
         page, index = self.world.fill(self.q, 1)[0]
         self.world.pages.roll()
@@ -295,7 +295,7 @@ class DamageTest(ReadsTest):
         self.assertEqual(self.world.paging.lost_messages, 0)
 
     def test_nothing_is_stuck_behind_a_reader_with_a_backlog(self) -> None:
-        self.world.paging.reads._reader = DiskAtOnce(self.world.clock)
+        self.world.paging.reads._reader = ImmediateDisk(self.world.clock)
         positions = self.world.fill(self.q, 60)
         self.world.turn()
         found = [self.ask(*position) for position in positions]

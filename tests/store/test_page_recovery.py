@@ -16,13 +16,13 @@ from stompring.broker.storage import Reason
 from stompring.errors import StoreError
 from stompring.settings.model import RoutingType
 from stompring.store.bindings import describe_address, describe_queue
-from stompring.store.cursor import Ended
+from stompring.store.cursor import QueueRemoved
 from stompring.store.record import ADDRESS, QUEUE, Kind
 from stompring.store.replay import Replay
-from stompring.store.segment import Walk, find_footer
+from stompring.store.segment import SegmentScan, find_footer
 
 from .memory_files import MemoryFiles, broken
-from .paged_broker import PAGING, SETTINGS, PagedStore
+from .paged_broker import PAGING, SETTINGS, PagedBroker
 from .stored_broker import JOURNAL
 
 WIDE = {"#": {"page_size_bytes": 1 << 20, "auto_delete_queues": False, "auto_delete_addresses": False}}
@@ -34,8 +34,8 @@ def numbered(count: int) -> list[bytes]:
 
 def filled(
     count: int = 20, settings: Any = SETTINGS, names: tuple[str, ...] = ("q",)
-) -> tuple[PagedStore, list[Queue]]:
-    world = PagedStore(settings=settings)
+) -> tuple[PagedBroker, list[Queue]]:
+    world = PagedBroker(settings=settings)
     queues = world.queues(*names)
     for at in range(count):
         world.page(queues, b"%d " % at + bytes(98))
@@ -162,7 +162,7 @@ def test_what_is_not_durable_ends_with_the_broker() -> None:
 
 
 def test_a_page_without_anything_durable_goes() -> None:
-    world = PagedStore()
+    world = PagedBroker()
     world.fill(world.queues("q")[0], 20, durable=False)
     world.stop()
     again = world.again()
@@ -181,7 +181,7 @@ def test_pages_of_a_deleted_queue_go() -> None:
 
 
 def test_compaction_keeps_what_was_settled() -> None:
-    world = PagedStore(journal_file_size=1024)
+    world = PagedBroker(journal_file_size=1024)
     (q,) = world.queues("q")
     positions = world.fill(q, 40)
     for place in range(0, 40, 3):
@@ -248,7 +248,7 @@ def test_a_transaction_that_did_not_get_to_the_journal_never_was(sealed: bool) -
 
 def damaged(
     change: Callable[[MemoryFiles, list[Path]], None], count: int = 20
-) -> tuple[PagedStore, Queue, list[str]]:
+) -> tuple[PagedBroker, Queue, list[str]]:
     """A broker that was started after a change to the files; what it has said."""
     world, _ = filled(count)
     files = world.memory.kill()
@@ -375,7 +375,7 @@ def test_a_queue_that_the_journal_has_lost_is_made_anew() -> None:
     world.turn()
     files = world.memory.kill()
     content = next(files.contents[path] for path in files.contents if path.suffix == ".journal")
-    for begin, _ in list(Walk(bytes(content.data))):
+    for begin, _ in list(SegmentScan(bytes(content.data))):
         if content.data[begin] == Kind.BINDING and content.data[begin + 1] == QUEUE:
             content.data[begin + 3] ^= 1
     again = world.again(files)
@@ -385,7 +385,7 @@ def test_a_queue_that_the_journal_has_lost_is_made_anew() -> None:
     assert again.drain(queue) in (numbered(6), numbered(6)[1:])  # what it had settled may be lost too
 
 
-def killed_before_the_journal(world: PagedStore) -> list[MemoryFiles]:
+def killed_before_the_journal(world: PagedBroker) -> list[MemoryFiles]:
     """What a kill leaves after a page was written and before the journal is, with the next turn."""
     files, left = world.memory, []
 
@@ -399,12 +399,12 @@ def killed_before_the_journal(world: PagedStore) -> list[MemoryFiles]:
 
 def bindings_in(data: bytes) -> list[int]:
     """What the BINDING records of a file are about."""
-    return [data[begin + 1] for begin, _ in Walk(data) if data[begin] == Kind.BINDING]
+    return [data[begin + 1] for begin, _ in SegmentScan(data) if data[begin] == Kind.BINDING]
 
 
 def test_a_queue_that_was_new_when_its_first_page_was_written_comes_back_as_it_was() -> None:
     """The journal, which is written after pages, has never heard of it or its address."""
-    world = PagedStore(settings=WIDE)
+    world = PagedBroker(settings=WIDE)
     left = killed_before_the_journal(world)
     q = world.queue(
         "q",
@@ -434,7 +434,7 @@ def test_a_queue_that_was_new_when_its_first_page_was_written_comes_back_as_it_w
 
 
 def test_a_page_repeats_what_the_journal_does_not_have_yet_and_nothing_else() -> None:
-    world = PagedStore(settings={"#": {"page_size_bytes": 4096}})
+    world = PagedBroker(settings={"#": {"page_size_bytes": 4096}})
     (q,) = world.new_queues("q")
     world.fill(q, 12, 1000)
     new = world.pages.count
@@ -457,7 +457,7 @@ def test_a_page_repeats_what_the_journal_does_not_have_yet_and_nothing_else() ->
 
 
 def test_a_transaction_that_was_not_committed_makes_no_queue() -> None:
-    world = PagedStore(settings=WIDE)
+    world = PagedBroker(settings=WIDE)
     left = killed_before_the_journal(world)
     world.store.begin()
     (q,) = world.new_queues("q")
@@ -469,7 +469,7 @@ def test_a_transaction_that_was_not_committed_makes_no_queue() -> None:
 
 def test_a_damaged_binding_in_a_page_costs_no_message() -> None:
     """Its record takes no place among the messages."""
-    world = PagedStore(settings=WIDE)
+    world = PagedBroker(settings=WIDE)
     (q,) = world.new_queues("q")
     world.fill(q, 5)
     world.turn()
@@ -478,7 +478,9 @@ def test_a_damaged_binding_in_a_page_costs_no_message() -> None:
     files = world.memory.kill()
     content = files.contents[page_paths(files)[0]]
     ((at, _),) = [
-        each for each in Walk(bytes(content.data)) if content.data[each[0] : each[0] + 2] == b"\x09\x02"
+        each
+        for each in SegmentScan(bytes(content.data))
+        if content.data[each[0] : each[0] + 2] == b"\x09\x02"
     ]
     content.data[at + 20] ^= 1
     again = world.again(files)
@@ -487,7 +489,7 @@ def test_a_damaged_binding_in_a_page_costs_no_message() -> None:
 
 
 def test_a_directory_whose_only_page_was_only_begun_leaves_no_address() -> None:
-    world = PagedStore(settings=WIDE)
+    world = PagedBroker(settings=WIDE)
     left = killed_before_the_journal(world)
     world.fill(world.new_queues("q")[0], 5)
     world.turn()
@@ -551,7 +553,7 @@ def test_a_directory_without_pages_goes() -> None:
 
 
 def test_an_address_that_was_deleted_is_made_for_the_queues_that_need_it() -> None:
-    world = PagedStore(settings=SETTINGS)
+    world = PagedBroker(settings=SETTINGS)
     wild = world.queue("wild", "a.#")
     pages = world.paging.open(world.address("a.b"))
     for at in range(5):
@@ -567,7 +569,7 @@ def test_an_address_that_was_deleted_is_made_for_the_queues_that_need_it() -> No
 
 def test_the_paging_directory_cannot_be_used() -> None:
     """PD-6."""
-    world = PagedStore(recover=False)
+    world = PagedBroker(recover=False)
 
     def fault(operation: str, path: Path) -> None:
         if operation == "make_directory" and path == PAGING:
@@ -598,7 +600,7 @@ def test_without_a_journal_everything_in_pages_is_there() -> None:
 
 def test_a_deleted_queue_stays_deleted() -> None:
     """Also when the journal has long forgotten it, and another queue keeps its pages."""
-    world = PagedStore(journal_file_size=1024)
+    world = PagedBroker(journal_file_size=1024)
     q, r = world.queues("q", "r")
     positions = [world.page([q, r], b"%d " % at + bytes(98)) for at in range(10)]
     world.turn()
@@ -623,7 +625,7 @@ def test_a_deleted_queue_stays_deleted() -> None:
     assert world.drain(r) == numbered(10)
     world.turn()
     assert not [
-        kept for segment in world.journal.segments for kept in segment.live if isinstance(kept, Ended)
+        kept for segment in world.journal.segments for kept in segment.live if isinstance(kept, QueueRemoved)
     ]
 
 
@@ -647,9 +649,9 @@ def test_two_directories_of_one_address() -> None:
 # ---- every place of a small file
 
 
-def small(sealed: bool) -> tuple[PagedStore, Path, list[int]]:
+def small(sealed: bool) -> tuple[PagedBroker, Path, list[int]]:
     """A page with three messages, where they begin, and where the last one ends."""
-    world = PagedStore(settings=WIDE)
+    world = PagedBroker(settings=WIDE)
     queues = world.queues("q")
     for at in range(3):
         page, _ = world.page(queues, b"%d " % at)
@@ -661,7 +663,7 @@ def small(sealed: bool) -> tuple[PagedStore, Path, list[int]]:
     return world, page.path, starts
 
 
-def drained_and_gone(world: PagedStore, files: MemoryFiles) -> list[bytes]:
+def drained_and_gone(world: PagedBroker, files: MemoryFiles) -> list[bytes]:
     """What can be read after a start; nothing of it comes back after another."""
     again = world.again(files)
     bodies = again.drain(again.queues("q")[0])
@@ -708,7 +710,7 @@ def found(files: MemoryFiles) -> set[int]:
     return {int(path.stem) for path in page_paths(files)}
 
 
-def kills(world: PagedStore, act: Callable[[], None]) -> list[MemoryFiles]:
+def kills(world: PagedBroker, act: Callable[[], None]) -> list[MemoryFiles]:
     """What a kill leaves before each change that is made to the files meanwhile, and at the end."""
     files, left = world.memory, []
 
@@ -743,7 +745,7 @@ def test_a_page_that_was_only_begun_is_not_told_of() -> None:
 
 def test_the_journal_tells_of_no_page_that_is_not_there_whenever_the_broker_is_killed() -> None:
     """Nor when the start after it is killed too, and the one after that."""
-    world = PagedStore()
+    world = PagedBroker()
 
     def act() -> None:
         (q,) = world.new_queues("q")
@@ -759,7 +761,7 @@ def test_the_journal_tells_of_no_page_that_is_not_there_whenever_the_broker_is_k
     assert len(first) > 20
     for files in first:
         assert listed(files) <= found(files)
-        again = PagedStore(files.kill(), recover=False)
+        again = PagedBroker(files.kill(), recover=False)
         for killed in kills(again, again.recover):
             assert listed(killed) <= found(killed)
             third = world.again(killed)
@@ -777,7 +779,7 @@ def test_a_page_goes_after_the_journal_has_told_that_it_is_gone(size: int) -> No
         del files.contents[path].data[size:]
         if size:
             files.contents[path].data[:4] = b"what"
-        again = PagedStore(files, recover=False)
+        again = PagedBroker(files, recover=False)
         left = kills(again, again.recover)
         assert path not in again.memory.contents
         for killed in left:
@@ -789,7 +791,7 @@ def test_a_page_that_cannot_be_read_now_may_be_read_later() -> None:
     world, _ = filled()
     files = world.memory.kill()
     path = page_paths(files)[1]
-    again = PagedStore(files, recover=False)
+    again = PagedBroker(files, recover=False)
 
     def fault(operation: str, other: Path) -> None:
         if operation == "read" and other == path:

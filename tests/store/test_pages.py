@@ -7,19 +7,19 @@ from dataclasses import replace
 from twisted.trial.unittest import TestCase
 
 from stompring.broker.storage import Reason
-from stompring.store.cursor import AT_HAND
-from stompring.store.page_file import Scan, page_path
-from stompring.store.page_reader import PAGES_AT_HAND
+from stompring.store.cursor import EXPANDED_STATES
+from stompring.store.page_file import PageScan, page_path
+from stompring.store.page_reader import CACHED_PAGE_STARTS
 from stompring.store.segment import HEADER, PAGE, Header, find_footer
 
-from .disk import DiskByHand
+from .disk import ManualDisk
 from .memory_files import out_of_space
-from .paged_broker import PAGING, PagedStore
+from .paged_broker import PAGING, PagedBroker
 
 
 class WritingTest(TestCase):
     def setUp(self) -> None:
-        self.world = PagedStore()
+        self.world = PagedBroker()
         self.q, self.r = self.world.queues("q", "r")
 
     def data(self, number: int) -> bytes:
@@ -31,7 +31,7 @@ class WritingTest(TestCase):
         self.assertEqual(self.data(page.number).count(b"only once"), 1)
         self.assertEqual(self.world.cursor(self.q).first(4), (page, index))
         self.assertEqual(self.world.cursor(self.r).first(4), (page, index))
-        scan = Scan(self.data(page.number))
+        scan = PageScan(self.data(page.number))
         ids = self.q.number.to_bytes(4, "little") + self.r.number.to_bytes(4, "little")
         self.assertEqual(scan.contents.memberships, [(0, ids)])
 
@@ -41,7 +41,7 @@ class WritingTest(TestCase):
         data = self.data(page.number)
         header = Header.read(data)
         self.assertEqual((header.kind, header.next_number, header.fault), (PAGE, page.first_number, None))
-        scan = Scan(data)
+        scan = PageScan(data)
         self.assertEqual((scan.name, scan.address), ("a", self.world.address("a").number))
         for queue in (self.q, self.r):
             self.assertEqual(data.count(queue.number.to_bytes(4, "little") + queue.name.encode()), 1)
@@ -134,7 +134,7 @@ class WritingTest(TestCase):
 
 class MemoryTest(TestCase):
     def test_pages_that_nobody_touches_cost_little(self) -> None:
-        world = PagedStore(settings={"#": {"page_size_bytes": 100_000, "auto_delete_queues": False}})
+        world = PagedBroker(settings={"#": {"page_size_bytes": 100_000, "auto_delete_queues": False}})
         queues = world.queues("q", "r", "s")
         message = world.message("a", b"x" * 50, durable=True)
         while world.pages.count < 40:
@@ -146,9 +146,9 @@ class MemoryTest(TestCase):
         self.assertGreater(messages, 10_000)
         self.assertEqual([page for page in pages if page.contents is not None], [])
         self.assertEqual([page for page in pages if page.stream is None or page.stream.seal is not None], [])
-        self.assertLessEqual(sum(page.starts is not None for page in pages), PAGES_AT_HAND)
+        self.assertLessEqual(sum(page.starts is not None for page in pages), CACHED_PAGE_STARTS)
         holdings = [holding for page in pages for holding in page.holdings]
-        self.assertLessEqual(sum(bool(holding.states) for holding in holdings), AT_HAND * len(queues))
+        self.assertLessEqual(sum(bool(holding.states) for holding in holdings), EXPANDED_STATES * len(queues))
         packed = sum(len(holding._packed) for holding in holdings)
         self.assertLess(packed, messages * len(queues) / 5)
         self.assertEqual(
@@ -158,7 +158,7 @@ class MemoryTest(TestCase):
 
 class DeletingTest(TestCase):
     def setUp(self) -> None:
-        self.world = PagedStore()
+        self.world = PagedBroker()
         self.q, self.r = self.world.queues("q", "r")
 
     def files(self) -> list[int]:
@@ -190,8 +190,8 @@ class DeletingTest(TestCase):
         self.assertTrue(self.world.pages.empty)
 
     def test_a_page_goes_when_its_facts_are_safe_and_not_before(self) -> None:
-        disk = DiskByHand()
-        world = PagedStore(disk=disk)
+        disk = ManualDisk()
+        world = PagedBroker(disk=disk)
         (q,) = world.queues("q")
         page, _ = world.fill(q, 3)[0]
         world.pages.roll()
@@ -210,7 +210,7 @@ class DeletingTest(TestCase):
         self.assertNotIn(page.path, world.memory.contents)
 
     def test_what_was_never_written_leaves_nothing(self) -> None:
-        world = PagedStore(disk=(disk := DiskByHand()))
+        world = PagedBroker(disk=(disk := ManualDisk()))
         (q,) = world.queues("q", durable=False)
         for page, index in world.fill(q, 20):
             world.cursor(q).settle_waiting(page, index, Reason.KILLED)
@@ -252,7 +252,7 @@ class DeletingTest(TestCase):
         self.assertEqual(len(self.files()), 1)
 
     def test_facts_of_pages_that_are_gone_hold_no_segment(self) -> None:
-        world = PagedStore(journal_file_size=2048)
+        world = PagedBroker(journal_file_size=2048)
         (q,) = world.queues("q")
         for _ in range(80):
             world.fill(q, 5)
@@ -278,7 +278,7 @@ class DeletingTest(TestCase):
 
 class FailingTest(TestCase):
     def test_a_full_disk_loses_nothing(self) -> None:
-        world = PagedStore()
+        world = PagedBroker()
         (q,) = world.queues("q")
         world.turn()
         failing = True
@@ -302,7 +302,7 @@ class FailingTest(TestCase):
         self.assertEqual(again.drain(q), [b"%d" % at for at in range(10)])
 
     def test_short_writes_are_finished(self) -> None:
-        world = PagedStore()
+        world = PagedBroker()
         (q,) = world.queues("q")
         world.memory.most_per_write = 7
         world.fill(q, 20)

@@ -16,7 +16,7 @@ from stompring.broker.storage import Reason
 from stompring.store.pages import Page
 
 from ..property.profile import examples
-from .paged_broker import PagedStore, refer
+from .paged_broker import PagedBroker, refer
 
 Key = tuple[int, int]  # page and index
 
@@ -81,9 +81,9 @@ class PagesMachine(RuleBasedStateMachine):
     @initialize(page_size=st.sampled_from([1024, 1500, 4000]))
     def begin(self, page_size: int) -> None:
         settings = {"#": {"page_size_bytes": page_size, "auto_delete_queues": False}}
-        self.attach(PagedStore(settings=settings, journal_file_size=4096))
+        self.attach(PagedBroker(settings=settings, journal_file_size=4096))
 
-    def attach(self, world: PagedStore) -> None:
+    def attach(self, world: PagedBroker) -> None:
         self.world = world
         for name in NAMES:
             if name not in world.directory.queues:

@@ -19,13 +19,13 @@ from stompring.settings.model import RingPolicy, RoutingType
 from stompring.stomp.frames import header_line
 from stompring.store.bindings import attributes_of, describe_attributes
 from stompring.store.export import (
-    Place,
+    ExportReader,
+    ExportWriter,
+    InvalidExport,
     PortableAddress,
     PortableMessage,
     PortableQueue,
-    PortableReader,
-    PortableWriter,
-    Unusable,
+    QueueEntry,
 )
 
 TIMES = st.integers(0, 2**62)
@@ -37,7 +37,9 @@ RECURRENCES = st.one_of(
     st.none(),
     st.builds(Recurrence, TIMES, st.integers(-1, 9), st.sampled_from([None, "0 3 * * *"]), TIMES),
 )
-PLACES = st.builds(Place, TEXTS, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), TIMES, RECURRENCES)
+PLACES = st.builds(
+    QueueEntry, TEXTS, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), TIMES, RECURRENCES
+)
 
 
 @st.composite
@@ -93,7 +95,7 @@ def test_an_address_comes_back() -> None:
 
 def fields() -> dict[str, Any]:
     traits = Traits(b"a:b\n", b"d", None, 4, True)
-    return PortableMessage(1, "a", (Place("q"),), traits, b"body", 5, 0).fields()
+    return PortableMessage(1, "a", (QueueEntry("q"),), traits, b"body", 5, 0).fields()
 
 
 @pytest.mark.parametrize("name", sorted(fields()))
@@ -103,7 +105,7 @@ def test_no_field_can_be_anything(name: str, value: object) -> None:
     given_fields = fields() | {name: value}
     try:
         found = PortableMessage.of(given_fields)
-    except Unusable as fault:
+    except InvalidExport as fault:
         assert str(fault)
     else:
         assert found.fields()[name] == value
@@ -113,7 +115,7 @@ def test_no_field_can_be_anything(name: str, value: object) -> None:
 def test_no_field_can_be_missing(name: str) -> None:
     less = fields()
     del less[name]
-    with pytest.raises(Unusable, match=name):
+    with pytest.raises(InvalidExport, match=name):
         PortableMessage.of(less)
 
 
@@ -121,7 +123,7 @@ def test_no_field_can_be_missing(name: str) -> None:
 
 
 def write(path: Path) -> None:
-    with PortableWriter(path, 7) as writer:
+    with ExportWriter(path, 7) as writer:
         writer.write("address", PortableAddress("a", frozenset(RoutingType)).fields())
         writer.write("message", fields())
 
@@ -131,11 +133,11 @@ def test_every_cut_is_noticed(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     write(path)
     whole = path.read_bytes()
-    PortableReader(path).check_whole()
+    ExportReader(path).check_whole()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
-        with pytest.raises(Unusable, match=name):
-            PortableReader(path).check_whole()
+        with pytest.raises(InvalidExport, match=name):
+            ExportReader(path).check_whole()
 
 
 def test_lines_that_are_missing_or_too_many(tmp_path: Path) -> None:
@@ -144,8 +146,8 @@ def test_lines_that_are_missing_or_too_many(tmp_path: Path) -> None:
     lines = path.read_text().splitlines(keepends=True)
     for wrong in ([*lines[:2], lines[3]], [*lines[:3], lines[2], lines[3]], [*lines, lines[1]], lines[1:]):
         path.write_text("".join(wrong))
-        with pytest.raises(Unusable, match=r"f\.json:\d"):
-            list(PortableReader(path))
+        with pytest.raises(InvalidExport, match=r"f\.json:\d"):
+            list(ExportReader(path))
 
 
 @pytest.mark.parametrize("line", ["[" * 200_000, "9" * 5001, '{"message": 1_0}'])
@@ -154,21 +156,21 @@ def test_a_line_that_is_no_record(tmp_path: Path, line: str) -> None:
     write(path)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:2], line + "\n", *lines[3:]]))
-    with pytest.raises(Unusable, match=r"f\.json:3"):
-        list(PortableReader(path))
+    with pytest.raises(InvalidExport, match=r"f\.json:3"):
+        list(ExportReader(path))
 
 
 def test_a_newer_format(tmp_path: Path) -> None:
     path = tmp_path / "f.json"
     write(path)
     path.write_text(path.read_text().replace('"format":1', '"format":2'))
-    with pytest.raises(Unusable, match="newer"):
-        PortableReader(path)
+    with pytest.raises(InvalidExport, match="newer"):
+        ExportReader(path)
 
 
 def test_a_file_is_there_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "f.json"
-    with pytest.raises(ZeroDivisionError), PortableWriter(path, 7):
+    with pytest.raises(ZeroDivisionError), ExportWriter(path, 7):
         assert not path.exists()
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
@@ -178,4 +180,4 @@ def test_gzip_is_known_by_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "f.json"
     write(path)
     path.write_bytes(gzip.compress(path.read_bytes()))
-    assert [kind for kind, _ in PortableReader(path)] == ["address", "message"]
+    assert [kind for kind, _ in ExportReader(path)] == ["address", "message"]

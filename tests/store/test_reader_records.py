@@ -30,20 +30,20 @@ from ..broker.broker_fixture import MULTICAST, join
 from ..session.session_fixture import Client, Got, Server
 from .decoded_files import passed_on, payloads
 from .paged_broker import SETTINGS as PAGED_SETTINGS
-from .paged_broker import PagedStore
-from .stored_broker import StoredWorld, pending
+from .paged_broker import PagedBroker
+from .stored_broker import StoredBroker, pending
 
 KEPT = Settings("/data/retention")
 SETTINGS = {"#": {"auto_delete_queues": False, "auto_delete_addresses": False}}
 
 
-def segments(world: StoredWorld, suffix: str = ".journal") -> list[list[bytes]]:
+def segments(world: StoredBroker, suffix: str = ".journal") -> list[list[bytes]]:
     """The payloads of each file, those that are kept too, by their numbers."""
     paths = sorted((path for path in world.memory.data if path.suffix == suffix), key=lambda path: path.name)
     return [payloads(world.memory.data[path]) for path in paths]
 
 
-def flags(world: StoredWorld) -> dict[int, list[int]]:
+def flags(world: StoredBroker) -> dict[int, list[int]]:
     """The flags of each MESSAGE, by number."""
     found: dict[int, list[int]] = {}
     for payload in sum(segments(world), []):
@@ -56,7 +56,7 @@ def flags(world: StoredWorld) -> dict[int, list[int]]:
 
 
 def test_what_compaction_writes_is_a_copy_and_what_is_read_back_is_not() -> None:
-    world = StoredWorld(
+    world = StoredBroker(
         settings=SETTINGS,
         journal_file_size=1000,
         journal_compact_min_files=0,
@@ -87,7 +87,7 @@ def test_what_compaction_writes_is_a_copy_and_what_is_read_back_is_not() -> None
 
 
 def test_a_message_that_enters_one_more_queue_is_a_copy() -> None:
-    world = StoredWorld(settings=SETTINGS)
+    world = StoredBroker(settings=SETTINGS)
     one, other = world.queue("one"), world.queue("other")
     message = world.durable("one")
     world.turn()
@@ -102,7 +102,7 @@ def test_a_message_that_enters_one_more_queue_is_a_copy() -> None:
 
 
 def test_a_message_in_two_queues_at_once_is_none() -> None:
-    world = StoredWorld(settings=SETTINGS)
+    world = StoredBroker(settings=SETTINGS)
     for name in ("a", "b"):
         world.queue(name, "t", MULTICAST)
     message = world.durable("t")
@@ -132,7 +132,7 @@ def told_addresses(segment: list[bytes]) -> dict[str, str]:
 
 
 def test_every_segment_tells_where_its_queues_are() -> None:
-    world = StoredWorld(settings=SETTINGS, journal_file_size=600, journal_retention_directory=KEPT)
+    world = StoredBroker(settings=SETTINGS, journal_file_size=600, journal_retention_directory=KEPT)
     for name in ("t.one", "t.two"):
         join(world.queue(name, "t", MULTICAST), auto=True)
     world.queue("q")
@@ -147,7 +147,7 @@ def test_every_segment_tells_where_its_queues_are() -> None:
 
 
 def test_a_restart_in_the_middle_of_a_segment_tells_it_again_and_nothing_is_lost() -> None:
-    world = StoredWorld(settings=SETTINGS)
+    world = StoredBroker(settings=SETTINGS)
     world.queue("t.one", "t", MULTICAST)
     world.durable("t", b"1")
     world.turn()
@@ -162,13 +162,13 @@ def test_a_restart_in_the_middle_of_a_segment_tells_it_again_and_nothing_is_lost
 # ---- who has acknowledged
 
 
-def conversing(world: StoredWorld) -> Server:
+def conversing(world: StoredBroker) -> Server:
     server = Server()
     server.world, server.outgoing = world, Outgoing(world.broker.clock)
     return server
 
 
-def takers(world: StoredWorld) -> dict[int, tuple[int, str]]:
+def takers(world: StoredBroker) -> dict[int, tuple[int, str]]:
     """Reason and consumer by message, looked up in the segment of the fact."""
     found: dict[int, tuple[int, str]] = {}
     for segment in segments(world):
@@ -190,8 +190,8 @@ def takers(world: StoredWorld) -> dict[int, tuple[int, str]]:
     return found
 
 
-def kept(**more: Any) -> StoredWorld:
-    world = StoredWorld(settings=SETTINGS, journal_retention_directory=KEPT, **more)
+def kept(**more: Any) -> StoredBroker:
+    world = StoredBroker(settings=SETTINGS, journal_retention_directory=KEPT, **more)
     world.queue("q")
     return world
 
@@ -299,7 +299,7 @@ def test_what_no_consumer_took_has_none() -> None:
 
 
 def test_without_retention_nothing_is_told_of_consumers() -> None:
-    world = StoredWorld(settings=SETTINGS)
+    world = StoredBroker(settings=SETTINGS)
     world.queue("q")
     client = conversing(world).client(client_id="one")
     message = world.durable()
@@ -333,7 +333,7 @@ def test_each_segment_names_them_and_a_restart_does_not_give_a_number_again() ->
 
 
 def test_too_many_consumers_in_one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder, "MOST_CONSUMERS", 2)
+    monkeypatch.setattr(encoder, "MAX_CONSUMERS", 2)
     world = kept()
     server = conversing(world)
     expected = {}
@@ -355,7 +355,7 @@ class Named:
 
 def test_messages_of_pages_too() -> None:
     one_page = {"#": {**PAGED_SETTINGS["#"], "page_size_bytes": 65536}}
-    world = PagedStore(settings=one_page, journal_retention_directory=KEPT)
+    world = PagedBroker(settings=one_page, journal_retention_directory=KEPT)
     (queue,) = world.queues("a.one")
     places = world.fill(queue, 6, 10)
     world.turn()

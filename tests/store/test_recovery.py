@@ -9,7 +9,7 @@ from stompring.settings.model import RingPolicy
 
 from ..broker.broker_fixture import ANYCAST, MULTICAST, assert_nothing_held, join
 from .stored_broker import JOURNAL as DIRECTORY
-from .stored_broker import StoredWorld, held, pending, reported
+from .stored_broker import StoredBroker, held, pending, reported
 
 FIRST = DIRECTORY / "000000001.journal"
 
@@ -18,7 +18,7 @@ FIRST = DIRECTORY / "000000001.journal"
 
 
 def test_a_message_comes_back_whole() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("q")
     sent = world.durable(
         "q", b"b\0dy", priority=8, group=b"g", group_sequence=-1, origin="me", user="u", headers={"a": "b:c"}
@@ -39,7 +39,7 @@ def test_a_message_comes_back_whole() -> None:
 
 
 def test_the_order_is_kept_and_new_messages_come_behind() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("q")
     for body in (b"1", b"2", b"3"):
         world.durable("q", body)
@@ -51,7 +51,7 @@ def test_the_order_is_kept_and_new_messages_come_behind() -> None:
 
 
 def test_what_was_settled_stays_away() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     queues = [world.queue(name, "t", MULTICAST) for name in ("a", "b", "c")]
     message = world.durable("t")
     world.turn()
@@ -65,7 +65,7 @@ def test_what_was_settled_stays_away() -> None:
 
 
 def test_memory_is_counted_as_before() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     for name in ("a", "b"):
         world.queue(name, "t", MULTICAST)
     for _ in range(5):
@@ -83,7 +83,7 @@ def test_memory_is_counted_as_before() -> None:
 
 
 def test_deliveries_and_failed_attempts() -> None:
-    world = StoredWorld(settings={"#": {"max_delivery_attempts": 2, "dead_letter_address": "DLQ"}})
+    world = StoredBroker(settings={"#": {"max_delivery_attempts": 2, "dead_letter_address": "DLQ"}})
     queue = world.queue("q")
     world.queue("DLQ")
     world.durable("q", b"refused once")
@@ -105,7 +105,7 @@ def test_deliveries_and_failed_attempts() -> None:
 
 
 def test_a_million_deliveries() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     queue = world.queue("q")
     world.durable("q")
     world.turn()
@@ -114,7 +114,7 @@ def test_a_million_deliveries() -> None:
     taker.close()
     world.turn()
     assert pending(world.again().directory.queue("q"))[0].deliveries == 1_000_000
-    other = StoredWorld()
+    other = StoredBroker()
     (first, second) = (other.queue(name, "t", MULTICAST) for name in ("a", "b"))
     other.durable("t")
     pending(first)[0].deliveries = 300
@@ -124,7 +124,7 @@ def test_a_million_deliveries() -> None:
 
 
 def test_schedules() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("q")
     now = world.now
     for delay in (10_000, 1000, 2000):
@@ -141,7 +141,7 @@ def test_schedules() -> None:
 
 
 def test_one_message_with_several_due_times() -> None:
-    world = StoredWorld(settings={"#": {"redelivery_delay": 60_000}})
+    world = StoredBroker(settings={"#": {"redelivery_delay": 60_000}})
     first, second = (world.queue(name, "t", MULTICAST) for name in ("a", "b"))
     world.durable("t")
     taker = join(first, 1)
@@ -153,7 +153,7 @@ def test_one_message_with_several_due_times() -> None:
 
 
 def test_expiry() -> None:
-    world = StoredWorld(settings={"#": {"expiry_address": "EXP"}})
+    world = StoredBroker(settings={"#": {"expiry_address": "EXP"}})
     world.queue("q")
     world.queue("EXP")
     world.durable("q", b"short", expires=world.now + 1000)
@@ -169,7 +169,7 @@ def test_expiry() -> None:
 
 
 def test_rings_hold_what_they_may() -> None:
-    world = StoredWorld(settings={"#": {"dead_letter_address": "DLQ"}})
+    world = StoredBroker(settings={"#": {"dead_letter_address": "DLQ"}})
     world.queue("DLQ")
     queue = world.queue("ring", ring_size=3, ring_policy=RingPolicy.DEAD_LETTER)
     for number in range(5):
@@ -187,7 +187,7 @@ def test_rings_hold_what_they_may() -> None:
 
 
 def test_messages_in_wildcard_queues_whose_address_is_gone() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("all", "a.#", MULTICAST)
     world.directory.create_address("a.b", frozenset({MULTICAST}))
     world.durable("a.b", b"kept")
@@ -203,7 +203,7 @@ def test_messages_in_wildcard_queues_whose_address_is_gone() -> None:
 
 
 def test_messages_of_deleted_queues_are_gone() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("q")
     world.durable("q", b"old")
     world.turn()
@@ -221,7 +221,7 @@ def test_messages_of_deleted_queues_are_gone() -> None:
 
 
 def test_queues_with_all_that_makes_them() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     given = {
         "filter": "a = 'x'",
         "ring_size": 5,
@@ -253,7 +253,7 @@ def test_queues_with_all_that_makes_them() -> None:
 
 
 def test_changes_last() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     queue = world.queue("q")
     world.turn()
     world.directory.update_queue(queue, {"ring_size": 7})
@@ -269,7 +269,7 @@ def test_changes_last() -> None:
 
 
 def test_what_is_not_durable_or_temporary_goes() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("volatile", durable=False, auto_created=True)
     world.queue("temporary", temporary=True)
     world.queue("mine", "shared", MULTICAST)
@@ -283,7 +283,7 @@ def test_what_is_not_durable_or_temporary_goes() -> None:
 
 
 def test_a_queue_made_anew_under_the_same_name_is_another() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("q", ring_size=1)
     world.durable("q", b"of the first")
     world.directory.delete_queue("q")
@@ -295,7 +295,7 @@ def test_a_queue_made_anew_under_the_same_name_is_another() -> None:
 
 
 def test_a_description_that_cannot_be_is_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     bad, good = world.queue("bad"), world.queue("good")
     world.durable("good", b"kept")
     object.__setattr__(bad.attributes, "filter", "this is ( no filter")
@@ -310,7 +310,7 @@ def test_a_description_that_cannot_be_is_left_out_and_told(caplog: pytest.LogCap
 
 
 def test_notes() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.store.note(7, {"a": [1, "ü"]})
     world.store.note(8, {"b": 2})
     world.store.note(8, {"b": 3})

@@ -10,19 +10,19 @@ import pytest
 from stompring.broker.transaction import Transaction
 from stompring.errors import StoreError
 from stompring.store.record import Kind
-from stompring.store.segment import HEADER, JOURNAL, PAGE, Walk, find_footer, pack_header
+from stompring.store.segment import HEADER, JOURNAL, PAGE, SegmentScan, find_footer, pack_header
 
 from ..broker.broker_fixture import ANYCAST, join
 from .memory_files import MemoryFiles
 from .stored_broker import JOURNAL as DIRECTORY
-from .stored_broker import StoredWorld, held, reported
+from .stored_broker import StoredBroker, held, reported
 
 FIRST = DIRECTORY / "000000001.journal"
 
 
-def small() -> StoredWorld:
+def small() -> StoredBroker:
     """Messages one by one, some settled, and two transactions."""
-    world = StoredWorld()
+    world = StoredBroker()
     queue = world.queue("q")
     world.queue("p")
     for number in range(4):
@@ -42,9 +42,9 @@ def small() -> StoredWorld:
     return world
 
 
-def check(before: bytes, found: StoredWorld, whole: int, *, strict: bool = True) -> None:
+def check(before: bytes, found: StoredBroker, whole: int, *, strict: bool = True) -> None:
     """The queues hold what the first ``whole`` records say. Transactions are there as a whole or not at all."""
-    walk = Walk(before)
+    walk = SegmentScan(before)
     kinds = [before[begin] for begin, _ in walk][:whole]
     messages = kinds.count(Kind.MESSAGE)
     transactions = kinds.count(Kind.TRANSACTION)
@@ -56,7 +56,7 @@ def check(before: bytes, found: StoredWorld, whole: int, *, strict: bool = True)
 def test_a_journal_cut_off_anywhere() -> None:
     world = small()
     data = world.memory.data[FIRST]
-    ends = [end for _, end in Walk(data)]
+    ends = [end for _, end in SegmentScan(data)]
     for size in range(len(data)):
         again = world.again(MemoryFiles({FIRST: data[:size]}))
         whole = sum(end <= size for end in ends)
@@ -71,7 +71,7 @@ def test_a_journal_cut_off_anywhere() -> None:
 def test_a_changed_byte_anywhere(caplog: pytest.LogCaptureFixture) -> None:
     world = small()
     data = world.memory.data[FIRST]
-    spans = [(begin - 8, end) for begin, end in Walk(data)]
+    spans = [(begin - 8, end) for begin, end in SegmentScan(data)]
     for at in range(HEADER.size, len(data)):
         damaged = bytearray(data)
         damaged[at] ^= 0x21
@@ -99,9 +99,9 @@ def test_a_changed_byte_in_the_header_loses_nothing() -> None:
         check(data, again.again(), 99)
 
 
-def rolled(count: int = 30) -> StoredWorld:
+def rolled(count: int = 30) -> StoredBroker:
     """A journal of several sealed segments with one message a record."""
-    world = StoredWorld(journal_file_size=1500, journal_compact_min_files=0)
+    world = StoredBroker(journal_file_size=1500, journal_compact_min_files=0)
     world.queue("q")
     world.turn()
     for number in range(count):
@@ -115,7 +115,7 @@ def test_damage_in_a_sealed_segment_costs_one_record(caplog: pytest.LogCaptureFi
     everything = held(world)
     second = sorted(world.memory.data)[1]
     data = world.memory.data[second]
-    spans = [(begin, end) for begin, end in Walk(data) if data[begin] == Kind.MESSAGE]
+    spans = [(begin, end) for begin, end in SegmentScan(data) if data[begin] == Kind.MESSAGE]
     assert len(spans) > 3
     begin, _ = spans[1]
     damaged = bytearray(data)
@@ -185,7 +185,7 @@ def test_what_a_newer_version_wrote_is_left_alone(
         header = pack_header(JOURNAL, 1, 1)
         monkeypatch.undo()
     with pytest.raises(StoreError, match=words) as caught:
-        StoredWorld(MemoryFiles({FIRST: header}))
+        StoredBroker(MemoryFiles({FIRST: header}))
     assert "newer version" in str(caught.value) and str(FIRST) in str(caught.value)
 
 
@@ -194,7 +194,7 @@ def test_files_that_are_no_segments_are_left_alone() -> None:
         DIRECTORY / name: b"x"
         for name in ("notes.txt", "1.journal", "000000009.journal.damaged", "x.journal")
     }
-    world = StoredWorld(MemoryFiles(others))
+    world = StoredBroker(MemoryFiles(others))
     world.queue("q")
     world.turn()
     assert others.items() <= world.memory.data.items()
@@ -209,14 +209,14 @@ def test_a_directory_that_cannot_be_read_is_told() -> None:
 
     files.fault = fault
     with pytest.raises(StoreError, match=r"000000001.journal.*Permission denied"):
-        StoredWorld(files)
+        StoredBroker(files)
 
 
 # ---- going on
 
 
 def test_the_last_segment_goes_on() -> None:
-    world = StoredWorld()
+    world = StoredBroker()
     world.queue("q")
     for number in range(5):
         world.durable("q", b"%d" % number)
@@ -256,7 +256,7 @@ def test_a_segment_that_was_cut_off_between_two_records_is_told() -> None:
     everything = held(world)
     second = sorted(world.memory.data)[1]
     data = world.memory.data[second]
-    spans = [(begin, end) for begin, end in Walk(data) if data[begin] == Kind.MESSAGE]
+    spans = [(begin, end) for begin, end in SegmentScan(data) if data[begin] == Kind.MESSAGE]
     cut = data[: spans[-1][0] - 8]
     again = world.again(MemoryFiles(world.memory.data | {second: cut}))
     assert len(held(again)) == len(everything) - 1
@@ -273,7 +273,7 @@ def test_progress_of_a_long_recovery_is_told(caplog: pytest.LogCaptureFixture) -
             slow.clock.rightNow += 1.5
             return super().read(path, start, stop)
 
-    slow = StoredWorld(SlowFiles(world.memory.data), recover=False)
+    slow = StoredBroker(SlowFiles(world.memory.data), recover=False)
     slow.store.recover(slow.broker)
     assert "recovering the journal" in caplog.text and "MB are read" in caplog.text
     assert "30 messages" in caplog.text

@@ -12,15 +12,15 @@ import pytest
 
 from stompring.settings.model import Retain
 from stompring.settings.model import Retention as Settings
-from stompring.store.encoder import LARGEST, MOST
+from stompring.store.encoder import MAX_RETAINED_BYTES, MAX_RETAINED_MESSAGES
 from stompring.store.record import Kind
 from stompring.store.segment import find_footer
 
 from ..broker.broker_fixture import MULTICAST, join
 from .decoded_files import passed_on, payloads, retained
-from .disk import DiskByHand
+from .disk import ManualDisk
 from .memory_files import MemoryFiles
-from .stored_broker import StoredWorld, held
+from .stored_broker import StoredBroker, held
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "#": {"auto_delete_queues": False, "auto_delete_addresses": False},
@@ -29,18 +29,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def world(files: MemoryFiles | None = None, **more: Any) -> StoredWorld:
+def world(files: MemoryFiles | None = None, **more: Any) -> StoredBroker:
     kept = Settings("/data/retention")
-    return StoredWorld(files, SETTINGS, journal_retention_directory=kept, **more)
+    return StoredBroker(files, SETTINGS, journal_retention_directory=kept, **more)
 
 
-def of_kind(one: StoredWorld, kind: Kind) -> list[bytes]:
+def of_kind(one: StoredBroker, kind: Kind) -> list[bytes]:
     """The payloads of a kind in all segments."""
     segments = sorted(path for path in one.memory.data if path.suffix == ".journal")
     return [each for path in segments for each in payloads(one.memory.data[path]) if each[0] == kind]
 
 
-def bodies_of(one: StoredWorld) -> list[bytes]:
+def bodies_of(one: StoredBroker) -> list[bytes]:
     return [body for payload in of_kind(one, Kind.RETAINED) for _, body in retained(payload)[1]]
 
 
@@ -71,7 +71,10 @@ def test_a_message_of_several_queues_is_there_once() -> None:
     assert Counter(Counter(number for number, _, _ in passed_on(payload)).values()) == {3: 5, 4: 5}
 
 
-@pytest.mark.parametrize(("count", "size"), [(2 * MOST + 1, 10), (5, LARGEST // 2 - 1000), (2, 2 * LARGEST)])
+@pytest.mark.parametrize(
+    ("count", "size"),
+    [(2 * MAX_RETAINED_MESSAGES + 1, 10), (5, MAX_RETAINED_BYTES // 2 - 1000), (2, 2 * MAX_RETAINED_BYTES)],
+)
 def test_much_becomes_several_records(count: int, size: int) -> None:
     one = world(journal_file_size=100 << 20)
     for name in ("a", "b"):
@@ -84,7 +87,7 @@ def test_much_becomes_several_records(count: int, size: int) -> None:
         one.turn()
     found = of_kind(one, Kind.RETAINED)
     assert len(found) > 1
-    assert max(len(payload) for payload in found) < 3 * LARGEST
+    assert max(len(payload) for payload in found) < 3 * MAX_RETAINED_BYTES
     there = Counter(body.split()[0] for body in bodies_of(one))
     passed = Counter(number for payload in found for number, _, _ in passed_on(payload))
     assert len(there) == count and len(passed) == 2 * count
@@ -94,7 +97,7 @@ def test_much_becomes_several_records(count: int, size: int) -> None:
 def test_a_receipt_waits_until_it_is_written_and_not_until_it_is_synced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    disk = DiskByHand()
+    disk = ManualDisk()
     one = world(disk=disk, recover=False)
     one.disk, syncs = disk, []
     sync = MemoryFiles.sync

@@ -18,23 +18,23 @@ from stompring.store.files import Files
 from stompring.store.record import MESSAGE, PAGE_SETTLED, SAMPLE_ROW, SETTLED, Kind
 from stompring.store.retention import Retention
 from stompring.store.samples import Samples
-from stompring.store.segment import Walk
+from stompring.store.segment import SegmentScan
 
 from ..broker.broker_fixture import MULTICAST, join
 from .decoded_files import passed_on, payloads, retained, rows
 from .format_tables import Format
 from .memory_files import Content, MemoryFiles
-from .paged_broker import PagedStore
-from .stored_broker import StoredWorld
+from .paged_broker import PagedBroker
+from .stored_broker import StoredBroker
 
 KEPT = Path("/data/retention")
 SETTINGS = {"#": {"auto_delete_queues": False, "auto_delete_addresses": False}}
 
 
-def world(files: MemoryFiles | None = None, **more: Any) -> StoredWorld:
+def world(files: MemoryFiles | None = None, **more: Any) -> StoredBroker:
     """A world with small segments that are kept."""
     kept = {name: more.pop(name) for name in ("period", "storage_limit") if name in more}
-    return StoredWorld(
+    return StoredBroker(
         files,
         SETTINGS,
         journal_file_size=2000,
@@ -45,7 +45,7 @@ def world(files: MemoryFiles | None = None, **more: Any) -> StoredWorld:
     )
 
 
-def files(one: StoredWorld, suffix: str, kept: bool | None = None) -> dict[Path, bytes]:
+def files(one: StoredBroker, suffix: str, kept: bool | None = None) -> dict[Path, bytes]:
     """The files with a suffix; those that are kept, those that are not, or all."""
     return {
         path: data
@@ -54,7 +54,7 @@ def files(one: StoredWorld, suffix: str, kept: bool | None = None) -> dict[Path,
     }
 
 
-def history(one: StoredWorld) -> tuple[set[int], Counter[tuple[int, int]], list[int]]:
+def history(one: StoredBroker) -> tuple[set[int], Counter[tuple[int, int]], list[int]]:
     """Message numbers in the journal and what is kept of it; what was settled (number, reason); times."""
     messages: set[int] = set()
     settled: Counter[tuple[int, int]] = Counter()
@@ -90,7 +90,7 @@ def test_what_is_done_with_at_once_is_written_all_the_same() -> None:
 
 
 def test_without_retention_it_is_not() -> None:
-    one = StoredWorld()
+    one = StoredBroker()
     join(one.queue(), auto=True)
     one.durable()
     one.turn()
@@ -173,7 +173,7 @@ def test_what_comes_back_after_a_kill_is_what_was_there() -> None:
 # ---- limits
 
 
-def fill(one: StoredWorld, count: int) -> None:
+def fill(one: StoredBroker, count: int) -> None:
     """So many messages that come and go."""
     if "q" not in one.directory.queues:
         join(one.queue(), auto=True)
@@ -234,7 +234,7 @@ def test_a_damaged_segment_is_set_aside_as_ever() -> None:
 # ---- pages
 
 
-class Paged(PagedStore):
+class Paged(PagedBroker):
     """Pages that are kept."""
 
     def __init__(self, files: Files | None = None, **more: Any) -> None:
@@ -257,7 +257,7 @@ def test_pages_are_kept_whole() -> None:
     assert len(kept) > 3 and all(path.is_relative_to(KEPT / "paging") for path in kept)
     numbers = []
     for data in kept.values():
-        walk = Walk(data)
+        walk = SegmentScan(data)
         assert list(walk) and walk.whole and walk.footer is not None, "it is sealed, the last one too"
         numbers += [MESSAGE.unpack_from(p)[5] for p in payloads(data) if p[0] == Kind.MESSAGE]
     assert numbers == list(range(1, 21))
@@ -314,7 +314,7 @@ def test_facts_about_pages_are_in_the_journal_though_the_page_has_gone() -> None
 # ---- samples
 
 
-def sampled(one: StoredWorld, period: int = 1000) -> Samples:
+def sampled(one: StoredBroker, period: int = 1000) -> Samples:
     assert one.store.retention is not None
     samples = Samples(one.store.retention, one.broker, period, one.journal.next_address)
     samples.start()
@@ -341,7 +341,7 @@ def test_samples_tell_what_has_changed() -> None:
     assert second[0] == begin + 1000 and set(second[1]) == {"b"}
     assert second[1]["b"][1] == 1 and second[1]["b"][6] == 1 and second[1]["b"][11] > size
     assert third[0] == begin + 3000 and third[1]["b"][1:] == (0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0)
-    walk = Walk(data)
+    walk = SegmentScan(data)
     assert walk.footer is not None and walk.footer.agrees_with(data)
     assert (walk.footer.least_timestamp, walk.footer.greatest_timestamp) == (begin, begin + 3000)
     assert one.store.retention is not None and one.store.retention.files == 1

@@ -19,9 +19,9 @@ from stompring.store.segment import (
     PAGE,
     Footer,
     Header,
-    Walk,
+    SegmentScan,
     find_footer,
-    footer_place,
+    footer_offset,
     pack_header,
     pack_trailer,
 )
@@ -45,8 +45,8 @@ def sealed(payloads: list[bytes] = PAYLOADS) -> bytes:
     return data + Footer(array("I", starts), 1, 9, 100, 200, (3, 4), more=b"more").ending(data)
 
 
-def walked(data: bytes) -> tuple[list[bytes], Walk]:
-    walk = Walk(data)
+def walked(data: bytes) -> tuple[list[bytes], SegmentScan]:
+    walk = SegmentScan(data)
     return [data[begin:end] for begin, end in walk], walk
 
 
@@ -127,7 +127,7 @@ def test_footer() -> None:
     assert (footer.least_timestamp, footer.greatest_timestamp) == (100, 200)
     assert (footer.addresses, footer.more, footer.size) == ((3, 4), b"more", len(data))
     assert footer.blocks == (crc32(data),)
-    assert footer_place(whole[-16:]) == len(data) and whole.endswith(b"SEAL")
+    assert footer_offset(whole[-16:]) == len(data) and whole.endswith(b"SEAL")
 
 
 def test_every_block_has_its_checksum() -> None:

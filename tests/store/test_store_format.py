@@ -14,7 +14,7 @@ from stompring.store.record import Kind
 
 from .format_reader import ADDRESS, QUEUE, Directory, Found
 from .format_tables import DOCUMENT, Format
-from .populated_directory import Expected, Filled, fill
+from .populated_directory import Expected, PopulatedDirectory, populate
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 FORMAT = Format(TEXT)
@@ -138,8 +138,8 @@ def test_a_message() -> None:
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Filled, Directory]:
-    with fill(tmp_path_factory.mktemp("filled")) as (filled, broker):
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[PopulatedDirectory, Directory]:
+    with populate(tmp_path_factory.mktemp("filled")) as (filled, broker):
         broker.stop()
     return filled, Directory.read(filled.data)
 
@@ -152,7 +152,7 @@ def user_headers(found: Found) -> dict[str, str]:
     }
 
 
-def test_a_stranger_finds_what_was_sent(stopped: tuple[Filled, Directory]) -> None:
+def test_a_stranger_finds_what_was_sent(stopped: tuple[PopulatedDirectory, Directory]) -> None:
     filled, directory = stopped
     contents = sorted(directory.contents(), key=lambda found: found.number)
     for queue in {expected.queue for expected in filled.messages}:
@@ -173,7 +173,7 @@ def test_a_stranger_finds_what_was_sent(stopped: tuple[Filled, Directory]) -> No
     assert len(contents) == len(filled.messages)
 
 
-def test_all_of_it_was_there_to_be_read(stopped: tuple[Filled, Directory]) -> None:
+def test_all_of_it_was_there_to_be_read(stopped: tuple[PopulatedDirectory, Directory]) -> None:
     """Segments that rolled, pages, every kind of record: else the tables were not put to the test."""
     _, directory = stopped
     assert len(directory.journal) > 1
@@ -186,7 +186,7 @@ def test_all_of_it_was_there_to_be_read(stopped: tuple[Filled, Directory]) -> No
     assert titles | {"FOOTER"} == set(directory.format.kinds.values()) - elsewhere
 
 
-def test_what_else_is_told_of_a_message(stopped: tuple[Filled, Directory]) -> None:
+def test_what_else_is_told_of_a_message(stopped: tuple[PopulatedDirectory, Directory]) -> None:
     _, directory = stopped
     for found in directory.contents():
         fields = found.fields
@@ -199,7 +199,7 @@ def test_what_else_is_told_of_a_message(stopped: tuple[Filled, Directory]) -> No
     assert [found.fields["group"] for found in grouped] == [b"g:1"]
 
 
-def test_queues_are_there_with_their_attributes(stopped: tuple[Filled, Directory]) -> None:
+def test_queues_are_there_with_their_attributes(stopped: tuple[PopulatedDirectory, Directory]) -> None:
     _, directory = stopped
     queues = {binding["name"]: binding for (what, _), binding in directory.bindings.items() if what == QUEUE}
     assert "deleted" not in queues
@@ -211,7 +211,7 @@ def test_queues_are_there_with_their_attributes(stopped: tuple[Filled, Directory
     assert queues["news.one"]["attributes"]["configured"] is True
 
 
-def test_addresses_of_queues_are_those_of_the_bindings(stopped: tuple[Filled, Directory]) -> None:
+def test_addresses_of_queues_are_those_of_the_bindings(stopped: tuple[PopulatedDirectory, Directory]) -> None:
     _, directory = stopped
     bound = {
         number: binding["address"] for (what, number), binding in directory.bindings.items() if what == QUEUE

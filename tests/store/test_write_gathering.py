@@ -12,7 +12,7 @@ from twisted.trial.unittest import TestCase
 from stompring.broker.message import Message
 from stompring.broker.queue import Queue
 
-from .paged_broker import PagedStore
+from .paged_broker import PagedBroker
 
 
 class Area:
@@ -25,26 +25,26 @@ class Area:
 
 
 class GatheredTest(TestCase):
-    def place(self, page_size: int = 1024) -> tuple[PagedStore, Queue]:
+    def place(self, page_size: int = 1024) -> tuple[PagedBroker, Queue]:
         """A queue that has something waiting, so that more may be gathered for it."""
         everywhere = {
             "page_size_bytes": page_size,
             "auto_delete_queues": False,
             "auto_delete_addresses": False,
         }
-        world = PagedStore(settings={"#": everywhere})
+        world = PagedBroker(settings={"#": everywhere})
         (queue,) = world.queues("q")
         queue.area = Area()  # type: ignore[assignment]
         world.page([queue], b"first", durable=False)
         return world, queue
 
-    def messages(self, world: PagedStore, sizes: list[int], **traits: Any) -> list[Message]:
+    def messages(self, world: PagedBroker, sizes: list[int], **traits: Any) -> list[Message]:
         made = [world.message("a", bytes(size), **traits) for size in sizes]
         for message in made:
             message.traits = made[0].traits
         return made
 
-    def everything(self, world: PagedStore, queue: Queue) -> tuple[Any, ...]:
+    def everything(self, world: PagedBroker, queue: Queue) -> tuple[Any, ...]:
         """What is on disk, and what the cursor knows."""
         cursor, pages = world.cursor(queue), world.pages
         world.turn()
@@ -92,7 +92,7 @@ class GatheredTest(TestCase):
         world.paging.write_gathered()
         self.assertEqual(world.cursor(queue).remaining, 5, "once")
 
-    def positions(self, world: PagedStore, queue: Queue) -> list[Any]:
+    def positions(self, world: PagedBroker, queue: Queue) -> list[Any]:
         return [(page, at) for page in world.pages.in_order() for at in world.cursor(queue).waiting_of(page)]
 
     def test_another_queue_or_kind_of_message_begins_anew(self) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from .writer_fixture import JOURNAL, PAGE, Desk
+from .writer_fixture import JOURNAL, PAGE, WriterFixture
 
 
 def test_one_turn_is_one_batch() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     assert [desk.journal.append(part) for part in (b"one ", b"two ", b"three")] == [0, 4, 8]
     desk.turn()
     assert len(desk.hand.jobs) == 1 and desk.writer.waiting_bytes == 13
@@ -21,7 +21,7 @@ def test_one_turn_is_one_batch() -> None:
 
 
 def test_while_one_is_under_way_the_next_gathers() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     desk.journal.append(b"a")
     desk.turn()
     for part in (b"b", b"c"):
@@ -35,7 +35,7 @@ def test_while_one_is_under_way_the_next_gathers() -> None:
 
 
 def test_pages_are_safe_before_the_journal_speaks_of_them() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     other = desk.writer.open(Path("/data/2.page"))
     desk.journal.append(b"fact")
     desk.page.append(b"message")
@@ -54,7 +54,7 @@ def test_pages_are_safe_before_the_journal_speaks_of_them() -> None:
 
 
 def test_a_segment_is_safe_before_the_next_one_begins() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     second = desk.writer.open(Path("/data/2.journal"), journal=True)
     desk.journal.append(b"end")
     second.append(b"beginning")
@@ -70,7 +70,7 @@ def test_a_segment_is_safe_before_the_next_one_begins() -> None:
 
 
 def test_who_waits_hears_when_it_is_safe() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     desk.writer.when_synced(desk.hear("nothing to wait for"))
     desk.journal.append(b"a")
     desk.writer.when_synced(desk.hear("a"))
@@ -86,7 +86,7 @@ def test_who_waits_hears_when_it_is_safe() -> None:
 
 
 def test_what_need_not_be_safe_is_waited_for_by_nobody() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     desk.page.append(b"volatile", sync=False)
     desk.writer.when_synced(desk.hear("at once"))
     desk.turn()
@@ -100,7 +100,7 @@ def test_what_need_not_be_safe_is_waited_for_by_nobody() -> None:
 
 
 def test_one_who_waits_and_fails_is_not_in_the_way_of_others(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk()
+    desk = WriterFixture()
 
     def fail() -> None:
         raise RuntimeError("no")
@@ -114,7 +114,7 @@ def test_one_who_waits_and_fails_is_not_in_the_way_of_others(caplog: pytest.LogC
 
 
 def test_company_is_waited_for() -> None:
-    desk = Desk(delay=0.5)
+    desk = WriterFixture(delay=0.5)
     desk.journal.append(b"a")
     desk.turn(0.25)
     desk.journal.append(b"b")
@@ -125,7 +125,7 @@ def test_company_is_waited_for() -> None:
 
 
 def test_the_last_to_tell_is_asked_before_each_batch() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     asked = []
     desk.writer.gather = lambda: asked.append(desk.journal.append(b"gathered")) is None
     desk.page.append(b"x")
@@ -135,7 +135,7 @@ def test_the_last_to_tell_is_asked_before_each_batch() -> None:
 
 
 def test_attend_sends_what_is_gathered_at_once() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     news = [b"news"]
     desk.writer.gather = lambda: not news or desk.journal.append(news.pop()) >= 0
     desk.writer.with_next(desk.hear("told"))
@@ -148,7 +148,7 @@ def test_attend_sends_what_is_gathered_at_once() -> None:
 
 
 def test_nothing_to_write_needs_no_disk() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     desk.writer.with_next(desk.hear("at once"))
     desk.turn()
     assert desk.heard == ["at once"] and not desk.hand.jobs

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from stompring.store.files import Files
-from stompring.store.writer import LAST_TRIES, MOST_WAITING, RETRY
+from stompring.store.writer import MAX_PENDING_BYTES, RETRY_INTERVAL, SHUTDOWN_ATTEMPTS
 
 from .memory_files import broken, out_of_space
-from .writer_fixture import JOURNAL, PAGE, Desk
+from .writer_fixture import JOURNAL, PAGE, WriterFixture
 
 
 @pytest.mark.parametrize("operation", ["open", "write", "sync"])
@@ -21,7 +21,7 @@ def test_a_failing_disk(
     operation: str, make: Callable[[Path], OSError], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    desk = Desk()
+    desk = WriterFixture()
     desk.journal.append(b"safe ")
     desk.turn()
     desk.hand.step()
@@ -42,13 +42,13 @@ def test_a_failing_disk(
     desk.turn()
     assert not desk.hand.jobs, "what comes later does not overtake it"
     for _ in range(3):
-        desk.turn(RETRY)
+        desk.turn(RETRY_INTERVAL)
         desk.hand.step()
     assert desk.heard == [] and desk.writer.failures == 4
     assert caplog.text.count("what must be written waits") == 1
 
     desk.files.fault = lambda doing, path: None
-    desk.turn(RETRY)
+    desk.turn(RETRY_INTERVAL)
     desk.hand.step()
     assert desk.heard == ["not lost"]
     assert desk.writer.failing is None and not desk.writer.room.full
@@ -58,7 +58,7 @@ def test_a_failing_disk(
 
 
 def test_short_writes() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     desk.files.most_per_write = 3
     desk.journal.append(b"0123456789")
     desk.turn()
@@ -67,7 +67,7 @@ def test_short_writes() -> None:
 
 
 def test_a_write_that_breaks_off_begins_again_where_the_batch_began() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     desk.journal.append(b"before ")
     desk.turn()
     desk.hand.step()
@@ -86,13 +86,13 @@ def test_a_write_that_breaks_off_begins_again_where_the_batch_began() -> None:
     desk.hand.step()
     assert desk.data(JOURNAL) == b"before 0123"
     desk.files.fault = lambda operation, path: None
-    desk.turn(RETRY)
+    desk.turn(RETRY_INTERVAL)
     desk.hand.step()
     assert desk.data(JOURNAL) == b"before 0123456789"
 
 
 def test_a_fault_of_our_own_loses_nothing_either() -> None:
-    desk = Desk()
+    desk = WriterFixture()
 
     def bug(operation: str, path: Path) -> None:
         raise ZeroDivisionError("a bug")
@@ -103,7 +103,7 @@ def test_a_fault_of_our_own_loses_nothing_either() -> None:
     desk.hand.step()
     assert desk.writer.failing == "cannot write to the store: ZeroDivisionError: a bug"
     desk.files.fault = lambda operation, path: None
-    desk.turn(RETRY)
+    desk.turn(RETRY_INTERVAL)
     desk.hand.step()
     assert desk.data(JOURNAL) == b"a"
 
@@ -112,7 +112,7 @@ def test_a_fault_of_our_own_loses_nothing_either() -> None:
 
 
 def test_deletions_come_before_writes_and_while_the_disk_is_full() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     old = desk.writer.open(Path("/data/old.page"))
     old.append(b"x" * 100)
     desk.turn()
@@ -128,14 +128,14 @@ def test_deletions_come_before_writes_and_while_the_disk_is_full() -> None:
     desk.hand.step()
     assert desk.writer.failing is not None
     old.delete()
-    desk.turn(RETRY)
+    desk.turn(RETRY_INTERVAL)
     desk.hand.step()
     assert desk.writer.failing is None and old.path not in desk.files.data
     assert desk.data(JOURNAL) == b"needs room"
 
 
 def test_what_a_deleted_file_would_have_got_is_not_written() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     desk.page.append(b"1234")
     desk.turn()
     desk.page.append(b"5678")
@@ -149,7 +149,7 @@ def test_what_a_deleted_file_would_have_got_is_not_written() -> None:
 
 
 def test_chores_that_fail_keep_their_order_and_stop_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk()
+    desk = WriterFixture()
     done: list[str] = []
     stuck = [True]
 
@@ -165,11 +165,11 @@ def test_chores_that_fail_keep_their_order_and_stop_nobody(caplog: pytest.LogCap
     desk.hand.step()
     assert (done, desk.data(JOURNAL), desk.writer.failing) == ([], b"a", None)
     assert not desk.writer.room.full
-    desk.turn(RETRY)
+    desk.turn(RETRY_INTERVAL)
     desk.hand.step()
     assert caplog.text.count("/data/stuck") == 1
     stuck[0] = False
-    desk.turn(RETRY)
+    desk.turn(RETRY_INTERVAL)
     desk.hand.step()
     assert done == ["first", "second"] and desk.writer.idle
     desk.writer.stop()
@@ -177,7 +177,7 @@ def test_chores_that_fail_keep_their_order_and_stop_nobody(caplog: pytest.LogCap
 
 
 def test_a_file_that_is_closed_is_sealed() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     desk.page.append(b"contents")
     desk.page.close(lambda data: b"<%d>" % len(data))
     desk.turn()
@@ -186,7 +186,7 @@ def test_a_file_that_is_closed_is_sealed() -> None:
 
 
 def test_a_seal_that_could_not_be_written_is_written_once() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     desk.page.append(b"contents")
     desk.turn()
     desk.hand.step()
@@ -198,13 +198,13 @@ def test_a_seal_that_could_not_be_written_is_written_once() -> None:
     desk.hand.step()
     assert desk.writer.failing is not None
     desk.files.fault = lambda operation, path: None
-    desk.turn(RETRY)
+    desk.turn(RETRY_INTERVAL)
     desk.hand.step()
     assert desk.data(PAGE) == b"contents<8>"
 
 
 def test_few_files_are_open_however_many_there_are() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     streams = [desk.writer.open(Path(f"/data/{number}.page")) for number in range(200)]
     for _ in range(2):
         for stream in streams:
@@ -219,9 +219,9 @@ def test_few_files_are_open_however_many_there_are() -> None:
 
 
 def test_producers_wait_while_much_is_to_be_written() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     room = desk.writer.room
-    desk.journal.append(bytes(MOST_WAITING - 1))
+    desk.journal.append(bytes(MAX_PENDING_BYTES - 1))
     assert not room.full
     desk.journal.append(b"x")
     assert room.full
@@ -240,7 +240,7 @@ def test_producers_wait_while_much_is_to_be_written() -> None:
 
 
 def test_what_is_not_written_can_be_read() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     desk.page.append(b"0123")
     desk.turn()
     desk.hand.step()
@@ -264,7 +264,7 @@ def test_what_is_not_written_can_be_read() -> None:
 
 
 def test_drain_writes_everything_and_waits_for_it() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     desk.journal.append(b"a")
     desk.turn()
     desk.journal.append(b"b")
@@ -276,7 +276,7 @@ def test_drain_writes_everything_and_waits_for_it() -> None:
 
 
 def test_drain_ends_on_a_disk_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk()
+    desk = WriterFixture()
     tries: list[str] = []
 
     def fault(operation: str, path: Path) -> None:
@@ -287,7 +287,7 @@ def test_drain_ends_on_a_disk_that_fails(caplog: pytest.LogCaptureFixture) -> No
     desk.files.fault = fault
     desk.journal.append(b"abc")
     assert not desk.writer.drain()
-    assert "3 bytes not written" in caplog.text and len(tries) >= LAST_TRIES
+    assert "3 bytes not written" in caplog.text and len(tries) >= SHUTDOWN_ATTEMPTS
     desk.writer.stop()
     assert not desk.reactor.getDelayedCalls() or all(
         call.getTime() <= desk.reactor.seconds() for call in desk.reactor.getDelayedCalls()
@@ -295,7 +295,7 @@ def test_drain_ends_on_a_disk_that_fails(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_drain_after_a_fault_that_is_over() -> None:
-    desk = Desk()
+    desk = WriterFixture()
     desk.files.fault = lambda operation, path: (_ for _ in ()).throw(broken(path))
     desk.journal.append(b"abc")
     desk.turn()
@@ -303,5 +303,5 @@ def test_drain_after_a_fault_that_is_over() -> None:
     desk.files.fault = lambda operation, path: None
     assert desk.writer.drain()
     assert desk.files.crash_free(JOURNAL) == b"abc"
-    desk.turn(RETRY)  # the try that was under way finds nothing to do
+    desk.turn(RETRY_INTERVAL)  # the try that was under way finds nothing to do
     assert desk.writer.idle

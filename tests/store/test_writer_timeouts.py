@@ -10,7 +10,7 @@ from twisted.internet.task import Clock as Reactor
 from stompring.broker.clock import Clock
 from stompring.store.writer import Writer
 
-from .disk import DiskByHand
+from .disk import ManualDisk
 from .memory_files import MemoryFiles
 
 #: Seconds; binary fractions, so that sums are exact.
@@ -22,7 +22,7 @@ class Told:
 
     def __init__(self, delay: float, page_delay: float | None) -> None:
         self.reactor = Reactor()
-        self.disk = DiskByHand()
+        self.disk = ManualDisk()
         self.writer = Writer(self.disk, Clock(self.reactor), MemoryFiles(), delay, page_delay)
         self.journal = self.writer.open(Path("/d/journal/1"), journal=True)
         self.page = self.writer.open(Path("/d/paging/1"))

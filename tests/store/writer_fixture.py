@@ -10,19 +10,19 @@ from twisted.internet.task import Clock as FakeReactor
 from stompring.broker.clock import Clock
 from stompring.store.writer import Writer
 
-from .disk import DiskByHand
+from .disk import ManualDisk
 from .memory_files import MemoryFiles
 
 PAGE, JOURNAL = Path("/data/1.page"), Path("/data/1.journal")
 
 
-class Desk:
+class WriterFixture:
     """A writer, its disk and its files."""
 
     def __init__(self, delay: float = 0.0) -> None:
         self.reactor = FakeReactor()
         self.files = MemoryFiles()
-        self.hand = DiskByHand()
+        self.hand = ManualDisk()
         self.writer = Writer(self.hand, Clock(self.reactor), self.files, delay)
         self.page = self.writer.open(PAGE)
         self.journal = self.writer.open(JOURNAL, journal=True)
