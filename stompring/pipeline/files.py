@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from stompring.errors import StoreError
-from stompring.pipeline.options import OptionError, Options, Wanted
+from stompring.pipeline.options import OptionError, Options, TableScan
 from stompring.pipeline.schema import ENDINGS
 from stompring.pipeline.storage import Entry, Folder
 from stompring.store.datadir import IDENTITY, VERSION, parse_identity
@@ -35,12 +35,12 @@ START = Position(0, 0)
 Positions = Mapping[str, Position]
 
 
-def dumped(positions: Positions) -> dict[str, str]:
+def dump_positions(positions: Positions) -> dict[str, str]:
     """As it goes into JSON."""
     return {folder: str(positions[folder]) for folder in sorted(positions)}
 
 
-def loaded(told: Mapping[str, str]) -> dict[str, Position]:
+def load_positions(told: Mapping[str, str]) -> dict[str, Position]:
     """From JSON. Raises `ValueError`."""
     found = {}
     for folder, text in told.items():
@@ -71,13 +71,13 @@ PARTITION = 32 << 20
 _NAME = re.compile(r"(journal|samples|paging/[^/]+)/(\d+)\.(journal|samples|page)")
 
 #: Pages whose message numbers are kept at hand.
-_PAGES = 8
+_CACHED_PAGES = 8
 
 #: Times of files that are kept at hand, in points of all of them together.
-_POINTS = 1 << 22
+_CACHED_POINTS = 1 << 22
 
 
-class Listed(NamedTuple):
+class FileEntry(NamedTuple):
     """A file: where it would be if it were not kept in ``retention/``, its folder and number, how large it was."""
 
     name: str
@@ -86,7 +86,7 @@ class Listed(NamedTuple):
     size: int
 
 
-class KnownTimes:
+class TimesCache:
     """Times of files that were looked into, the newest of them."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class KnownTimes:
         """Keep them, and let go of old ones if these are too many."""
         self._times[key] = times
         self._points += len(times.at)
-        while self._points > _POINTS and len(self._times) > 1:
+        while self._points > _CACHED_POINTS and len(self._times) > 1:
             _, old = self._times.popitem(last=False)
             self._points -= len(old.at)
 
@@ -122,25 +122,25 @@ class DataFiles:
         self.retention = Folder(retention or f"{root}/{RETENTION}")
         self._pages: dict[int, str] | None = None
         self._numbers: OrderedDict[int, Any] = OrderedDict()
-        self.known = KnownTimes()
+        self.known = TimesCache()
 
     @classmethod
     def of(cls, options: Options, identity: bytes | None = None) -> DataFiles:
         """The ones that options name."""
         return cls(options.root, options.retention, identity)
 
-    def every(self, endings: Iterable[str], *, empty: bool = False) -> list[Listed]:
+    def every(self, endings: Iterable[str], *, empty: bool = False) -> list[FileEntry]:
         """All files with these endings, by folder and number; ``empty``: those too that have no record yet."""
         if not self.root.is_directory():
             raise OptionError("path", f"{self.root} is not a directory")
-        found: dict[str, Listed] = {}
+        found: dict[str, FileEntry] = {}
         for entry in self._entries():
             match = _NAME.fullmatch(entry.name)
             if match is None or f".{match[3]}" not in endings:
                 continue
             if entry.size <= HEADER.size and not empty:
                 continue
-            listed = Listed(entry.name, match[1], int(match[2]), entry.size)
+            listed = FileEntry(entry.name, match[1], int(match[2]), entry.size)
             if entry.name not in found or found[entry.name].size < entry.size:
                 found[entry.name] = listed
         return sorted(found.values(), key=lambda one: (one.folder, one.number))
@@ -211,9 +211,9 @@ class DataFiles:
         """Why the bytes of a file are none of this directory's, empty where they may be: by the header."""
         return Header.read(data).misplaced(int(PurePosixPath(name).stem), self._expected)
 
-    def listed(self, wanted: Wanted) -> list[Listed]:
+    def listed(self, wanted: TableScan) -> list[FileEntry]:
         """Those that rows of the table may be in. Reads no more than footers."""
-        return [one for one in self.every(ENDINGS[wanted.table]) if self.may_have(one.name, wanted)]
+        return [one for one in self.every(ENDINGS[wanted.table]) if self.may_contain(one.name, wanted)]
 
     def _entries(self) -> Iterator[Entry]:
         """What is moved meanwhile is in the second of the folders, if not in the first."""
@@ -221,7 +221,7 @@ class DataFiles:
             for folder in ("journal", "samples", "paging"):
                 yield from root.entries(folder, deep=folder == "paging")
 
-    def may_have(self, name: str, wanted: Wanted) -> bool:
+    def may_contain(self, name: str, wanted: TableScan) -> bool:
         """Whether a file may have rows that are wanted, as far as its footer and its address tell."""
         path = PurePosixPath(name)
         if path.suffix == ".page" and wanted.addresses:
@@ -314,7 +314,7 @@ class DataFiles:
         else:
             found = page_messages(Records(data))
         self._numbers[page] = found
-        if len(self._numbers) > _PAGES:
+        if len(self._numbers) > _CACHED_PAGES:
             self._numbers.popitem(last=False)
         return found
 
@@ -335,7 +335,7 @@ def is_sealed(ending: bytes, start: int) -> bool:
     return at >= max(start, HEADER.size) and _footer_of(ending[at - start :], at) is not None
 
 
-def packed(files: Iterable[tuple[Range, int]], least: int = PARTITION) -> list[tuple[Range, ...]]:
+def task_ranges(files: Iterable[tuple[Range, int]], least: int = PARTITION) -> list[tuple[Range, ...]]:
     """Ranges of files, put together until their sizes in bytes add up to ``least``."""
     parts: list[tuple[Range, ...]] = []
     ranges: list[Range] = []
@@ -351,7 +351,7 @@ def packed(files: Iterable[tuple[Range, int]], least: int = PARTITION) -> list[t
     return parts
 
 
-def planned(options: Options) -> list[tuple[Range, ...]]:
+def batch_tasks(options: Options) -> list[tuple[Range, ...]]:
     """What each task of a batch query reads."""
     listed = DataFiles.of(options).listed(options.wanted)
-    return packed((Range(one.name), one.size) for one in listed)
+    return task_ranges((Range(one.name), one.size) for one in listed)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.arrays import TYPES, as_text, indices, pieces, slots, texts
+from stompring.pipeline.arrays import TYPES, as_strings, fixed_rows, indices, slices, strings
 from stompring.pipeline.schema import HEADERS
 
 _ESCAPE = re.compile(rb"\\([nrc\\])")
@@ -49,7 +49,7 @@ def header_maps(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
     if not len(rest):
         return copied.maps()
     blocks, which = np.unique(pick[rest], return_inverse=True)
-    parsed = _parsed_once(slots(data, starts, stops, blocks), which)
+    parsed = _parsed_once(slices(data, starts, stops, blocks), which)
     if len(rest) == len(pick):
         return parsed
     places = np.empty(len(pick), np.int64)
@@ -134,7 +134,7 @@ class _Copied:
         self._found: list[tuple[_Layout, Any, Any]] = []  # with the places of its blocks, and their values
         letters: Any = np.frombuffer(data, np.uint8)
         for size, places in _by_size(stops - starts):
-            blocks = pieces(letters, size, starts[places])
+            blocks = fixed_rows(letters, size, starts[places])
             for _ in range(_LAYOUTS):
                 if len(places) < _COMMON:
                     break
@@ -185,7 +185,7 @@ def _strings(ends: Any, letters: Any) -> Any:
     """Texts that stand one after the other. They are looked at one by one only where there is more than ASCII."""
     text = letters.tobytes()
     type_ = pa.string() if text.isascii() else pa.binary()
-    return as_text(
+    return as_strings(
         pa.Array.from_buffers(type_, len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
     )
 
@@ -240,12 +240,12 @@ def _parsed(blocks: Any) -> Any:
     starts = np.append(0, stops + 1)[:-1]
     first = np.append(True, is_end)[:-1]  # marks that no other one of their line comes before
     middles = marks[first]  # of a line without a colon its end
-    names = slots(joined, starts, middles, np.arange(len(stops)))
-    values = slots(joined, np.minimum(middles + 1, stops), stops, np.arange(len(stops)))
+    names = slices(joined, starts, middles, np.arange(len(stops)))
+    values = slices(joined, np.minimum(middles + 1, stops), stops, np.arange(len(stops)))
     if b"\\" in joined.to_pybytes():
         lines = np.unique(np.searchsorted(stops, np.flatnonzero(letters == _BACKSLASH)))
         names, values = _unescaped(names, lines), _unescaped(values, lines)
-    names, values = as_text(names), as_text(values)
+    names, values = as_strings(names), as_strings(values)
     bounds = np.append(0, np.searchsorted(stops, ends))
     kept = _first_ones(names, bounds)
     if kept is not None:
@@ -278,7 +278,7 @@ def _joined(blocks: Any) -> tuple[Any, Any]:
 def _unescaped(pieces: Any, which: Any) -> Any:
     """With the letters that escapes mean, in those pieces that have some."""
     given = pieces.take(indices(which)).to_pylist()
-    plain = texts([_unescaped_one(one) for one in given]).cast(pa.binary())
+    plain = strings([_unescaped_one(one) for one in given]).cast(pa.binary())
     places = np.arange(len(pieces))
     places[which] = len(pieces) + np.arange(len(which))
     return pa.concat_arrays([pieces, plain]).take(indices(places))

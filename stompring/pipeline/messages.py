@@ -18,17 +18,17 @@ import pyarrow as pa
 
 from stompring.pipeline.arrays import (
     arrow_schema,
-    as_text,
+    as_strings,
+    booleans,
     distinct,
-    flags,
+    integers,
     milliseconds,
-    named,
-    numbers,
-    slots,
-    times,
+    names_of,
+    slices,
+    timestamps,
 )
 from stompring.pipeline.headers import header_maps
-from stompring.pipeline.options import Wanted
+from stompring.pipeline.options import TableScan
 from stompring.pipeline.records import Records
 from stompring.pipeline.schema import INT, LONG
 from stompring.store.record import (
@@ -180,7 +180,7 @@ class _Entries:
 
 
 #: The fields of `MESSAGE`.
-PROLOGUE = np.dtype(
+MESSAGE_FIELDS = np.dtype(
     [
         ("kind", "u1"),
         ("flags", "u1"),
@@ -200,34 +200,34 @@ PROLOGUE = np.dtype(
 )
 
 #: The fields of `TRAITS`.
-LENGTHS = np.dtype([(name, "<u4") for name in ("block", "destination", "user", "origin", "group")])
+TRAIT_LENGTHS = np.dtype([(name, "<u4") for name in ("block", "destination", "user", "origin", "group")])
 
 #: Whether a message was taken and acknowledged as it came, by whom, and when that was written.
-TAKEN = np.dtype([("taken", "u1"), ("consumer", "<u2"), ("time", "<u8")])
+OUTCOME = np.dtype([("taken", "u1"), ("consumer", "<u2"), ("time", "<u8")])
 
 #: Behind the body of a message.
-END = 2
+TERMINATOR = 2
 
 #: Rows and bytes of records after which the next batch is begun, and how far apart the records of one may be.
-ROWS, BYTES, REACH = 1 << 16, 32 << 20, 1 << 30
+ROWS, BYTES, SPAN = 1 << 16, 32 << 20, 1 << 30
 
 
-def message_batches(records: Records, wanted: Wanted, *, copies: bool | None = None) -> Iterator[Any]:
+def message_batches(records: Records, wanted: TableScan, *, copies: bool | None = None) -> Iterator[Any]:
     """Record batches with the columns that are wanted, of the messages that are.
 
     ``copies``: only those that the broker has written once more, or only the others.
     """
-    yield from _batches(_chosen(records, wanted, copies), wanted)
+    yield from _batches(_selected(records, wanted, copies), wanted)
 
 
 def grouped_batches(
-    records: Records, wanted: Wanted, group: Callable[[Messages], Any], *, copies: bool | None = None
+    records: Records, wanted: TableScan, group: Callable[[Messages], Any], *, copies: bool | None = None
 ) -> Iterator[tuple[int, Any]]:
     """The same, each batch with messages of one group alone, and before it the number that ``group`` gave them.
 
     Rows are put together by group before anything is made of them, which is cheaper than taking them apart after.
     """
-    messages = _chosen(records, wanted, copies)
+    messages = _selected(records, wanted, copies)
     if not len(messages.begins):
         return
     groups = group(messages)
@@ -237,7 +237,7 @@ def grouped_batches(
             yield int(number + least), batch
 
 
-def _chosen(records: Records, wanted: Wanted, copies: bool | None) -> Messages:
+def _selected(records: Records, wanted: TableScan, copies: bool | None) -> Messages:
     messages = Messages(records)
     messages.keep(wanted)
     if copies is None:
@@ -248,14 +248,16 @@ def _chosen(records: Records, wanted: Wanted, copies: bool | None) -> Messages:
     return messages.only(chosen)
 
 
-def _batches(messages: Messages, wanted: Wanted) -> Iterator[Any]:
+def _batches(messages: Messages, wanted: TableScan) -> Iterator[Any]:
     rows, queues = messages.rows(), messages.queues
     if not len(rows):
         return
     schema = arrow_schema("messages", wanted.columns)
-    for low, high in _cuts(messages.begins[rows], messages.ends[rows]):
+    for low, high in _batch_bounds(messages.begins[rows], messages.ends[rows]):
         batch = _Batch(messages, rows[low:high], queues[low:high])
-        yield pa.RecordBatch.from_arrays([MAKERS[name](batch) for name in wanted.columns], schema=schema)
+        yield pa.RecordBatch.from_arrays(
+            [COLUMN_BUILDERS[name](batch) for name in wanted.columns], schema=schema
+        )
 
 
 class Messages:
@@ -274,10 +276,10 @@ class Messages:
     @staticmethod
     def _found(records: Records) -> tuple[Any, Any, Any, Any, Any]:
         begins, ends = records.of(Kind.MESSAGE, MESSAGE.size)
-        fixed = records.fields(begins, PROLOGUE)
+        fixed = records.fields(begins, MESSAGE_FIELDS)
         sizes = [fixed[name].astype(np.int64) for name in ("traits", "head", "body")]
         queues = fixed["queues"].astype(np.int64) * 4
-        whole = begins + MESSAGE.size + queues + sum(sizes) + END == ends
+        whole = begins + MESSAGE.size + queues + sum(sizes) + TERMINATOR == ends
         whole &= sizes[0] >= TRAITS.size
         begins, ends = records.only(whole, begins, ends)
         if not whole.all():
@@ -290,7 +292,7 @@ class Messages:
             places = places[which] + 4 * (np.arange(len(which)) - (np.cumsum(counts) - counts)[which])
         return begins, ends, fixed, traits, records.fields(places, np.dtype([("queue", "<u4")]))["queue"]
 
-    def keep(self, wanted: Wanted) -> None:
+    def keep(self, wanted: TableScan) -> None:
         """Forget those that are not wanted."""
         if wanted.since is None and wanted.until is None and not wanted.addresses:
             return
@@ -322,8 +324,8 @@ class Messages:
         self.taken = None if self.taken is None else self.taken[kept]
         places = np.flatnonzero(good)
         self.begins, self.ends, self.traits = self.begins[places], self.ends[places], self.traits[places]
-        whole = f"V{PROLOGUE.itemsize}"  # numpy copies a prologue whole, or else field by field
-        self.fixed = self.fixed.view(whole)[places].view(PROLOGUE)
+        whole = f"V{MESSAGE_FIELDS.itemsize}"  # numpy copies a prologue whole, or else field by field
+        self.fixed = self.fixed.view(whole)[places].view(MESSAGE_FIELDS)
 
     def rows(self) -> Any:
         """Of each item of ``queues`` which message it is."""
@@ -331,7 +333,7 @@ class Messages:
 
     def head(self, place: int) -> slice:
         """Where the header lines of one of them are, the line feed before the first of them too."""
-        stop = int(self.ends[place]) - END - int(self.fixed["body"][place])
+        stop = int(self.ends[place]) - TERMINATOR - int(self.fixed["body"][place])
         return slice(stop - int(self.fixed["head"][place]), stop)
 
 
@@ -343,7 +345,7 @@ class PageMessages:
 
     def __init__(self, records: Records) -> None:
         begins, _ = records.of(Kind.MESSAGE, MESSAGE.size)
-        self.numbers = records.fields(begins, PROLOGUE)["number"].astype(np.int64)
+        self.numbers = records.fields(begins, MESSAGE_FIELDS)["number"].astype(np.int64)
         messages = Messages(records)
         places = np.searchsorted(begins, messages.begins)[messages.rows()]
         self.retained = places << 32 | messages.queues.astype(np.int64)
@@ -358,7 +360,7 @@ def _with_retained(
     records: Records, begins: Any, ends: Any, fixed: Any, traits: Any, queues: Any
 ) -> tuple[Any, Any, Any, Any, Any, Any]:
     """Those that are retained, with those of RETAINED records, all in the order in which they stand in the file."""
-    kept = _are_retained(records, fixed, traits, queues)
+    kept = _retained_entries(records, fixed, traits, queues)
     if not kept.all():
         counts = np.bincount(np.repeat(np.arange(len(fixed)), fixed["queues"])[kept], minlength=len(fixed))
         some, queues, fixed = counts > 0, queues[kept], fixed.copy()
@@ -367,17 +369,17 @@ def _with_retained(
     retained = retained_messages(records)
     if retained is None:
         return begins, ends, fixed, traits, queues, None
-    more = np.zeros(len(retained.begins), PROLOGUE)
+    more = np.zeros(len(retained.begins), MESSAGE_FIELDS)
     for name, values in retained.columns.items():
-        if name in PROLOGUE.names:
+        if name in MESSAGE_FIELDS.names:
             more[name] = values
     more["kind"], more["queues"], more["traits"] = (
         Kind.RETAINED,
         retained.members,
         retained.columns["length"] - 2,
     )
-    more["body"] = retained.ends - retained.begins - more["head"] - END
-    own = np.zeros(len(retained.queues), TAKEN)
+    more["body"] = retained.ends - retained.begins - more["head"] - TERMINATOR
+    own = np.zeros(len(retained.queues), OUTCOME)
     own["taken"], own["consumer"], own["time"] = retained.outcomes, retained.consumers, retained.times
     of = np.repeat(np.arange(len(more)), retained.members)
     more["deliveries"] = np.bincount(of[own["taken"] == 0], minlength=len(more)) == 0
@@ -390,11 +392,11 @@ def _with_retained(
         np.concatenate((fixed, more))[order],
         np.concatenate((traits, retained.traits))[order],
         np.concatenate((queues, retained.queues.astype(np.uint32)))[members],
-        np.concatenate((np.zeros(len(queues), TAKEN), own))[members],
+        np.concatenate((np.zeros(len(queues), OUTCOME), own))[members],
     )
 
 
-def _are_retained(records: Records, fixed: Any, traits: Any, queues: Any) -> Any:
+def _retained_entries(records: Records, fixed: Any, traits: Any, queues: Any) -> Any:
     """Which of the queues of MESSAGE records have their message retained: durable ones, unless it says otherwise."""
     flags = fixed["flags"]
     good = np.repeat(flags & DURABLE > 0, fixed["queues"])
@@ -422,19 +424,19 @@ class _Batch:
         self.fixed = own if len(own) == len(rows) else own[self.pick]  # else some are in several queues
         self._traits = messages.traits[first:last]
         self._records = messages.records
-        self.body_ends = messages.ends[first:last] - END
+        self.body_ends = messages.ends[first:last] - TERMINATOR
         self.bodies = self.body_ends - own["body"]
 
     @cached_property
     def lengths(self) -> Any:
         """Of each message the lengths of what only few columns are made of."""
-        return self._records.fields(self._traits, LENGTHS)
+        return self._records.fields(self._traits, TRAIT_LENGTHS)
 
     def user(self) -> Any:
         """Who sent it, null where nobody logged in."""
         starts = self._traits + TRAITS.size + self.lengths["destination"]
-        found = slots(self.buffer, starts, starts + self.lengths["user"], self.pick)
-        return as_text(found, null_if_empty=True)
+        found = slices(self.buffer, starts, starts + self.lengths["user"], self.pick)
+        return as_strings(found, null_if_empty=True)
 
     def headers(self) -> Any:
         """The headers as the sender gave them."""
@@ -443,28 +445,28 @@ class _Batch:
 
     def body(self) -> Any:
         """The body as it was sent."""
-        return slots(self.buffer, self.bodies, self.body_ends, self.pick)
+        return slices(self.buffer, self.bodies, self.body_ends, self.pick)
 
 
-MAKERS: dict[str, Callable[[_Batch], Any]] = {
-    "address": lambda batch: named(batch.fixed["address"], batch.names[ADDRESS]),
-    "queue": lambda batch: named(batch.queues, batch.names[QUEUE]),
-    "message_id": lambda batch: numbers(batch.fixed["number"], LONG),
-    "timestamp": lambda batch: times(batch.fixed["timestamp"]),
-    "expires": lambda batch: times(batch.fixed["expires"]),
-    "due": lambda batch: times(batch.fixed["due"]),
-    "priority": lambda batch: numbers(batch.fixed["priority"], INT),
-    "durable": lambda batch: flags(batch.fixed["flags"] & DURABLE),
-    "deliveries": lambda batch: numbers(batch.fixed["deliveries"], INT),
+COLUMN_BUILDERS: dict[str, Callable[[_Batch], Any]] = {
+    "address": lambda batch: names_of(batch.fixed["address"], batch.names[ADDRESS]),
+    "queue": lambda batch: names_of(batch.queues, batch.names[QUEUE]),
+    "message_id": lambda batch: integers(batch.fixed["number"], LONG),
+    "timestamp": lambda batch: timestamps(batch.fixed["timestamp"]),
+    "expires": lambda batch: timestamps(batch.fixed["expires"]),
+    "due": lambda batch: timestamps(batch.fixed["due"]),
+    "priority": lambda batch: integers(batch.fixed["priority"], INT),
+    "durable": lambda batch: booleans(batch.fixed["flags"] & DURABLE),
+    "deliveries": lambda batch: integers(batch.fixed["deliveries"], INT),
     "headers": _Batch.headers,
     "body": _Batch.body,
     "user": _Batch.user,
 }
 
 
-def _cuts(begins: Any, ends: Any) -> Iterator[tuple[int, int]]:
+def _batch_bounds(begins: Any, ends: Any) -> Iterator[tuple[int, int]]:
     """Where batches of rows begin and end."""
-    parts = np.cumsum(ends - begins) // BYTES, begins // REACH, np.arange(len(begins)) // ROWS
+    parts = np.cumsum(ends - begins) // BYTES, begins // SPAN, np.arange(len(begins)) // ROWS
     changes = np.zeros(len(begins) - 1, bool)
     for part in parts:
         changes |= np.diff(part) != 0

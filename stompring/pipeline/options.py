@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from stompring.pipeline.schema import TABLES, ddl
-from stompring.pipeline.storage import resolved
+from stompring.pipeline.storage import resolve_location
 from stompring.settings.match import Pattern
 from stompring.settings.value_types import whole_number
 
 #: What any query takes, and what streams take besides. Spark hands them over in whatever case.
-ALWAYS = ("path", "retention", "table", "columns", "addresses", "since", "until", "copies")
-STREAMING = (
+COMMON_OPTIONS = ("path", "retention", "table", "columns", "addresses", "since", "until", "copies")
+STREAM_OPTIONS = (
     *("startingOffsets", "failOnDataLoss"),
     *("maxBytesPerTrigger", "maxFilesPerTrigger", "maxRowsPerTrigger"),
 )
-KNOWN = (*ALWAYS, *STREAMING)
+ALL_OPTIONS = (*COMMON_OPTIONS, *STREAM_OPTIONS)
 
-_NAMES = {name.lower(): name for name in KNOWN}
-_YES_OR_NO = {"true": True, "false": False}
+_NAMES = {name.lower(): name for name in ALL_OPTIONS}
+_BOOLEANS = {"true": True, "false": False}
 
 
 class OptionError(ValueError):
@@ -35,7 +35,7 @@ class OptionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TableScan:
     """Which rows and columns. ``since`` <= the row's time < ``until``, epoch ms; None asks for nothing."""
 
     table: str = "messages"
@@ -63,7 +63,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Streaming:
+class StreamOptions:
     """What is asked of a stream. None: no limit."""
 
     latest: bool = False  # begin with what comes, not with what is there
@@ -78,14 +78,14 @@ class Options:
     """All options, understood."""
 
     root: str
-    wanted: Wanted
+    wanted: TableScan
     retention: str | None = None  # where it is not below ``root``
-    streaming: Streaming = Streaming()
+    streaming: StreamOptions = StreamOptions()
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
         """From what was given to Spark. Opens nothing. Raises `OptionError`."""
-        options = _named(given)
+        options = _by_documented_name(given)
         table = options.get("table", "messages").strip().lower()
         if table not in TABLES:
             raise OptionError("table", f"must be one of {', '.join(TABLES)}, not {table!r}")
@@ -98,50 +98,50 @@ class Options:
         columns = _columns(table, options.get("columns"))
         if not options.get("path"):
             raise OptionError("path", "is required: the data directory of a broker")
-        retention = _place("retention", options["retention"]) if options.get("retention") else None
-        copies = _yes_or_no(options, "copies")
+        retention = _directory("retention", options["retention"]) if options.get("retention") else None
+        copies = _boolean(options, "copies")
         if copies is not None and table != "messages":
             raise OptionError("copies", f"is about messages: {table} has none")
-        wanted = Wanted(table, columns, addresses, since, until, copies)
-        return cls(_place("path", options["path"]), wanted, retention, _streaming(options))
+        wanted = TableScan(table, columns, addresses, since, until, copies)
+        return cls(_directory("path", options["path"]), wanted, retention, _streaming(options))
 
     @classmethod
     def of_batch(cls, given: Mapping[str, str]) -> Options:
         """From what was given to ``spark.read``, which takes no options of streams."""
-        for name in _named(given):
-            if name in STREAMING:
+        for name in _by_documented_name(given):
+            if name in STREAM_OPTIONS:
                 raise OptionError(name, "is for spark.readStream alone")
         return cls.of(given)
 
 
-def _named(given: Mapping[str, str]) -> dict[str, str]:
+def _by_documented_name(given: Mapping[str, str]) -> dict[str, str]:
     """By their names as they are documented."""
     options = {}
     for name, text in given.items():
         if name.lower() not in _NAMES:
-            raise OptionError(name, f"there is none of this name; there are {', '.join(KNOWN)}")
+            raise OptionError(name, f"there is none of this name; there are {', '.join(ALL_OPTIONS)}")
         options[_NAMES[name.lower()]] = text
     return options
 
 
-def _streaming(options: Mapping[str, str]) -> Streaming:
+def _streaming(options: Mapping[str, str]) -> StreamOptions:
     starting = options.get("startingOffsets", "earliest").strip().lower()
     if starting not in ("earliest", "latest"):
         raise OptionError("startingOffsets", f"must be earliest or latest, not {starting!r}")
-    most = (_most(options, f"max{what}PerTrigger") for what in ("Bytes", "Files", "Rows"))
-    return Streaming(starting == "latest", _yes_or_no(options, "failOnDataLoss") is not False, *most)
+    most = (_limit(options, f"max{what}PerTrigger") for what in ("Bytes", "Files", "Rows"))
+    return StreamOptions(starting == "latest", _boolean(options, "failOnDataLoss") is not False, *most)
 
 
-def _yes_or_no(options: Mapping[str, str], name: str) -> bool | None:
+def _boolean(options: Mapping[str, str], name: str) -> bool | None:
     text = options.get(name)
     if text is None:
         return None
-    if text.strip().lower() not in _YES_OR_NO:
+    if text.strip().lower() not in _BOOLEANS:
         raise OptionError(name, f"must be true or false, not {text!r}")
-    return _YES_OR_NO[text.strip().lower()]
+    return _BOOLEANS[text.strip().lower()]
 
 
-def _most(options: Mapping[str, str], name: str) -> int | None:
+def _limit(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if text is None:
         return None
@@ -172,9 +172,9 @@ def _columns(table: str, text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _place(name: str, text: str) -> str:
+def _directory(name: str, text: str) -> str:
     try:
-        return resolved(text)
+        return resolve_location(text)
     except ValueError as reason:
         raise OptionError(name, str(reason)) from None
 

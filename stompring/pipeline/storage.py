@@ -30,7 +30,7 @@ SCHEME = "s3"
 REGION = "us-east-1"
 
 #: Seconds: after that a request is given up, with its retries.
-CONNECT, REQUEST, RETRIES = 5, 60, 30
+CONNECT_TIMEOUT, REQUEST_TIMEOUT, RETRY_TIMEOUT = 5, 60, 30
 
 #: The libraries escape other characters of a URL each in its own way.
 _URL = re.compile(r"s3://[A-Za-z0-9._-]+(?:/[A-Za-z0-9._=@+-]+)*")
@@ -65,7 +65,7 @@ class S3Config:
     def of(cls, environment: Mapping[str, str] | None = None) -> S3Config:
         """From the variables of AWS, and behind them its files of profiles. Raises `ObjectStoreError`."""
         given = os.environ if environment is None else environment
-        profile = _profile(given)
+        profile = _aws_profile(given)
         endpoint = (
             given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or profile.get("endpoint_url")
         )
@@ -151,7 +151,7 @@ def _endpoint(text: str) -> str:
     return text.rstrip("/")
 
 
-def _profile(environment: Mapping[str, str]) -> dict[str, str]:
+def _aws_profile(environment: Mapping[str, str]) -> dict[str, str]:
     """What AWS's two files say of the profile. Where they want more than keys, an SDK has to do that itself."""
     name = environment.get("AWS_PROFILE") or "default"
     home = Path(environment.get("HOME") or Path.home()) / ".aws"
@@ -196,12 +196,12 @@ def _arrow(config: S3Config) -> Any:
         scheme=scheme,
         endpoint_override=host or None,
         force_virtual_addressing=not config.path_style,
-        connect_timeout=CONNECT,
-        request_timeout=REQUEST,
+        connect_timeout=CONNECT_TIMEOUT,
+        request_timeout=REQUEST_TIMEOUT,
     )
 
 
-class Found(NamedTuple):
+class ObjectInfo(NamedTuple):
     """An object: its name below the directory, its bytes, and the tag of this version of it."""
 
     name: str
@@ -209,7 +209,7 @@ class Found(NamedTuple):
     tag: str
 
 
-class Objects:
+class ObjectStore:
     """The objects below ``s3://BUCKET/PATH``. Methods raise `OSError`.
 
     A write is there whole or not at all, and what is written is listed from then on.
@@ -223,7 +223,7 @@ class Objects:
     def _key(self, name: str) -> str:
         return "/".join(filter(None, (self._prefix, name)))
 
-    def head(self, name: str) -> Found | None:
+    def head(self, name: str) -> ObjectInfo | None:
         """An object, None where there is none of this name."""
         import obstore
 
@@ -232,9 +232,9 @@ class Objects:
                 told = obstore.head(self._store, self._key(name))
         except FileNotFoundError:
             return None
-        return Found(name, int(told["size"]), str(told["e_tag"]))
+        return ObjectInfo(name, int(told["size"]), str(told["e_tag"]))
 
-    def listed(self, name: str = "", *, deep: bool = True) -> Iterator[Found]:
+    def listed(self, name: str = "", *, deep: bool = True) -> Iterator[ObjectInfo]:
         """The objects below a name, as below a directory; not ``deep``: without those in directories in it."""
         import obstore
 
@@ -246,7 +246,7 @@ class Objects:
                 found = iter(obstore.list_with_delimiter(self._store, base)["objects"])
             for one in found:
                 below = str(one["path"])[len(self._prefix) :].lstrip("/")
-                yield Found(below, int(one["size"]), str(one["e_tag"]))
+                yield ObjectInfo(below, int(one["size"]), str(one["e_tag"]))
 
     def read(self, name: str) -> tuple[bytes, str]:
         """An object, and the tag of its version. Raises `FileNotFoundError` too."""
@@ -311,10 +311,10 @@ class Objects:
         except (AlreadyExistsError, PreconditionError):
             raise FileExistsError(f"{place} was written by somebody else") from None
         except BaseError as fault:
-            raise ObjectStoreError(f"{place}: {_reason(str(fault))}") from None
+            raise ObjectStoreError(f"{place}: {_store_message(str(fault))}") from None
 
 
-def _reason(text: str) -> str:
+def _store_message(text: str) -> str:
     """What a store answered, without the layers that passed it on."""
     code, message = (re.search(rf"<{tag}>([^<]*)</{tag}>", text) for tag in ("Code", "Message"))
     if code is not None:
@@ -339,10 +339,10 @@ def _store(bucket: str, config: S3Config) -> Any:
         virtual_hosted_style_request=not config.path_style,
         client_options={
             "allow_http": config.allow_http,
-            "connect_timeout": timedelta(seconds=CONNECT),
-            "timeout": timedelta(seconds=REQUEST),
+            "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT),
+            "timeout": timedelta(seconds=REQUEST_TIMEOUT),
         },
-        retry_config={"max_retries": 6, "retry_timeout": timedelta(seconds=RETRIES)},
+        retry_config={"max_retries": 6, "retry_timeout": timedelta(seconds=RETRY_TIMEOUT)},
         **{name: value for name, value in known.items() if value},
     )
 
@@ -358,7 +358,7 @@ class Entry(NamedTuple):
     size: int
 
 
-def resolved(text: str) -> str:
+def resolve_location(text: str) -> str:
     """A path made absolute, or a URL as it is (``s3a:`` as ``s3:``). Raises `ValueError` for what is neither."""
     parts = urlsplit(text)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
@@ -401,9 +401,9 @@ class Folder:
         return S3Config.of().in_region(self.where.partition("://")[2].partition("/")[0])
 
     @cached_property
-    def objects(self) -> Objects | None:
+    def objects(self) -> ObjectStore | None:
         """The objects of it, where it is on S3. Arrow would write an empty one for each directory beside them."""
-        return None if self._config is None else Objects(self.where, self._config)
+        return None if self._config is None else ObjectStore(self.where, self._config)
 
     @property
     def storage_options(self) -> dict[str, str] | None:
@@ -487,7 +487,7 @@ class Folder:
             with self.system.open_output_stream(target) as remote:  # it appears whole, when it is closed
                 remote.write(data)
             return
-        os.replace(_draft(target, data), target)
+        os.replace(_write_temporary(target, data), target)
         sync_directory(Path(target).parent)
 
     def create(self, name: str, data: bytes) -> None:
@@ -509,7 +509,7 @@ class Folder:
             return
         target = self.path(name)
         self.make_directory(name.rpartition("/")[0])
-        draft = _draft(target, data)
+        draft = _write_temporary(target, data)
         try:
             os.link(draft, target)
         except FileExistsError:
@@ -548,7 +548,7 @@ class Folder:
             sync_file(self.local / name)
 
 
-def _draft(target: str, data: bytes) -> str:
+def _write_temporary(target: str, data: bytes) -> str:
     """A file beside another one, with what that is going to have."""
     draft = f"{target}.{uuid4().hex}.new"
     with open(draft, "wb") as file:

@@ -15,7 +15,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from stompring.errors import StoreError
-from stompring.pipeline.backlog import DataLoss, Replaced
+from stompring.pipeline.backlog import DataLoss, DirectoryReplaced
 from stompring.pipeline.options import OptionError
 
 
@@ -24,48 +24,48 @@ class PipelineError(Exception):
 
 
 #: What is told by its text alone. Anything else is a mistake of ours, and keeps its traceback.
-EXPECTED = (OptionError, DataLoss, Replaced, StoreError, OSError, PipelineError)
+EXPECTED = (OptionError, DataLoss, DirectoryReplaced, StoreError, OSError, PipelineError)
 
 #: Tells PySpark's workers to show an exception without its traceback.
-_HIDE = "SPARK_HIDE_TRACEBACK"
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
-_SENTENCE = re.compile(r"(?:^|: |\n)stompring: (.+)")
+_MESSAGE = re.compile(r"(?:^|: |\n)stompring: (.+)")
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Sentence(Exception):
+class _WorkerError(Exception):
     """Shown as ``stompring: …``."""
 
 
-_Sentence.__module__, _Sentence.__qualname__ = "builtins", "stompring"
+_WorkerError.__module__, _WorkerError.__qualname__ = "builtins", "stompring"
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def error_reporting() -> Iterator[None]:
     """What goes wrong within, as a user of Spark is to read it. Outside of Spark's workers nothing is changed."""
     try:
         yield
     except EXPECTED as fault:
         if not _is_worker():
             raise
-        os.environ[_HIDE] = "1"  # of this process alone, which ends with the exception
-        raise _Sentence(str(fault)) from None
+        os.environ[_HIDE_TRACEBACK] = "1"  # of this process alone, which ends with the exception
+        raise _WorkerError(str(fault)) from None
 
 
-def tells(function: Callable[P, T]) -> Callable[P, T]:
+def reports_errors(function: Callable[P, T]) -> Callable[P, T]:
     """The same around a function that Spark calls."""
 
     @wraps(function)
     def called(*arguments: P.args, **named: P.kwargs) -> T:
-        with told():
+        with error_reporting():
             return function(*arguments, **named)
 
     return called
 
 
-def tells_of_stream(function: Callable[P, Any]) -> Callable[P, Any]:
+def defers_errors(function: Callable[P, Any]) -> Callable[P, Any]:
     """The same around ``streamReader``, whose fault is told by the first that Spark asks of the reader.
 
     What ``streamReader`` itself raises Spark 4.3 hides behind an error of its own.
@@ -78,33 +78,33 @@ def tells_of_stream(function: Callable[P, Any]) -> Callable[P, Any]:
         except EXPECTED as fault:
             if not _is_worker():
                 raise
-            return _refused(fault)
+            return _failing_reader(fault)
 
     return called
 
 
-def _refused(fault: Exception) -> Any:
+def _failing_reader(fault: Exception) -> Any:
     from pyspark.sql.datasource import DataSourceStreamReader
 
     class Refused(DataSourceStreamReader):
         """A stream that cannot be read."""
 
-        @tells
+        @reports_errors
         def initialOffset(self) -> Any:  # noqa: N802 - Spark's name
             """Nowhere."""
             raise fault
 
-        @tells
+        @reports_errors
         def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802 - Spark's name
             """Nowhere."""
             raise fault
 
-        @tells
+        @reports_errors
         def partitions(self, start: Any, end: Any) -> Any:
             """None."""
             raise fault
 
-        @tells
+        @reports_errors
         def read(self, partition: Any) -> Any:
             """Nothing."""
             raise fault
@@ -112,15 +112,15 @@ def _refused(fault: Exception) -> Any:
     return Refused()
 
 
-def telling(items: Iterator[Any]) -> Iterator[Any]:
+def reporting_errors(items: Iterator[Any]) -> Iterator[Any]:
     """The same around what Spark iterates over."""
-    with told():
+    with error_reporting():
         yield from items
 
 
-def sentence(text: str) -> str | None:
+def worker_message(text: str) -> str | None:
     """Of what Spark shows of an exception, our sentence; None where there is none."""
-    found = _SENTENCE.search(text)
+    found = _MESSAGE.search(text)
     return None if found is None else found[1].strip()
 
 

@@ -26,7 +26,7 @@ def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_broker_and_other_commands_bring_none_of_it() -> None:
     code = (
         "import sys, stompring.cli.main, stompring.server.service\n"
-        f"print([name for name in {module.NEEDED!r} + ('stompring.pipeline',) if name in sys.modules])"
+        f"print([name for name in {module.REQUIRED_LIBRARIES!r} + ('stompring.pipeline',) if name in sys.modules])"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"

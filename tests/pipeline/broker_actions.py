@@ -58,7 +58,7 @@ PASSING_ADDRESSES = re.sub(
 Counts = Counter[tuple[str, str, str]]
 
 
-def mark(frame: Frame) -> str:
+def mark_of(frame: Frame) -> str:
     """What a message is known by."""
     return frame.body.decode().partition(" ")[0]
 
@@ -114,7 +114,7 @@ class Reader:
     def take(self, count: int = 1) -> list[Frame]:
         """Messages as they come: each is a delivery."""
         frames = [self.client.message() for _ in range(count)]
-        self.actions.expect(self.queue, [mark(each) for each in frames], "delivered")
+        self.actions.expect(self.queue, [mark_of(each) for each in frames], "delivered")
         self.out += frames
         return frames
 
@@ -131,13 +131,13 @@ class Reader:
         """ACK or NACK what was taken, and what comes of that."""
         self.client.answer(command, frame, **headers)
         self.out.remove(frame)
-        self.actions.expect(self.queue, mark(frame), *events)
-        return mark(frame)
+        self.actions.expect(self.queue, mark_of(frame), *events)
+        return mark_of(frame)
 
     def leave(self, how: str = "UNSUBSCRIBE") -> None:
         """Go; what is out comes back, what was not looked at too."""
         self.take(self.client.waiting())
-        self.actions.expect(self.queue, [mark(each) for each in self.out], "redelivered")
+        self.actions.expect(self.queue, [mark_of(each) for each in self.out], "redelivered")
         if how == "UNSUBSCRIBE":
             self.client.ask("UNSUBSCRIBE", {"id": "r"})
         elif how == "DISCONNECT":
@@ -161,18 +161,18 @@ def subscribers(actions: Actions) -> None:
         marks = actions.send("/topic/news", 60, names)
         for name, client in zip(names, (first, second), strict=True):
             frames = [client.message() for _ in marks]
-            assert [mark(each) for each in frames] == marks
+            assert [mark_of(each) for each in frames] == marks
             client.answer("ACK", frames[-1])
             actions.expect(name, marks, "delivered", "acknowledged")
     for client in (first, second):
         client.disconnect()
 
 
-def at_hand(actions: Actions) -> None:
+def acknowledged_at_once(actions: Actions) -> None:
     """Consumers that are there when messages come: ``auto``, and in a transaction."""
     reader = actions.reader("plain", ack="auto")
     marks = actions.send("plain", 40)
-    assert [mark(each) for each in reader.take(40)] == marks
+    assert [mark_of(each) for each in reader.take(40)] == marks
     actions.expect("plain", marks, "acknowledged")
     reader.out.clear()
     reader.leave()
@@ -195,7 +195,7 @@ def waiting(actions: Actions) -> None:
     drain.leave()
 
 
-def returned(actions: Actions) -> None:
+def redelivered(actions: Actions) -> None:
     """NACK, UNSUBSCRIBE, DISCONNECT and lost connections; and a consumer who is there when the message comes."""
     reader = actions.reader("returned", 1)
     actions.send("returned")
@@ -210,7 +210,7 @@ def returned(actions: Actions) -> None:
         reader.leave(how)
     reader = actions.reader("returned", ack="auto")
     frames = reader.take(20)
-    actions.expect("returned", [mark(each) for each in frames], "acknowledged")
+    actions.expect("returned", [mark_of(each) for each in frames], "acknowledged")
     reader.out.clear()
     reader.leave()
 
@@ -283,7 +283,7 @@ def purged(actions: Actions) -> None:
     reader = actions.reader("purged", 1)
     (out,) = reader.take()
     actions.broker.management.ask("POST", "/queues/purged/purge")
-    kept = mark(out)
+    kept = mark_of(out)
     everything = {each for queue, each, event in actions.expected if queue == "purged" and event == "added"}
     actions.expect("purged", sorted(everything - {kept}), "killed")
     reader.answer("ACK", out, "acknowledged")
@@ -327,7 +327,7 @@ def transactions(actions: Actions) -> None:
     reader.client.answer("ACK", frame, transaction="v")
     reader.client.ask("ABORT", {"transaction": "v"})
     reader.client.answer("ACK", frame)
-    actions.expect("committed", mark(frame), "acknowledged")
+    actions.expect("committed", mark_of(frame), "acknowledged")
     reader.out.clear()
     reader.leave()
 
@@ -371,7 +371,7 @@ def paged(actions: Actions) -> None:
     reader.leave("LOST")
     reader = actions.reader(queue, ack="auto")
     frames = reader.take(90)
-    actions.expect(queue, [mark(each) for each in frames], "acknowledged")
+    actions.expect(queue, [mark_of(each) for each in frames], "acknowledged")
     reader.out.clear()
     reader.leave()
     marks = actions.send(queue, 20)
@@ -408,9 +408,9 @@ def restarts(actions: Actions) -> None:
         actions.send("plain")  # what was told before is on disk
         if how == "stop":
             for reader in readers:
-                actions.expect(reader.queue, [mark(each) for each in reader.out], "redelivered")
+                actions.expect(reader.queue, [mark_of(each) for each in reader.out], "redelivered")
         else:  # of pages a delivery is told with what comes of it
-            for each in {mark(frame) for frame in readers[1].out}.difference(in_memory):
+            for each in {mark_of(frame) for frame in readers[1].out}.difference(in_memory):
                 actions.expected["paged.lasting", each, "delivered"] -= 1
         actions.again(how)
     for queue in ("lasting", "paged.lasting", "plain"):
@@ -423,9 +423,9 @@ def restarts(actions: Actions) -> None:
 SCENES = (
     *(
         subscribers,
-        at_hand,
+        acknowledged_at_once,
         waiting,
-        returned,
+        redelivered,
         documented,
         slow,
         dead_letters,
@@ -443,7 +443,7 @@ PASSING = SCENES[:-1]
 
 
 @contextmanager
-def played(broker: LastingBroker, retain: str = "DURABLE") -> Iterator[Actions]:
+def run_actions(broker: LastingBroker, retain: str = "DURABLE") -> Iterator[Actions]:
     """All of it has happened, and the broker has written it: with durable messages, or others that are all retained."""
     durable = retain == "DURABLE"
     settings = {match: {**values, "retain": retain} for match, values in ({"#": {}} | SETTINGS).items()}

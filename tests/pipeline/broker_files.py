@@ -25,7 +25,7 @@ HEADERS: list[dict[str, str]] = [
 ]
 
 
-def made(**more: Any) -> dict[str, bytes]:
+def broker_files(**more: Any) -> dict[str, bytes]:
     """Name and bytes of each file of a small history: segments (sealed, and the newest), pages, samples."""
     world = PagedBroker(
         journal_file_size=more.pop("journal_file_size", 1500),
@@ -77,7 +77,7 @@ def made(**more: Any) -> dict[str, bytes]:
     }
 
 
-def written(root: Path, files: dict[str, bytes]) -> Path:
+def write_files(root: Path, files: dict[str, bytes]) -> Path:
     """The same files on a disk."""
     for name, data in files.items():
         path = root / name
@@ -86,9 +86,9 @@ def written(root: Path, files: dict[str, bytes]) -> Path:
     return root
 
 
-def identified(root: Path, files: dict[str, bytes], identity: bytes) -> Path:
+def write_identified(root: Path, files: dict[str, bytes], identity: bytes) -> Path:
     """The same with what a broker puts beside them."""
-    written(root, files).mkdir(parents=True, exist_ok=True)
+    write_files(root, files).mkdir(parents=True, exist_ok=True)
     (root / "schema-version").write_text("2\n")
     (root / "identity").write_text(f"{identity.hex()}\n")
     return root

@@ -23,16 +23,16 @@ def spark() -> Iterator[Any]:
         if find_spec(library) is None:
             pytest.skip(f"{library} is not installed: pip install 'stompring[spark]'")
     from stompring.pipeline import s3a
-    from stompring.pipeline.session import JAVA_OPTIONS, NoJava, spark_session
+    from stompring.pipeline.session import JAVA_OPTIONS, JavaNotFound, spark_session
 
     settings = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
-    if connector := s3a.fetched():  # what tests with lakes on S3 need
+    if connector := s3a.fetched_jars():  # what tests with lakes on S3 need
         settings["spark.jars"] = ",".join(map(str, connector))
     try:
         # what is compiled well is compiled too late for tests
         options = f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1"
         session = spark_session("local[2]", settings=settings, java_options=options)
-    except NoJava as reason:
+    except JavaNotFound as reason:
         pytest.skip(str(reason))
     yield session
     session.stop()

@@ -152,7 +152,7 @@ def records(data: bytes, one: Range) -> list[int]:
     ]
 
 
-class Meddled(Folder):
+class InterferingFolder(Folder):
     """A directory to which something happens whenever it is looked at."""
 
     def __init__(self, where: str, world: GrowingDirectory, steps: Iterator[tuple[str, str]]) -> None:
@@ -189,12 +189,12 @@ class Meddled(Folder):
             raise FileNotFoundError(name)
 
 
-def meddled(world: GrowingDirectory, steps: Iterator[tuple[str, str]]) -> DataFiles:
+def interfering_files(world: GrowingDirectory, steps: Iterator[tuple[str, str]]) -> DataFiles:
     """Its files, with steps that are done while one looks."""
     files = DataFiles(str(world.root))
     for name in ("root", "retention"):
-        setattr(files, name, Meddled(getattr(files, name).where, world, steps))
+        setattr(files, name, InterferingFolder(getattr(files, name).where, world, steps))
     return files
 
 
-__all__ = ["FOLDERS", "HEADER", "GrowingDirectory", "meddled", "records"]
+__all__ = ["FOLDERS", "HEADER", "GrowingDirectory", "interfering_files", "records"]

@@ -17,11 +17,18 @@ pytest.importorskip("numpy", reason="numpy is not installed: pip install 'stompr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.pipeline.backlog import Limit, Lost, Replaced, newest, oldest, ranges_between
-from stompring.pipeline.files import DataFiles, Position, Range, dumped, loaded
+from stompring.pipeline.backlog import (
+    DirectoryReplaced,
+    Limit,
+    MissingFiles,
+    end_positions,
+    ranges_between,
+    start_positions,
+)
+from stompring.pipeline.files import DataFiles, Position, Range, dump_positions, load_positions
 
 from ..property.profile import examples
-from .growing_directory import FOLDERS, HEADER, GrowingDirectory, meddled, records
+from .growing_directory import FOLDERS, HEADER, GrowingDirectory, interfering_files, records
 
 ENDINGS = (".journal", ".page")
 ALL = Limit()
@@ -37,10 +44,10 @@ class Reader:
 
     def __init__(self, world: GrowingDirectory) -> None:
         self.world = world
-        self.files = meddled(world, iter(()))
+        self.files = interfering_files(world, iter(()))
         self.at: dict[str, Position] = {}
         self.got: dict[str, list[int]] = {folder: [] for folder in FOLDERS}
-        self.lost: list[Lost] = []
+        self.lost: list[MissingFiles] = []
         self.planned: tuple[dict[str, Position], dict[str, Position]] | None = None
 
     def plan(
@@ -50,8 +57,8 @@ class Reader:
         until: Any = None,
     ) -> bool:
         """What the next batch is; False where there is nothing new."""
-        end = newest(files or self.files, ENDINGS, self.at, limit, until)
-        assert loaded(dumped(end)) == end
+        end = end_positions(files or self.files, ENDINGS, self.at, limit, until)
+        assert load_positions(dump_positions(end)) == end
         assert all(end[folder] >= position for folder, position in self.at.items())
         if end == self.at:
             return False
@@ -73,7 +80,7 @@ class Reader:
                 folder = one.name.rpartition("/")[0]
                 self.got[folder] += records(data, one)
             else:
-                self.lost.append(Lost(one.name.rpartition("/")[0], number_of(one), number_of(one)))
+                self.lost.append(MissingFiles(one.name.rpartition("/")[0], number_of(one), number_of(one)))
         return [one for one, _ in ranges]
 
     def read(self, limit: Limit = ALL, until: Any = None) -> list[Range]:
@@ -165,7 +172,7 @@ def test_deleted_between_planning_and_reading(world: GrowingDirectory) -> None:
     assert [
         str(each) for each in reader.lost
     ] == []  # it began with the first there was, and nobody knew of the page
-    reader.at = oldest(DataFiles(str(world.root)), ENDINGS)
+    reader.at = start_positions(DataFiles(str(world.root)), ENDINGS)
     grown(world, "aba")
     assert reader.plan()
     grown(world, "badd")
@@ -199,7 +206,7 @@ def test_another_directory(world: GrowingDirectory, steps: str, ends: str) -> No
     shutil.rmtree(world.root / "journal")
     grown(GrowingDirectory(world.root), steps)
     for limit in (Limit(), Limit(files=1)):
-        with pytest.raises(Replaced, match=f"journal {ends}.*: the data directory is another one"):
+        with pytest.raises(DirectoryReplaced, match=f"journal {ends}.*: the data directory is another one"):
             reader.plan(limit)
 
 
@@ -238,7 +245,7 @@ def test_a_folder_that_always_has_something_holds_up_no_other(world: GrowingDire
 def test_up_to_an_end_that_was_fixed(world: GrowingDirectory) -> None:
     grown(world, "aabaAABA")
     reader = Reader(world)
-    until = newest(reader.files, ENDINGS, {})
+    until = end_positions(reader.files, ENDINGS, {})
     expected = {folder: world.ids(folder) for folder in FOLDERS}
     grown(world, "aabababBABA")
     world.append("paging/2")  # of an address that was not there
@@ -251,10 +258,10 @@ def test_up_to_an_end_that_was_fixed(world: GrowingDirectory) -> None:
 def test_an_end_that_is_behind_already(world: GrowingDirectory) -> None:
     grown(world, "aaAA")
     files = DataFiles(str(world.root))
-    until = newest(files, ENDINGS, {})
+    until = end_positions(files, ENDINGS, {})
     grown(world, "aA")
-    later = newest(files, ENDINGS, {})
-    assert later != until and newest(files, ENDINGS, later, until=until) == later
+    later = end_positions(files, ENDINGS, {})
+    assert later != until and end_positions(files, ENDINGS, later, until=until) == later
 
 
 def test_what_is_named_was_synced(world: GrowingDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +316,7 @@ def test_every_record_once_and_in_order(
             for step in before:
                 world.do(*step)
             while_looking: Iterator[Step] = iter(meddling)
-            files = meddled(world, while_looking)
+            files = interfering_files(world, while_looking)
             if reader.plan(limit, files):
                 for step in between:
                     world.do(*step)
@@ -342,11 +349,11 @@ def test_what_is_missing_is_told(rounds: list[tuple[list[Step], Limit, list[Step
         world = GrowingDirectory(Path(directory))
         world.append("journal")
         reader = Reader(world)
-        reader.at = oldest(reader.files, ENDINGS)
+        reader.at = start_positions(reader.files, ENDINGS)
         for before, limit, meddling in rounds:
             for step in before:
                 world.do(*step)
-            files = meddled(world, iter(meddling))
+            files = interfering_files(world, iter(meddling))
             if reader.plan(limit, files):
                 reader.carry_out(files)
         world.append("journal")

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from stompring.cli.lake import lake as command
 from stompring.pipeline import class_archive
 from stompring.pipeline.class_archive import ArchiveError, ClassArchive, cache_directory
-from stompring.pipeline.session import NoJava, find_java
+from stompring.pipeline.session import JavaNotFound, find_java
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path,
         (name,) = (each.partition("=")[2] for each in options if "ArchiveClassesAtExit" in each)
         Path(name).write_bytes(b"classes")
 
-    monkeypatch.setattr(class_archive, "_exercise", exercise)
+    monkeypatch.setattr(class_archive, "_train", exercise)
     return home, spark, cache
 
 
@@ -122,7 +122,7 @@ def test_one_process_makes_it_at_a_time(places: tuple[Path, Path, Path]) -> None
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(ArchiveError, match="another process is making an archive in "):
             archive_of(places).create()
-        assert not archive_of(places).was_tried()
+        assert not archive_of(places).has_failed()
     (places[2] / "new-left").mkdir()  # of one that was killed
     archive_of(places).create()
     assert not (places[2] / "new-left").exists()
@@ -132,15 +132,15 @@ def test_failure_is_remembered_until_it_works(
     places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(class_archive, "_exercise", lambda options, work: None)
+        patch.setattr(class_archive, "_train", lambda options, work: None)
         with pytest.raises(
             ArchiveError, match="wrote no archive: a directory with files on Spark's class path"
         ):
             archive_of(places).create()
     archive = archive_of(places)
-    assert archive.was_tried() and not archive.exists()
+    assert archive.has_failed() and not archive.exists()
     archive.create()
-    assert not archive.was_tried()
+    assert not archive.has_failed()
 
 
 def test_java_without_archive_of_its_own_gets_one_below(
@@ -197,7 +197,7 @@ def test_java_says_nothing_of_an_archive_that_is_none(
     """Not even on standard output, where a query's rows go."""
     try:
         home = find_java(tmp_path / "launcher")
-    except NoJava as reason:
+    except JavaNotFound as reason:
         pytest.skip(str(reason))
     archive_of(places).create()
     options = archive_of(places).options()
@@ -214,7 +214,7 @@ def test_java_says_nothing_of_an_archive_that_is_none(
 def test_warm_makes_an_archive_that_java_uses(tmp_path: Path) -> None:
     try:
         home = find_java(tmp_path / "launcher")
-    except NoJava as reason:
+    except JavaNotFound as reason:
         pytest.skip(str(reason))
     environment = {**os.environ, "STOMPRING_CLASS_ARCHIVE": str(tmp_path / "cache")}
     words = [sys.executable, "-m", "stompring", "lake", "warm"]
@@ -240,7 +240,7 @@ def test_warm_tells_why_not(places: tuple[Path, Path, Path], monkeypatch: pytest
     monkeypatch.setenv("STOMPRING_CLASS_ARCHIVE", "off")
     try:
         find_java(places[2])
-    except NoJava as reason:
+    except JavaNotFound as reason:
         pytest.skip(str(reason))
     result = CliRunner().invoke(command, ["warm"])
     assert result.exit_code == 1 and result.output.startswith("Error: STOMPRING_CLASS_ARCHIVE switches")

@@ -16,14 +16,14 @@ import pytest
 
 from .. import store as store_tests
 from ..end_to_end.lasting import LastingBroker
-from .broker_actions import expected_of, played
+from .broker_actions import expected_of, run_actions
 
 pytest.importorskip("pyarrow", reason="not installed: pip install 'stompring[spark]'")
 
 from stompring.pipeline.batches import read_files
-from stompring.pipeline.events import NAMES
+from stompring.pipeline.events import EVENT_NAMES
 from stompring.pipeline.files import DataFiles
-from stompring.pipeline.options import Wanted
+from stompring.pipeline.options import TableScan
 from stompring.pipeline.schema import TABLES
 
 #: Addresses and queues, each of which has what one scene has done, or more of them.
@@ -38,7 +38,7 @@ QUEUES = (
 def rows(data: Path, table: str) -> list[dict[str, Any]]:
     """All rows of a table in the files of a directory, in the order of the files."""
     files = DataFiles(str(data))
-    wanted = Wanted(table, tuple(TABLES[table]))
+    wanted = TableScan(table, tuple(TABLES[table]))
     ranges = [(each.name, 0, each.size) for each in files.listed(wanted)]
     return [row for batch in read_files(files, ranges, wanted) for row in batch.to_pylist()]
 
@@ -65,7 +65,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
     with ExitStack() as opened:
         broker = LastingBroker(root, opened)
         opened.callback(broker.stop)
-        with played(broker) as actions:
+        with run_actions(broker) as actions:
             broker.stop()
     yield Lived(
         broker.data, expected_of(actions), rows(broker.data, "messages"), rows(broker.data, "events"), began
@@ -89,7 +89,7 @@ def test_the_document_has_the_figures_of_its_example(lived: Lived) -> None:
     documented = {event: int(count) for event, count in re.findall(r"^(\S+) +(\d+)$", table, re.MULTILINE)}
     assert documented == Counter(row["event"] for row in lived.events if row["queue"] == "orders")
     described = re.findall(r"^\| `([a-z-]+)` \| (?:a |the time|the same)", text, re.MULTILINE)
-    assert set(NAMES) == set(described)
+    assert set(EVENT_NAMES) == set(described)
 
 
 def test_no_queue_is_left_out(lived: Lived) -> None:

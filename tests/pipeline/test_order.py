@@ -18,17 +18,17 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'st
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.pipeline.backlog import Amount, Folder, Limit, Piece, in_order
+from stompring.pipeline.backlog import Amount, FileSlice, FolderBacklog, Limit, plan_batch
 from stompring.pipeline.files import START, Position
 from stompring.pipeline.options import Options
-from stompring.pipeline.source import StompringStream
+from stompring.pipeline.source import StompringStreamReader
 from stompring.settings.model import Retention
 
 from ..broker.broker_fixture import join
 from ..property.profile import examples
 from ..store.paged_broker import SETTINGS, PagedBroker
 from . import reference_decoder
-from .broker_files import KEPT, written
+from .broker_files import KEPT, write_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -53,7 +53,7 @@ class Rows:
         return self.at[place] if place < len(self.at) else -1
 
 
-def folders(layout: Layout, at: dict[str, Position], told: int) -> list[Folder]:
+def folders(layout: Layout, at: dict[str, Position], told: int) -> list[FolderBacklog]:
     """What is not read yet. ``told``: how much later than its last row a file is said to end; -1: it is not said."""
     found = []
     for name, files in layout.items():
@@ -63,7 +63,7 @@ def folders(layout: Layout, at: dict[str, Position], told: int) -> list[Folder]:
             if number < begin.number:
                 continue
             pieces.append(
-                Piece(
+                FileSlice(
                     f"{name}/{number}",
                     name,
                     number,
@@ -77,7 +77,7 @@ def folders(layout: Layout, at: dict[str, Position], told: int) -> list[Folder]:
                 )
             )
         if pieces:
-            found.append(Folder(pieces))
+            found.append(FolderBacklog(pieces))
     return found
 
 
@@ -131,7 +131,7 @@ def test_no_row_is_behind_the_watermark(
     seen: Counter[tuple[str, int, int, int]] = Counter()
     watermark = 0
     while some := folders(layout, at, told):
-        found = {piece.folder: end for piece, end in in_order(some, limit, least)}
+        found = {piece.folder: end for piece, end in plan_batch(some, limit, least)}
         assert found, "a batch that takes nothing would be the last"
         after = {**at, **found}
         assert all(after[name] > at.get(name, START) for name in found)
@@ -168,7 +168,7 @@ def test_a_slow_file_is_cut_beside_quick_ones() -> None:
     quick = [[1000 * file + 10 * row for row in range(100)] for file in range(20)]
     layout = {"journal": quick, "paging/1": [[200 * row for row in range(100)]]}
     at: dict[str, Position] = {}
-    found = {piece.folder: end for piece, end in in_order(folders(layout, at, 0), Limit(files=2))}
+    found = {piece.folder: end for piece, end in plan_batch(folders(layout, at, 0), Limit(files=2))}
     times = [time for *_, time in read(layout, {}, found)]
     assert found["journal"].number == 2 and max(times) < 2000
     assert found["paging/1"] == Position(1, RECORD * 5)
@@ -222,7 +222,7 @@ def mixed(root: Path, **more: Any) -> Path:
         for path, data in world.memory.data.items()
         if path.suffix in (".journal", ".page")
     }
-    return written(root, files)
+    return write_files(root, files)
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mixed(tmp_path_factory.mktemp("mixed"))
 
 
-def batches(source: StompringStream) -> list[list[dict[str, Any]]]:
+def batches(source: StompringStreamReader) -> list[list[dict[str, Any]]]:
     """All that there is, as Spark would ask for it."""
     at, found = source.initialOffset(), []
     limit = source.getDefaultReadLimit()
@@ -259,7 +259,7 @@ def test_a_backlog_of_journal_and_pages_is_read_by_time(
     data: Path, table: str, limit: dict[str, str]
 ) -> None:
     def of(**options: str) -> list[list[dict[str, Any]]]:
-        return batches(StompringStream(Options.of({"path": str(data), "table": table, **options})))
+        return batches(StompringStreamReader(Options.of({"path": str(data), "table": table, **options})))
 
     (whole,) = of()
     found = of(**limit)
@@ -280,7 +280,7 @@ def test_copies_that_are_all_that_is_left_come_first(data: Path, tmp_path: Path,
         for path in [*tmp_path.rglob("*.journal"), *tmp_path.rglob("*.page")]
         for row in reference_decoder.rows(path.read_bytes())
     }
-    found = batches(StompringStream(Options.of({"path": str(tmp_path), "maxFilesPerTrigger": "2"})))
+    found = batches(StompringStreamReader(Options.of({"path": str(tmp_path), "maxFilesPerTrigger": "2"})))
     rows = [(row["message_id"], row["queue"]) for batch in found for row in batch]
     assert len(found) > 5 and sorted(rows) == sorted(expected)
     assert sum(row["queue"] == "stays" for row in found[0]) > 1

@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow", reason="not installed: pip install 'stompring[spa
 from ..broker_document import anycast, multicast
 from ..end_to_end.lasting import DURABLE, LastingBroker
 from ..stomp_client import StompClient
-from .broker_actions import CORE, expected_of, played
+from .broker_actions import CORE, expected_of, run_actions
 from .test_event_counts import rows
 
 Table = list[dict[str, Any]]
@@ -41,7 +41,7 @@ def counted(events: Table, messages: Table) -> dict[str, dict[tuple[str, str], i
 
 
 def test_with_all_the_events_of_passing_messages_are_what_the_clients_did(broker: LastingBroker) -> None:
-    with played(broker, "ALL") as actions:
+    with run_actions(broker, "ALL") as actions:
         broker.stop()
     messages, events = rows(broker.data, "messages"), rows(broker.data, "events")
     assert {row["durable"] for row in messages} == {False}

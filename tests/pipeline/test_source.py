@@ -14,7 +14,7 @@ from ..broker_document import anycast, multicast
 from ..end_to_end.lasting import DURABLE, LastingBroker
 from ..end_to_end.test_retention import retention
 from . import reference_decoder
-from .broker_files import identified, made, written
+from .broker_files import broker_files, write_files, write_identified
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -121,12 +121,12 @@ def test_errors_name_the_option(spark: Any, tmp_path: Path) -> None:
 
 
 def test_an_empty_directory(spark: Any, tmp_path: Path) -> None:
-    assert load(spark, identified(tmp_path, {}, bytes(16))).collect() == []
+    assert load(spark, write_identified(tmp_path, {}, bytes(16))).collect() == []
 
 
 def test_all_that_a_message_can_have(spark: Any, tmp_path: Path) -> None:
-    files = made()
-    rows = [row.asDict() for row in load(spark, written(tmp_path, files)).collect()]
+    files = broker_files()
+    rows = [row.asDict() for row in load(spark, write_files(tmp_path, files)).collect()]
     expected = [row for data in files.values() for row in reference_decoder.rows(data)]
     assert sorted(map(plain, rows)) == sorted(map(plain, expected))
 

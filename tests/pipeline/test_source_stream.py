@@ -16,29 +16,29 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'st
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
-from stompring.pipeline.backlog import DataLoss, Replaced
+from stompring.pipeline.backlog import DataLoss, DirectoryReplaced
 from stompring.pipeline.options import Options
-from stompring.pipeline.source import StompringStream
+from stompring.pipeline.source import StompringStreamReader
 from stompring.store.record import ADDRESS, COPY, MESSAGE, NAME, QUEUE, TRAITS, Kind, framed
 from stompring.store.segment import JOURNAL, pack_header
 
 from ..broker_document import anycast
 from ..end_to_end.lasting import DURABLE, LastingBroker
 from ..end_to_end.test_retention import retention
-from .broker_files import identified, made, written
+from .broker_files import broker_files, write_files, write_identified
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-FILES = made()
+FILES = broker_files()
 
 ONE, TWO = bytes(range(16)), bytes(range(16, 32))
 
 
-def stream(root: Path, **options: str) -> StompringStream:
-    return StompringStream(Options.of({"path": str(root), **options}))
+def stream(root: Path, **options: str) -> StompringStreamReader:
+    return StompringStreamReader(Options.of({"path": str(root), **options}))
 
 
-def rows(source: StompringStream, start: dict[str, str], end: dict[str, str]) -> list[dict[str, Any]]:
+def rows(source: StompringStreamReader, start: dict[str, str], end: dict[str, str]) -> list[dict[str, Any]]:
     """What the batch between two offsets has."""
     return [
         row
@@ -48,7 +48,7 @@ def rows(source: StompringStream, start: dict[str, str], end: dict[str, str]) ->
     ]
 
 
-def batches(source: StompringStream, start: dict[str, str] | None = None) -> list[list[dict[str, Any]]]:
+def batches(source: StompringStreamReader, start: dict[str, str] | None = None) -> list[list[dict[str, Any]]]:
     """All that there is, as Spark would ask for it."""
     limit = source.getDefaultReadLimit()
     at, found = start or source.initialOffset(), []
@@ -71,7 +71,7 @@ def batches(source: StompringStream, start: dict[str, str] | None = None) -> lis
     ],
 )
 def test_limits(tmp_path: Path, options: dict[str, str], limit: Any) -> None:
-    source = stream(written(tmp_path, FILES), **options)
+    source = stream(write_files(tmp_path, FILES), **options)
     assert source.getDefaultReadLimit() == limit
     every = batches(stream(tmp_path))
     found = batches(source)
@@ -87,7 +87,7 @@ def test_limits(tmp_path: Path, options: dict[str, str], limit: Any) -> None:
 
 def test_the_same_batch_again(tmp_path: Path) -> None:
     """Another process, that knows no more than the offsets, reads the same."""
-    source = stream(written(tmp_path, FILES), maxFilesPerTrigger="3")
+    source = stream(write_files(tmp_path, FILES), maxFilesPerTrigger="3")
     first = source.latestOffset(source.initialOffset(), ReadMaxFiles(3))
     second = source.latestOffset(first, ReadMaxFiles(3))
     again = stream(tmp_path, maxFilesPerTrigger="3")
@@ -96,7 +96,7 @@ def test_the_same_batch_again(tmp_path: Path) -> None:
 
 
 def test_beginning_with_what_comes(tmp_path: Path) -> None:
-    written(tmp_path, FILES)
+    write_files(tmp_path, FILES)
     source = stream(tmp_path, startingOffsets="LATEST")
     begin = source.initialOffset()
     assert source.latestOffset(begin, ReadAllAvailable()) == begin
@@ -105,7 +105,7 @@ def test_beginning_with_what_comes(tmp_path: Path) -> None:
 
 
 def test_up_to_what_was_there(tmp_path: Path) -> None:
-    source = stream(written(tmp_path, FILES), maxFilesPerTrigger="4")
+    source = stream(write_files(tmp_path, FILES), maxFilesPerTrigger="4")
     source.prepareForTriggerAvailableNow()
     expected = [row for batch in batches(stream(tmp_path)) for row in batch]
     write_segment(tmp_path, next_segment(tmp_path), [1000])
@@ -115,7 +115,7 @@ def test_up_to_what_was_there(tmp_path: Path) -> None:
 
 
 def test_other_options(tmp_path: Path) -> None:
-    written(tmp_path, FILES)
+    write_files(tmp_path, FILES)
     (every,) = batches(stream(tmp_path))
     middle = sorted(row["timestamp"] for row in every)[len(every) // 2]
     moment = middle.isoformat()
@@ -132,7 +132,7 @@ def test_other_options(tmp_path: Path) -> None:
 
 
 def test_an_empty_directory(tmp_path: Path) -> None:
-    source = stream(identified(tmp_path, {}, ONE))
+    source = stream(write_identified(tmp_path, {}, ONE))
     assert source.initialOffset() == {"identity": ONE.hex()}
     (tmp_path / "identity").unlink()
     assert source.initialOffset() == {} and batches(source) == []
@@ -145,7 +145,7 @@ def test_an_empty_directory(tmp_path: Path) -> None:
 
 def test_another_directory_is_refused_though_positions_fit(tmp_path: Path) -> None:
     """One that was wiped and has grown to more than it was, another one in its place, and none at all."""
-    data = identified(tmp_path / "data", made(identity=ONE, count=3), ONE)
+    data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=3), ONE)
     source = stream(data)
     start = source.initialOffset()
     end = source.latestOffset(start, ReadAllAvailable())
@@ -153,7 +153,7 @@ def test_another_directory_is_refused_though_positions_fit(tmp_path: Path) -> No
     first = rows(source, start, end)
     moved = shutil.move(data, tmp_path / "moved")
     assert rows(stream(moved), start, end) == first
-    identified(data, made(identity=TWO), TWO)
+    write_identified(data, broker_files(identity=TWO), TWO)
     other = stream(data)
     sentence = (
         f"{data} has the identity {TWO.hex()}, and the query has read one with the identity {ONE.hex()}"
@@ -163,17 +163,17 @@ def test_another_directory_is_refused_though_positions_fit(tmp_path: Path) -> No
         lambda: other.partitions(start, end),
         lambda: source.latestOffset(end, ReadAllAvailable()),
     ):
-        with pytest.raises(Replaced, match=f"{sentence}.*wiped and begun anew"):
+        with pytest.raises(DirectoryReplaced, match=f"{sentence}.*wiped and begun anew"):
             asked()
     shutil.rmtree(data)
-    written(data, made())
-    with pytest.raises(Replaced, match="has no identity, and the query has read one with"):
+    write_files(data, broker_files())
+    with pytest.raises(DirectoryReplaced, match="has no identity, and the query has read one with"):
         other.latestOffset(end, ReadAllAvailable())
 
 
 def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     """Its offsets had positions alone."""
-    data = identified(tmp_path, made(identity=ONE, count=3), ONE)
+    data = write_identified(tmp_path, broker_files(identity=ONE, count=3), ONE)
     source = stream(data)
     start = source.initialOffset()
     end = source.latestOffset(start, ReadAllAvailable())
@@ -185,13 +185,13 @@ def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_directory_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    files, foreign = made(identity=ONE), made(identity=TWO)
+    files, foreign = broker_files(identity=ONE), broker_files(identity=TWO)
     name = sorted(each for each in files if each.endswith(".journal"))[1]
-    clean = written(tmp_path / "clean", {each: data for each, data in files.items() if each != name})
-    data = identified(tmp_path / "data", {**files, name: foreign[name]}, ONE)
+    clean = write_files(tmp_path / "clean", {each: data for each, data in files.items() if each != name})
+    data = write_identified(tmp_path / "data", {**files, name: foreign[name]}, ONE)
     (found,) = batches(stream(data))
     options = {"path": str(clean), "failOnDataLoss": "false"}
-    (expected,) = batches(StompringStream(Options.of(options)))
+    (expected,) = batches(StompringStreamReader(Options.of(options)))
     assert found == expected and f"{name}: it belongs to the data directory {TWO.hex()}" in caplog.text
 
 
@@ -328,7 +328,7 @@ def test_beside_a_broker(spark: Any, lasting: LastingBroker, tmp_path: Path) -> 
 
 
 def test_available_now_in_batches(spark: Any, tmp_path: Path) -> None:
-    data = written(tmp_path / "data", FILES)
+    data = write_files(tmp_path / "data", FILES)
     query = start(spark, data, tmp_path, maxFilesPerTrigger="5").trigger(availableNow=True).start()
     query.awaitTermination()
     assert len(query.recentProgress) > 2

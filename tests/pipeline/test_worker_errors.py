@@ -12,9 +12,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'st
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
 
 from stompring.pipeline.options import OptionError
-from stompring.pipeline.worker_errors import sentence, telling, tells
+from stompring.pipeline.worker_errors import reporting_errors, reports_errors, worker_message
 
-from .broker_files import identified, made
+from .broker_files import broker_files, write_identified
 from .test_source_stream import start
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -42,12 +42,12 @@ def test_the_sentence_is_in_the_first_line(spark: Any, tmp_path: Path) -> None:
     ):
         text = shown(what)
         assert expected in text.splitlines()[0], text
-        assert sentence(text) is not None and f"stompring: {sentence(text)}".startswith(expected)
+        assert worker_message(text) is not None and f"stompring: {worker_message(text)}".startswith(expected)
         assert "Traceback" not in text
 
 
 def test_in_a_stream_and_in_its_tasks(spark: Any, tmp_path: Path) -> None:
-    data = identified(tmp_path / "data", made(identity=ONE, count=2), ONE)
+    data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=2), ONE)
     query = start(spark, data, tmp_path).trigger(availableNow=True).start()
     query.awaitTermination()
     (data / "identity").write_text(f"{TWO.hex()}\n")
@@ -70,7 +70,7 @@ def test_in_a_stream_and_in_its_tasks(spark: Any, tmp_path: Path) -> None:
 
 
 def test_outside_of_workers_exceptions_are_what_they_were() -> None:
-    @tells
+    @reports_errors
     def refuse() -> None:
         raise OptionError("path", "is wrong")
 
@@ -81,7 +81,7 @@ def test_outside_of_workers_exceptions_are_what_they_were() -> None:
     with pytest.raises(OptionError, match="option path: is wrong"):
         refuse()
     with pytest.raises(OptionError, match="option path: is wrong"):
-        list(telling(items()))
+        list(reporting_errors(items()))
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_outside_of_workers_exceptions_are_what_they_were() -> None:
     ],
 )
 def test_the_sentence_within_what_spark_shows(text: str, found: str | None) -> None:
-    assert sentence(text) == found
+    assert worker_message(text) == found

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stompring.pipeline.backlog import Replaced
+from stompring.pipeline.backlog import DirectoryReplaced
 
 #: The name of a broker that is given none.
-MAIN = "main"
+DEFAULT_BROKER = "main"
 
 #: Names are in paths and in SQL.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -55,7 +55,9 @@ class Broker:
         return cls(name, entry["identity"], entry["data"], str(entry["state"]), str(entry["writer"]))
 
 
-def admitted(brokers: Mapping[str, Broker], name: str, identity: str | None, data: str, lake: str) -> Broker:
+def identified_broker(
+    brokers: Mapping[str, Broker], name: str, identity: str | None, data: str, lake: str
+) -> Broker:
     """The broker of a name, when the directory that is to be ingested under it has an identity and is at ``data``.
 
     A directory of no known identity, as those of format 1, is taken for the one it was: its positions tell. Raises
@@ -69,14 +71,14 @@ def admitted(brokers: Mapping[str, Broker], name: str, identity: str | None, dat
         (one for one in brokers.values() if one.name != name and _is_same(one, identity, data)), None
     )
     if other is not None:
-        raise Replaced(
+        raise DirectoryReplaced(
             f"{here}, and the lake {lake} knows it as the broker {other.name!r} (at {other.data}): under two "
             f"names each message would be there twice. Ingest it with --as {other.name}"
         )
     if known is None:
         return Broker.new(name, identity, data)
     if known.identity is not None and known.identity != identity:
-        raise Replaced(
+        raise DirectoryReplaced(
             f"{here}, and the lake {lake} knows the broker {name!r} by the identity {known.identity} "
             f"(at {known.data}): it is the directory of another broker, or was wiped and begun anew. To have both "
             "in this lake, ingest it under a name of its own: --as NAME"
@@ -89,7 +91,7 @@ def _is_same(broker: Broker, identity: str | None, data: str) -> bool:
 
 
 #: The one broker of a lake of version 1, which had no names for brokers and did not know their identities.
-FIRST = Broker(MAIN, None, None, "", "stompring-ingest")
+VERSION_1_BROKER = Broker(DEFAULT_BROKER, None, None, "", "stompring-ingest")
 
 
 def check_name(name: str) -> str:

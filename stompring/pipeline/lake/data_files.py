@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stompring.pipeline.arrays import TYPES, distinct, indices, milliseconds, texts
+from stompring.pipeline.arrays import TYPES, distinct, indices, milliseconds, strings
 from stompring.pipeline.messages import Messages
 from stompring.pipeline.schema import TABLES
 from stompring.pipeline.storage import Folder, sync_directory, sync_file
@@ -31,7 +31,7 @@ DATE, BUCKET = "date", "bucket"
 BROKER = "broker"
 
 #: Which column says when.
-TIME = {"messages": "timestamp", "events": "time", "samples": "time"}
+TIME_COLUMNS = {"messages": "timestamp", "events": "time", "samples": "time"}
 
 
 class NewFile(NamedTuple):
@@ -58,7 +58,7 @@ def stats_of(rows: int, columns: dict[str, tuple[Any, Any, int]]) -> str:
 
 
 #: Bytes of rows that wait to be written as one row group, of one file and of all together.
-GROUP, WAITING = 32 << 20, 128 << 20
+ROW_GROUP_BYTES, BUFFERED_BYTES = 32 << 20, 128 << 20
 
 DAY = 86_400_000_000  # microseconds
 
@@ -67,7 +67,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Key = tuple[int, int]  # days since the epoch, bucket
 
 
-class Parts:
+class TableWriter:
     """The files of one task for one table. Nobody sees them until a commit names them."""
 
     def __init__(self, folder: Folder, table: str, buckets: int, batch: str, broker: str) -> None:
@@ -77,7 +77,7 @@ class Parts:
         self._buckets = buckets
         self._batch = batch
         self._schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES[table].items()])
-        self._open: dict[_Key, Part] = {}
+        self._open: dict[_Key, FileWriter] = {}
         self._crcs: dict[str | None, int] = {}
 
     def add(self, batch: Any) -> None:
@@ -87,7 +87,7 @@ class Parts:
 
     def grouped(self, batch: Any) -> Iterator[tuple[int, Any]]:
         """The rows of a record batch with all columns of the table, those of each file, and before them its number."""
-        days = _integers(batch.column(TIME[self._table]), np.int64) // DAY
+        days = _integers(batch.column(TIME_COLUMNS[self._table]), np.int64) // DAY
         codes = days * self._buckets + self._buckets_of(batch.column("address"))
         for code in np.unique(codes).tolist():
             which = np.flatnonzero(codes == code)
@@ -97,9 +97,9 @@ class Parts:
         """Rows of one file, by what `groups` gave for them."""
         key = (code // self._buckets, code % self._buckets)
         if key not in self._open:
-            self._open[key] = Part(self._folder, self._schema, key, self._batch, self._broker)
+            self._open[key] = FileWriter(self._folder, self._schema, key, self._batch, self._broker)
         self._open[key].add(rows)
-        if sum(part.waiting for part in self._open.values()) > WAITING:
+        if sum(part.waiting for part in self._open.values()) > BUFFERED_BYTES:
             max(self._open.values(), key=lambda part: part.waiting).write()
 
     def groups(self, times: Any, addresses: Any, names: dict[int, str]) -> Any:
@@ -131,7 +131,7 @@ class Parts:
         return files
 
 
-class Part:
+class FileWriter:
     """One file. ``schema`` is that of the rows that are added; the column ``broker`` is put behind them."""
 
     def __init__(self, folder: Folder, schema: Any, key: _Key, batch: str, broker: str) -> None:
@@ -152,7 +152,7 @@ class Part:
         self._batches.append(batch)
         self._rows += batch.num_rows
         self.waiting += batch.nbytes
-        if self.waiting > GROUP:
+        if self.waiting > ROW_GROUP_BYTES:
             self.write()
 
     def write(self) -> None:
@@ -168,13 +168,13 @@ class Part:
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=[BROKER, *_dictionaries(self._schema.names)],
-                write_statistics=[BROKER, *_compared(self._schema)],
+                write_statistics=[BROKER, *_statistics_columns(self._schema)],
                 metadata_collector=self._metadata,
                 coerce_timestamps="us",
             )
         if self._batches:
             rows = pa.Table.from_batches(self._batches, self._schema)
-            broker = texts([self._broker.encode()]).take(indices(np.zeros(rows.num_rows, np.int64)))
+            broker = strings([self._broker.encode()]).take(indices(np.zeros(rows.num_rows, np.int64)))
             self._writer.write_table(rows.append_column(BROKER, broker))
         self._batches, self.waiting = [], 0
 
@@ -184,13 +184,24 @@ class Part:
         self._writer.close()
         size = self._folder.size(self._path) or 0
         shown = {
-            name: _range(self._metadata[0], name, self._rows) for name in (BROKER, *_compared(self._schema))
+            name: _range(self._metadata[0], name, self._rows)
+            for name in (BROKER, *_statistics_columns(self._schema))
         }
         return NewFile(self._path, size, self._rows, self._date, self._bucket, stats_of(self._rows, shown))
 
 
 #: Columns of few different values.
-FEW = ("address", "queue", "event", "user", "consumer", "priority", "durable", "due", "expires")
+DICTIONARY_COLUMNS = (
+    "address",
+    "queue",
+    "event",
+    "user",
+    "consumer",
+    "priority",
+    "durable",
+    "due",
+    "expires",
+)
 
 #: What Parquet calls the names within a map.
 MAP_KEYS = "key_value.key"
@@ -198,7 +209,7 @@ MAP_KEYS = "key_value.key"
 
 def _dictionaries(names: list[str]) -> list[str]:
     """Columns of a table that have a dictionary: the names of headers too, of which there are few."""
-    few = [name for name in FEW if name in names]
+    few = [name for name in DICTIONARY_COLUMNS if name in names]
     return [*few, f"headers.{MAP_KEYS}"] if "headers" in names else few
 
 
@@ -219,7 +230,7 @@ def _integers(column: Any, type_: Any) -> Any:
 _FIRST, _LAST = "", "\U0010ffff" * 8
 
 
-def _compared(schema: Any) -> list[str]:
+def _statistics_columns(schema: Any) -> list[str]:
     """The columns whose least and greatest values a commit tells: all that can be compared.
 
     A reader may take a column that is left out, while others are there, for one without values (deltalake 1.6 does).

@@ -26,9 +26,17 @@ from deltalake.transaction import AddAction, Transaction
 
 from stompring.pipeline.arrays import TYPES
 from stompring.pipeline.events import UNCERTAIN
-from stompring.pipeline.files import Positions, loaded
-from stompring.pipeline.lake.brokers import MAIN
-from stompring.pipeline.lake.data_files import BROKER, BUCKET, DATE, TIME, NewFile, Part, sync_files
+from stompring.pipeline.files import Positions, load_positions
+from stompring.pipeline.lake.brokers import DEFAULT_BROKER
+from stompring.pipeline.lake.data_files import (
+    BROKER,
+    BUCKET,
+    DATE,
+    TIME_COLUMNS,
+    FileWriter,
+    NewFile,
+    sync_files,
+)
 from stompring.pipeline.schema import TABLES
 from stompring.pipeline.storage import Folder, sync_directory, sync_file
 
@@ -43,8 +51,13 @@ CHANGES_SETTING = "delta.enableChangeDataFeed"
 
 #: What a commit says of itself: the batch of an ingest, its broker, its rows, and how far the data directory was read
 #: then (`positions`, as JSON); or another operation of ours.
-BATCH, BROKER_NAME, ROWS, END = "stompring.batch", "stompring.broker", "stompring.rows", "stompring.end"
-OPERATION = "stompring.operation"
+BATCH_KEY, BROKER_KEY, ROWS_KEY, END_KEY = (
+    "stompring.batch",
+    "stompring.broker",
+    "stompring.rows",
+    "stompring.end",
+)
+OPERATION_KEY = "stompring.operation"
 
 
 def arrow_schema(table: str) -> Any:
@@ -107,7 +120,7 @@ class LakeTable:
         if _committed(table, writer) >= batch:
             return False
         rows = sum(file.rows for file in files)
-        written = {BATCH: str(batch), BROKER_NAME: broker, ROWS: str(rows), END: end}
+        written = {BATCH_KEY: str(batch), BROKER_KEY: broker, ROWS_KEY: str(rows), END_KEY: end}
         try:
             self.put(files, "append", written, transactions=[Transaction(writer, batch)], table=table)
         except CommitFailedError:  # the writer has committed something since the table was opened
@@ -160,7 +173,7 @@ class LakeTable:
 
     def files(self, version: int | None = None) -> list[str]:
         """All Parquet files of it, as Spark takes them."""
-        return [for_spark(uri) for uri in self.open(version).file_uris()]
+        return [spark_url(uri) for uri in self.open(version).file_uris()]
 
     def frame(self, spark: Any, columns: Sequence[str] = (), version: int | None = None) -> Any:
         """It as a DataFrame, as it is at this moment."""
@@ -169,14 +182,16 @@ class LakeTable:
 
         schema = from_arrow_schema(arrow_schema(self.name))
         table: Any = self.open(version) if self.exists() else None
-        files = [for_spark(uri) for uri in table.file_uris()] if table is not None else []
+        files = [spark_url(uri) for uri in table.file_uris()] if table is not None else []
         if not files:
             frame = spark.createDataFrame([], schema)
         else:
-            reader = spark.read.schema(schema).option("basePath", for_spark(self.folder.where))
+            reader = spark.read.schema(schema).option("basePath", spark_url(self.folder.where))
             frame = reader.parquet(*files)
             if not any(field.name == BROKER for field in table.schema().fields):
-                frame = frame.withColumn(BROKER, lit(MAIN))  # it is of before there were several brokers
+                frame = frame.withColumn(
+                    BROKER, lit(DEFAULT_BROKER)
+                )  # it is of before there were several brokers
         return frame.select(*columns) if columns else frame
 
     def dataset(self, version: int | None = None) -> Any:
@@ -191,7 +206,7 @@ class LakeTable:
         for batch in found.to_batches(columns=known):
             if len(known) < len(columns):  # it is of before there were several brokers
                 arrays = [
-                    batch.column(name) if name in known else pa.repeat(MAIN, batch.num_rows)
+                    batch.column(name) if name in known else pa.repeat(DEFAULT_BROKER, batch.num_rows)
                     for name in columns
                 ]
                 batch = pa.RecordBatch.from_arrays(
@@ -214,7 +229,7 @@ class LakeTable:
         self.sync_log()
         return True
 
-    def lacks_files(self, version: int) -> bool:
+    def has_missing_files(self, version: int) -> bool:
         """Whether files of a version were deleted."""
         actions = pa.table(self.open(version).get_add_actions())
         there = {entry.name for entry in self.folder.entries(deep=True)}
@@ -285,7 +300,7 @@ def vacuum(table: Any, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -
     return found
 
 
-def is_fault(fault: Exception) -> bool:
+def is_delta_error(fault: Exception) -> bool:
     """Whether delta-rs raised it: a log that cannot be read, a commit that another process made impossible."""
     return isinstance(fault, DeltaError)
 
@@ -324,20 +339,20 @@ def dataset(table: Any, folder: Folder) -> Any:
         file_format.make_fragment(
             folder.path(unquote(file["path"])),
             filesystem=folder.system,
-            partition_expression=_guarantee(file, schema),
+            partition_expression=_partition_expression(file, schema),
         )
         for file in pa.table(table.get_add_actions(flatten=True)).to_pylist()
     ]
     return ds.FileSystemDataset(fragments, schema, file_format, folder.system)
 
 
-def _guarantee(file: Mapping[str, Any], schema: Any) -> Any:
+def _partition_expression(file: Mapping[str, Any], schema: Any) -> Any:
     """What is true for all rows of a file, as its commit tells."""
     found = ds.scalar(True)
     for name in (DATE, BUCKET):
         if f"partition.{name}" in file:
             found &= ds.field(name) == pa.scalar(file[f"partition.{name}"], schema.field(name).type)
-    for name in ("message_id", *set(TIME.values())):
+    for name in ("message_id", *set(TIME_COLUMNS.values())):
         least, most = file.get(f"min.{name}"), file.get(f"max.{name}")
         if name not in schema.names or least is None or most is None or file.get(f"null_count.{name}") != 0:
             continue
@@ -348,7 +363,7 @@ def _guarantee(file: Mapping[str, Any], schema: Any) -> Any:
     return found
 
 
-def for_spark(uri: str) -> str:
+def spark_url(uri: str) -> str:
     """Hadoop's names of schemes, and a local path as a URL."""
     for arrow, hadoop in (("s3://", "s3a://"), ("gcs://", "gs://")):
         if uri.startswith(arrow):
@@ -368,7 +383,7 @@ _OPERATIONS = {
 }
 
 
-class NoVersion(ValueError):
+class VersionNotFound(ValueError):
     """A lake was never as it is asked for, or is not any more."""
 
 
@@ -394,24 +409,24 @@ def commits(table: LakeTable) -> dict[int, Commit]:
 
 def _commit(table: str, entry: Mapping[str, Any]) -> Commit:
     operation = str(entry.get("operation", ""))
-    told = entry.get(OPERATION) or (
-        "ingest" if BATCH in entry else _OPERATIONS.get(operation, operation.lower())
+    told = entry.get(OPERATION_KEY) or (
+        "ingest" if BATCH_KEY in entry else _OPERATIONS.get(operation, operation.lower())
     )
     commit = Commit(table, int(entry["version"]), int(entry["timestamp"]), told)
     if operation == "RESTORE":
         return commit._replace(restored=int(entry["operationParameters"]["version"]))
-    if BATCH not in entry:
+    if BATCH_KEY not in entry:
         return commit
-    rows, end = entry.get(ROWS), entry.get(END)
+    rows, end = entry.get(ROWS_KEY), entry.get(END_KEY)
     return commit._replace(
-        batch=int(entry[BATCH]),
-        broker=entry.get(BROKER_NAME, MAIN),
+        batch=int(entry[BATCH_KEY]),
+        broker=entry.get(BROKER_KEY, DEFAULT_BROKER),
         rows=None if rows is None else int(rows),
-        end=None if end is None else loaded(json.loads(end)),
+        end=None if end is None else load_positions(json.loads(end)),
     )
 
 
-def moment(time: int) -> str:
+def iso_time(time: int) -> str:
     """Epoch ms as ISO 8601."""
     return datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -432,20 +447,22 @@ def versions_at(
         version = max((one.version for one in messages.values() if one.time <= time), default=None)
         if version is None:
             first = min(messages.values())
-            raise NoVersion(
-                f"there was no lake at {moment(time)}: its history begins at {moment(first.time)}"
+            raise VersionNotFound(
+                f"there was no lake at {iso_time(time)}: its history begins at {iso_time(first.time)}"
             )
     if version not in messages:
-        raise NoVersion(f"there is no version {version}: there are {min(messages)} to {max(messages)}")
-    found = {name: _beside(each, messages[version]) for name, each in known.items() if name != "messages"}
+        raise VersionNotFound(f"there is no version {version}: there are {min(messages)} to {max(messages)}")
+    found = {
+        name: _matching_version(each, messages[version]) for name, each in known.items() if name != "messages"
+    }
     versions = {"messages": version, **found}
     for name, each in versions.items():
-        if tables[name].lacks_files(each):
-            raise NoVersion(f"version {each} of {name} needs files that 'lake vacuum' has deleted")
+        if tables[name].has_missing_files(each):
+            raise VersionNotFound(f"version {each} of {name} needs files that 'lake vacuum' has deleted")
     return versions
 
 
-def _beside(known: Mapping[int, Commit], one: Commit) -> int:
+def _matching_version(known: Mapping[int, Commit], one: Commit) -> int:
     """The version of another table when ``messages`` became as it was: the same batches are in both."""
     found = max((each.version for each in known.values() if each.time <= one.time), default=min(known))
     while (following := known.get(found + 1)) is not None and (following.broker, following.batch) == (
@@ -458,14 +475,14 @@ def _beside(known: Mapping[int, Commit], one: Commit) -> int:
     return found
 
 
-def ends_at(messages: LakeTable, version: int) -> dict[str, Commit]:
+def last_batches(messages: LakeTable, version: int) -> dict[str, Commit]:
     """The last batch of each broker that a version of ``messages`` has. Raises `NoVersion` for too short a log."""
     known = commits(messages)
     found: dict[str, Commit] = {}
     while version > 0:
         one = known.get(version)
         if one is None:
-            raise NoVersion(
+            raise VersionNotFound(
                 f"the log of {messages.folder} does not go back to where version {version} was made"
             )
         if one.restored is not None:
@@ -501,9 +518,9 @@ def migrate(table: LakeTable) -> bool:
         delta.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
         table.sync_log()
         return True
-    files = [_written_anew(table, *each) for each in _files(delta)]
+    files = [_rewrite(table, *each) for each in _files(delta)]
     sync_files(table.folder, files)
-    table.put(files, "overwrite", {OPERATION: "migration"}, schema=Schema.from_arrow(schema))
+    table.put(files, "overwrite", {OPERATION_KEY: "migration"}, schema=Schema.from_arrow(schema))
     return True
 
 
@@ -514,11 +531,11 @@ def _files(delta: Any) -> Iterator[tuple[str, date, int]]:
         yield unquote(action["path"]), action[f"partition.{DATE}"], int(action[f"partition.{BUCKET}"])
 
 
-def _written_anew(table: LakeTable, path: str, day: date, bucket: int) -> NewFile:
+def _rewrite(table: LakeTable, path: str, day: date, bucket: int) -> NewFile:
     named = _BATCH.fullmatch(path.rpartition("/")[2])
     key = ((day - date(1970, 1, 1)).days, bucket)
     schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES[table.name].items()])
-    part = Part(table.folder, schema, key, "migrated" if named is None else named[1], MAIN)
+    part = FileWriter(table.folder, schema, key, "migrated" if named is None else named[1], DEFAULT_BROKER)
     with pq.ParquetFile(table.folder.path(path), filesystem=table.folder.system) as file:
         about = file.metadata
         size = sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups))

@@ -20,7 +20,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stompring.pipeline.lake.brokers import MAIN
+from stompring.pipeline.lake.brokers import DEFAULT_BROKER
 from stompring.pipeline.lake.data_files import BROKER, BUCKET, DATE
 from stompring.pipeline.lake.delta import dataset
 from stompring.pipeline.lake.lake import Lake
@@ -62,7 +62,7 @@ class Result:
         try:
             yield from self._reader
         except (duckdb.Error, pa.ArrowInvalid) as reason:
-            raise QueryError(_first(reason)) from None
+            raise QueryError(_error_text(reason)) from None
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def query(
                 else:  # before DuckDB 1.5
                     reader = relation.fetch_arrow_reader(ROWS)
             except duckdb.Error as reason:
-                raise QueryError(_first(reason)) from None
+                raise QueryError(_error_text(reason)) from None
             result = Result(reader)
             try:
                 yield result
@@ -117,7 +117,7 @@ def query(
 _PARTITION_TYPES = {DATE: "date", BUCKET: "integer"}
 
 #: Signs that DuckDB does not take as part of a path: of patterns, and of columns that are in the names of directories.
-_SIGNS = "*?[="
+_UNSUPPORTED_CHARACTERS = "*?[="
 
 
 def _add_table(connection: Any, name: str, table: Any, folder: Folder) -> None:
@@ -125,33 +125,37 @@ def _add_table(connection: Any, name: str, table: Any, folder: Folder) -> None:
     columns = [field.name for field in table.schema().fields]
     partitions = table.metadata().partition_columns
     paths = pa.table(table.get_add_actions()).column("path").to_pylist()
-    if folder.local is None or not paths or any(sign in str(folder.local) for sign in _SIGNS):
+    if (
+        folder.local is None
+        or not paths
+        or any(sign in str(folder.local) for sign in _UNSUPPORTED_CHARACTERS)
+    ):
         source = f"files of {name}"
         connection.register(source, dataset(table, folder))
-        rows = _name(source)
+        rows = _quoted(source)
     else:
-        files = ", ".join(_text_of(folder.path(unquote(path))) for path in paths)
-        types = ", ".join(f"{_text_of(each)}: {_PARTITION_TYPES[each]}" for each in partitions)
+        files = ", ".join(_literal(folder.path(unquote(path))) for path in paths)
+        types = ", ".join(f"{_literal(each)}: {_PARTITION_TYPES[each]}" for each in partitions)
         hive = f", hive_partitioning = true, hive_types = {{{types}}}" if partitions else ""
         rows = f"read_parquet([{files}]{hive})"
-    shown = {each: _name(each) for each in columns}
+    shown = {each: _quoted(each) for each in columns}
     if partitions and BROKER not in shown:  # it is of before there were several brokers
         shown = {each: shown[each] for each in columns if each not in partitions}
-        shown |= {BROKER: f"'{MAIN}' as {BROKER}"} | {each: each for each in partitions}
-    connection.execute(f"create view {_name(name)} as select {', '.join(shown.values())} from {rows}")  # nosec B608
+        shown |= {BROKER: f"'{DEFAULT_BROKER}' as {BROKER}"} | {each: each for each in partitions}
+    connection.execute(f"create view {_quoted(name)} as select {', '.join(shown.values())} from {rows}")  # nosec B608
 
 
-def _name(text: str) -> str:
+def _quoted(text: str) -> str:
     """A name, as SQL quotes it."""
     return '"' + text.replace('"', '""') + '"'
 
 
-def _text_of(text: str) -> str:
+def _literal(text: str) -> str:
     """A text, as SQL quotes it."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def _first(reason: Exception) -> str:
+def _error_text(reason: Exception) -> str:
     return str(reason).strip().partition("\n\n")[0]
 
 

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 
 import prometheus_client
 
-from stompring.pipeline.backlog import Limit, Lost, Replaced, newest, ranges_between
-from stompring.pipeline.files import DataFiles, Positions, dumped, packed
-from stompring.pipeline.lake.brokers import MAIN, Broker
-from stompring.pipeline.lake.delta import for_spark
-from stompring.pipeline.lake.ingest_task import Done, IngestRanges, Job, UnderWay, WriteCopies
-from stompring.pipeline.lake.lake import Intent, Intents, Lake, NoLake
-from stompring.pipeline.lake.maintenance import Upkeep
+from stompring.pipeline.backlog import DirectoryReplaced, Limit, MissingFiles, end_positions, ranges_between
+from stompring.pipeline.files import DataFiles, Positions, dump_positions, task_ranges
+from stompring.pipeline.lake.brokers import DEFAULT_BROKER, Broker
+from stompring.pipeline.lake.delta import spark_url
+from stompring.pipeline.lake.ingest_task import BatchJob, BatchProgress, IngestRanges, TaskOutput, WriteCopies
+from stompring.pipeline.lake.lake import Intent, IntentLog, Lake, LakeNotFound
+from stompring.pipeline.lake.maintenance import Maintenance
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.schema import ENDINGS, TABLES
 from stompring.store.ingested import Busy, record_ingested
@@ -38,10 +38,10 @@ FILES = frozenset().union(*ENDINGS.values())
 
 #: The order of commits. Copies are looked up in the messages of the batches before, and a version of the lake is one of
 #: ``messages``: that table is the last one.
-_IN_ORDER = ("events", "samples", "messages")
+_COMMIT_ORDER = ("events", "samples", "messages")
 
 #: Bytes of files in one batch, and at least in one task of it where that leaves no core idle.
-BATCH, TASK = 1 << 30, 64 << 20
+BATCH_BYTES, TASK_BYTES = 1 << 30, 64 << 20
 
 
 class Batch(NamedTuple):
@@ -66,18 +66,18 @@ class Ingest:
     spark: Any
     files: DataFiles
     lake: Lake
-    limit: Limit = Limit(bytes=BATCH)  # noqa: RUF009 - it is a tuple
-    task_bytes: int = TASK
+    limit: Limit = Limit(bytes=BATCH_BYTES)  # noqa: RUF009 - it is a tuple
+    task_bytes: int = TASK_BYTES
     mark: bool = True  # tell the broker what was ingested
-    name: str = MAIN  # of the broker
-    under_way: UnderWay | None = None
+    name: str = DEFAULT_BROKER  # of the broker
+    batch_progress: BatchProgress | None = None
     _broker: Broker = field(init=False)
-    _intents: Intents = field(init=False)
-    _carried_out: int = field(init=False, default=-1)  # the number of a batch
+    _intents: IntentLog = field(init=False)
+    _last_batch: int = field(init=False, default=-1)  # the number of a batch
 
     def __post_init__(self) -> None:
         self._broker = self.lake.admit(self.name, self.files)
-        self._intents = Intents(self.lake.state_of(self._broker))
+        self._intents = IntentLog(self.lake.state_folder(self._broker))
 
     def batches(self, *, until: Callable[[], bool] = lambda: False) -> Iterator[Batch]:
         """All that is there, in batches, beginning with one that an earlier run left half done.
@@ -88,18 +88,18 @@ class Ingest:
         last = self._intents.last()
         if last is not None and self._unfinished(last):
             log.info("batch %d was begun by an earlier run and is completed", last.number)
-            yield self._carry_out(last)
+            yield self._run_batch(last)
         while not until():
             self._broker = self.lake.admit(self.name, self.files)  # it may have been begun anew meanwhile
             last = self._intents.last()
-            if last is not None and last.number != self._carried_out and self._unfinished(last):
+            if last is not None and last.number != self._last_batch and self._unfinished(last):
                 raise Busy(f"another process ingests: it has begun batch {last.number} of {self.lake}")
             intent = self._next(last)
             if intent is None:
                 return
             self.lake.check_lock()
             self._intents.write(intent)
-            yield self._carry_out(intent)
+            yield self._run_batch(intent)
 
     def has_spark(self) -> bool:
         """Whether Spark is there still: without its JVM nothing can be tried again."""
@@ -112,7 +112,7 @@ class Ingest:
         """Bytes of files that are not in the lake yet."""
         last = self._intents.last()
         start = {} if last is None else last.end
-        ranges, _ = ranges_between(self.files, FILES, start, newest(self.files, FILES, start))
+        ranges, _ = ranges_between(self.files, FILES, start, end_positions(self.files, FILES, start))
         return sum(size for _, size in ranges)
 
     def _unfinished(self, intent: Intent) -> bool:
@@ -122,7 +122,7 @@ class Ingest:
 
     def _next(self, last: Intent | None) -> Intent | None:
         start: Positions = {} if last is None else last.end
-        end = newest(self.files, FILES, start, self.limit)
+        end = end_positions(self.files, FILES, start, self.limit)
         if end == start:
             return None
         number = 0 if last is None else last.number + 1
@@ -131,27 +131,27 @@ class Ingest:
 
     # ---- one batch
 
-    def _carry_out(self, intent: Intent) -> Batch:
+    def _run_batch(self, intent: Intent) -> Batch:
         job = self._job(intent)
         ranges, lost = ranges_between(self.files, FILES, intent.start, intent.end)
-        parts = packed(ranges, self._task_bytes(sum(size for _, size in ranges)))
-        self.lake.folder.remove_all(_below(job.copies, self.lake))  # of a run that was killed
-        done = Done()
-        self.under_way = UnderWay(self.spark, intent.number, sum(size for _, size in ranges))
+        parts = task_ranges(ranges, self._task_bytes(sum(size for _, size in ranges)))
+        self.lake.folder.remove_all(_relative_path(job.copies, self.lake))  # of a run that was killed
+        done = TaskOutput()
+        self.batch_progress = BatchProgress(self.spark, intent.number, sum(size for _, size in ranges))
         for each in self._run(job, parts):
             done.add(each)
         if done.copies:
             done.add(self._originals(job, intent, done))
         self._tell(intent, lost, done)
-        end = json.dumps(dumped(intent.end))
-        for name in sorted(job.tables, key=_IN_ORDER.index):
+        end = json.dumps(dump_positions(intent.end))
+        for name in sorted(job.tables, key=_COMMIT_ORDER.index):
             self.lake.check_lock()
             made = done.files.get(name, [])
             self.lake.tables[name].commit(made, self._broker.writer, intent.number, self._broker.name, end)
-        self.lake.folder.remove_all(_below(job.copies, self.lake))
-        self._carried_out = intent.number
+        self.lake.folder.remove_all(_relative_path(job.copies, self.lake))
+        self._last_batch = intent.number
         self._mark(intent)
-        self.under_way = None
+        self.batch_progress = None
         files = sum(each.last - each.first + 1 for each in lost)
         return Batch(intent.number, done.read, done.rows, done.faults, files, _latest(done))
 
@@ -159,38 +159,38 @@ class Ingest:
         """Two tasks for a core at most: each of them makes a file for each day and bucket of a table."""
         return max(self.task_bytes, -(-size // (2 * int(self.spark.sparkContext.defaultParallelism))))
 
-    def _job(self, intent: Intent) -> Job:
+    def _job(self, intent: Intent) -> BatchJob:
         tables = self.lake.tables
-        return Job(
+        return BatchJob(
             self.files.root.where,
             self.files.retention.where,
             self.lake.folder.where,
             tables["messages"].buckets,
             intent.number,
             tuple(name for name in TABLES if tables[name].committed(self._broker.writer) < intent.number),
-            f"{self.lake.state_of(self._broker)}/copies/{intent.number:09d}",
+            f"{self.lake.state_folder(self._broker)}/copies/{intent.number:09d}",
             self._broker.name,
             self._broker.directory,
         )
 
-    def _run(self, job: Job, parts: list[Any]) -> list[Done]:
+    def _run(self, job: BatchJob, parts: list[Any]) -> list[TaskOutput]:
         if not parts:
             return []
         context = self.spark.sparkContext
         context.setJobDescription(f"stompring: batch {job.batch}")
-        found: list[Done] = (
-            context.parallelize(parts, len(parts)).map(IngestRanges(job, self.under_way)).collect()
+        found: list[TaskOutput] = (
+            context.parallelize(parts, len(parts)).map(IngestRanges(job, self.batch_progress)).collect()
         )
         return found
 
-    def _originals(self, job: Job, intent: Intent, done: Done) -> Done:
+    def _originals(self, job: BatchJob, intent: Intent, done: TaskOutput) -> TaskOutput:
         """Of what the broker has written once more, that whose first writing was never ingested."""
         from pyspark.sql.functions import max as most
         from pyspark.sql.functions import min as least
 
         spark, key = self.spark, ["message_id", "queue"]
         # by their names: one that another process has removed must be missed
-        paths = [for_spark(f"{job.copies}/{name}") for name in done.copied]
+        paths = [spark_url(f"{job.copies}/{name}") for name in done.copied]
         copies = spark.read.parquet(*paths).dropDuplicates(key)
         first, last = copies.agg(least("message_id"), most("message_id")).first()
         table = self.lake.tables["messages"]
@@ -202,16 +202,16 @@ class Ingest:
         if not new and "messages" not in job.tables:  # they were committed before the run was killed
             known = known.unionByName(self._of_batch(table, job).select(*key))
         elif new:
-            paths = [for_spark(f"{table.folder.where}/{file.path}") for file in new]
+            paths = [spark_url(f"{table.folder.where}/{file.path}") for file in new]
             known = known.unionByName(spark.read.parquet(*paths).select(*key))
         kept = copies.join(known, key, "left_anti").select(*TABLES["messages"])
         found = kept.mapInArrow(WriteCopies(job), "done string").collect()
-        result = Done()
+        result = TaskOutput()
         for row in found:
-            result.add(Done.loaded(row.done))
+            result.add(TaskOutput.loaded(row.done))
         return result
 
-    def _of_batch(self, table: Any, job: Job) -> Any:
+    def _of_batch(self, table: Any, job: BatchJob) -> Any:
         """What the batch itself has committed, without its copies: by the names of files."""
         names = [uri for uri in table.files() if f"/part-{job.batch:06d}-" in uri and "-copies-" not in uri]
         if not names:
@@ -221,13 +221,13 @@ class Ingest:
 
     # ---- what it tells
 
-    def _tell(self, intent: Intent, lost: list[Lost], done: Done) -> None:
+    def _tell(self, intent: Intent, lost: list[MissingFiles], done: TaskOutput) -> None:
         told = [f"{each} was deleted before it was ingested" for each in lost]
         told += [f"{name} at {at}: {reason}" for name, at, reason in done.faults]
         for line in told:
             log.warning("%s", line)
         if told:
-            self.lake.state_of(self._broker).write(
+            self.lake.state_folder(self._broker).write(
                 f"losses/{intent.number:09d}.json", json.dumps(told, indent=1).encode()
             )
 
@@ -240,14 +240,14 @@ class Ingest:
                 log.warning("the broker is not told what was ingested: %s", fault)
 
 
-def _latest(done: Done) -> int:
+def _latest(done: TaskOutput) -> int:
     """When the newest row is from (epoch ms), by the statistics of the files."""
     most = [json.loads(file.stats)["maxValues"] for files in done.files.values() for file in files]
     times = [each[name] for each in most for name in ("timestamp", "time") if name in each]
     return max((int(datetime.fromisoformat(time).timestamp() * 1000) for time in times), default=0)
 
 
-def _below(where: str, lake: Lake) -> str:
+def _relative_path(where: str, lake: Lake) -> str:
     return where.removeprefix(f"{lake.folder.where}/")
 
 
@@ -317,15 +317,15 @@ class IngestMetrics:
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 #: What no other attempt changes.
-FINAL = (Replaced, NoLake, OptionError, Busy)
+NOT_RETRIED = (DirectoryReplaced, LakeNotFound, OptionError, Busy)
 
 
 @dataclass(slots=True)
-class Following:
+class ContinuousIngest:
     """See the module. ``stop`` ends it after the batch that is under way."""
 
     work: Ingest
-    upkeep: Upkeep
+    upkeep: Maintenance
     stop: Event
     interval: float  # seconds between two looks
     attempts: int  # in a row that may fail
@@ -341,28 +341,28 @@ class Following:
         """Go on until `stop`. Raises what the last attempt raised."""
         while not self.stop.is_set():
             try:
-                self._catch_up()
+                self._ingest_batches()
                 pause = self.interval
-            except FINAL:
+            except NOT_RETRIED:
                 raise
             except Exception as fault:
                 pause = self._after(fault)
             self.stop.wait(pause)
 
-    def _catch_up(self) -> None:
+    def _ingest_batches(self) -> None:
         before = time.monotonic()
         for batch in self.work.batches(until=self.stop.is_set):
             seconds = time.monotonic() - before
             self._measure(batch)
             self.metrics.batch(batch, seconds)
             self.tell(batch, seconds)
-            self._keep_up()
+            self._maintain()
             self._failed = 0
             before = time.monotonic()
         if not self.stop.is_set():
             self.lag, self.left = 0.0, 0
             self.metrics.lag(0.0, 0)
-            self._keep_up()
+            self._maintain()
         self._failed = 0
 
     def _measure(self, batch: Batch) -> None:
@@ -371,10 +371,10 @@ class Following:
         self.lag = max(behind, 0.0) if self.left else 0.0
         self.metrics.lag(self.lag, self.left)
 
-    def _keep_up(self) -> None:
+    def _maintain(self) -> None:
         """Upkeep that fails is left for the next time: it holds up no batch."""
         try:
-            self.upkeep.between_batches()
+            self.upkeep.run_due()
         except Exception as fault:  # delta-rs has exceptions of many kinds, and none of them matters here
             log.warning(
                 "upkeep of %s failed, it is tried again after the next batch: %s", self.work.lake, fault

@@ -12,23 +12,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stompring.pipeline.arrays import TYPES, nulls, texts
+from stompring.pipeline.arrays import TYPES, nulls, strings
 from stompring.pipeline.batches import sample_batches
 from stompring.pipeline.events import grouped_event_batches
 from stompring.pipeline.files import DataFiles, Range
-from stompring.pipeline.lake.data_files import NewFile, Parts
+from stompring.pipeline.lake.data_files import NewFile, TableWriter
 from stompring.pipeline.messages import grouped_batches, message_batches
-from stompring.pipeline.options import Wanted
+from stompring.pipeline.options import TableScan
 from stompring.pipeline.records import Records
 from stompring.pipeline.schema import TABLES
 from stompring.pipeline.storage import Folder
-from stompring.pipeline.worker_errors import telling, tells
+from stompring.pipeline.worker_errors import reporting_errors, reports_errors
 
-WANTED = {name: Wanted(table=name, columns=tuple(columns)) for name, columns in TABLES.items()}
+FULL_SCANS = {name: TableScan(table=name, columns=tuple(columns)) for name, columns in TABLES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BatchJob:
     """What all tasks of a batch are told."""
 
     root: str
@@ -43,7 +43,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Done:
+class TaskOutput:
     """What a task tells: files by table, rows by table, and what could not be read."""
 
     files: dict[str, list[NewFile]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Done:
     copied: list[str] = field(default_factory=list)  # names of the files with them, in the job's folder
     read: int = 0
 
-    def add(self, other: Done) -> None:
+    def add(self, other: TaskOutput) -> None:
         """What another one has done too."""
         for name, files in other.files.items():
             self.files.setdefault(name, []).extend(files)
@@ -69,7 +69,7 @@ class Done:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def loaded(cls, text: str) -> Done:
+    def loaded(cls, text: str) -> TaskOutput:
         """From what `dumped` gives."""
         told = json.loads(text)
         files = {name: [NewFile(*file) for file in files] for name, files in told["files"].items()}
@@ -77,7 +77,7 @@ class Done:
         return cls(files, told["rows"], faults, told["copies"], told["copied"], told["read"])
 
 
-def ingest_ranges(job: Job, ranges: Sequence[Range]) -> Done:
+def ingest_ranges(job: BatchJob, ranges: Sequence[Range]) -> TaskOutput:
     """Write the rows of some ranges to files that no commit names yet."""
     task = _Task(job)
     for one in ranges:
@@ -88,13 +88,13 @@ def ingest_ranges(job: Job, ranges: Sequence[Range]) -> Done:
 class _Task:
     """The tables' files that are open, and what is to be told of them."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: BatchJob) -> None:
         self.job = job
-        self.done = Done()
+        self.done = TaskOutput()
         self.files = DataFiles(job.root, job.retention, job.identity)
         lake = Folder(job.lake)
         self.parts = {
-            name: Parts(lake.folder(name), name, job.buckets, f"{job.batch:06d}", job.broker)
+            name: TableWriter(lake.folder(name), name, job.buckets, f"{job.batch:06d}", job.broker)
             for name in job.tables
         }
         self.copies: list[Any] = []
@@ -114,24 +114,24 @@ class _Task:
         else:
             self.put_messages(records)
             if "messages" in self.parts or "events" in self.parts:  # both need them
-                self.copies += message_batches(records, WANTED["messages"], copies=True)
+                self.copies += message_batches(records, FULL_SCANS["messages"], copies=True)
             self.put_events(records)
         self.done.faults += [(one.name, fault.at, fault.reason) for fault in records.faults]
 
     def put_messages(self, records: Records) -> None:
         if parts := self.parts.get("messages"):
             self.put(
-                "messages", grouped_batches(records, WANTED["messages"], parts.of_messages, copies=False)
+                "messages", grouped_batches(records, FULL_SCANS["messages"], parts.of_messages, copies=False)
             )
 
     def put_events(self, records: Records) -> None:
         if parts := self.parts.get("events"):
             resolve = self.files.page_messages
-            self.put("events", grouped_event_batches(records, WANTED["events"], parts.groups, resolve))
+            self.put("events", grouped_event_batches(records, FULL_SCANS["events"], parts.groups, resolve))
 
     def put_samples(self, records: Records) -> None:
         if parts := self.parts.get("samples"):
-            for batch in sample_batches(records, WANTED["samples"]):
+            for batch in sample_batches(records, FULL_SCANS["samples"]):
                 self.put("samples", parts.grouped(batch))
 
     def put(self, table: str, batches: Iterable[tuple[int, Any]]) -> None:
@@ -139,7 +139,7 @@ class _Task:
             self.parts[table].add_group(group, batch)
             self.done.rows[table] = self.done.rows.get(table, 0) + batch.num_rows
 
-    def close(self) -> Done:
+    def close(self) -> TaskOutput:
         self.done.files = {name: part.close() for name, part in self.parts.items()}
         if self.copies:
             table = pa.Table.from_batches(self.copies)
@@ -152,12 +152,12 @@ class _Task:
         return self.done
 
 
-def write_copies(job: Job, batches: Iterable[Any]) -> Iterator[Done]:
+def write_copies(job: BatchJob, batches: Iterable[Any]) -> Iterator[TaskOutput]:
     """The messages of copies whose originals the lake has not, with the events that they were added."""
-    done = Done()
+    done = TaskOutput()
     lake = Folder(job.lake)
     parts = {
-        name: Parts(lake.folder(name), name, job.buckets, f"{job.batch:06d}-copies", job.broker)
+        name: TableWriter(lake.folder(name), name, job.buckets, f"{job.batch:06d}-copies", job.broker)
         for name in job.tables
         if name != "samples"
     }
@@ -182,7 +182,7 @@ def _added(messages: Any) -> Any:
         if name in same:
             columns.append(messages.column(same[name]))
         elif name == "event":
-            columns.append(texts([b"added"]).take(_zeros(count)))
+            columns.append(strings([b"added"]).take(_zeros(count)))
         else:
             columns.append(nulls(type_, count))
     schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES["events"].items()])
@@ -196,7 +196,7 @@ def _zeros(count: int) -> Any:
 # ---- what Spark calls. Here, so that a process of its executors imports no more than it needs
 
 
-class UnderWay:
+class BatchProgress:
     """How far a batch is, as far as tasks have come to their end."""
 
     def __init__(self, spark: Any, number: int, size: int) -> None:
@@ -205,7 +205,7 @@ class UnderWay:
         self.bytes = size  # of all of it
         self._read, self._rows = context.accumulator(0), context.accumulator(0)
 
-    def add(self, done: Done) -> None:
+    def add(self, done: TaskOutput) -> None:
         """Called in tasks."""
         self._read += done.read
         self._rows += sum(done.rows.values())
@@ -224,24 +224,24 @@ class UnderWay:
 class IngestRanges:
     """Called in tasks."""
 
-    def __init__(self, job: Job, under_way: UnderWay | None) -> None:
+    def __init__(self, job: BatchJob, batch_progress: BatchProgress | None) -> None:
         self.job = job
-        self.under_way = under_way
+        self.batch_progress = batch_progress
 
-    @tells
-    def __call__(self, ranges: Any) -> Done:
+    @reports_errors
+    def __call__(self, ranges: Any) -> TaskOutput:
         done = ingest_ranges(self.job, ranges)
-        if self.under_way is not None:
-            self.under_way.add(done)
+        if self.batch_progress is not None:
+            self.batch_progress.add(done)
         return done
 
 
 class WriteCopies:
     """The same, for copies of messages."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: BatchJob) -> None:
         self.job = job
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for done in telling(write_copies(self.job, batches)):
-            yield pa.RecordBatch.from_arrays([texts([done.dumped()])], ["done"])
+        for done in reporting_errors(write_copies(self.job, batches)):
+            yield pa.RecordBatch.from_arrays([strings([done.dumped()])], ["done"])

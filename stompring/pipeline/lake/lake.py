@@ -15,14 +15,22 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from stompring.pipeline.backlog import Replaced, newest
+from stompring.pipeline.backlog import DirectoryReplaced, end_positions
 from stompring.pipeline.batches import table_batches
-from stompring.pipeline.files import RETENTION, START, DataFiles, Positions, dumped, loaded
-from stompring.pipeline.lake.brokers import FIRST, Broker, UnknownBroker, admitted
+from stompring.pipeline.files import RETENTION, START, DataFiles, Positions, dump_positions, load_positions
+from stompring.pipeline.lake.brokers import VERSION_1_BROKER, Broker, UnknownBroker, identified_broker
 from stompring.pipeline.lake.data_files import BROKER
-from stompring.pipeline.lake.delta import BUCKETS, Commit, LakeTable, NoVersion, ends_at, migrate, versions_at
-from stompring.pipeline.lake.lease import SECONDS, Lease
-from stompring.pipeline.options import Wanted
+from stompring.pipeline.lake.delta import (
+    BUCKETS,
+    Commit,
+    LakeTable,
+    VersionNotFound,
+    last_batches,
+    migrate,
+    versions_at,
+)
+from stompring.pipeline.lake.lease import LEASE_SECONDS, Lease
+from stompring.pipeline.options import TableScan
 from stompring.pipeline.records import Records
 from stompring.pipeline.schema import ENDINGS, TABLES
 from stompring.pipeline.storage import Folder
@@ -31,7 +39,7 @@ from stompring.store.ingested import Busy, ingesting, read_ingested, record_inge
 _FOLDER = "batches"
 
 #: How many are kept.
-KEPT = 20
+RETAINED_INTENTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,7 @@ class Intent:
     versions: dict[str, int]
 
 
-class Intents:
+class IntentLog:
     """Those of one lake, the last one first to be asked for."""
 
     def __init__(self, state: Folder) -> None:
@@ -65,7 +73,10 @@ class Intents:
         try:
             told = json.loads(text)
             return Intent(
-                int(told["batch"]), loaded(told["start"]), loaded(told["end"]), dict(told["versions"])
+                int(told["batch"]),
+                load_positions(told["start"]),
+                load_positions(told["end"]),
+                dict(told["versions"]),
             )
         except (ValueError, KeyError, TypeError) as fault:
             raise ValueError(f"{self._state}/{name} cannot be read: {fault!r}") from None
@@ -75,15 +86,15 @@ class Intents:
         told = {
             "version": 1,
             "batch": intent.number,
-            "start": dumped(intent.start),
-            "end": dumped(intent.end),
+            "start": dump_positions(intent.start),
+            "end": dump_positions(intent.end),
             "versions": intent.versions,
         }
         try:
             self._state.create(f"{_FOLDER}/{intent.number:09d}.json", json.dumps(told, indent=1).encode())
         except FileExistsError as fault:
             raise Busy(f"another process ingests: batch {intent.number} is its ({fault})") from None
-        for name in self._names()[:-KEPT]:
+        for name in self._names()[:-RETAINED_INTENTS]:
             self._state.remove(name)
 
     def _names(self) -> list[str]:
@@ -99,7 +110,7 @@ def check_content(table: LakeTable, broker: str, files: DataFiles, positions: Po
     ``positions`` are those up to which the lake has the directory. Raises `Replaced` where the lake has others.
     """
     endings = frozenset().union(*ENDINGS.values())
-    newest(files, endings, positions)  # it goes as far as that
+    end_positions(files, endings, positions)  # it goes as far as that
     behind = [
         one
         for one in files.every(ENDINGS["messages"])
@@ -111,7 +122,7 @@ def check_content(table: LakeTable, broker: str, files: DataFiles, positions: Po
             continue
         known = _known(table, broker, min(each[0] for each in found), max(each[0] for each in found))
         if not found <= known:
-            raise Replaced(
+            raise DirectoryReplaced(
                 f"{files.root}/{one.name} has {len(found - known):,} messages that the broker {broker!r} has not in "
                 f"{table.folder}, where that file was ingested: the data directory is another one, or was begun anew. "
                 "To have both in this lake, ingest it under a name of its own: --as NAME"
@@ -123,7 +134,7 @@ def _messages(files: DataFiles, name: str) -> set[tuple[Any, ...]]:
     data = files.read(name)
     if data is None:
         return set()
-    wanted = Wanted(columns=_COLUMNS, copies=False)
+    wanted = TableScan(columns=_COLUMNS, copies=False)
     batches = list(table_batches(Records(data), wanted))
     return set() if not batches else _rows(pa.Table.from_batches(batches))
 
@@ -141,10 +152,10 @@ def _rows(messages: Any) -> set[tuple[Any, ...]]:
 #: Below a lake, beside its tables.
 STATE = "_stompring"
 
-_ABOUT = "lake.json"
+_LAKE_FILE = "lake.json"
 
 #: A restore that is under way.
-_RESTORE = "restore.json"
+_RESTORE_FILE = "restore.json"
 
 #: Of ``lake.json``. Version 1 had no brokers, and its tables no column ``broker``.
 VERSION = 2
@@ -152,7 +163,7 @@ VERSION = 2
 log = logging.getLogger(__name__)
 
 
-class NoLake(ValueError):
+class LakeNotFound(ValueError):
     """There is none where one was looked for, or none that this version of stompring can use."""
 
 
@@ -172,14 +183,14 @@ class Lake:
 
     def create(self, buckets: int = BUCKETS) -> None:
         """Make what is not there of it. Raises `NoLake` for one that this version of stompring cannot use."""
-        if self.state.exists(_ABOUT):
+        if self.state.exists(_LAKE_FILE):
             self.require()
         for table in self.tables.values():
             if not table.exists():
                 table.create(buckets)
-        if not self.state.exists(_ABOUT):
+        if not self.state.exists(_LAKE_FILE):
             with suppress(FileExistsError):  # another process has made it meanwhile
-                self.state.create(_ABOUT, _document(uuid4().hex, {}))
+                self.state.create(_LAKE_FILE, _document(uuid4().hex, {}))
 
     def require(self) -> None:
         """Raises `NoLake` where there is none, and where it is of a newer version."""
@@ -187,23 +198,23 @@ class Lake:
 
     def _about(self) -> dict[str, Any]:
         """What ``lake.json`` says. Raises `NoLake`."""
-        place = f"{self.state}/{_ABOUT}"
-        if not self.state.exists(_ABOUT):
-            raise NoLake(f"{self} is no lake: stompring lake ingest makes one ({place} is missing)")
+        place = f"{self.state}/{_LAKE_FILE}"
+        if not self.state.exists(_LAKE_FILE):
+            raise LakeNotFound(f"{self} is no lake: stompring lake ingest makes one ({place} is missing)")
         try:
-            about = json.loads(self.state.read(_ABOUT))
+            about = json.loads(self.state.read(_LAKE_FILE))
             version, _ = int(about["version"]), str(about["id"])
         except (ValueError, KeyError, TypeError) as fault:
-            raise NoLake(f"{place} is damaged: {fault!r}") from None
+            raise LakeNotFound(f"{place} is damaged: {fault!r}") from None
         if not 1 <= version <= VERSION:
-            raise NoLake(
+            raise LakeNotFound(
                 f"the lake {self} has version {version}, and this stompring knows {VERSION} at most: "
                 f"a newer version of stompring has written {place}"
             )
         return dict(about)
 
     def _write(self, identifier: str, brokers: Mapping[str, Broker]) -> None:
-        self.state.write(_ABOUT, _document(identifier, brokers))
+        self.state.write(_LAKE_FILE, _document(identifier, brokers))
 
     @cached_property
     def id(self) -> str:
@@ -214,11 +225,11 @@ class Lake:
         """The brokers that were ingested into it, by their names. Raises `NoLake`."""
         about = self._about()
         if int(about["version"]) == 1:
-            return {FIRST.name: FIRST}
+            return {VERSION_1_BROKER.name: VERSION_1_BROKER}
         try:
             return {name: Broker.loaded(name, entry) for name, entry in sorted(about["brokers"].items())}
         except (KeyError, TypeError, AttributeError) as fault:
-            raise NoLake(f"{self.state}/{_ABOUT} is damaged: {fault!r}") from None
+            raise LakeNotFound(f"{self.state}/{_LAKE_FILE} is damaged: {fault!r}") from None
 
     def broker(self, name: str | None) -> str | None:
         """The name of the broker that is meant: without one the only broker, None where there is none yet.
@@ -236,9 +247,9 @@ class Lake:
     def remove_copies(self) -> None:
         """What ingests that ended too early have left behind: for who has `locked` it."""
         for broker in self.brokers().values():
-            self.state_of(broker).remove_all("copies")
+            self.state_folder(broker).remove_all("copies")
 
-    def state_of(self, broker: Broker) -> Folder:
+    def state_folder(self, broker: Broker) -> Folder:
         """What an ingest of a broker must remember."""
         return self.state.folder(broker.state) if broker.state else self.state
 
@@ -271,7 +282,7 @@ class Lake:
         files.require()
         identity, brokers = files.identity(), self.brokers()
         known = brokers.get(name)
-        broker = admitted(
+        broker = identified_broker(
             brokers, name, None if identity is None else identity.hex(), files.root.where, str(self)
         )
         if known is not None and known.identity is None and broker != known:
@@ -285,7 +296,7 @@ class Lake:
         return broker
 
     @contextmanager
-    def locked(self, seconds: float = SECONDS) -> Iterator[None]:
+    def locked(self, seconds: float = LEASE_SECONDS) -> Iterator[None]:
         """While one process writes to it no other does: by a lock on this machine, by a lease on S3. Raises `Busy`.
 
         ``seconds`` is how long the lease holds when its owner is killed. Where there is neither, a second process is
@@ -328,7 +339,7 @@ class Lake:
         found: list[str] = []
         brokers = self.brokers()
         for broker in brokers.values():
-            state = self.state_of(broker)
+            state = self.state_folder(broker)
             names = sorted(one.name for one in state.entries("losses"))
             lines = [line for name in names for line in json.loads(state.read(name))]
             found += lines if len(brokers) == 1 else [f"{broker.name}: {line}" for line in lines]
@@ -340,7 +351,7 @@ class Lake:
 
     def _ingested(self, broker: Broker) -> Positions:
         """Up to where the messages of a broker are in the lake."""
-        last = Intents(self.state_of(broker)).last()
+        last = IntentLog(self.state_folder(broker)).last()
         if last is None:
             return {}
         return last.end if self.tables["messages"].committed(broker.writer) >= last.number else last.start
@@ -362,10 +373,10 @@ class Lake:
         done is written down first; after a crash the next writer completes it. Raises `NoVersion`.
         """
         self._complete_restore()
-        done = ends_at(self.tables["messages"], versions["messages"])
+        done = last_batches(self.tables["messages"], versions["messages"])
         begins = {name: self._end(broker, done.get(name)) for name, broker in self.brokers().items()}
         plan = {"version": 1, "tables": dict(versions), "positions": begins}
-        self.state.write(_RESTORE, json.dumps(plan, indent=1).encode())
+        self.state.write(_RESTORE_FILE, json.dumps(plan, indent=1).encode())
         self._complete_restore()
 
     def _end(self, broker: Broker, last: Commit | None) -> dict[str, str]:
@@ -373,35 +384,35 @@ class Lake:
         if last is None:
             return {}
         if last.end is not None:
-            return dumped(last.end)
+            return dump_positions(last.end)
         assert last.batch is not None  # a commit of an earlier version did not tell
-        intent = Intents(self.state_of(broker)).of_batch(last.batch)
+        intent = IntentLog(self.state_folder(broker)).of_batch(last.batch)
         if intent is None:
-            raise NoVersion(
+            raise VersionNotFound(
                 f"how far broker {broker.name!r} was ingested with batch {last.batch} is not known any more: an "
                 "earlier version of stompring has written it. Choose a later version"
             )
-        return dumped(intent.end)
+        return dump_positions(intent.end)
 
     def _complete_restore(self) -> None:
-        if not self.state.exists(_RESTORE):
+        if not self.state.exists(_RESTORE_FILE):
             return
-        plan = json.loads(self.state.read(_RESTORE))
+        plan = json.loads(self.state.read(_RESTORE_FILE))
         with self.rewriting():
             for name in sorted(plan["tables"]):
                 self.check_lock()
                 self.tables[name].restore(int(plan["tables"][name]))
         for name, broker in self.brokers().items():
             # a batch without anything, above all that were committed: what comes behind it begins where the table ends
-            intents = Intents(self.state_of(broker))
+            intents = IntentLog(self.state_folder(broker))
             last = intents.last()
             committed = [table.committed(broker.writer) for table in self.tables.values()]
             number = 1 + max([*committed, -1 if last is None else last.number])
-            begin = loaded(plan["positions"].get(name, {}))
+            begin = load_positions(plan["positions"].get(name, {}))
             versions = {each: int(table.open().version()) for each, table in self.tables.items()}
             intents.write(Intent(number, begin, begin, versions))
             self._mark(broker, begin)
-        self.state.remove(_RESTORE)
+        self.state.remove(_RESTORE_FILE)
         self._migrated = False
         log.info("%s was restored to version %d", self, plan["tables"]["messages"])
 

@@ -19,13 +19,13 @@ from threading import Event, Lock, Thread
 from typing import Any
 from uuid import uuid4
 
-from stompring.pipeline.storage import Objects
+from stompring.pipeline.storage import ObjectStore
 from stompring.store.ingested import Busy
 
 log = logging.getLogger(__name__)
 
 #: Seconds without a renewal after which another process takes over; how many renewals there are in that time.
-SECONDS, RENEWALS = 30.0, 3
+LEASE_SECONDS, RENEWALS = 30.0, 3
 
 _NAME = "ingest.lease"
 
@@ -37,7 +37,7 @@ class LeaseLost(Busy):
 class Lease:
     """See the module. Methods raise `OSError` for a store that does not answer."""
 
-    def __init__(self, objects: Objects, seconds: float = SECONDS, name: str = _NAME) -> None:
+    def __init__(self, objects: ObjectStore, seconds: float = LEASE_SECONDS, name: str = _NAME) -> None:
         self._objects = objects
         self._name = name
         self._seconds = seconds
@@ -98,17 +98,17 @@ class Lease:
             return
         seconds = float(about.get("seconds", self._seconds))
         deadline = time.monotonic() + seconds
-        log.info("waiting up to %g s to see whether %s is alive", seconds, _named(about))
+        log.info("waiting up to %g s to see whether %s is alive", seconds, _owner_of(about))
         while (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, seconds / RENEWALS / 4))
             now = self._objects.head(self._name)
             if now is None or now.tag != tag:
                 raise self._busy()
-        log.warning("taking over from %s: it has not renewed its lease for %g s", _named(about), seconds)
+        log.warning("taking over from %s: it has not renewed its lease for %g s", _owner_of(about), seconds)
 
     def _busy(self) -> Busy:
         try:
-            owner = _named(_parsed(self._objects.read(self._name)[0]))
+            owner = _owner_of(_parsed(self._objects.read(self._name)[0]))
         except FileNotFoundError:
             owner = "it"
         doing = "ingests" if self._name == _NAME else "is at work"
@@ -154,7 +154,7 @@ class Lease:
         except FileExistsError:
             data, tag = self._objects.read(self._name)
             if not self._is_mine(data):
-                self._lost = f"the lease was lost to {_named(_parsed(data))}, which ingests now"
+                self._lost = f"the lease was lost to {_owner_of(_parsed(data))}, which ingests now"
                 return
             self._tag = tag  # it was written, and the answer was lost on its way
         self._renewed = began
@@ -175,5 +175,5 @@ def _parsed(data: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"owner": "?"}
 
 
-def _named(about: dict[str, Any]) -> str:
+def _owner_of(about: dict[str, Any]) -> str:
     return f"process {about.get('process', '?')} of host {about.get('host', '?')}"

@@ -23,14 +23,14 @@ from stompring.pipeline.lake.views import Views
 log = logging.getLogger(__name__)
 
 #: Bytes of the files that compaction makes, about. Smaller than half of that is small.
-TARGET = 128 << 20
+TARGET_BYTES = 128 << 20
 
 #: Seconds between two times that files of no use are looked for.
-PAUSE = 3600.0
+VACUUM_INTERVAL = 3600.0
 
 
 @dataclass(slots=True)
-class Done:
+class MaintenanceCounts:
     """What upkeep has done so far, by table: files that were put together, and files that were deleted."""
 
     compacted: Counter[str] = field(default_factory=Counter)
@@ -38,31 +38,31 @@ class Done:
 
 
 @dataclass(slots=True)
-class Upkeep:
+class Maintenance:
     """See the module. None for a rule switches it off."""
 
     lake: Lake
     small_files: int | None = 64  # more of them in one partition of a table are put together
     hours: int | None = 168  # for which a file must have been of no use
     now: Callable[[], float] = time.monotonic
-    done: Done = field(default_factory=Done)
+    done: MaintenanceCounts = field(default_factory=MaintenanceCounts)
     _looked: float | None = None
 
-    def between_batches(self) -> None:
+    def run_due(self) -> None:
         """Do what is due. Raises `OSError` and what delta-rs raises: nothing is half done then."""
         if self.small_files is not None:
             for name, table in self.lake.tables.items():
                 for date in days_to_compact(table, self.small_files):
                     with self.lake.rewriting():
-                        made, gone = table.compact(TARGET, date)
+                        made, gone = table.compact(TARGET_BYTES, date)
                     self.done.compacted[name] += gone
                     log.info("%s of %s: compacted %d files into %d", name, date, gone, made)
             for view in Views(self.lake).materialized():
-                if view.small_files(TARGET // 2) > self.small_files:
-                    made, gone = view.compact(TARGET)
+                if view.small_files(TARGET_BYTES // 2) > self.small_files:
+                    made, gone = view.compact(TARGET_BYTES)
                     self.done.compacted[view.name] += gone
                     log.info("view %s: compacted %d files into %d", view.name, gone, made)
-        if self.hours is not None and (self._looked is None or self.now() - self._looked >= PAUSE):
+        if self.hours is not None and (self._looked is None or self.now() - self._looked >= VACUUM_INTERVAL):
             self._looked = self.now()
             self.lake.check_lock()  # it would delete what another process is about to commit
             for name, table in self.lake.tables.items():
@@ -81,7 +81,7 @@ def days_to_compact(table: LakeTable, most: int) -> list[str]:
     counts = Counter(
         tuple(str(value) for name, value in file.items() if name.startswith("partition."))
         for file in files
-        if file["size_bytes"] < TARGET // 2
+        if file["size_bytes"] < TARGET_BYTES // 2
     )
     full = {key for key, count in counts.items() if count > most}
     names = [name for name in (files[0] if files else {}) if name.startswith("partition.")]

@@ -19,26 +19,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.arrays import indices, numbers, texts
-from stompring.pipeline.lake.brokers import MAIN
+from stompring.pipeline.arrays import indices, integers, strings
+from stompring.pipeline.lake.brokers import DEFAULT_BROKER
 from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.lake.selection import Choice
+from stompring.pipeline.lake.selection import MessageSelection
 from stompring.pipeline.schema import INT, LONG
 from stompring.pipeline.stomp.connection import Connection
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.send_frames import Sends, data_of, lines_of
+from stompring.pipeline.stomp.send_frames import SendEncoder, data_of, header_lines
 from stompring.pipeline.storage import Folder
-from stompring.pipeline.worker_errors import telling
+from stompring.pipeline.worker_errors import reporting_errors
 from stompring.stomp.frames import header_line
 
 #: Messages for which one receipt is asked, and groups of them that may be on their way.
-GROUP, IN_FLIGHT = 1000, 4
+RECEIPT_MESSAGES, IN_FLIGHT = 1000, 4
 
 #: Messages and seconds after which a part notes how far it is. More than `id-cache-size` could not be told apart.
-NOTED, PAUSE = 4000, 1.0
+CHECKPOINT_MESSAGES, CHECKPOINT_SECONDS = 4000, 1.0
 
 #: Headers that would have another meaning now, or that the sending makes itself.
-LEFT_OUT = (
+OMITTED_HEADERS = (
     *("expires", "priority", "persistent", "content-length", "AMQ_SCHEDULED_TIME", "_AMQ_SCHED_DELIVERY"),
     *("AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_CRON"),
     *("original-timestamp", "original-message-id"),
@@ -48,10 +48,10 @@ _RESULT = "part int, sent bigint, skipped bigint"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplayPlan:
     """What is replayed, and how. ``destination`` None: to the address that it came from."""
 
-    choice: Choice
+    choice: MessageSelection
     to: str
     destination: str | None
     name: str  # for another replay of the same
@@ -64,7 +64,7 @@ class Plan:
     def id(self) -> str:
         """The same for the same request."""
         asked: list[Any] = [asdict(self.choice), self.to, self.destination, self.name]
-        if self.broker not in (None, MAIN):  # replays that began before there were names go on
+        if self.broker not in (None, DEFAULT_BROKER):  # replays that began before there were names go on
             asked.append(self.broker)
         if self.at is not None:
             asked.append(self.at)
@@ -74,7 +74,7 @@ class Plan:
 class Replay:
     """One replay of a lake. Methods raise what Spark raises; `run` for a broker that refuses or goes away too."""
 
-    def __init__(self, spark: Any, lake: Lake, plan: Plan) -> None:
+    def __init__(self, spark: Any, lake: Lake, plan: ReplayPlan) -> None:
         lake.require()
         self._spark = spark
         self._lake = lake
@@ -141,10 +141,10 @@ class Replay:
 
     def sent(self) -> int:
         """How many messages have been sent by now, as far as it is noted."""
-        return sum(_noted(self._state, part)[1] for part in range(self.plan.parts))
+        return sum(_checkpoint_of(self._state, part)[1] for part in range(self.plan.parts))
 
 
-def _noted(state: Folder, part: int) -> tuple[int, int]:
+def _checkpoint_of(state: Folder, part: int) -> tuple[int, int]:
     """The number of the last message of a part of which a receipt is known, and how many there were."""
     name = f"part-{part}.json"
     if not state.exists(name):
@@ -166,7 +166,7 @@ class _Sender:
         self._rate = rate
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        yield from telling(self._result(batches))
+        yield from reporting_errors(self._result(batches))
 
     def _result(self, batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -174,17 +174,20 @@ class _Sender:
         context = TaskContext.get()
         part = 0 if context is None else int(context.partitionId())
         sent, skipped = self._send(part, batches)
-        row = [numbers(np.array([part]), INT), *(numbers(np.array([each]), LONG) for each in (sent, skipped))]
+        row = [
+            integers(np.array([part]), INT),
+            *(integers(np.array([each]), LONG) for each in (sent, skipped)),
+        ]
         yield pa.RecordBatch.from_arrays(row, ["part", "sent", "skipped"])
 
     def _send(self, part: int, batches: Iterator[Any]) -> tuple[int, int]:
-        last, before = _noted(self._state, part)
-        coming = (batch for batch in _once(batches, last) if len(batch))
+        last, before = _checkpoint_of(self._state, part)
+        coming = (batch for batch in _new_rows(batches, last) if len(batch))
         first = next(coming, None)
         if first is None:
             return 0, before
         with Connection(self._options.endpoint) as connection:
-            sending = _Sending(self, part, connection, before)
+            sending = _PartSender(self, part, connection, before)
             sending.send(first)
             for batch in coming:
                 sending.send(batch)
@@ -192,7 +195,7 @@ class _Sender:
             return sending.count - before, before
 
 
-def _once(batches: Iterator[Any], last: int) -> Iterator[Any]:
+def _new_rows(batches: Iterator[Any], last: int) -> Iterator[Any]:
     """Rows of messages behind ``last``, of each message one: they come in the order of their numbers."""
     for batch in batches:
         if not len(batch):
@@ -204,7 +207,7 @@ def _once(batches: Iterator[Any], last: int) -> Iterator[Any]:
         yield batch if new.all() else batch.take(indices(np.flatnonzero(new)))
 
 
-class _Sending:
+class _PartSender:
     """What is under way on one connection."""
 
     def __init__(self, sender: _Sender, part: int, connection: Connection, count: int) -> None:
@@ -212,25 +215,25 @@ class _Sending:
         self._sender = sender
         self._part = part
         self._connection = connection
-        self._sends = Sends(sender._options, None, LEFT_OUT)
+        self._sends = SendEncoder(sender._options, None, OMITTED_HEADERS)
         self._waiting: deque[tuple[int, int]] = deque()  # number of the last message, and count, of groups
         self._began, self._begun_with = time.monotonic(), count
         self._noted, self._noted_at = count, self._began
         rate = sender._rate
-        self._group = GROUP if rate is None else max(1, min(GROUP, int(rate / 10)))
+        self._group = RECEIPT_MESSAGES if rate is None else max(1, min(RECEIPT_MESSAGES, int(rate / 10)))
 
     def send(self, batch: Any) -> None:
         numbers_ = np.frombuffer(batch.column(0).buffers()[1], np.int64)[batch.column(0).offset :]
         at = 0
         while at < len(batch):
-            count = Sends.fitting(batch, at)
+            count = SendEncoder.fitting(batch, at)
             self._send_piece(batch.slice(at, count), numbers_[at : at + count])
             at += count
 
     def _send_piece(self, rows: Any, numbers_: Any) -> None:
         """Rows that are encoded at once, in groups whose last frame asks for a receipt."""
         ends = [*range(self._group, len(rows), self._group), len(rows)]
-        receipts = texts(
+        receipts = strings(
             [None, *(header_line(b"receipt", self._connection.next_receipt().encode()) for _ in ends)]
         )
         which = np.zeros(len(rows), np.int64)
@@ -259,7 +262,11 @@ class _Sending:
         if known is None:
             return
         now = time.monotonic()
-        if not most or known[1] - self._noted >= NOTED or now - self._noted_at >= PAUSE:
+        if (
+            not most
+            or known[1] - self._noted >= CHECKPOINT_MESSAGES
+            or now - self._noted_at >= CHECKPOINT_SECONDS
+        ):
             told = json.dumps({"message": known[0], "sent": known[1]}).encode()
             self._sender._state.write(f"part-{self._part}.json", told)
             self._noted, self._noted_at = known[1], now
@@ -295,4 +302,4 @@ def _origin(rows: Any) -> list[Any]:
     number = rows.column(rows.schema.get_field_index("message_id"))
     milliseconds_ = sent.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
     named = ((b"original-timestamp", milliseconds_), (b"original-message-id", number))
-    return [lines_of(name, values.cast(pa.string()).cast(pa.binary())) for name, values in named]
+    return [header_lines(name, values.cast(pa.string()).cast(pa.binary())) for name, values in named]

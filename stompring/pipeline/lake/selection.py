@@ -16,12 +16,12 @@ from stompring.selector import InvalidSelector, compile_selector
 log = logging.getLogger(__name__)
 
 
-class BadCondition(ValueError):
+class InvalidCondition(ValueError):
     """A condition is neither SQL over the columns nor a selector; the text tells both reasons."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MessageSelection:
     """``where`` is a condition in SQL over the columns of ``messages``, or a selector as for a queue's filter.
 
     It is SQL where all its names are columns, else a selector. ``since`` <= timestamp < ``until``, epoch ms.
@@ -42,16 +42,16 @@ class Choice:
                 moment = lit(datetime.fromtimestamp(time / 1000, UTC))
                 messages = messages.where(getattr(col("timestamp"), sign)(moment))
         if self.addresses:
-            messages = messages.where(concat(col("address"), lit(".")).rlike(pattern(self.addresses)))
+            messages = messages.where(concat(col("address"), lit(".")).rlike(address_regex(self.addresses)))
         return messages if self.where is None else _where(messages, self.where)
 
 
-def pattern(addresses: tuple[str, ...]) -> str:
+def address_regex(addresses: tuple[str, ...]) -> str:
     """A regular expression of Java for addresses that match one of some patterns, each with a dot behind its end."""
-    return f"^(?:{'|'.join(map(_expression, addresses))})$"
+    return f"^(?:{'|'.join(map(_pattern_regex, addresses))})$"
 
 
-def _expression(address: str) -> str:
+def _pattern_regex(address: str) -> str:
     """``*`` is one word, ``#`` any number of them, as in address-settings (`Pattern`)."""
     some = {"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}
     return "".join(some.get(word, "".join(map(_literal, word)) + r"\.") for word in address.split("."))
@@ -73,12 +73,12 @@ def _where(messages: Any, text: str) -> Any:
     try:
         compile_selector(text)
     except InvalidSelector as reason:
-        raise BadCondition(f"{text!r} is neither SQL ({sql}) nor a selector ({reason})") from None
+        raise InvalidCondition(f"{text!r} is neither SQL ({sql}) nor a selector ({reason})") from None
     log.info("%r is taken for a selector", text)
-    return messages.mapInArrow(_Matching(text), messages.schema)
+    return messages.mapInArrow(_SelectorFilter(text), messages.schema)
 
 
-class _Matching:
+class _SelectorFilter:
     """Lets through what a selector is true for. Called in tasks."""
 
     def __init__(self, text: str) -> None:
@@ -88,12 +88,12 @@ class _Matching:
         matches = compile_selector(self.text).matches
         for batch in batches:
             rows = batch.to_pylist()
-            found = np.flatnonzero([matches(Row(row)) for row in rows])
+            found = np.flatnonzero([matches(SelectableRow(row)) for row in rows])
             if len(found):
                 yield batch if len(found) == len(rows) else batch.take(indices(found))
 
 
-class Row:
+class SelectableRow:
     """A row as a selector sees a message."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:

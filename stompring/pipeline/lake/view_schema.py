@@ -54,63 +54,65 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _RANGES = {"int": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1)}
 
 
-class Misfit(ValueError):
+class TypeMismatch(ValueError):
     """A value is none of its column's type; the text begins with its place."""
 
 
-def arrow(type_: Type) -> Any:
+def arrow_type(type_: Type) -> Any:
     """A type, as Arrow has it."""
     if isinstance(type_, str):
         return SCALARS[type_]
     ((kind, inner),) = type_.items()
     if kind == "array":
-        return pa.list_(arrow(inner))
+        return pa.list_(arrow_type(inner))
     if kind == "map":
-        return pa.map_(pa.string(), arrow(inner))
+        return pa.map_(pa.string(), arrow_type(inner))
     if kind == "decimal":
         return pa.decimal128(*inner)
-    return pa.struct([pa.field(field["name"], arrow(field["type"])) for field in inner])
+    return pa.struct([pa.field(field["name"], arrow_type(field["type"])) for field in inner])
 
 
-def shown(type_: Type) -> str:
+def ddl_type(type_: Type) -> str:
     """A type, as Spark's DDL has it."""
     if isinstance(type_, str):
         return _DDL[type_]
     ((kind, inner),) = type_.items()
     if kind == "array":
-        return f"ARRAY<{shown(inner)}>"
+        return f"ARRAY<{ddl_type(inner)}>"
     if kind == "map":
-        return f"MAP<STRING,{shown(inner)}>"
+        return f"MAP<STRING,{ddl_type(inner)}>"
     if kind == "decimal":
         return f"DECIMAL({inner[0]},{inner[1]})"
-    return f"STRUCT<{','.join(field['name'] + ':' + shown(field['type']) for field in inner)}>"
+    return f"STRUCT<{','.join(field['name'] + ':' + ddl_type(field['type']) for field in inner)}>"
 
 
-def fit(type_: Type, value: Any, place: str) -> Any:
+def convert(type_: Type, value: Any, place: str) -> Any:
     """A value of JSON or Avro, as Arrow takes it. Raises `Misfit`."""
     if isinstance(type_, str):
         return _SCALAR[type_](value, place)
     ((kind, inner),) = type_.items()
     if kind == "array":
         if not isinstance(value, list):
-            raise _misfit(value, "no array", place)
-        return [None if each is None else fit(inner, each, f"{place}/{at}") for at, each in enumerate(value)]
+            raise _mismatch(value, "no array", place)
+        return [
+            None if each is None else convert(inner, each, f"{place}/{at}") for at, each in enumerate(value)
+        ]
     if kind == "map":
         if not isinstance(value, dict):
-            raise _misfit(value, "no object", place)
+            raise _mismatch(value, "no object", place)
         return [
-            (_string(key, place), None if each is None else fit(inner, each, f"{place}/{key}"))
+            (_string(key, place), None if each is None else convert(inner, each, f"{place}/{key}"))
             for key, each in value.items()
         ]
     if kind == "decimal":
         return value  # only Avro has them, and its reader has made them
-    return fit_struct(inner, value, place)
+    return convert_struct(inner, value, place)
 
 
-def fit_struct(fields: Sequence[Mapping[str, Any]], value: Any, place: str) -> dict[str, Any]:
+def convert_struct(fields: Sequence[Mapping[str, Any]], value: Any, place: str) -> dict[str, Any]:
     """An object's values by the fields of a struct; others are left out. Raises `Misfit`."""
     if not isinstance(value, dict):
-        raise _misfit(value, "no object", place)
+        raise _mismatch(value, "no object", place)
     found: dict[str, Any] = {}
     for field in fields:
         name = field["name"]
@@ -118,31 +120,31 @@ def fit_struct(fields: Sequence[Mapping[str, Any]], value: Any, place: str) -> d
         if given is None:
             if name not in value:
                 if field["required"]:
-                    raise Misfit(f"{place or '#'}: {name} is required")
+                    raise TypeMismatch(f"{place or '#'}: {name} is required")
             elif not field["null"]:
-                raise Misfit(f"{place}/{name}: null is not allowed")
+                raise TypeMismatch(f"{place}/{name}: null is not allowed")
             found[name] = None
         else:
-            found[name] = fit(field["type"], given, f"{place}/{name}")
+            found[name] = convert(field["type"], given, f"{place}/{name}")
     return found
 
 
-def _misfit(value: Any, what: str, place: str) -> Misfit:
+def _mismatch(value: Any, what: str, place: str) -> TypeMismatch:
     text = json.dumps(value, default=str)
-    return Misfit(f"{place or '#'}: {text if len(text) <= 60 else text[:57] + '...'} is {what}")
+    return TypeMismatch(f"{place or '#'}: {text if len(text) <= 60 else text[:57] + '...'} is {what}")
 
 
 def _string(value: Any, place: str) -> str:
     if not isinstance(value, str):
-        raise _misfit(value, "no string", place)
+        raise _mismatch(value, "no string", place)
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise Misfit(f"{place or '#'}: the string has half of a surrogate pair") from None
+        raise TypeMismatch(f"{place or '#'}: the string has half of a surrogate pair") from None
     return value
 
 
-def _any(value: Any, place: str) -> str:
+def _json_text(value: Any, place: str) -> str:
     return _string(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), place)
 
 
@@ -153,9 +155,9 @@ def _whole(name: str) -> Any:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise _misfit(value, "no whole number", place)
+            raise _mismatch(value, "no whole number", place)
         if not least <= value <= most:
-            raise Misfit(f"{place}: it is beyond {_DDL[name]}")
+            raise TypeMismatch(f"{place}: it is beyond {_DDL[name]}")
         return value
 
     return whole
@@ -163,25 +165,25 @@ def _whole(name: str) -> Any:
 
 def _number(value: Any, place: str) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise _misfit(value, "no number", place)
+        raise _mismatch(value, "no number", place)
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if math.isinf(number):
-        raise Misfit(f"{place}: it is beyond DOUBLE")
+        raise TypeMismatch(f"{place}: it is beyond DOUBLE")
     return number
 
 
 def _boolean(value: Any, place: str) -> bool:
     if not isinstance(value, bool):
-        raise _misfit(value, "no boolean", place)
+        raise _mismatch(value, "no boolean", place)
     return value
 
 
 def _binary(value: Any, place: str) -> bytes:
     if not isinstance(value, bytes):
-        raise _misfit(value, "no bytes", place)
+        raise _mismatch(value, "no bytes", place)
     return value
 
 
@@ -194,7 +196,7 @@ def _timestamp(value: Any, place: str) -> datetime:
         time = datetime.fromisoformat(value.upper())
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise _misfit(value, "no date-time of RFC 3339", place) from None
+        raise _mismatch(value, "no date-time of RFC 3339", place) from None
 
 
 def _date(value: Any, place: str) -> date:
@@ -205,12 +207,12 @@ def _date(value: Any, place: str) -> date:
             raise ValueError
         return date.fromisoformat(value)
     except ValueError:
-        raise _misfit(value, "no date of RFC 3339", place) from None
+        raise _mismatch(value, "no date of RFC 3339", place) from None
 
 
 _SCALAR: Mapping[str, Any] = {
     "string": _string,
-    "json": _any,
+    "json": _json_text,
     "int": _whole("int"),
     "long": _whole("long"),
     "float": _number,
@@ -223,15 +225,15 @@ _SCALAR: Mapping[str, Any] = {
 
 
 #: More names than these are no columns: names of such an object are data.
-MOST_FIELDS = 1000
+MAX_FIELDS = 1000
 
 #: Objects within objects.
-DEPTH = 32
+MAX_DEPTH = 32
 
 Decoder = Callable[[bytes], Any]
 
 
-class BadSchema(ValueError):
+class InvalidSchema(ValueError):
     """A schema that no columns can be made of; the text begins with the place in it."""
 
 
@@ -243,19 +245,19 @@ def from_json_schema(text: bytes) -> list[dict[str, Any]]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as reason:
-        raise BadSchema(f"it is no JSON: {reason}") from None
-    found = _Schema(document).fields()
+        raise InvalidSchema(f"it is no JSON: {reason}") from None
+    found = _JsonSchema(document).fields()
     return found
 
 
-class _Schema:
+class _JsonSchema:
     def __init__(self, document: Any) -> None:
         self._document = document
 
     def fields(self) -> list[dict[str, Any]]:
         type_, _ = self._type(self._document, "#", ())
         if not isinstance(type_, dict) or "struct" not in type_:
-            raise BadSchema("#: columns need an object with properties")
+            raise InvalidSchema("#: columns need an object with properties")
         found: list[dict[str, Any]] = type_["struct"]
         return found
 
@@ -264,9 +266,9 @@ class _Schema:
         if schema is True or schema == {}:
             return "json", True
         if not isinstance(schema, dict):
-            raise BadSchema(f"{place}: {json.dumps(schema)[:40]} is no schema of values")
-        if len(within) > DEPTH:
-            raise BadSchema(f"{place}: it is nested too deeply")
+            raise InvalidSchema(f"{place}: {json.dumps(schema)[:40]} is no schema of values")
+        if len(within) > MAX_DEPTH:
+            raise InvalidSchema(f"{place}: it is nested too deeply")
         if "$ref" in schema:
             return self._reference(schema["$ref"], place, within)
         for word in ("anyOf", "oneOf"):
@@ -274,7 +276,7 @@ class _Schema:
                 return self._one_of(schema[word], f"{place}/{word}", within)
         for word in ("allOf", "not", "if", "patternProperties"):
             if word in schema:
-                raise BadSchema(f"{place}/{word}: no type of a column follows from it")
+                raise InvalidSchema(f"{place}/{word}: no type of a column follows from it")
         names = self._names(schema, place)
         null = "null" in names
         names = [name for name in names if name != "null"]
@@ -282,7 +284,7 @@ class _Schema:
             names = ["number"]
         if len(names) != 1:
             what = " and ".join(names) or "null alone"
-            raise BadSchema(f"{place}/type: {what}: a column has one type beside null")
+            raise InvalidSchema(f"{place}/type: {what}: a column has one type beside null")
         return self._of_name(names[0], schema, place, within), null
 
     def _names(self, schema: Mapping[str, Any], place: str) -> list[str]:
@@ -295,14 +297,14 @@ class _Schema:
                     return ["object"]
                 if "items" in schema:
                     return ["array"]
-                raise BadSchema(f"{place}: type is missing")
+                raise InvalidSchema(f"{place}: type is missing")
             names = sorted({_name_of(value) for value in values})
         names = [names] if isinstance(names, str) else names
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise BadSchema(f"{place}/type: must be a name, or a list of names")
+            raise InvalidSchema(f"{place}/type: must be a name, or a list of names")
         for name in names:
             if name not in _NAMES:
-                raise BadSchema(f"{place}/type: {name!r} is none of {', '.join(sorted(_NAMES))}")
+                raise InvalidSchema(f"{place}/type: {name!r} is none of {', '.join(sorted(_NAMES))}")
         return list(names)
 
     def _of_name(self, name: str, schema: Mapping[str, Any], place: str, within: tuple[str, ...]) -> Type:
@@ -320,10 +322,10 @@ class _Schema:
                 return {"map": self._type(more, f"{place}/additionalProperties", (*within, ""))[0]}
             return "json"
         if not isinstance(properties, dict):
-            raise BadSchema(f"{place}/properties: must be an object")
+            raise InvalidSchema(f"{place}/properties: must be an object")
         required = schema.get("required", [])
         if not isinstance(required, list):
-            raise BadSchema(f"{place}/required: must be a list of names")
+            raise InvalidSchema(f"{place}/required: must be a list of names")
         fields = []
         for each, inner in properties.items():
             type_, null = self._type(inner, f"{place}/properties/{each}", (*within, ""))
@@ -333,24 +335,24 @@ class _Schema:
 
     def _one_of(self, schemas: Any, place: str, within: tuple[str, ...]) -> tuple[Type, bool]:
         if not isinstance(schemas, list):
-            raise BadSchema(f"{place}: must be a list")
+            raise InvalidSchema(f"{place}: must be a list")
         others = [(at, one) for at, one in enumerate(schemas) if one != {"type": "null"}]
         if len(others) != 1:
-            raise BadSchema(f"{place}: a column has one type beside null, and these are {len(others)}")
+            raise InvalidSchema(f"{place}: a column has one type beside null, and these are {len(others)}")
         ((at, only),) = others
         type_, null = self._type(only, f"{place}/{at}", (*within, ""))
         return type_, null or len(others) < len(schemas)
 
     def _reference(self, reference: Any, place: str, within: tuple[str, ...]) -> tuple[Type, bool]:
         if not isinstance(reference, str) or not reference.startswith("#"):
-            raise BadSchema(f"{place}/$ref: {reference!r} is not in this file")
+            raise InvalidSchema(f"{place}/$ref: {reference!r} is not in this file")
         if reference in within:
-            raise BadSchema(f"{place}/$ref: {reference} contains itself, and a column cannot")
+            raise InvalidSchema(f"{place}/$ref: {reference} contains itself, and a column cannot")
         found = self._document
         for part in reference.removeprefix("#").split("/")[1:]:
             part = part.replace("~1", "/").replace("~0", "~")
             if not isinstance(found, dict) or part not in found:
-                raise BadSchema(f"{place}/$ref: there is no {reference}")
+                raise InvalidSchema(f"{place}/$ref: there is no {reference}")
             found = found[part]
         return self._type(found, reference, (*within, reference))
 
@@ -385,12 +387,12 @@ def check_names(fields: Iterable[Mapping[str, Any]], place: str) -> None:
     for field in fields:
         name = field["name"]
         if not name:
-            raise BadSchema(f"{place}: an empty name is none of a column")
+            raise InvalidSchema(f"{place}: an empty name is none of a column")
         if name.lower() in seen:
-            raise BadSchema(f"{place}: {seen[name.lower()]} and {name} are the same name in SQL")
+            raise InvalidSchema(f"{place}: {seen[name.lower()]} and {name} are the same name in SQL")
         seen[name.lower()] = name
-    if len(seen) > MOST_FIELDS:
-        raise BadSchema(f"{place}: {len(seen):,} names, and {MOST_FIELDS:,} are the most")
+    if len(seen) > MAX_FIELDS:
+        raise InvalidSchema(f"{place}: {len(seen):,} names, and {MAX_FIELDS:,} are the most")
 
 
 def decode_json(body: bytes) -> Any:
@@ -398,11 +400,11 @@ def decode_json(body: bytes) -> Any:
     try:
         return json.loads(body, parse_constant=_no_constant)
     except UnicodeDecodeError:
-        raise Misfit("the body is no UTF-8") from None
+        raise TypeMismatch("the body is no UTF-8") from None
     except RecursionError:
-        raise Misfit("the body is nested too deeply") from None
+        raise TypeMismatch("the body is nested too deeply") from None
     except ValueError as reason:
-        raise Misfit(f"the body is no JSON: {reason}") from None
+        raise TypeMismatch(f"the body is no JSON: {reason}") from None
 
 
 def _no_constant(name: str) -> Any:
@@ -418,14 +420,14 @@ class Inference:
     def __init__(self) -> None:
         self.bodies = 0
         self.bad = 0
-        self._root = _Seen()
+        self._root = _ObservedType()
 
     def add(self, body: bytes) -> None:
         """Take one more into account."""
         self.bodies += 1
         try:
             value = decode_json(body)
-        except Misfit:
+        except TypeMismatch:
             self.bad += 1
             return
         if not isinstance(value, dict):
@@ -438,31 +440,31 @@ class Inference:
         notes: list[str] = []
         type_ = self._root.type("", notes)
         if not isinstance(type_, dict):
-            raise BadSchema(f"of {self.bodies:,} bodies none is a JSON object with a name in it")
+            raise InvalidSchema(f"of {self.bodies:,} bodies none is a JSON object with a name in it")
         return type_["struct"], notes
 
 
-class _Seen:
+class _ObservedType:
     """What values were in one place."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
-        self.names: dict[str, _Seen] = {}
-        self.items: _Seen | None = None
+        self.names: dict[str, _ObservedType] = {}
+        self.items: _ObservedType | None = None
 
     def add(self, value: Any, depth: int) -> None:
         kind = _kind(value)
-        if depth > DEPTH:
+        if depth > MAX_DEPTH:
             kind = "object" if kind == "array" else kind
         self.kinds[kind] += 1
-        if depth > DEPTH:
+        if depth > MAX_DEPTH:
             return
         if kind == "object":
             for name, each in value.items():
-                if len(self.names) <= MOST_FIELDS or name in self.names:
-                    self.names.setdefault(name, _Seen()).add(each, depth + 1)
+                if len(self.names) <= MAX_FIELDS or name in self.names:
+                    self.names.setdefault(name, _ObservedType()).add(each, depth + 1)
         elif kind == "array":
-            self.items = self.items or _Seen()
+            self.items = self.items or _ObservedType()
             for each in value:
                 self.items.add(each, depth + 1)
 
@@ -476,7 +478,7 @@ class _Seen:
                 assert self.items is not None
                 return {"array": self.items.type(f"{place}/[]", notes)}
             return self._struct(place, notes) if kind == "object" else _KINDS[kind]
-        told = ", ".join(f"{_WORDS[kind]} in {count:,}" for kind, count in sorted(kinds.items()))
+        told = ", ".join(f"{_KIND_NAMES[kind]} in {count:,}" for kind, count in sorted(kinds.items()))
         if set(kinds) <= {"long", "large", "double"}:
             wide = "double"
         elif set(kinds) <= {"string", "timestamp", "date"}:
@@ -489,8 +491,8 @@ class _Seen:
     def _struct(self, place: str, notes: list[str]) -> Type:
         if not self.names:
             return "json"
-        if len(self.names) > MOST_FIELDS:
-            notes.append(f"{place or '#'}: more than {MOST_FIELDS:,} names: STRING")
+        if len(self.names) > MAX_FIELDS:
+            notes.append(f"{place or '#'}: more than {MAX_FIELDS:,} names: STRING")
             return "json"
         names: dict[str, str] = {}
         for name in self.names:
@@ -516,14 +518,14 @@ _KINDS = {
     "timestamp": "timestamp",
     "date": "date",
 }
-_WORDS = {
+_KIND_NAMES = {
     **_KINDS,
     "long": "a whole number",
     "large": "a larger one",
     "double": "a number",
     "timestamp": "a date-time",
 }
-_WORDS |= {
+_KIND_NAMES |= {
     "object": "an object",
     "array": "an array",
     "string": "a string",
@@ -553,8 +555,8 @@ def from_avro(text: bytes) -> list[dict[str, Any]]:
     """Fields of an Avro schema of a record. Raises `BadSchema`."""
     schema = _parsed(text)
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise BadSchema("#: columns need a record")
-    found: list[dict[str, Any]] = _Avro().type(schema, "#", ())["struct"]
+        raise InvalidSchema("#: columns need a record")
+    found: list[dict[str, Any]] = _AvroSchema().type(schema, "#", ())["struct"]
     return found
 
 
@@ -564,12 +566,12 @@ def _parsed(text: bytes) -> Any:
     try:
         return parse_schema(json.loads(text))
     except (ValueError, RecursionError) as reason:
-        raise BadSchema(f"it is no JSON: {reason}") from None
+        raise InvalidSchema(f"it is no JSON: {reason}") from None
     except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError) as reason:
-        raise BadSchema(f"it is no Avro schema: {reason!r}") from None
+        raise InvalidSchema(f"it is no Avro schema: {reason!r}") from None
 
 
-class _Avro:
+class _AvroSchema:
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
@@ -577,16 +579,16 @@ class _Avro:
         if isinstance(schema, list):
             others = [one for one in schema if one != "null"]
             if len(others) != 1:
-                raise BadSchema(f"{place}: a union of {len(others)} types beside null is no column")
+                raise InvalidSchema(f"{place}: a union of {len(others)} types beside null is no column")
             return self.type(others[0], place, within)
         if isinstance(schema, str):
             if schema in _PRIMITIVES:
                 return _PRIMITIVES[schema]
             if schema in within:
-                raise BadSchema(f"{place}: {schema} contains itself, and a column cannot")
+                raise InvalidSchema(f"{place}: {schema} contains itself, and a column cannot")
             if schema in self._named:
                 return self.type(self._named[schema], place, within)
-            raise BadSchema(f"{place}: {schema!r} is no type of a column")
+            raise InvalidSchema(f"{place}: {schema!r} is no type of a column")
         name = schema["type"]
         if "name" in schema:
             self._named[schema["name"]] = schema
@@ -613,18 +615,18 @@ class _Avro:
         ]
         check_names(fields, place)
         if not fields:
-            raise BadSchema(f"{place}: a record without fields is no column")
+            raise InvalidSchema(f"{place}: a record without fields is no column")
         return {"struct": fields}
 
     def _logical(self, logical: str, schema: Mapping[str, Any], place: str) -> Type:
         if logical == "decimal":
             precision = schema["precision"]
             if precision > 38:
-                raise BadSchema(f"{place}: a decimal of {precision} digits, and 38 are the most")
+                raise InvalidSchema(f"{place}: a decimal of {precision} digits, and 38 are the most")
             return {"decimal": [precision, schema.get("scale", 0)]}
         if logical in _LOGICAL:
             return _LOGICAL[logical]
-        raise BadSchema(f"{place}: there is no type of a column for {logical}")
+        raise InvalidSchema(f"{place}: there is no type of a column for {logical}")
 
 
 _PRIMITIVES: Mapping[str, Type] = {
@@ -660,10 +662,12 @@ def avro_decoder(text: bytes) -> Decoder:
         try:
             value = schemaless_reader(file, schema, None)
         except Exception as reason:  # fastavro raises what its parts raise, for bytes of any kind
-            raise Misfit(f"the body is no Avro of this schema: {str(reason) or repr(reason)}"[:300]) from None
+            raise TypeMismatch(
+                f"the body is no Avro of this schema: {str(reason) or repr(reason)}"[:300]
+            ) from None
         left = len(body) - file.tell()
         if left:
-            raise Misfit(f"the body is no Avro of this schema: it has {left} bytes behind the value")
+            raise TypeMismatch(f"the body is no Avro of this schema: it has {left} bytes behind the value")
         return _plain(value)
 
     return decode

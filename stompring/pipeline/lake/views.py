@@ -25,30 +25,23 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, Transaction
 
 from stompring.pipeline.lake.data_files import BROKER, stats_of
-from stompring.pipeline.lake.delta import (
-    LakeTable,
-    compact,
-    dataset,
-    for_spark,
-    sync_log,
-    vacuum,
-)
+from stompring.pipeline.lake.delta import LakeTable, compact, dataset, spark_url, sync_log, vacuum
 from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.lake.selection import Row
+from stompring.pipeline.lake.selection import SelectableRow
 from stompring.pipeline.lake.view_schema import (
     SCALARS,
     Decoder,
-    Misfit,
     Type,
-    arrow,
+    TypeMismatch,
+    arrow_type,
     avro_decoder,
     check_names,
+    convert,
+    convert_struct,
+    ddl_type,
     decode_json,
-    fit,
-    fit_struct,
-    shown,
 )
-from stompring.pipeline.options import Wanted
+from stompring.pipeline.options import TableScan
 from stompring.pipeline.schema import TABLES
 from stompring.pipeline.storage import Folder, sync_directory
 from stompring.selector import InvalidSelector, compile_selector
@@ -57,10 +50,10 @@ from stompring.store.ingested import ingesting
 log = logging.getLogger(__name__)
 
 #: Columns of each view, before the ones of its own.
-OF_MESSAGE = ("message_id", "queue", "address", "timestamp", BROKER)
+MESSAGE_COLUMNS = ("message_id", "queue", "address", "timestamp", BROKER)
 
 #: The column of what did not fit.
-BAD = "_bad"
+BAD_COLUMN = "_bad"
 
 _BAD_TYPE = pa.struct([pa.field("body", pa.binary()), pa.field("reason", pa.string())])
 
@@ -84,7 +77,7 @@ class ViewError(ValueError):
     """A view that cannot be, or is not there; the text says why."""
 
 
-class Refreshed(NamedTuple):
+class RefreshResult(NamedTuple):
     """What a refresh added; ``whole``: it made all rows anew."""
 
     rows: int
@@ -93,7 +86,7 @@ class Refreshed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class ViewDefinition:
     """What a view is made of. ``headers`` are names and types, ``fields`` those of bodies (`types`)."""
 
     name: str
@@ -129,7 +122,7 @@ class Definition:
         A name that is taken already (SQL does not tell capitals from small letters) gets ``header_`` or ``body_``
         before it.
         """
-        taken = {name.lower() for name in (*OF_MESSAGE, BAD)}
+        taken = {name.lower() for name in (*MESSAGE_COLUMNS, BAD_COLUMN)}
         found: list[tuple[str, str, Type]] = []
         for prefix, origin, entries in (
             ("header_", "header ", [(name, type_) for name, type_ in self.headers]),
@@ -147,18 +140,18 @@ class Definition:
     def schema(self) -> Any:
         """All columns, as Arrow has them."""
         types = {**TABLES["messages"], BROKER: "STRING"}
-        fields = [pa.field(name, _MESSAGE_TYPES[types[name]]) for name in OF_MESSAGE]
-        fields += [pa.field(name, arrow(type_)) for name, _, type_ in self.columns()]
-        return pa.schema([*fields, pa.field(BAD, _BAD_TYPE)])
+        fields = [pa.field(name, _MESSAGE_TYPES[types[name]]) for name in MESSAGE_COLUMNS]
+        fields += [pa.field(name, arrow_type(type_)) for name, _, type_ in self.columns()]
+        return pa.schema([*fields, pa.field(BAD_COLUMN, _BAD_TYPE)])
 
     def shown(self) -> list[tuple[str, str]]:
         """Names and types of all columns, as Spark's DDL has them."""
         types = {**TABLES["messages"], BROKER: "STRING"}
-        own = [(name, shown(type_)) for name, _, type_ in self.columns()]
+        own = [(name, ddl_type(type_)) for name, _, type_ in self.columns()]
         return [
-            *((name, types[name]) for name in OF_MESSAGE),
+            *((name, types[name]) for name in MESSAGE_COLUMNS),
             *own,
-            (BAD, "STRUCT<body:BINARY,reason:STRING>"),
+            (BAD_COLUMN, "STRUCT<body:BINARY,reason:STRING>"),
         ]
 
 
@@ -175,16 +168,16 @@ HEADER_TYPES = {
 _MESSAGE_TYPES = {"STRING": SCALARS["string"], "BIGINT": SCALARS["long"], "TIMESTAMP": SCALARS["timestamp"]}
 
 #: What rows are made of; headers cost a scan more than all the rest, and are read where a column needs them.
-_READ = (*OF_MESSAGE, "body")
+_READ = (*MESSAGE_COLUMNS, "body")
 _READ_BY_HEADERS = (*_READ, "headers")
 _READ_BY_SELECTOR = (*_READ_BY_HEADERS, "expires", "priority", "durable", "user")
 
 
 @dataclass(slots=True)
-class Rows:
+class ViewRows:
     """Makes rows of a view from messages. Sent to Spark's tasks, and called there."""
 
-    definition: Definition
+    definition: ViewDefinition
     _parts: Any = field(default=None, init=False, repr=False)
 
     def __getstate__(self) -> Any:
@@ -210,16 +203,16 @@ class Rows:
 
     def _of(self, batch: Any) -> Any:
         if self._parts is None:
-            self._parts = _Parts(self.definition)
+            self._parts = _CompiledView(self.definition)
         return self._parts.rows(batch)
 
 
-class _Parts:
+class _CompiledView:
     """A definition, compiled."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: ViewDefinition) -> None:
         self._schema = definition.schema()
-        self._wanted = Wanted(addresses=definition.addresses)
+        self._wanted = TableScan(addresses=definition.addresses)
         self._known: dict[str | None, bool] = {}
         self._matches: Callable[[Any], bool] | None = None
         if definition.where is not None:
@@ -240,14 +233,14 @@ class _Parts:
 
     def rows(self, batch: Any) -> Any:
         which = [
-            at for at, address in enumerate(batch.column("address").to_pylist()) if self._is_wanted(address)
+            at for at, address in enumerate(batch.column("address").to_pylist()) if self._is_selected(address)
         ]
         if len(which) < batch.num_rows:
             batch = batch.take(pa.array(which, pa.int64()))
         if self._matches is not None:
             told = batch.to_pylist()
             batch = batch.take(
-                pa.array([at for at, row in enumerate(told) if self._matches(Row(row))], pa.int64())
+                pa.array([at for at, row in enumerate(told) if self._matches(SelectableRow(row))], pa.int64())
             )
         count = batch.num_rows
         found: dict[str, list[Any]] = {
@@ -260,19 +253,19 @@ class _Parts:
             reasons = self._of_headers(dict(headers[at] or ()), found, at) if self._headers else []
             if self._fields:
                 try:
-                    value = fit_struct(self._fields, self._decode(bodies[at] or b""), "")
+                    value = convert_struct(self._fields, self._decode(bodies[at] or b""), "")
                     for column, name in self._names:
                         found[column][at] = value[name]
-                except Misfit as reason:
+                except TypeMismatch as reason:
                     reasons.append(str(reason))
             if reasons:
                 bad[at] = {"body": bodies[at], "reason": "; ".join(reasons)}
-        arrays = [batch.column(name).cast(self._schema.field(name).type) for name in OF_MESSAGE]
+        arrays = [batch.column(name).cast(self._schema.field(name).type) for name in MESSAGE_COLUMNS]
         arrays += [pa.array(values, self._schema.field(column).type) for column, values in found.items()]
         arrays.append(pa.array(bad, _BAD_TYPE))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _is_wanted(self, address: str | None) -> bool:
+    def _is_selected(self, address: str | None) -> bool:
         if address not in self._known:
             self._known[address] = address is not None and self._wanted.matches(address)
         return self._known[address]
@@ -284,13 +277,13 @@ class _Parts:
             if text is None:
                 continue
             try:
-                found[column][at] = _of_text(type_, text, f"header {name}")
-            except Misfit as reason:
+                found[column][at] = _header_value(type_, text, f"header {name}")
+            except TypeMismatch as reason:
                 reasons.append(str(reason))
         return reasons
 
 
-def _of_text(type_: str, text: str, place: str) -> Any:
+def _header_value(type_: str, text: str, place: str) -> Any:
     """A header's value. Raises `Misfit`."""
     if type_ in ("int", "long"):
         value: Any = int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else text
@@ -302,13 +295,13 @@ def _of_text(type_: str, text: str, place: str) -> Any:
         value = {"true": True, "false": False}.get(text.lower(), text)
     else:
         value = text
-    return fit(type_, value, place)
+    return convert(type_, value, place)
 
 
 class View:
     """One view of a lake."""
 
-    def __init__(self, lake: Lake, definition: Definition) -> None:
+    def __init__(self, lake: Lake, definition: ViewDefinition) -> None:
         self.lake = lake
         self.definition = definition
         self.folder: Folder = lake.folder.folder(_FOLDER).folder(definition.name)
@@ -325,15 +318,17 @@ class View:
         from pyspark.sql.functions import col, concat, lit
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        from stompring.pipeline.lake.selection import pattern
+        from stompring.pipeline.lake.selection import address_regex
 
         schema = from_arrow_schema(self.definition.schema())
         if self.definition.materialized and version is None:
-            files = [for_spark(uri) for uri in self.open().file_uris()]
+            files = [spark_url(uri) for uri in self.open().file_uris()]
             return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
         messages = self.lake.tables["messages"].frame(spark, version=version)
-        messages = messages.where(concat(col("address"), lit(".")).rlike(pattern(self.definition.addresses)))
-        rows = Rows(self.definition)
+        messages = messages.where(
+            concat(col("address"), lit(".")).rlike(address_regex(self.definition.addresses))
+        )
+        rows = ViewRows(self.definition)
         return messages.select(*rows.columns).mapInArrow(rows, schema)
 
     def source(self, version: int | None = None) -> Any:
@@ -358,12 +353,12 @@ class View:
         with ingesting(directory, self.name):
             yield
 
-    def refresh(self) -> Refreshed:
+    def refresh(self) -> RefreshResult:
         """Add the rows of messages that came since. Raises `Busy` where another process does so."""
         with self._locked():
             return self._refresh()
 
-    def _refresh(self) -> Refreshed:
+    def _refresh(self) -> RefreshResult:
         messages = self.lake.tables["messages"].open()
         version = int(messages.version())
         if not DeltaTable.is_deltatable(self.folder.where, self.folder.storage_options):
@@ -379,10 +374,10 @@ class View:
         table = self.open()
         before = table.transaction_version(_WRITER)
         if before == version:
-            return Refreshed(0, 0, False)
+            return RefreshResult(0, 0, False)
         files = None if before is None or before > version else self._added(int(before), version)
-        counted = _Counted()
-        rows = Rows(self.definition)
+        counted = _RowCounter()
+        rows = ViewRows(self.definition)
         if files is None:
             batches = self.lake.tables["messages"].batches(rows.columns, version)
         else:
@@ -396,7 +391,7 @@ class View:
             commit_properties=CommitProperties(app_transactions=[Transaction(_WRITER, version)]),
         )
         sync_log(self.folder)
-        return Refreshed(counted.rows, counted.bad, files is None and before is not None)
+        return RefreshResult(counted.rows, counted.bad, files is None and before is not None)
 
     def _write(self, batches: Iterable[Any]) -> list[Any]:
         """Files that no commit names yet, and are safe from a power cut."""
@@ -462,30 +457,30 @@ class View:
     def counts(self) -> tuple[int, int]:
         """Rows of its table, and those that did not fit."""
         rows = dataset(self.open(), self.folder)
-        return int(rows.count_rows()), int(rows.count_rows(filter=ds.field(BAD, "reason").is_valid()))
+        return int(rows.count_rows()), int(rows.count_rows(filter=ds.field(BAD_COLUMN, "reason").is_valid()))
 
 
-class _Counted:
+class _RowCounter:
     def __init__(self) -> None:
         self.rows = self.bad = 0
 
     def count(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
             self.rows += batch.num_rows
-            self.bad += batch.num_rows - batch.column(BAD).null_count
+            self.bad += batch.num_rows - batch.column(BAD_COLUMN).null_count
             yield batch
 
 
 class _Stream:
     """What a view is, for who reads Arrow: made anew by each scan."""
 
-    def __init__(self, definition: Definition, messages: LakeTable, version: int | None) -> None:
+    def __init__(self, definition: ViewDefinition, messages: LakeTable, version: int | None) -> None:
         self._definition = definition
         self._version = version
         self._messages = messages
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        rows = Rows(self._definition)
+        rows = ViewRows(self._definition)
         batches = self._messages.batches(rows.columns, self._version)
         reader = pa.RecordBatchReader.from_batches(self._definition.schema(), rows(batches))
         return reader.__arrow_c_stream__(requested_schema)
@@ -520,7 +515,7 @@ class Views:
             if told["version"] != _VERSION:
                 raise ViewError(f"{place} is of version {told['version']}: a newer stompring has written it")
             known = told["view"]
-            definition = Definition(
+            definition = ViewDefinition(
                 known["name"],
                 tuple(known["addresses"]),
                 known["where"],
@@ -539,7 +534,7 @@ class Views:
         except (ValueError, KeyError, TypeError) as fault:
             raise ViewError(f"{place} is damaged: {fault!r}") from None
 
-    def create(self, definition: Definition) -> View:
+    def create(self, definition: ViewDefinition) -> View:
         """Remember a new one. Raises `ViewError`, and what `Definition.check` raises."""
         definition.check()
         if self._folder.exists(f"{definition.name}.json"):
@@ -573,7 +568,7 @@ class Views:
 
 def bodies(messages: LakeTable, addresses: tuple[str, ...]) -> Iterator[bytes]:
     """Bodies of messages, for `Inference`."""
-    wanted = Wanted(addresses=addresses)
+    wanted = TableScan(addresses=addresses)
     known: dict[str | None, bool] = {}
     for batch in messages.batches(("address", "body")):
         for address, body in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):

@@ -16,8 +16,8 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from stompring.pipeline.report.period import SECOND, Grid
-from stompring.pipeline.report.tables import DOUBTFUL, by_broker, columns, groups
-from stompring.pipeline.report.traffic import Sampled
+from stompring.pipeline.report.tables import UNCERTAIN_REDELIVERY, by_broker, groups, numpy_columns
+from stompring.pipeline.report.traffic import SampleTimes
 
 #: Bins by which a duration becomes e times as long.
 BINS = 50
@@ -26,7 +26,7 @@ BINS = 50
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
 
-def bin_of(column: str) -> str:
+def bin_sql(column: str) -> str:
     """SQL: the bin of a duration in µs; -1 for none, and for less than none (clocks may step back)."""
     return f"IF({column} < 1, -1, CAST(FLOOR(LN({column}) * {BINS}) AS INT))"
 
@@ -46,17 +46,17 @@ def percentiles(bins: Any, counts: Any, wanted: Sequence[float] = PERCENTILES) -
 
 
 #: What is counted step by step.
-HOT = ("redelivered", "dead-lettered")
+STEPPED_EVENTS = ("redelivered", "dead-lettered")
 
 #: How many single messages are named.
-NAMED = 15
+HOTTEST_MESSAGES = 15
 
 #: Of how many consumers of queues the report tells more than that they are there.
-CONSUMERS = 100
+LISTED_CONSUMERS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ConsumerCount:
     """How many messages one consumer acknowledged in one queue."""
 
     queue: str
@@ -74,14 +74,14 @@ class HotMessage:
     deliveries: int
 
 
-class Facts:
+class EventCounts:
     """Events counted by queue, kind and step; `close` gives back what Spark keeps of that."""
 
-    def __init__(self, events: Any, grid: Grid, sampled: Mapping[str, Sampled]) -> None:
+    def __init__(self, events: Any, grid: Grid, sampled: Mapping[str, SampleTimes]) -> None:
         self._grid, self._events = grid, events
         place = F.expr(grid.place("time"))
         # Of most kinds no plot is made: they are counted as if there were one step.
-        step = F.when(F.col("event").isin(*HOT), place).otherwise(0)
+        step = F.when(F.col("event").isin(*STEPPED_EVENTS), place).otherwise(0)
         consumer = F.when(F.col("event") == "acknowledged", F.col("consumer"))
         first = by_broker({broker: one.first for broker, one in sampled.items()})
         last = by_broker({broker: one.last for broker, one in sampled.items()})
@@ -107,7 +107,7 @@ class Facts:
         """How many events of each kind each queue has."""
         answer: dict[str, dict[str, int]] = {}
         for row in self._totals:
-            if row.event != DOUBTFUL:
+            if row.event != UNCERTAIN_REDELIVERY:
                 answer.setdefault(row.queue, {})[row.event] = row["count"]
         return answer
 
@@ -122,7 +122,7 @@ class Facts:
         """
         found: Counter[str] = Counter()
         for row in self._totals:
-            found["redelivered" if row.event == DOUBTFUL else row.event] += row.uncertain
+            found["redelivered" if row.event == UNCERTAIN_REDELIVERY else row.event] += row.uncertain
         return {event: count for event, count in found.items() if count}
 
     def paged(self) -> list[str]:
@@ -147,21 +147,21 @@ class Facts:
             .collect()
         )
 
-    def consumers(self) -> tuple[list[Taken], int, int]:
+    def consumers(self) -> tuple[list[ConsumerCount], int, int]:
         """Who acknowledged most, in each queue by itself; how many consumers of queues there are in all, and how many
         messages they acknowledged.
         """
         named = self._counts.where(F.col("consumer").isNotNull())
         found = named.groupBy("queue", "consumer").agg(F.sum("count").alias("count"))
-        rows = found.orderBy(F.desc("count"), "queue", "consumer").limit(CONSUMERS).collect()
-        most = [Taken(*row) for row in rows]
-        if len(most) < CONSUMERS:
+        rows = found.orderBy(F.desc("count"), "queue", "consumer").limit(LISTED_CONSUMERS).collect()
+        most = [ConsumerCount(*row) for row in rows]
+        if len(most) < LISTED_CONSUMERS:
             return most, len(most), sum(one.count for one in most)
         return most, *found.agg(F.count("*"), F.sum("count")).first()
 
     def steps(self, event: str) -> dict[str, Any]:
         """Events of one of the kinds in `HOT` in each step, by queue."""
-        found = columns(
+        found = numpy_columns(
             self._counts.where(F.col("event") == event)
             .groupBy("queue", "step")
             .agg(F.sum("count").alias("count"))
@@ -180,21 +180,21 @@ class Facts:
             .agg(F.count("*").alias("count"), F.max("deliveries").alias("deliveries"))
             .where("count > 1")
             .orderBy(F.desc("count"), "queue", "message_id")
-            .limit(NAMED)
+            .limit(HOTTEST_MESSAGES)
             .collect()
         )
         return [HotMessage(queue, number, count, most or 0) for queue, number, count, most in found]
 
 
 #: What ends the stay of a message, of what the report tells ages of.
-ENDS = ("acknowledged", "replaced")
+END_EVENTS = ("acknowledged", "replaced")
 
 #: Rows of messages in one piece of the join.
 PIECE = 500_000
 
 
 @dataclass(frozen=True, slots=True)
-class Ages:
+class Durations:
     """Of messages of one queue that ended in one way: how many, seconds by `PERCENTILES`, and the longest."""
 
     count: int
@@ -202,7 +202,7 @@ class Ages:
     longest: float
 
 
-class Stays:
+class TimesInQueue:
     """Counted in bins by queue, step and how they ended; `close` gives back what Spark keeps of that."""
 
     def __init__(
@@ -212,7 +212,7 @@ class Stays:
         grid: Grid,
         rows: int,
         queues: Iterable[str],
-        consumers: Sequence[Taken] = (),
+        consumers: Sequence[ConsumerCount] = (),
     ) -> None:
         """``rows``: how many messages there are, roughly; ``queues``: those of which messages ended; ``consumers``:
         those of which stays are told by themselves.
@@ -225,7 +225,7 @@ class Stays:
             [*enumerate(self._names)], "number INT, queue STRING"
         )
         keys = ("number", "message_id")
-        ended = events.where(F.col("event").isin(*ENDS) & F.col("message_id").isNotNull())
+        ended = events.where(F.col("event").isin(*END_EVENTS) & F.col("message_id").isNotNull())
         ended = ended.join(F.broadcast(numbered), "queue")
         taker = F.lit(None).cast("int").alias("taker")
         if self._consumers:
@@ -241,7 +241,7 @@ class Stays:
         self._bins = (
             ended.join(sent.hint("shuffle_hash"), [*keys])  # pieces are small: nothing need be sorted
             .withColumns({"stay": stay, "step": F.expr(grid.place("time"))})
-            .withColumn("bin", F.expr(bin_of("stay")))
+            .withColumn("bin", F.expr(bin_sql("stay")))
             .groupBy("number", "event", "step", "bin", "taker")
             .agg(F.count("*").alias("count"), F.max("stay").alias("longest"))
             .coalesce(1)
@@ -252,61 +252,61 @@ class Stays:
         """Forget the bins."""
         self._bins.unpersist()
 
-    def overall(self, event: str) -> dict[str, Ages]:
+    def overall(self, event: str) -> dict[str, Durations]:
         """By queue."""
-        found = columns(
+        found = numpy_columns(
             self._bins.where(F.col("event") == event)
             .groupBy("number", "bin")
             .agg(F.sum("count").alias("count"), F.max("longest").alias("longest"))
         )
-        return {self._names[number]: _ages(found, rows) for number, rows in groups(found["number"])}
+        return {self._names[number]: _durations(found, rows) for number, rows in groups(found["number"])}
 
-    def steps(self, event: str, queues: Iterable[str]) -> dict[str, dict[int, Ages]]:
+    def steps(self, event: str, queues: Iterable[str]) -> dict[str, dict[int, Durations]]:
         """By queue and step, of some queues; steps in which there is none are not there."""
         chosen = F.col("number").isin([self._names.index(queue) for queue in set(queues)])
         found = self._by_step(event, chosen, "number")
-        answer: dict[str, dict[int, Ages]] = {}
+        answer: dict[str, dict[int, Durations]] = {}
         for number, rows in groups(found["number"]):
             answer[self._names[number]] = _steps(found, rows)
         return answer
 
-    def rest(self, event: str, shown: Iterable[str]) -> dict[int, Ages]:
+    def rest(self, event: str, shown: Iterable[str]) -> dict[int, Durations]:
         """By step: of all queues but those ``shown`` together."""
         shown = set(shown)
         others = [number for number, name in enumerate(self._names) if name not in shown]
         found = self._by_step(event, F.col("number").isin(others))
         return _steps(found, np.arange(len(found["bin"])))
 
-    def consumers(self) -> dict[tuple[str, str], Ages]:
+    def consumers(self) -> dict[tuple[str, str], Durations]:
         """Of what consumers acknowledged, by queue and consumer."""
-        found = columns(
+        found = numpy_columns(
             self._bins.where(F.col("taker").isNotNull())
             .groupBy("taker", "bin")
             .agg(F.sum("count").alias("count"), F.max("longest").alias("longest"))
         )
-        return {self._consumers[taker]: _ages(found, rows) for taker, rows in groups(found["taker"])}
+        return {self._consumers[taker]: _durations(found, rows) for taker, rows in groups(found["taker"])}
 
     def _by_step(self, event: str, chosen: Any, *by: str) -> dict[str, Any]:
-        return columns(
+        return numpy_columns(
             self._bins.where((F.col("event") == event) & chosen)
             .groupBy(*by, "step", "bin")
             .agg(F.sum("count").alias("count"), F.max("longest").alias("longest"))
         )
 
 
-def _steps(found: dict[str, Any], rows: Any) -> dict[int, Ages]:
-    return {step: _ages(found, rows[within]) for step, within in groups(found["step"][rows])}
+def _steps(found: dict[str, Any], rows: Any) -> dict[int, Durations]:
+    return {step: _durations(found, rows[within]) for step, within in groups(found["step"][rows])}
 
 
-def _ages(found: dict[str, Any], rows: Any) -> Ages:
+def _durations(found: dict[str, Any], rows: Any) -> Durations:
     counts = found["count"][rows]
     longest = float(found["longest"][rows].max()) / SECOND
     # The middle of a bin may be more than all that is in it.
     told = [min(each, longest) for each in percentiles(found["bin"][rows], counts)]
-    return Ages(int(counts.sum()), told, longest)
+    return Durations(int(counts.sum()), told, longest)
 
 
-def line(steps: dict[int, Ages], count: int, place: int) -> Any:
+def percentile_line(steps: dict[int, Durations], count: int, place: int) -> Any:
     """One of `PERCENTILES` (``place``) in each step, NaN where there is none."""
     values = np.full(count, np.nan)
     for step, ages in steps.items():

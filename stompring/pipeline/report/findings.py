@@ -15,33 +15,48 @@ from typing import Any
 import numpy as np
 from pyspark.sql import functions as F
 
-from stompring.pipeline.report.events import ENDS, HOT, Ages, Facts, HotMessage, Stays, Taken
-from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period, moment
-from stompring.pipeline.report.plots import MOST
+from stompring.pipeline.report.events import (
+    END_EVENTS,
+    STEPPED_EVENTS,
+    ConsumerCount,
+    Durations,
+    EventCounts,
+    HotMessage,
+    TimesInQueue,
+)
+from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period, as_datetime
+from stompring.pipeline.report.plots import MAX_LINES
 from stompring.pipeline.report.sizing import (
     BUCKETS,
     AddressAdvice,
     RingAdvice,
     address_advice,
     flows,
-    held,
     is_durable,
+    memory_demand,
     ring_advice,
 )
 from stompring.pipeline.report.tables import (
     COUNTERS,
-    ONLY,
-    Selected,
+    UNNAMED_BROKER,
+    ReportRows,
     Tables,
     brokers_of,
-    columns,
     groups,
-    select,
+    numpy_columns,
+    select_rows,
 )
-from stompring.pipeline.report.traffic import QueueTraffic, Sampled, Series, Traffic, changes, seen_early
+from stompring.pipeline.report.traffic import (
+    QueueTraffic,
+    SampleTimes,
+    Series,
+    Traffic,
+    counter_changes,
+    present_from_start,
+)
 
 #: Where the first of a lake is this share of the period before later than its beginning, the lake lacks a part of it.
-SLACK = 0.02
+START_TOLERANCE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +73,21 @@ class Comparison:
     figures: Mapping[str, int] | None
 
 
-def period_before(begin: int, end: int) -> Period | None:
+def previous_period(begin: int, end: int) -> Period | None:
     """As long as that from ``begin`` to ``end``, and before it; None where that has no length."""
-    return Period(moment(begin - (end - begin)), moment(begin)) if end > begin else None
+    return Period(as_datetime(begin - (end - begin)), as_datetime(begin)) if end > begin else None
 
 
-def compare(selected: Selected, period: Period, sent_first: int) -> Comparison:
+def compared_figures(selected: ReportRows, period: Period, sent_first: int) -> Comparison:
     """``selected`` are the rows of that ``period``; ``sent_first`` is when the first message of the lake was sent."""
     begin, end = period.begin, period.end
     assert begin is not None and end is not None
     (sampled,) = selected.samples.agg(F.min("time")).first()
     first = min(filter(None, (sampled, sent_first)), default=0)
-    if not 0 < first <= begin + (end - begin) * SLACK:
+    if not 0 < first <= begin + (end - begin) * START_TOLERANCE:
         return Comparison(begin, end, first, None)
     sums = [F.sum(name).alias(name) for name in COUNTERS]
-    counters = changes(selected.samples, begin, sampled or 0).where(F.col("time") >= begin)
+    counters = counter_changes(selected.samples, begin, sampled or 0).where(F.col("time") >= begin)
     went = counters.groupBy("queue").agg(*sums).collect()
     there = selected.samples.select("queue").distinct().collect()
     counts = selected.events.groupBy("queue", "event").count().collect()
@@ -163,14 +178,14 @@ def coverage(
 
 #: Steps of a plot; hours of a plot of percentiles: those of a week, and the rest of the first; its steps where the
 #: period is too short for hours.
-STEPS, HOURS, MOMENTS = 240, 169, 73
+STEPS, HOURS, SHORT_STEPS = 240, 169, 73
 
 #: Queues that have a plot of their own, and rings and addresses for which there is advice.
-SINGLE, ADVISED = 6, 24
+SINGLE_PLOTS, ADVISED_QUEUES = 6, 24
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ReportRequest:
     """What was asked for. ``keep`` and ``unpaged`` are per cent, more than 0 and at most 100. Without ``brokers`` it
     is all of them; ``compare``: with the period before.
     """
@@ -200,22 +215,22 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Others:
     """The queues that have no line of their own in a plot, all of them together."""
 
     depth: Any = None
     added: Any = None
     replaced: Any = None
     consumers: Any = None
-    latency: Mapping[int, Ages] | None = None
-    evicted: Mapping[int, Ages] | None = None
+    latency: Mapping[int, Durations] | None = None
+    evicted: Mapping[int, Durations] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
     """All of it, by the name of the queue. ``hours`` is the grid of percentiles, ``grid`` that of the rest."""
 
-    wish: Wish
+    wish: ReportRequest
     begin: int
     end: int
     sampled: tuple[int, int]  # the first sample of the period and the last one, both 0 where there are none
@@ -225,32 +240,32 @@ class Findings:
     traffic: Sequence[QueueTraffic]
     totals: Mapping[str, Any]
     series: Mapping[str, Series]
-    latencies: Mapping[str, Ages]
-    latency_steps: Mapping[str, Mapping[int, Ages]]
-    evicted: Mapping[str, Ages]
-    evicted_steps: Mapping[str, Mapping[int, Ages]]
+    latencies: Mapping[str, Durations]
+    latency_steps: Mapping[str, Mapping[int, Durations]]
+    evicted: Mapping[str, Durations]
+    evicted_steps: Mapping[str, Mapping[int, Durations]]
     counts: Mapping[str, Mapping[str, int]]
     deliveries: Mapping[str, int]
     hot_steps: Mapping[str, Mapping[str, Any]]  # by kind of event, then by queue
     hottest: Sequence[HotMessage]
     rings: Sequence[RingAdvice]
     addresses: Sequence[AddressAdvice]
-    brokers: Sequence[str] = (ONLY,)
-    rest: Rest = field(default_factory=Rest)
+    brokers: Sequence[str] = (UNNAMED_BROKER,)
+    rest: Others = field(default_factory=Others)
     coverage: Coverage | None = None  # None: there are no samples to compare with
     comparison: Comparison | None = None
-    taken: Sequence[Taken] = ()
+    taken: Sequence[ConsumerCount] = ()
     takers: int = 0  # consumers of queues in all, of whom `taken` has the first
     taken_count: int = 0  # what all of them acknowledged
-    stays: Mapping[tuple[str, str], Ages] = field(default_factory=dict)  # by queue and consumer
+    stays: Mapping[tuple[str, str], Durations] = field(default_factory=dict)  # by queue and consumer
     uncertain: Mapping[str, int] = field(default_factory=dict)  # by kind: events that may be none
     tail: float = 0.0  # seconds of the end of the period, of which rates are told
 
     @property
     def unread(self) -> list[QueueTraffic]:
         """Queues with messages that nobody read in the period, those with most messages first."""
-        return best(
-            [one for one in self.traffic if not is_read(one, self.counts)],
+        return greatest_queues(
+            [one for one in self.traffic if not has_consumer(one, self.counts)],
             lambda one: one.added or one.most,
             len(self.traffic),
         )
@@ -269,45 +284,47 @@ class Findings:
         return sum(counts.get(event, 0) for counts in self.counts.values())
 
 
-def gather(tables: Tables, wish: Wish, progress: Callable[[str], None]) -> Findings | None:
+def gather(tables: Tables, wish: ReportRequest, progress: Callable[[str], None]) -> Findings | None:
     """Let Spark add up what a report tells; None where there is nothing in the period."""
     progress("reading the period")
     brokers = list(wish.brokers) or brokers_of(tables)
-    selected = select(tables, wish.period, wish.addresses, brokers)
+    selected = select_rows(tables, wish.period, wish.addresses, brokers)
     sent, rows, within = _sent(selected.messages, wish.period)
     times = _times(selected, wish.period, within)
     if times is None:
         return None
     begin, end = times.begin, times.end
     grid = Grid.nice(begin, end, STEPS, times.spacing)
-    hours = Grid.nice(begin, end, HOURS, HOUR) if end - begin >= 12 * HOUR else Grid.nice(begin, end, MOMENTS)
+    hours = (
+        Grid.nice(begin, end, HOURS, HOUR) if end - begin >= 12 * HOUR else Grid.nice(begin, end, SHORT_STEPS)
+    )
     fine = Grid.fine(begin, end, BUCKETS)
     with ExitStack() as opened:
         progress("reading samples")
-        changed = changes(selected.samples, wish.period.begin, times.first)
+        changed = counter_changes(selected.samples, wish.period.begin, times.first)
         traffic = Traffic(changed, grid, times.by_broker)
         opened.callback(traffic.close)
-        queues = traffic.queues(seen_early(wish.period.begin, times.first))
+        queues = traffic.queues(present_from_start(wish.period.begin, times.first))
         progress("counting events")
-        facts = Facts(selected.events, grid, times.by_broker)
+        facts = EventCounts(selected.events, grid, times.by_broker)
         opened.callback(facts.close)
         counts = facts.counts()
         taken, takers, known = facts.consumers()
         progress("latencies")
-        ended = [queue for queue, kinds in counts.items() if kinds.keys() & {*ENDS}]
-        stays = Stays(selected.messages, selected.events, hours, rows, ended, taken)
+        ended = [queue for queue, kinds in counts.items() if kinds.keys() & {*END_EVENTS}]
+        stays = TimesInQueue(selected.messages, selected.events, hours, rows, ended, taken)
         opened.callback(stays.close)
         latencies, ages = stays.overall("acknowledged"), stays.overall("replaced")
-        slowest = lines_of(_notable(latencies))
-        aged = lines_of(top(ages, lambda queue: ages[queue].count, len(ages)))
+        slowest = plotted(_notable(latencies))
+        aged = plotted(greatest(ages, lambda queue: ages[queue].count, len(ages)))
         shown = {
-            name: lines_of([one.queue for one in best(queues, weight, len(queues))])
+            name: plotted([one.queue for one in greatest_queues(queues, weight, len(queues))])
             for name, weight in WEIGHTS.items()
         }
         progress("sizes of rings")
         # A ring that nobody reads throws away whatever comes, however large it is.
-        read = [one for one in queues if one.ring_size and is_read(one, counts)]
-        rings = best(read, lambda one: one.replaced, ADVISED)
+        read = [one for one in queues if one.ring_size and has_consumer(one, counts)]
+        rings = greatest_queues(read, lambda one: one.replaced, ADVISED_QUEUES)
         durable = [is_durable(ring, counts) for ring in rings]
         flow = flows(selected.events, changed, rings, durable, fine) if rings else None
         advised = [] if flow is None else ring_advice(rings, durable, flow, wish.keep)
@@ -318,8 +335,8 @@ def gather(tables: Tables, wish: Wish, progress: Callable[[str], None]) -> Findi
             for one in sorted(queues, key=lambda one: one.paged)
             if one.paged or one.queue in read_back
         }
-        paging = top(paged, lambda address: paged[address], ADVISED)
-        kept = held(selected.samples, paging, fine) if paging else []
+        paging = greatest(paged, lambda address: paged[address], ADVISED_QUEUES)
+        kept = memory_demand(selected.samples, paging, fine) if paging else []
         progress("lines of plots")
         return Findings(
             wish=wish,
@@ -338,7 +355,7 @@ def gather(tables: Tables, wish: Wish, progress: Callable[[str], None]) -> Findi
             evicted_steps=stays.steps("replaced", aged),
             counts=counts,
             deliveries=facts.most_deliveries(),
-            hot_steps={event: facts.steps(event) for event in HOT},
+            hot_steps={event: facts.steps(event) for event in STEPPED_EVENTS},
             hottest=facts.hottest() if any("redelivered" in one for one in counts.values()) else [],
             rings=advised,
             addresses=[
@@ -347,7 +364,7 @@ def gather(tables: Tables, wish: Wish, progress: Callable[[str], None]) -> Findi
                 if one.average
             ],
             brokers=brokers,
-            rest=Rest(
+            rest=Others(
                 **{
                     name: traffic.rest(name, names)
                     for name, names in shown.items()
@@ -376,29 +393,29 @@ WEIGHTS: Mapping[str, Callable[[QueueTraffic], float]] = {
 }
 
 #: Events that there are only of queues that somebody reads.
-READ = frozenset(("acknowledged", "delivered", "redelivered"))
+CONSUMER_EVENTS = frozenset(("acknowledged", "delivered", "redelivered"))
 
 
-def is_read(queue: QueueTraffic, counts: Mapping[str, Mapping[str, int]]) -> bool:
+def has_consumer(queue: QueueTraffic, counts: Mapping[str, Mapping[str, int]]) -> bool:
     """Whether anybody read the queue in the period: a sample has a consumer, or a counter or event tells it."""
-    return bool(queue.consumers or queue.acknowledged or counts.get(queue.queue, {}).keys() & READ)
+    return bool(queue.consumers or queue.acknowledged or counts.get(queue.queue, {}).keys() & CONSUMER_EVENTS)
 
 
-def lines_of(names: Sequence[str]) -> list[str]:
+def plotted(names: Sequence[str]) -> list[str]:
     """Of names, the greatest first, those that have a line of their own: where there are too many, one is the rest."""
-    return list(names[: shown_of(names)])
+    return list(names[: plotted_count(names)])
 
 
-def shown_of(names: Sequence[object]) -> int:
+def plotted_count(names: Sequence[object]) -> int:
     """How many of them have a line of their own."""
-    return len(names) if len(names) <= MOST else MOST - 1
+    return len(names) if len(names) <= MAX_LINES else MAX_LINES - 1
 
 
-def _notable(latencies: Mapping[str, Ages]) -> list[str]:
+def _notable(latencies: Mapping[str, Durations]) -> list[str]:
     """All queues: the slowest ones, those with most messages, and the rest."""
-    slow = top(latencies, lambda queue: latencies[queue].percentiles[2], len(latencies))
-    large = top(latencies, lambda queue: latencies[queue].count, len(latencies))
-    return list(dict.fromkeys([*slow[: MOST // 2], *large]))
+    slow = greatest(latencies, lambda queue: latencies[queue].percentiles[2], len(latencies))
+    large = greatest(latencies, lambda queue: latencies[queue].count, len(latencies))
+    return list(dict.fromkeys([*slow[: MAX_LINES // 2], *large]))
 
 
 def _addresses(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[str, str]:
@@ -407,26 +424,30 @@ def _addresses(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[st
 
 
 def _comparison(
-    tables: Tables, wish: Wish, times: _Times, brokers: Sequence[str], progress: Callable[[str], None]
+    tables: Tables,
+    wish: ReportRequest,
+    times: _Times,
+    brokers: Sequence[str],
+    progress: Callable[[str], None],
 ) -> Comparison | None:
     """With the period before, where one was asked for."""
     if not wish.compare or wish.period.begin is None:
         return None
     end = times.end if wish.period.end is None else wish.period.end
-    before = period_before(wish.period.begin, end)
+    before = previous_period(wish.period.begin, end)
     if before is None:
         return None
     progress("the period before")
-    return compare(select(tables, before, wish.addresses, brokers), before, times.sent_first)
+    return compared_figures(select_rows(tables, before, wish.addresses, brokers), before, times.sent_first)
 
 
-def top(names: Mapping[str, Any], weight: Callable[[str], float], most: int) -> list[str]:
+def greatest(names: Mapping[str, Any], weight: Callable[[str], float], most: int) -> list[str]:
     """The names of the greatest weight, the greatest first; those of equal weight by name."""
     return sorted(names, key=lambda name: (-weight(name), name))[:most]
 
 
-def best(
-    queues: Sequence[QueueTraffic], weight: Callable[[QueueTraffic], float], most: int = MOST
+def greatest_queues(
+    queues: Sequence[QueueTraffic], weight: Callable[[QueueTraffic], float], most: int = MAX_LINES
 ) -> list[QueueTraffic]:
     """The queues of the greatest weight, and none without any."""
     some = [one for one in queues if weight(one) > 0]
@@ -444,23 +465,23 @@ class _Times:
     first: int
     sampled: tuple[int, int]
     spacing: int
-    by_broker: Mapping[str, Sampled]
+    by_broker: Mapping[str, SampleTimes]
     sent_first: int
 
 
-def _times(selected: Selected, period: Period, sent: _SentTimes) -> _Times | None:
+def _times(selected: ReportRows, period: Period, sent: _SentTimes) -> _Times | None:
     """Of what there is in the period; None for nothing. ``sent`` is that of messages."""
     begin = period.begin
     found = [sent.inside] if sent.inside else []
     low, high = selected.events.agg(F.min("time"), F.max("time")).first()
     if low is not None:
         found.append((low, high))
-    taken = columns(selected.samples.select("broker", "time").distinct())
+    taken = numpy_columns(selected.samples.select("broker", "time").distinct())
     order = np.argsort(taken["time"], kind="stable")
     times, names = taken["time"][order], taken["broker"][order]
     first = int(times[0]) if len(times) else 0
     inside = times >= (first if begin is None else begin)
-    by_broker = {broker: Sampled.of(times[inside][rows]) for broker, rows in groups(names[inside])}
+    by_broker = {broker: SampleTimes.of(times[inside][rows]) for broker, rows in groups(names[inside])}
     gaps = [np.diff(times[inside][rows]) for _, rows in groups(names[inside])]
     together = np.concatenate([np.zeros(0), *gaps])
     sampled = (0, 0)

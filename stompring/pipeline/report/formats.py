@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from stompring.pipeline.report.period import moment
+from stompring.pipeline.report.period import as_datetime
 
 #: What nobody reads: UUIDs, and long numbers in base 16.
 GENERATED = re.compile(
@@ -16,23 +16,23 @@ GENERATED = re.compile(
 )
 
 #: Letters of a name that are shown, and of what was generated.
-LONGEST, LEFT = 40, 6
+MAX_NAME, GENERATED_SHOWN = 40, 6
 
-MORE = "\u2026"
+ELLIPSIS = "\u2026"
 
 
-def short(name: str) -> str:
+def shortened(name: str) -> str:
     """The name, shorter if it is long or was generated; the page has the whole of it in an attribute ``title``."""
-    text = GENERATED.sub(lambda found: found[0][:LEFT] + MORE, name)
-    if len(text) <= LONGEST:
+    text = GENERATED.sub(lambda found: found[0][:GENERATED_SHOWN] + ELLIPSIS, name)
+    if len(text) <= MAX_NAME:
         return text
-    end = LONGEST // 3
-    return text[: LONGEST - end - 1].rstrip(MORE) + MORE + text[-end:].lstrip(MORE)
+    end = MAX_NAME // 3
+    return text[: MAX_NAME - end - 1].rstrip(ELLIPSIS) + ELLIPSIS + text[-end:].lstrip(ELLIPSIS)
 
 
-def labels(names: Sequence[str]) -> list[str]:
+def legend_labels(names: Sequence[str]) -> list[str]:
     """The same for the names of one legend: two that would look the same get numbers."""
-    found = [short(name) for name in names]
+    found = [shortened(name) for name in names]
     twice = {text for text, count in Counter(found).items() if count > 1}
     seen: Counter[str] = Counter()
     for at, text in enumerate(found):
@@ -43,7 +43,7 @@ def labels(names: Sequence[str]) -> list[str]:
 
 
 #: Between a number and its unit no line is broken.
-NEXT = "\u00a0"
+NBSP = "\u00a0"
 
 _SPANS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _THOUSANDS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -69,7 +69,7 @@ def count(value: float) -> str:
         return whole(value) if value == int(value) else _short(value)
     for unit, name in _THOUSANDS:
         if abs(value) >= unit:
-            return f"{_short(value / unit)}{NEXT}{name}"
+            return f"{_short(value / unit)}{NBSP}{name}"
     return _short(value)
 
 
@@ -82,8 +82,8 @@ def size(value: float) -> str:
     """Bytes: 1.5 MiB."""
     for unit, name in _BYTES:
         if abs(value) >= unit:
-            return f"{_short(value / unit)}{NEXT}{name}"
-    return f"{value:.0f}{NEXT}B"
+            return f"{_short(value / unit)}{NBSP}{name}"
+    return f"{value:.0f}{NBSP}B"
 
 
 def span(seconds: float) -> str:
@@ -95,28 +95,28 @@ def span(seconds: float) -> str:
     for unit, name in _SPANS:
         if abs(seconds) >= unit * 0.9995:
             value = seconds / unit
-            return f"{value:.2g}{NEXT}{name}" if value < 10 else f"{value:.0f}{NEXT}{name}"
-    return f"0{NEXT}s" if seconds < 1e-6 else f"{seconds * 1e6:.2g}{NEXT}µs"
+            return f"{value:.2g}{NBSP}{name}" if value < 10 else f"{value:.0f}{NBSP}{name}"
+    return f"0{NBSP}s" if seconds < 1e-6 else f"{seconds * 1e6:.2g}{NBSP}µs"
 
 
 def share(value: float) -> str:
     """A share of 1 in per cent. What is less than all is never shown as all, nor more than nothing as nothing."""
     percent = 100 * value
     if 0 < percent < 0.01:
-        return f"<0.01{NEXT}%"
+        return f"<0.01{NBSP}%"
     if 99.99 < percent < 100:
-        return f">99.99{NEXT}%"
-    return f"{percent:.2f}".rstrip("0").rstrip(".") + f"{NEXT}%"
+        return f">99.99{NBSP}%"
+    return f"{percent:.2f}".rstrip("0").rstrip(".") + f"{NBSP}%"
 
 
 def percent(value: float) -> str:
     """Per cent that somebody asked for: 99.5 %."""
-    return f"{value:g}{NEXT}%"
+    return f"{value:g}{NBSP}%"
 
 
 def date(time: int) -> str:
     """A time in µs: 2026-07-01 12:34:56 (UTC)."""
-    return moment(time).strftime("%Y-%m-%d %H:%M:%S")
+    return as_datetime(time).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def now() -> datetime:

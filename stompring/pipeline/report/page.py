@@ -28,11 +28,11 @@ from stompring.pipeline.report import sections as event_sections
 from stompring.pipeline.report import sections as reading_sections
 from stompring.pipeline.report import sections as sizing_sections
 from stompring.pipeline.report import sections as traffic_sections
-from stompring.pipeline.report.findings import Findings, Wish, best, gather
-from stompring.pipeline.report.formats import short
+from stompring.pipeline.report.findings import Findings, ReportRequest, gather, greatest_queues
+from stompring.pipeline.report.formats import shortened
 from stompring.pipeline.report.period import Period
 from stompring.pipeline.report.plots import Chart, Plot, style
-from stompring.pipeline.report.sections import Section, doubts, peak
+from stompring.pipeline.report.sections import Section, peak, uncertainty_notes
 from stompring.pipeline.report.tables import Tables
 
 
@@ -97,12 +97,12 @@ def _ticks(plot: Plot) -> dict[str, Any] | None:
     """Places and texts on an axis of bytes or durations."""
     chart = plot.chart
     assert chart is not None
-    from stompring.pipeline.report.plots import marks
+    from stompring.pipeline.report.plots import duration_ticks
 
     if chart.upright.text is not formats.span:
         return None
     known = [value for line in chart.lines for value in np.asarray(line.values).tolist() if value > 0]
-    places = marks(min(known) / 2, max(known) * 2) if known else []
+    places = duration_ticks(min(known) / 2, max(known) * 2) if known else []
     return {"places": places, "texts": [formats.span(each) for each in places]}
 
 
@@ -117,7 +117,7 @@ MINUS = "\u2212"
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class HeadlineNumber:
     """One of the headline: in short, with all its digits, and how it has changed since the period before."""
 
     name: str
@@ -152,30 +152,30 @@ HEADLINE = {
 }
 
 
-def numbers(found: Findings) -> list[Number]:
+def numbers(found: Findings) -> list[HeadlineNumber]:
     """The headline."""
     before = None if found.comparison is None else found.comparison.figures
     told = [
-        Number(
+        HeadlineNumber(
             HEADLINE[name],
             formats.count(number),
             formats.whole(number),
-            "" if before is None else changed(before[name], number),
+            "" if before is None else change_text(before[name], number),
         )
         for name, number in figures(found).items()
     ]
     known = found.coverage
     if known is None:
-        told.append(Number("of messages not in the lake", "unknown", "there are no samples"))
+        told.append(HeadlineNumber("of messages not in the lake", "unknown", "there are no samples"))
     else:
         all_ = f"{formats.whole(known.missing)} of {formats.whole(known.came)}"
-        told.append(Number("of messages not in the lake", formats.share(known.share), all_))
+        told.append(HeadlineNumber("of messages not in the lake", formats.share(known.share), all_))
     without = len(found.unread)
-    told.append(Number("queues that nobody reads", formats.count(without), formats.whole(without)))
+    told.append(HeadlineNumber("queues that nobody reads", formats.count(without), formats.whole(without)))
     return told
 
 
-def changed(before: int, now: int) -> str:
+def change_text(before: int, now: int) -> str:
     """By how many per cent a number is more or less than before."""
     if not before:
         return "0 before" if now else "as before"
@@ -183,18 +183,20 @@ def changed(before: int, now: int) -> str:
         return "as before"
     part = 100 * (now - before) / before
     text = f"{abs(part):.0f}" if abs(part) >= 10 else f"{abs(part):.2g}"
-    return f"{'+' if part > 0 else MINUS}{text}{formats.NEXT}%"
+    return f"{'+' if part > 0 else MINUS}{text}{formats.NBSP}%"
 
 
 def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
     """The biggest findings, with the section that tells more. Names are escaped."""
-    yield from _covered(found)
-    deep = best(found.traffic, lambda one: one.most, 1)
+    yield from _coverage_sentence(found)
+    deep = greatest_queues(found.traffic, lambda one: one.most, 1)
     if deep:
         text = markupsafe.Markup("The deepest queue was {}, with {} messages at most and {} at the end.")
         yield (
             "depth",
-            text.format(named(deep[0].queue), formats.whole(deep[0].most), formats.whole(deep[0].depth)),
+            text.format(
+                name_markup(deep[0].queue), formats.whole(deep[0].most), formats.whole(deep[0].depth)
+            ),
         )
     high = peak(found)
     if high is not None:
@@ -212,13 +214,15 @@ def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
         )
         yield (
             "latency",
-            text.format(named(slow), formats.span(ages.percentiles[2]), formats.span(ages.percentiles[0])),
+            text.format(
+                name_markup(slow), formats.span(ages.percentiles[2]), formats.span(ages.percentiles[0])
+            ),
         )
     yield from _unread(found)
     yield from _growing(found)
     yield from _rings(found)
     yield from _hot(found)
-    yield from _doubtful(found)
+    yield from _uncertainty_sentences(found)
     if found.addresses:
         one = max(found.addresses, key=lambda one: one.paging)
         text = markupsafe.Markup(
@@ -228,7 +232,7 @@ def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
         yield (
             "address-sizes",
             text.format(
-                named(one.held.address),
+                name_markup(one.held.address),
                 formats.share(one.paging),
                 formats.whole(one.size),
                 formats.size(one.size),
@@ -237,14 +241,14 @@ def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
         )
 
 
-def named(name: str) -> Any:
+def name_markup(name: str) -> Any:
     """A name in a sentence, escaped; the whole of it in its title if it is shortened."""
-    if short(name) == name:
+    if shortened(name) == name:
         return markupsafe.Markup("<b><bdi>{}</bdi></b>").format(name)
-    return markupsafe.Markup('<b><bdi title="{}">{}</bdi></b>').format(name, short(name))
+    return markupsafe.Markup('<b><bdi title="{}">{}</bdi></b>').format(name, shortened(name))
 
 
-def compared(found: Findings) -> str:
+def comparison_note(found: Findings) -> str:
     """With what the headline is compared, or why it is not."""
     one = found.comparison
     if one is None:
@@ -256,7 +260,7 @@ def compared(found: Findings) -> str:
     return f"There is no comparison with the period before, {period}: {why}."
 
 
-def _covered(found: Findings) -> Iterator[tuple[str, Any]]:
+def _coverage_sentence(found: Findings) -> Iterator[tuple[str, Any]]:
     known = found.coverage
     if known is None:
         yield (
@@ -276,8 +280,8 @@ def _covered(found: Findings) -> Iterator[tuple[str, Any]]:
         )
 
 
-def _doubtful(found: Findings) -> Iterator[tuple[str, Any]]:
-    for sentence in doubts(found):
+def _uncertainty_sentences(found: Findings) -> Iterator[tuple[str, Any]]:
+    for sentence in uncertainty_notes(found):
         yield "hot-spots", sentence
 
 
@@ -287,7 +291,7 @@ def _unread(found: Findings) -> Iterator[tuple[str, Any]]:
         return
     who = "One queue was read by nobody" if len(unread) == 1 else f"{len(unread)} queues were read by nobody"
     text = markupsafe.Markup("{}: most messages came to {}, {} (no consumer in the period).")
-    yield "unread", text.format(who, named(unread[0].queue), formats.whole(unread[0].added))
+    yield "unread", text.format(who, name_markup(unread[0].queue), formats.whole(unread[0].added))
 
 
 def _growing(found: Findings) -> Iterator[tuple[str, Any]]:
@@ -297,11 +301,11 @@ def _growing(found: Findings) -> Iterator[tuple[str, Any]]:
     first = max(growing, key=lambda one: (one.rate_in - one.rate_out, one.queue))
     who = "One queue grew" if len(growing) == 1 else f"{len(growing)} queues grew"
     text = markupsafe.Markup("{} at the end of the period; most of all {}, by {}.")
-    yield "drain", text.format(who, named(first.queue), formats.rate(first.rate_in - first.rate_out))
+    yield "drain", text.format(who, name_markup(first.queue), formats.rate(first.rate_in - first.rate_out))
 
 
 def _rings(found: Findings) -> Iterator[tuple[str, Any]]:
-    lost = best(found.traffic, lambda one: one.replaced, len(found.traffic))
+    lost = greatest_queues(found.traffic, lambda one: one.replaced, len(found.traffic))
     if not lost:
         yield "rings", markupsafe.Markup("No ring threw anything away.")
         return
@@ -314,7 +318,7 @@ def _rings(found: Findings) -> Iterator[tuple[str, Any]]:
         text.format(
             who,
             formats.whole(sum(one.replaced for one in lost)),
-            named(first.queue),
+            name_markup(first.queue),
             formats.whole(first.replaced),
             old,
         ),
@@ -329,7 +333,7 @@ def _rings(found: Findings) -> Iterator[tuple[str, Any]]:
                 formats.whole(ring.size),
                 formats.whole(ring.ring.ring_size),
                 formats.percent(found.wish.keep),
-                named(ring.ring.queue),
+                name_markup(ring.ring.queue),
             ),
         )
 
@@ -351,7 +355,7 @@ def _hot(found: Findings) -> Iterator[tuple[str, Any]]:
             yield (
                 "hot-spots",
                 markupsafe.Markup(text).format(
-                    formats.whole(sum(counts.values())), named(first), formats.whole(counts[first])
+                    formats.whole(sum(counts.values())), name_markup(first), formats.whole(counts[first])
                 ),
             )
 
@@ -360,7 +364,7 @@ def _hot(found: Findings) -> Iterator[tuple[str, Any]]:
 PLOTS = ("static", "interactive", "both")
 
 
-def page(found: Findings | None, wish: Wish, made: datetime, plots: str = "static") -> str:
+def page(found: Findings | None, wish: ReportRequest, made: datetime, plots: str = "static") -> str:
     """The HTML of a report; ``found`` is None where there is nothing to report, ``plots`` one of `PLOTS`."""
     # Names of queues are whatever clients make them: everything is escaped but what this package wrote itself.
     environment = Environment(
@@ -376,12 +380,12 @@ def page(found: Findings | None, wish: Wish, made: datetime, plots: str = "stati
         environment.get_template("report.html").render(
             made=made.strftime("%Y-%m-%d %H:%M"),
             wish=wish,
-            asked=_asked(wish),
+            asked=_request_text(wish),
             period=None if found is None else _period(found),
             numbers=[] if found is None else numbers(found),
             sentences=[] if found is None else list(sentences(found)),
             sections=parts,
-            compared="" if found is None else compared(found),
+            compared="" if found is None else comparison_note(found),
             plots=plots,
             scripts=scripts(parts) if plots != "static" and parts else None,
         )
@@ -414,7 +418,7 @@ def _period(found: Findings) -> dict[str, Any]:
     }
 
 
-def _asked(wish: Wish) -> str:
+def _request_text(wish: ReportRequest) -> str:
     """What was asked for, in words."""
     since, until = wish.period.begin, wish.period.end
     parts = [
@@ -458,7 +462,7 @@ def write_report(
     """
     if plots not in PLOTS:
         raise ValueError(f"plots must be one of {', '.join(PLOTS)}")
-    wish = Wish(period or Period(), tuple(addresses), keep, unpaged, tuple(brokers), compare)
+    wish = ReportRequest(period or Period(), tuple(addresses), keep, unpaged, tuple(brokers), compare)
     found = gather(tables, wish, progress)
     progress("page")
     _replace(out, page(found, wish, formats.now(), plots))

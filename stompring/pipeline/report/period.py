@@ -11,7 +11,7 @@ SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 
 #: Steps that people can read at the axis of a plot.
-NICE = (
+READABLE_STEPS = (
     *(millis * SECOND // 1000 for millis in (10, 20, 50, 100, 200, 500)),
     *(seconds * SECOND for seconds in (1, 2, 5, 10, 15, 30)),
     *(minutes * MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
@@ -25,7 +25,7 @@ def microseconds(time: datetime) -> int:
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
 
 
-def moment(time: int) -> datetime:
+def as_datetime(time: int) -> datetime:
     """The time of so many microseconds."""
     return EPOCH + timedelta(microseconds=time)
 
@@ -67,7 +67,7 @@ class Grid:
     @classmethod
     def nice(cls, begin: int, end: int, at_most: int, least: int = 1) -> Grid:
         """Steps from ``begin`` to ``end``, both included, that are no more than ``at_most`` and easy to read."""
-        for step in NICE:
+        for step in READABLE_STEPS:
             start = begin // step * step
             count = (end - start) // step + 1
             if step >= least and count <= at_most:

@@ -27,7 +27,7 @@ from matplotlib.ticker import (
 )
 
 from stompring.pipeline.report import formats
-from stompring.pipeline.report.formats import labels, short
+from stompring.pipeline.report.formats import legend_labels, shortened
 from stompring.pipeline.report.period import Grid
 
 #: Okabe and Ito's colours, that people tell apart however they see colours; without the two that are too light or too
@@ -36,7 +36,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("none", "5 2.5")
 
 #: Lines of a plot: of more nobody can tell which is which. Where there would be more, the last one is the rest.
-MOST = 8
+MAX_LINES = 8
 
 #: The line of the rest.
 OTHERS = ("#808080", "1 2")
@@ -52,26 +52,26 @@ DURATIONS = (
 )
 
 #: Lines whose greatest values are further apart than this get a logarithmic axis: else only one of them is to be seen.
-SPREAD = 50.0
+LOG_SCALE_RATIO = 50.0
 
 #: Colours that the page replaces by its own.
-INK, GRID = "#010203", "#040506"
+INK_COLOUR, GRID_COLOUR = "#010203", "#040506"
 
 #: What stands at the end of an axis of time: what its labels leave out.
-OFFSETS = ["", "%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d %H:%M"]
+OFFSET_FORMATS = ["", "%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d %H:%M"]
 
 SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "stompring",
     "font.family": "sans-serif",
     "font.size": 9,
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    "text.color": INK_COLOUR,
+    "axes.edgecolor": INK_COLOUR,
+    "axes.labelcolor": INK_COLOUR,
+    "xtick.color": INK_COLOUR,
+    "ytick.color": INK_COLOUR,
     "axes.grid": True,
-    "grid.color": GRID,
+    "grid.color": GRID_COLOUR,
     "grid.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -133,7 +133,7 @@ class Plot:
     @property
     def told(self) -> list[list[str]]:
         """For those who do not see it: of each line its name, the least, the most, where that is, and the last."""
-        return [] if self.chart is None else [_told(self.chart, line) for line in self.chart.lines]
+        return [] if self.chart is None else [_line_summary(self.chart, line) for line in self.chart.lines]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +152,11 @@ def over_time(name: str, title: str, grid: Grid, lines: Sequence[Line], axis: Ax
     axes.set_xlim(*np.array([grid.start, grid.end]).astype("datetime64[us]"))
     locator = AutoDateLocator(minticks=3, maxticks=6, tz="UTC")
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC", offset_formats=OFFSETS))
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC", offset_formats=OFFSET_FORMATS))
     middles = (starts + grid.step // 2).astype("datetime64[us]")
-    plot = _drawn(name, short(title), figure, [(middles, line) for line in lines], axis)
-    chart = Chart(starts + grid.step // 2, lines[:MOST], axis)
-    return replace(plot, chart=chart, whole=title if short(title) != title else "")
+    plot = _drawn(name, shortened(title), figure, [(middles, line) for line in lines], axis)
+    chart = Chart(starts + grid.step // 2, lines[:MAX_LINES], axis)
+    return replace(plot, chart=chart, whole=title if shortened(title) != title else "")
 
 
 def curve(
@@ -176,12 +176,12 @@ def curve(
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: axes_[0].text(value)))
     axes.set_xlabel(axes_[0].label)
     axes.axvline(mark, color=COLOURS[1], linestyle=(0, (2, 2)), linewidth=1.2)
-    plot = _drawn(name, short(title), figure, [(across, line)], axes_[1])
+    plot = _drawn(name, shortened(title), figure, [(across, line)], axes_[1])
     return replace(
         plot,
         keys=[*plot.keys, Key(mark_label, COLOURS[1], "2 2")],
         chart=Chart(across, [line], axes_[1], axes_[0], axes.get_xscale() == "log", mark),
-        whole=title if short(title) != title else "",
+        whole=title if shortened(title) != title else "",
     )
 
 
@@ -190,7 +190,7 @@ def queue_lines(values: Sequence[tuple[str, Any]], rest: Any = None, count: int 
     names = [name for name, _ in values]
     lines = [
         Line(label, each, name if label != name else "")
-        for label, (name, each) in zip(labels(names), values, strict=True)
+        for label, (name, each) in zip(legend_labels(names), values, strict=True)
     ]
     if rest is None:
         return lines
@@ -206,7 +206,7 @@ def style(lines: Sequence[Line]) -> list[Key]:
     return [Key(line.label, *kind, line.whole) for line, kind in zip(lines, kinds, strict=True)]
 
 
-def _told(chart: Chart, line: Line) -> list[str]:
+def _line_summary(chart: Chart, line: Line) -> list[str]:
     known = np.flatnonzero(np.isfinite(line.values))
     if not len(known):
         return [line.label, *["–"] * 4]
@@ -241,7 +241,7 @@ def _figure() -> tuple[Any, Any]:
 def _drawn(name: str, title: str, figure: Any, lines: Sequence[tuple[Any, Line]], axis: Axis) -> Plot:
     axes = figure.axes[0]
     scale = _scaled(axes, [line.values for _, line in lines], axis)
-    keys = style([line for _, line in lines[:MOST]])
+    keys = style([line for _, line in lines[:MAX_LINES]])
     with matplotlib.rc_context(SETTINGS):
         for key, (across, line) in zip(keys, lines, strict=False):
             colour, dash = key.colour, key.dash
@@ -256,7 +256,7 @@ def _drawn(name: str, title: str, figure: Any, lines: Sequence[tuple[Any, Line]]
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: axis.text(value)))
         written = StringIO()
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    return Plot(title, _standing(written.getvalue(), name, title), keys, scale, name)
+    return Plot(title, _embedded_svg(written.getvalue(), name, title), keys, scale, name)
 
 
 def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
@@ -266,12 +266,12 @@ def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
         return ""
     most = [float(np.nanmax(each)) for each in values if np.isfinite(each).any()]
     some = [each for each in most if each > 0]
-    if some and (max(some) > SPREAD * min(some) or axis.text is formats.span):
+    if some and (max(some) > LOG_SCALE_RATIO * min(some) or axis.text is formats.span):
         least = min(float(each[each > 0].min()) for each in values if (each > 0).any())
         if axis.text is formats.span:
             axes.set_yscale("log")
             axes.set_ylim(max(least / 2, 1e-6), max(some) * 2)
-            axes.yaxis.set_major_locator(FixedLocator(marks(*axes.get_ylim())))
+            axes.yaxis.set_major_locator(FixedLocator(duration_ticks(*axes.get_ylim())))
         else:
             axes.set_yscale("symlog", linthresh=max(least, min(some) / 10))
             axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=max(least, min(some) / 10)))
@@ -283,13 +283,13 @@ def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
     return ""
 
 
-def marks(low: float, high: float) -> list[float]:
+def duration_ticks(low: float, high: float) -> list[float]:
     """Durations in seconds for an axis: those that people know, and no more than there is room for."""
     known = [each for each in DURATIONS if low <= each <= high]
     return known[:: max(1, -(-len(known) // 7))]
 
 
-def _standing(svg: str, name: str, title: str) -> str:
+def _embedded_svg(svg: str, name: str, title: str) -> str:
     """The SVG of matplotlib as an element of a page: without prologue, with a title, ids that no other plot has, and
     the colours of the page."""
     svg = svg[svg.index("<svg") :]
@@ -298,7 +298,7 @@ def _standing(svg: str, name: str, title: str) -> str:
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
     svg = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", svg)
     svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
-    svg = svg.replace(INK, "currentColor").replace(GRID, "var(--grid)")
+    svg = svg.replace(INK_COLOUR, "currentColor").replace(GRID_COLOUR, "var(--grid)")
     svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # it would be the style of the whole page
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)  # hundredths of a point

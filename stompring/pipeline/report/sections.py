@@ -11,9 +11,16 @@ from typing import Any
 import numpy as np
 
 from stompring.pipeline.report import formats
-from stompring.pipeline.report.events import PERCENTILES, Ages, line
-from stompring.pipeline.report.findings import ADVISED, SINGLE, Findings, best, shown_of, top
-from stompring.pipeline.report.formats import short
+from stompring.pipeline.report.events import PERCENTILES, Durations, percentile_line
+from stompring.pipeline.report.findings import (
+    ADVISED_QUEUES,
+    SINGLE_PLOTS,
+    Findings,
+    greatest,
+    greatest_queues,
+    plotted_count,
+)
+from stompring.pipeline.report.formats import shortened
 from stompring.pipeline.report.period import SECOND
 from stompring.pipeline.report.plots import Axis, Line, Plot, curve, over_time, queue_lines
 from stompring.pipeline.report.sizing import AddressAdvice, RingAdvice
@@ -57,10 +64,10 @@ class Section:
 
 
 #: Rows of a table; the ones after them are counted.
-ROWS = 25
+MAX_ROWS = 25
 
 
-def limited(table: Table, most: int = ROWS) -> Table:
+def truncated(table: Table, most: int = MAX_ROWS) -> Table:
     """The table, with no more rows than anybody reads."""
     rest = len(table.rows) - most
     if rest <= 0:
@@ -73,13 +80,13 @@ def queue_cell(queue: str, address: str) -> Cell:
     """The name of a queue, and its address where that is another."""
     if queue == address or not address:
         return name_cell(queue)
-    whole = f"{queue} of {address}" if (short(queue), short(address)) != (queue, address) else ""
-    return Cell(short(queue), f"of {short(address)}", whole)
+    whole = f"{queue} of {address}" if (shortened(queue), shortened(address)) != (queue, address) else ""
+    return Cell(shortened(queue), f"of {shortened(address)}", whole)
 
 
 def name_cell(name: str) -> Cell:
     """A name, shortened if it must be."""
-    return Cell(short(name), whole=name if short(name) != name else "")
+    return Cell(shortened(name), whole=name if shortened(name) != name else "")
 
 
 NO_SAMPLES = "There are no samples in this period: the broker writes them where there is a journal-retention-directory."
@@ -87,7 +94,7 @@ NO_SAMPLES = "There are no samples in this period: the broker writes them where 
 
 def depth(found: Findings) -> Section:
     """Depth over time per queue."""
-    deep = best(found.traffic, lambda one: one.most, len(found.traffic))
+    deep = greatest_queues(found.traffic, lambda one: one.most, len(found.traffic))
     step = formats.span(found.grid.seconds)
     section = Section(
         "depth",
@@ -98,11 +105,11 @@ def depth(found: Findings) -> Section:
             "sample for two hours: the queue was deleted, or the broker was down.",
             "From samples: all messages, durable or not.",
         ],
-        empty=_why(found, "No queue held a message in any sample of this period."),
+        empty=_empty_text(found, "No queue held a message in any sample of this period."),
     )
     if not deep:
         return section
-    shown = deep[: shown_of(deep)]
+    shown = deep[: plotted_count(deep)]
     rest = deep[len(shown) :]
     lines = queue_lines(
         [(one.queue, found.series[one.queue].depth) for one in shown], found.rest.depth, len(rest)
@@ -115,15 +122,15 @@ def depth(found: Findings) -> Section:
             for one in rest
         ]
         tables.append(
-            limited(Table("Queues that are not in the plot", ["queue", "at most", "at the end"], rows))
+            truncated(Table("Queues that are not in the plot", ["queue", "at most", "at the end"], rows))
         )
     return Section(section.anchor, section.title, section.lead, [plot], tables)
 
 
 def rates(found: Findings) -> Section:
     """Rates in and out."""
-    seconds = lasting(found)
-    busy = best(found.traffic, lambda one: one.added + one.out, len(found.traffic))
+    seconds = step_durations(found)
+    busy = greatest_queues(found.traffic, lambda one: one.added + one.out, len(found.traffic))
     section = Section(
         "rates",
         "Rates in and out",
@@ -134,7 +141,7 @@ def rates(found: Findings) -> Section:
             "From the counters in samples: all messages, durable or not. A restart of the broker, where counters begin "
             "at 0 again, is reckoned with. A message that went to several queues counts in each.",
         ],
-        empty=_why(found, "Nothing went in or out in this period."),
+        empty=_empty_text(found, "Nothing went in or out in this period."),
     )
     if not busy:
         return section
@@ -147,9 +154,9 @@ def rates(found: Findings) -> Section:
     ]
     lines = [lines[0], lines[1], *(line for line in lines[2:] if np.nansum(line.values) > 0)]
     plots = [over_time("rates", "All queues, in and out", found.grid, lines, Axis("messages/s"))]
-    most = best(found.traffic, lambda one: one.added, len(found.traffic))
+    most = greatest_queues(found.traffic, lambda one: one.added, len(found.traffic))
     if most:
-        shown = most[: shown_of(most)]
+        shown = most[: plotted_count(most)]
         rest = None if found.rest.added is None else found.rest.added / seconds
         into = queue_lines(
             [(one.queue, found.series[one.queue].added / seconds) for one in shown],
@@ -172,7 +179,7 @@ def rates(found: Findings) -> Section:
     ]
     headings = ["queue", "in", "in, mean", "acknowledged", "expired", "killed", "replaced"]
     return Section(
-        section.anchor, section.title, section.lead, plots, [limited(Table("By queue", headings, rows))]
+        section.anchor, section.title, section.lead, plots, [truncated(Table("By queue", headings, rows))]
     )
 
 
@@ -188,7 +195,7 @@ def queues(found: Findings) -> Section:
         empty="No queue had anything in it in this period.",
     )
     headings = ["queue", "most messages", "most memory", "most in pages", "p50", "p99", "longest"]
-    largest = best(found.traffic, lambda one: one.size or one.most, 15)
+    largest = greatest_queues(found.traffic, lambda one: one.size or one.most, 15)
     tables = []
     if largest:
         rows: Rows = [
@@ -225,7 +232,7 @@ def _latency(found: Findings, queue: str) -> list[str]:
     return [formats.span(ages.percentiles[0]), formats.span(ages.percentiles[2]), formats.span(ages.longest)]
 
 
-def _why(found: Findings, nothing: str) -> str:
+def _empty_text(found: Findings, nothing: str) -> str:
     return nothing if found.traffic else NO_SAMPLES
 
 
@@ -234,12 +241,12 @@ def peak(found: Findings) -> tuple[float, int] | None:
     into = found.totals["added"]
     if not into.any():
         return None
-    each = into / lasting(found)
+    each = into / step_durations(found)
     at = int(np.nanargmax(each))
     return float(each[at]), found.grid.start + at * found.grid.step
 
 
-def lasting(found: Findings) -> Any:
+def step_durations(found: Findings) -> Any:
     """Seconds of each step from the first sample to the last one; NaN where they are too few for a rate."""
     starts = found.grid.start + found.grid.step * np.arange(found.grid.count)
     first, last = found.sampled
@@ -254,9 +261,9 @@ def lasting(found: Findings) -> Any:
 
 
 #: What is said of a queue that nobody reads.
-NOBODY = "no consumer in the period"
+NO_CONSUMER = "no consumer in the period"
 
-NAMES = tuple(f"p{each:g}" for each in PERCENTILES)
+PERCENTILE_NAMES = tuple(f"p{each:g}" for each in PERCENTILES)
 SECONDS = Axis("time, log scale", formats.span)
 
 DURABLE = (
@@ -265,7 +272,7 @@ DURABLE = (
 )
 
 
-def limits(found: Findings) -> str:
+def coverage_note(found: Findings) -> str:
     """How much of what came figures from events are about."""
     known = found.coverage
     if known is None:
@@ -288,7 +295,7 @@ def latency(found: Findings) -> Section:
             "How long it was from when a message was sent, or was due if it was scheduled, to when it was "
             f"acknowledged. p99 is the time that 99 of 100 did not exceed; a step of {step} has those that were "
             "acknowledged in it. Percentiles are exact to one per cent.",
-            limits(found),
+            coverage_note(found),
         ],
         empty="No acknowledgement of a durable message is in the lake for this period.",
     )
@@ -297,15 +304,15 @@ def latency(found: Findings) -> Section:
     steps = found.latency_steps
     slow = sorted(steps, key=lambda queue: (-ages[queue].percentiles[2], queue))
     count = found.hours.count
-    rest = None if found.rest.latency is None else line(dict(found.rest.latency), count, 2)
-    each = [(queue, line(dict(steps[queue]), count, 2)) for queue in slow]
+    rest = None if found.rest.latency is None else percentile_line(dict(found.rest.latency), count, 2)
+    each = [(queue, percentile_line(dict(steps[queue]), count, 2)) for queue in slow]
     lines = queue_lines(each, rest, len(ages) - len(each))
     title = "p99 of each queue" if rest is None else "p99 of queues"
     plots = [over_time("p99", title, found.hours, lines, SECONDS)]
-    for place, queue in enumerate(slow[:SINGLE]):
+    for place, queue in enumerate(slow[:SINGLE_PLOTS]):
         own = [
-            Line(name, line(dict(steps[queue]), found.hours.count, at))
-            for at, name in reversed([*enumerate(NAMES)])
+            Line(name, percentile_line(dict(steps[queue]), found.hours.count, at))
+            for at, name in reversed([*enumerate(PERCENTILE_NAMES)])
         ]
         plots.append(over_time(f"latency-{place}", queue, found.hours, own, SECONDS))
     tables = [_table(found, "By queue", ages, "acknowledged"), _slowest(found)]
@@ -331,10 +338,10 @@ def _slowest(found: Findings) -> Table:
         for _, queue, step, ages in each[:10]
     ]
     title = f"The slowest steps of {formats.span(found.hours.seconds)}, of the queues in the plots"
-    return Table(title, ["queue", "from (UTC)", "messages", *NAMES], rows, frozenset({0, 1}))
+    return Table(title, ["queue", "from (UTC)", "messages", *PERCENTILE_NAMES], rows, frozenset({0, 1}))
 
 
-def _table(found: Findings, title: str, ages: Mapping[str, Ages], heading: str) -> Table:
+def _table(found: Findings, title: str, ages: Mapping[str, Durations], heading: str) -> Table:
     addresses = found.addresses_of_queues()
     rows: Rows = [
         [
@@ -343,9 +350,9 @@ def _table(found: Findings, title: str, ages: Mapping[str, Ages], heading: str) 
             *map(formats.span, ages[queue].percentiles),
             formats.span(ages[queue].longest),
         ]
-        for queue in top(ages, lambda queue: ages[queue].percentiles[2], len(ages))
+        for queue in greatest(ages, lambda queue: ages[queue].percentiles[2], len(ages))
     ]
-    return limited(Table(title, ["queue", heading, *NAMES, "longest"], rows))
+    return truncated(Table(title, ["queue", heading, *PERCENTILE_NAMES, "longest"], rows))
 
 
 def _unknown(found: Findings, event: str) -> list[str]:
@@ -360,7 +367,7 @@ def _unknown(found: Findings, event: str) -> list[str]:
 
 def evictions(found: Findings) -> Section:
     """What rings threw away, when, and how old it was."""
-    rings = best(found.traffic, lambda one: one.replaced, len(found.traffic))
+    rings = greatest_queues(found.traffic, lambda one: one.replaced, len(found.traffic))
     some = [one for one in found.traffic if one.ring_size]
     section = Section(
         "rings",
@@ -368,7 +375,7 @@ def evictions(found: Findings) -> Section:
         [
             "A full ring gives up its oldest message for a new one. How many, and when, comes from the counters in "
             f"samples (all messages, in steps of {formats.span(found.grid.seconds)}); how old they were from events.",
-            limits(found),
+            coverage_note(found),
         ],
         empty=(
             f"No ring threw anything away: none of the {len(some)} was ever too full."
@@ -381,7 +388,7 @@ def evictions(found: Findings) -> Section:
         return section
     plots: list[Plot] = []
     if rings:
-        shown = rings[: shown_of(rings)]
+        shown = rings[: plotted_count(rings)]
         lines = queue_lines(
             [(one.queue, found.series[one.queue].replaced) for one in shown],
             found.rest.replaced,
@@ -392,8 +399,10 @@ def evictions(found: Findings) -> Section:
         )
     if found.evicted:
         count = found.hours.count
-        rest = None if found.rest.evicted is None else line(dict(found.rest.evicted), count, 0)
-        each = [(queue, line(dict(steps), count, 0)) for queue, steps in found.evicted_steps.items()]
+        rest = None if found.rest.evicted is None else percentile_line(dict(found.rest.evicted), count, 0)
+        each = [
+            (queue, percentile_line(dict(steps), count, 0)) for queue, steps in found.evicted_steps.items()
+        ]
         own = queue_lines(each, rest, len(found.evicted) - len(each))
         plots.append(
             over_time("evicted-age", "Median age of what was thrown away", found.hours, own, SECONDS)
@@ -404,13 +413,13 @@ def evictions(found: Findings) -> Section:
         told = ["–"] * 3 if ages is None else [*map(formats.span, (*ages.percentiles[:2], ages.longest))]
         lost = formats.share(one.replaced / one.added) if one.added else "–"
         size = formats.whole(one.ring_size) if one.ring_size else "none now"
-        readers = NOBODY if one.queue in unread else formats.whole(one.consumers)
+        readers = NO_CONSUMER if one.queue in unread else formats.whole(one.consumers)
         rows.append(
             [queue_cell(one.queue, one.address), size, formats.whole(one.replaced), lost, *told, readers]
         )
     headings = ["ring", "ring-size", "thrown away", "of what came", "age, median", "age, p90", "oldest"]
     table = Table("By ring", [*headings, "consumers, at most"], rows)
-    tables = [limited(table)] if rows else []
+    tables = [truncated(table)] if rows else []
     return Section(
         section.anchor, section.title, section.lead, plots, tables, after=_unknown(found, "replaced")
     )
@@ -431,7 +440,7 @@ def hot_spots(found: Findings) -> Section:
             "Messages that came back to their queue after a delivery (a NACK, a client that went away), and those of "
             f"which a copy went to a dead-letter or expiry address, by the queue that they came from; in steps of "
             f"{formats.span(found.grid.seconds)}.",
-            limits(found),
+            coverage_note(found),
         ],
         empty="No durable message came back, and none went to a dead-letter or expiry address.",
     )
@@ -440,9 +449,9 @@ def hot_spots(found: Findings) -> Section:
     plots = []
     for event, title in (("redelivered", "Messages that came back"), ("dead-lettered", "Dead letters")):
         steps = found.hot_steps[event]
-        names = top(steps, lambda queue, steps=steps: steps[queue].sum(), len(steps))  # type: ignore[misc]
+        names = greatest(steps, lambda queue, steps=steps: steps[queue].sum(), len(steps))  # type: ignore[misc]
         if names:
-            shown = names[: shown_of(names)]
+            shown = names[: plotted_count(names)]
             rest = names[len(shown) :]
             other = sum((steps[queue] for queue in rest), start=np.zeros(found.grid.count)) if rest else None
             lines = queue_lines([(queue, steps[queue]) for queue in shown], other, len(rest))
@@ -457,7 +466,7 @@ def hot_spots(found: Findings) -> Section:
             formats.whole(hot[queue].get("dead-lettered", 0)),
             formats.whole(hot[queue].get("moved", 0)),
         ]
-        for queue in top(
+        for queue in greatest(
             hot, lambda queue: sum(hot[queue].get(e, 0) for e in ("redelivered", "dead-lettered")), len(hot)
         )
     ]
@@ -469,7 +478,7 @@ def hot_spots(found: Findings) -> Section:
         "dead letters",
         "moved on expiry",
     ]
-    tables = [limited(Table("By queue", headings, rows))]
+    tables = [truncated(Table("By queue", headings, rows))]
     if found.hottest:
         single: Rows = [
             [
@@ -482,10 +491,10 @@ def hot_spots(found: Findings) -> Section:
         ]
         title = "Messages that came back most often"
         tables.append(Table(title, ["queue", "message number", "came back", "deliveries"], single))
-    return Section(section.anchor, section.title, section.lead, plots, tables, after=doubts(found))
+    return Section(section.anchor, section.title, section.lead, plots, tables, after=uncertainty_notes(found))
 
 
-def doubts(found: Findings) -> list[str]:
+def uncertainty_notes(found: Findings) -> list[str]:
     """What is said of events that may be none."""
     returns, letters = (found.uncertain.get(event, 0) for event in ("redelivered", "dead-lettered"))
     older = "files of an older version of stompring do not tell for sure"
@@ -507,13 +516,13 @@ def _part(some: int, all_: int) -> str:
 
 
 #: A user who did not log in.
-NOBODY_KNOWN = "nobody logged in"
+NOT_LOGGED_IN = "nobody logged in"
 
 
 def consumers(found: Findings) -> Section:
     """Consumers and users."""
     plots = _consumers_plot(found)
-    tables = [*_acknowledged(found), *_slow(found), *_users(found)]
+    tables = [*_acknowledged(found), *_slowest_consumers(found), *_users(found)]
     empty = "" if plots or tables else "No consumer and no user is known of this period."
     after = []
     told = found.total("acknowledged")
@@ -530,7 +539,7 @@ def consumers(found: Findings) -> Section:
             "samples; and how much each consumer acknowledged and each user sent. A "
             "consumer is the client-id of its connection, or the number of the connection, and the id of its "
             "subscription.",
-            limits(found),
+            coverage_note(found),
         ],
         plots,
         tables,
@@ -540,10 +549,10 @@ def consumers(found: Findings) -> Section:
 
 
 def _consumers_plot(found: Findings) -> list[Plot]:
-    read = best(found.traffic, lambda one: one.consumers, len(found.traffic))
+    read = greatest_queues(found.traffic, lambda one: one.consumers, len(found.traffic))
     if not read:
         return []
-    shown = read[: shown_of(read)]
+    shown = read[: plotted_count(read)]
     each = [(one.queue, found.series[one.queue].consumers) for one in shown]
     lines = queue_lines(each, found.rest.consumers, len(read) - len(shown))
     return [over_time("consumers-of", "Consumers of queues", found.grid, lines, Axis("consumers"))]
@@ -562,14 +571,14 @@ def _acknowledged(found: Findings) -> list[Table]:
         for one in found.taken
     ]
     headings = ["consumer", "queue", "acknowledged", "of what was acknowledged there"]
-    table = limited(Table("Who acknowledged", headings, rows, frozenset({0, 1})))
+    table = truncated(Table("Who acknowledged", headings, rows, frozenset({0, 1})))
     if found.takers > len(found.taken):
         note = f"{formats.whole(found.takers - len(rows))} more acknowledged less than each of the first {len(rows)}."
         return [Table(table.title, table.headings, table.rows, table.words, f"{table.note} {note}".strip())]
     return [table]
 
 
-def _slow(found: Findings) -> list[Table]:
+def _slowest_consumers(found: Findings) -> list[Table]:
     if not found.stays:
         return []
     slow = sorted(found.stays, key=lambda pair: (-found.stays[pair].percentiles[2], pair))
@@ -583,9 +592,9 @@ def _slow(found: Findings) -> list[Table]:
         ]
         for queue, consumer in slow
     ]
-    headings = ["queue", "consumer", "acknowledged", *NAMES, "longest"]
+    headings = ["queue", "consumer", "acknowledged", *PERCENTILE_NAMES, "longest"]
     title = "From send to acknowledge, by queue and consumer: the slowest by p99"
-    return [limited(Table(title, headings, rows, frozenset({0, 1})))]
+    return [truncated(Table(title, headings, rows, frozenset({0, 1})))]
 
 
 def _users(found: Findings) -> list[Table]:
@@ -600,7 +609,7 @@ def _users(found: Findings) -> list[Table]:
     total = sum(count.values())
     rows: Rows = [
         [
-            name_cell(user or NOBODY_KNOWN),
+            name_cell(user or NOT_LOGGED_IN),
             formats.whole(count[user]),
             formats.share(count[user] / total),
             formats.whole(durable[user]),
@@ -610,7 +619,7 @@ def _users(found: Findings) -> list[Table]:
     ]
     headings = ["user", "messages into queues", "of all", "durable", "queues"]
     note = "A message that went to several queues counts in each."
-    return [limited(Table("Who sent", headings, rows, note=note))] if rows else []
+    return [truncated(Table("Who sent", headings, rows, note=note))] if rows else []
 
 
 def unread(found: Findings) -> Section:
@@ -633,14 +642,14 @@ def unread(found: Findings) -> Section:
             formats.whole(one.depth),
             _change(one.growth),
             formats.whole(one.replaced),
-            NOBODY,
+            NO_CONSUMER,
         ]
         for one in found.unread
     ]
     if not rows:
         return section
     headings = ["queue", "in", "at the beginning", "at the end", "growth", "thrown away", "consumers"]
-    table = limited(Table("By queue", headings, rows, frozenset({0, 6})))
+    table = truncated(Table("By queue", headings, rows, frozenset({0, 6})))
     return Section(section.anchor, section.title, section.lead, (), [table])
 
 
@@ -667,12 +676,12 @@ def drain(found: Findings) -> Section:
             _change(one.growth),
             _rate(one.rate_in),
             _rate(one.rate_out),
-            drained(one),
+            drain_text(one),
         ]
         for one in some
     ]
     headings = ["queue", "messages at the end", "growth in the period", "in", "out", "empty in"]
-    table = limited(Table("By queue", headings, rows))
+    table = truncated(Table("By queue", headings, rows))
     return Section(section.anchor, section.title, section.lead, (), [table])
 
 
@@ -680,7 +689,7 @@ def _urgency(one: QueueTraffic) -> float:
     return -1.0 if math.isnan(one.drain) else one.drain
 
 
-def drained(one: QueueTraffic) -> str:
+def drain_text(one: QueueTraffic) -> str:
     """In how long a queue is empty, in words."""
     if math.isnan(one.drain):
         return "unknown: too few samples"
@@ -730,12 +739,12 @@ def coverage(found: Findings) -> Section:
     ]
     headings = ["queue", "came", "in the lake", "not in the lake", "share that is not"]
     return Section(
-        section.anchor, section.title, section.lead, (), [limited(Table("By queue", headings, rows))]
+        section.anchor, section.title, section.lead, (), [truncated(Table("By queue", headings, rows))]
     )
 
 
 #: Curves of each kind that are drawn; of others there is the row in the table.
-CURVES = 12
+MAX_CURVES = 12
 
 
 def rings(found: Findings) -> Section:
@@ -795,10 +804,10 @@ def rings(found: Findings) -> Section:
         "from",
     ]
     note = "Memory is the size times the mean of what messages of the queue took."
-    if len(found.rings) == ADVISED:
-        note += f" There is advice for the {ADVISED} rings that threw away most."
+    if len(found.rings) == ADVISED_QUEUES:
+        note += f" There is advice for the {ADVISED_QUEUES} rings that threw away most."
     plots = [
-        _ring_plot(f"ring-{at}", one, keep) for at, one in enumerate(found.rings[:CURVES]) if one.modelled
+        _ring_plot(f"ring-{at}", one, keep) for at, one in enumerate(found.rings[:MAX_CURVES]) if one.modelled
     ]
     table = Table("Sizes", headings, rows, frozenset({0, 7}), note)
     return replace(section, plots=plots, tables=[table, *section.tables])
@@ -810,13 +819,13 @@ def _unread(rings: list[QueueTraffic]) -> Table:
             queue_cell(one.queue, one.address),
             formats.whole(one.ring_size),
             formats.whole(one.replaced),
-            f"none: {NOBODY}",
+            f"none: {NO_CONSUMER}",
         ]
         for one in rings
     ]
     note = "A ring that nobody reads throws away what comes, however large it is."
     headings = ["ring", "size now", "thrown away", "advice"]
-    return limited(Table("Rings that nobody reads", headings, rows, frozenset({0, 3}), note))
+    return truncated(Table("Rings that nobody reads", headings, rows, frozenset({0, 3}), note))
 
 
 def _bytes(one: RingAdvice, size: int) -> str:
@@ -874,7 +883,9 @@ def addresses(found: Findings) -> Section:
         "that is",
         "for all the time",
     ]
-    plots = [_address_plot(f"address-{at}", one, share) for at, one in enumerate(found.addresses[:CURVES])]
+    plots = [
+        _address_plot(f"address-{at}", one, share) for at, one in enumerate(found.addresses[:MAX_CURVES])
+    ]
     return Section(section.anchor, section.title, section.lead, plots, [Table("Limits", headings, rows)])
 
 

@@ -25,7 +25,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from stompring.pipeline.report.period import Grid
-from stompring.pipeline.report.tables import columns, groups
+from stompring.pipeline.report.tables import groups, numpy_columns
 from stompring.pipeline.report.traffic import QueueTraffic
 
 
@@ -48,7 +48,7 @@ def share_within(values: Any, weights: Any, limits: Any) -> Any:
 
 
 #: Sizes tried in one go; the least one that is good enough is found in a few of them.
-AT_ONCE = 33
+SIZES_PER_ROUND = 33
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def least_sizes(flow: Flow, sizes: Any, allowed: Any) -> Any:
     good = evicted(flow, low[:, None])[:, 0] <= allowed
     high = np.where(good, low, np.maximum(low, flow.most))
     while (high - low > 1).any():
-        tried = np.stack([candidates(a, b, AT_ONCE) for a, b in zip(low, high, strict=True)])
+        tried = np.stack([candidates(a, b, SIZES_PER_ROUND) for a, b in zip(low, high, strict=True)])
         enough = evicted(flow, tried) <= allowed[:, None]
         # The more room, the less is evicted: candidates go up, and so from some one on all are enough.
         first = np.argmax(enough, axis=1)
@@ -148,7 +148,7 @@ BUCKETS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class MemoryDemand:
     """One address: ``bytes`` for so many ``seconds`` each, and for how long of that it had messages in pages.
 
     ``average`` is the size of a message, by which the ones in pages are counted; 0 where none was ever in memory, and
@@ -162,7 +162,7 @@ class Held:
     average: float
 
 
-def held(rows: Any, addresses: Sequence[str], grid: Grid) -> list[Held]:
+def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[MemoryDemand]:
     """Some addresses, one or more. ``rows`` are samples, or those of `changes`."""
     chosen = rows.where(F.col("address").isin(list(addresses)))
     averages = _averages(chosen)
@@ -174,7 +174,7 @@ def held(rows: Any, addresses: Sequence[str], grid: Grid) -> list[Held]:
     )
     order = Window.partitionBy("queue").orderBy("bucket")
     moved = {name: F.col(name) - F.coalesce(F.lag(name).over(order), F.lit(0)) for name in ("size", "paged")}
-    found = columns(
+    found = numpy_columns(
         last.withColumns(moved)
         .groupBy("address", "bucket")
         .agg(F.sum("size").alias("size"), F.sum("paged").alias("paged"))
@@ -187,7 +187,7 @@ def held(rows: Any, addresses: Sequence[str], grid: Grid) -> list[Held]:
         size, paged = (np.cumsum(found[name][places]) for name in ("size", "paged"))
         average = averages[address]
         paging = float(seconds[paged > 0].sum())
-        answer.append(Held(address, size + paged * average, seconds, paging, average))
+        answer.append(MemoryDemand(address, size + paged * average, seconds, paging, average))
     return answer
 
 
@@ -200,15 +200,15 @@ def _averages(rows: Any) -> dict[str, float]:
 #: Buckets of the whole period.
 
 
-CAME, WENT = ("added",), ("acknowledged", "expired", "killed")
+ARRIVAL_EVENTS, DEPARTURE_EVENTS = ("added",), ("acknowledged", "expired", "killed")
 
 #: Events are taken where they have this share of what the counters say came, or more.
-AGREES = 0.98
+MIN_EVENT_SHARE = 0.98
 
 
 def is_durable(queue: QueueTraffic, counts: Mapping[str, Mapping[str, int]]) -> bool:
     """Whether the events of a queue have what went through it; else its samples must do."""
-    return counts.get(queue.queue, {}).get("added", 0) >= AGREES * queue.added
+    return counts.get(queue.queue, {}).get("added", 0) >= MIN_EVENT_SHARE * queue.added
 
 
 def flows(events: Any, rows: Any, rings: Sequence[QueueTraffic], durable: Sequence[bool], grid: Grid) -> Flow:
@@ -218,8 +218,8 @@ def flows(events: Any, rows: Any, rings: Sequence[QueueTraffic], durable: Sequen
     place = {ring.queue: at for at, ring in enumerate(rings)}
     came, went = np.zeros((2, len(rings), grid.count), np.int64)
     if by_events:
-        chosen = F.col("queue").isin(by_events) & F.col("event").isin(*CAME, *WENT)
-        _fill(place, came, went, _counted(events.where(chosen), F.col("event").isin(*CAME), grid))
+        chosen = F.col("queue").isin(by_events) & F.col("event").isin(*ARRIVAL_EVENTS, *DEPARTURE_EVENTS)
+        _fill(place, came, went, _counted(events.where(chosen), F.col("event").isin(*ARRIVAL_EVENTS), grid))
     if by_samples:
         _fill(place, came, went, _sampled(rows.where(F.col("queue").isin(by_samples)), grid))
     # What waited when the period began. Where nothing is known of that time the rings begin empty.
@@ -246,12 +246,12 @@ def _sampled(rows: Any, grid: Grid) -> Any:
         rows.withColumn("bucket", F.expr(grid.place("time")))
         .where("bucket >= 0")
         .groupBy("queue", "bucket")
-        .agg(F.sum("added").alias("came"), F.sum(sum(F.col(name) for name in WENT)).alias("went"))
+        .agg(F.sum("added").alias("came"), F.sum(sum(F.col(name) for name in DEPARTURE_EVENTS)).alias("went"))
     )
 
 
 def _fill(place: Mapping[str, int], came: Any, went: Any, frame: Any) -> None:
-    found = columns(frame)
+    found = numpy_columns(frame)
     for queue, rows in groups(found["queue"]):
         at = place[queue]
         came[at, found["bucket"][rows]] = found["came"][rows]
@@ -305,7 +305,7 @@ class AddressAdvice:
     ``enough`` for all of it; ``unpaged`` has the share for each of ``sizes``.
     """
 
-    held: Held
+    held: MemoryDemand
     size: int
     enough: int
     sizes: Any
@@ -317,7 +317,7 @@ class AddressAdvice:
         return self.held.paging / float(self.held.seconds.sum())
 
 
-def address_advice(held: Held, unpaged: float) -> AddressAdvice:
+def address_advice(held: MemoryDemand, unpaged: float) -> AddressAdvice:
     """How large it would have had to be; ``unpaged`` is per cent of the time."""
     size, enough = weighted_quantile(held.bytes, held.seconds, (unpaged / 100, 1.0))
     least = max(1, min(size, int(held.bytes.min())), enough // 1000)

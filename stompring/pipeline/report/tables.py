@@ -14,7 +14,7 @@ from stompring.pipeline.report.period import DAY, Period
 from stompring.settings.match import Pattern
 
 
-def columns(frame: Any) -> dict[str, Any]:
+def numpy_columns(frame: Any) -> dict[str, Any]:
     """Its columns by name: arrays of numpy, texts as arrays of objects. Nulls of numbers are 0."""
     table = frame.toArrow().combine_chunks()
     found = {}
@@ -43,10 +43,10 @@ COUNTERS = ("added", "acknowledged", "expired", "killed", "replaced")
 GAUGES = ("ring_size", "messages", "paged", "size", "consumers")
 
 #: The kind of events that may be `redelivered`, or nothing.
-DOUBTFUL = "perhaps redelivered"
+UNCERTAIN_REDELIVERY = "perhaps redelivered"
 
 #: Where a lake has no column `broker`, there is one broker, and nobody needs its name.
-ONLY = ""
+UNNAMED_BROKER = ""
 
 
 class Tables(Protocol):
@@ -75,7 +75,7 @@ class Lake:
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class ReportRows:
     """What a report reads.
 
     ``messages`` (broker, address, queue, message_id, sent, due, durable, user) are all that were sent before the end of
@@ -88,7 +88,7 @@ class Selected:
     messages: Any
     events: Any
     samples: Any
-    brokers: Sequence[str] = (ONLY,)
+    brokers: Sequence[str] = (UNNAMED_BROKER,)
 
 
 def brokers_of(tables: Tables) -> list[str]:
@@ -96,14 +96,14 @@ def brokers_of(tables: Tables) -> list[str]:
     named = [each for each in (tables.messages, tables.events, tables.samples) if "broker" in each.columns]
     columns = [each.select("broker").distinct() for each in named]
     rows = reduce(lambda some, more: some.union(more), columns).distinct().collect() if columns else []
-    return sorted(row.broker for row in rows if row.broker is not None) or [ONLY]
+    return sorted(row.broker for row in rows if row.broker is not None) or [UNNAMED_BROKER]
 
 
-def select(
-    tables: Tables, period: Period, addresses: Sequence[str], brokers: Sequence[str] = (ONLY,)
-) -> Selected:
+def select_rows(
+    tables: Tables, period: Period, addresses: Sequence[str], brokers: Sequence[str] = (UNNAMED_BROKER,)
+) -> ReportRows:
     """Rows of some addresses (patterns with ``*`` and ``#``; none for all) in a period, of some of `brokers_of`."""
-    messages = _named(_of_brokers(tables.messages, brokers), "timestamp", period.until).select(
+    messages = _with_names(_broker_rows(tables.messages, brokers), "timestamp", period.until).select(
         "broker",
         "address",
         "queue",
@@ -113,7 +113,7 @@ def select(
         "durable",
         "user",
     )
-    events = _of_brokers(tables.events, brokers)
+    events = _broker_rows(tables.events, brokers)
     events = events.where(F.col("queue").isNotNull() & F.col("time").isNotNull())
     # What older records do not tell for sure. Without the column nobody doubts them.
     certain = F.coalesce("certain", F.lit(False)) if "certain" in events.columns else F.lit(True)
@@ -125,7 +125,7 @@ def select(
     events = events.select(
         "broker",
         F.unix_micros("time").alias("time"),
-        F.when(doubtful & (F.col("event") == "redelivered"), F.lit(DOUBTFUL))
+        F.when(doubtful & (F.col("event") == "redelivered"), F.lit(UNCERTAIN_REDELIVERY))
         .otherwise(F.col("event"))
         .alias("event"),
         "queue",
@@ -135,7 +135,7 @@ def select(
         "consumer",
         doubtful.alias("uncertain"),
     )
-    samples = _named(_of_brokers(tables.samples, brokers), "time", period.until).select(
+    samples = _with_names(_broker_rows(tables.samples, brokers), "time", period.until).select(
         "broker", F.unix_micros("time").alias("time"), "address", "queue", *GAUGES, *COUNTERS
     )
     if period.begin is not None:
@@ -146,14 +146,14 @@ def select(
         messages, events, samples = messages.where(within), events.where(within), samples.where(within)
     if len(brokers) > 1:
         messages, events, samples = (_prefixed(table) for table in (messages, events, samples))
-    return Selected(messages, events, samples, tuple(brokers))
+    return ReportRows(messages, events, samples, tuple(brokers))
 
 
-def _of_brokers(table: Any, brokers: Sequence[str]) -> Any:
+def _broker_rows(table: Any, brokers: Sequence[str]) -> Any:
     if "broker" not in table.columns:
-        return table.withColumn("broker", F.lit(ONLY))
-    if list(brokers) == [ONLY]:
-        return table.withColumn("broker", F.lit(ONLY))
+        return table.withColumn("broker", F.lit(UNNAMED_BROKER))
+    if list(brokers) == [UNNAMED_BROKER]:
+        return table.withColumn("broker", F.lit(UNNAMED_BROKER))
     return table.where(F.col("broker").isin(list(brokers)))
 
 
@@ -171,7 +171,7 @@ def by_broker(values: Mapping[str, int]) -> Any:
     return column
 
 
-def _named(table: Any, time: str, until: Any) -> Any:
+def _with_names(table: Any, time: str, until: Any) -> Any:
     known = F.col("address").isNotNull() & F.col("queue").isNotNull() & F.col(time).isNotNull()
     return table.where(known if until is None else known & (F.col(time) < F.lit(until)))
 

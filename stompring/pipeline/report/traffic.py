@@ -20,22 +20,22 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from stompring.pipeline.report.period import HOUR, MINUTE, SECOND, Grid
-from stompring.pipeline.report.tables import COUNTERS, LOOKBACK, by_broker, columns, groups
+from stompring.pipeline.report.tables import COUNTERS, LOOKBACK, by_broker, groups, numpy_columns
 
 #: Every queue is in a sample that often, while the broker runs.
-FULL = HOUR
+FULL_SAMPLE_INTERVAL = HOUR
 
 
-def seen_early(begin: int | None, first: int) -> int:
+def present_from_start(begin: int | None, first: int) -> int:
     """A queue that is first sampled later than that is new; others may have been there before the samples.
 
     The arguments are those of `changes`. Where older samples are left out, a queue that rests is seen for the first
     time in the next one with all of them.
     """
-    return first if begin is None else max(first, begin - LOOKBACK + FULL)
+    return first if begin is None else max(first, begin - LOOKBACK + FULL_SAMPLE_INTERVAL)
 
 
-def changes(samples: Any, begin: int | None, first: int) -> Any:
+def counter_changes(samples: Any, begin: int | None, first: int) -> Any:
     """The samples, with the counters as differences from the row before.
 
     ``first`` is the time of the first sample, and ``begin`` where the period of the report begins, None where it has no
@@ -43,7 +43,7 @@ def changes(samples: Any, begin: int | None, first: int) -> Any:
     the queue is new, its counters are differences; if the samples began when it was there already, they are from before
     the samples, and its differences are 0.
     """
-    early = seen_early(begin, first)
+    early = present_from_start(begin, first)
     rows = Window.partitionBy("queue").orderBy("time")
     before = {name: F.lag(name).over(rows) for name in COUNTERS}
     fallen = reduce(or_, (F.col(name) < before[name] for name in COUNTERS))
@@ -69,10 +69,10 @@ def changes(samples: Any, begin: int | None, first: int) -> Any:
 
 
 #: Each queue is in a sample at least once an hour. One that is not for longer is gone, or the broker is.
-LASTS = 2 * HOUR
+SAMPLE_VALIDITY = 2 * HOUR
 
 #: The end of the period is the last of so many parts of it, and a minute or more.
-TAIL = 10
+TAIL_PARTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampleTimes:
     """When a broker took samples: the first one of the period and the last one, and where the end of the period begins,
     of which rates are told. All of them are times of samples, so that counters have what came between them.
     """
@@ -143,17 +143,17 @@ class Sampled:
     tail: int
 
     @classmethod
-    def of(cls, times: Any) -> Sampled:
+    def of(cls, times: Any) -> SampleTimes:
         """``times`` in µs, sorted, one or more."""
         first, last = int(times[0]), int(times[-1])
-        length = min(max((last - first) // TAIL, MINUTE), last - first)
+        length = min(max((last - first) // TAIL_PARTS, MINUTE), last - first)
         return cls(first, last, int(times[np.searchsorted(times, last - length, side="right") - 1]))
 
 
 class Traffic:
     """Samples in steps. ``rows`` are those of `changes`; `close` gives back what Spark keeps of them meanwhile."""
 
-    def __init__(self, rows: Any, grid: Grid, sampled: Mapping[str, Sampled]) -> None:
+    def __init__(self, rows: Any, grid: Grid, sampled: Mapping[str, SampleTimes]) -> None:
         self._grid, self._sampled = grid, sampled
         known = F.when(F.col("step") >= 0, F.col("messages"))
         first = by_broker({broker: one.first for broker, one in sampled.items()})
@@ -236,7 +236,7 @@ class Traffic:
 
     def totals(self) -> dict[str, Any]:
         """What went in and out of all queues in each step, by the name of the counter."""
-        found = columns(
+        found = numpy_columns(
             self._steps.where("step >= 0")
             .groupBy("step")
             .agg(*(F.sum(name).alias(name) for name in COUNTERS))
@@ -248,7 +248,7 @@ class Traffic:
 
     def series(self, queues: Iterable[str]) -> dict[str, Series]:
         """Some queues, step by step."""
-        found = columns(
+        found = numpy_columns(
             self._steps.where(F.col("queue").isin(sorted(set(queues)))).select(
                 "queue", "step", "time", "last", "most", "added", "replaced", "consumers", "last_consumers"
             )
@@ -262,14 +262,16 @@ class Traffic:
         """The sum of one of the `Series` over all queues but those ``shown``, step by step."""
         others = self._steps.where(~F.col("queue").isin(list(shown)))
         if name in ("added", "replaced"):
-            found = columns(others.where("step >= 0").groupBy("step").agg(F.sum(name).alias(name)))
+            found = numpy_columns(others.where("step >= 0").groupBy("step").agg(F.sum(name).alias(name)))
             values = np.zeros(self._grid.count)
             values[found["step"]] = found[name]
             return values
         gauge = {"depth": ("last", "most"), "consumers": ("last_consumers", "consumers")}[name]
         # A number for each queue does: names take room, and there may be many.
-        found = columns(others.select(F.xxhash64("queue").alias("queue"), "step", "time", *map(F.col, gauge)))
-        return carried_sum(
+        found = numpy_columns(
+            others.select(F.xxhash64("queue").alias("queue"), "step", "time", *map(F.col, gauge))
+        )
+        return forward_filled_sum(
             {
                 "queue": found["queue"],
                 "step": found["step"],
@@ -286,10 +288,12 @@ class Traffic:
         added, replaced = np.zeros(self._grid.count), np.zeros(self._grid.count)
         added[steps], replaced[steps] = rows["added"][within], rows["replaced"][within]
         consumers = {**rows, "last": rows["last_consumers"], "most": rows["consumers"]}
-        return Series(carried(rows, self._grid), added, replaced, carried(consumers, self._grid))
+        return Series(
+            forward_filled(rows, self._grid), added, replaced, forward_filled(consumers, self._grid)
+        )
 
 
-def carried(rows: dict[str, Any], grid: Grid) -> Any:
+def forward_filled(rows: dict[str, Any], grid: Grid) -> Any:
     """The greatest depth in each step, from the steps in which a queue was sampled.
 
     ``rows`` has their ``step`` (-1: before the grid), the ``time`` of the last sample in it, and of the depth the
@@ -299,7 +303,7 @@ def carried(rows: dict[str, Any], grid: Grid) -> Any:
     order = np.argsort(rows["step"])
     steps = rows["step"][order]
     for at, step in enumerate(steps):
-        last, known = rows["last"][order[at]], rows["time"][order[at]] + max(LASTS, grid.step)
+        last, known = rows["last"][order[at]], rows["time"][order[at]] + max(SAMPLE_VALIDITY, grid.step)
         if step >= 0:
             depth[step] = np.fmax(depth[step], rows["most"][order[at]])
         # It is that deep up to the next sample, which may be in the middle of its step.
@@ -309,11 +313,11 @@ def carried(rows: dict[str, Any], grid: Grid) -> Any:
     return depth
 
 
-def carried_sum(rows: dict[str, Any], grid: Grid) -> Any:
+def forward_filled_sum(rows: dict[str, Any], grid: Grid) -> Any:
     """The sum of `carried` over many queues, of which ``rows`` has a number in ``queue``; NaN where none is known."""
     order = np.lexsort((rows["step"], rows["queue"]))
     queue, steps, last, time, most = (rows[name][order] for name in ("queue", "step", "last", "time", "most"))
-    known = np.maximum(0, (time + max(LASTS, grid.step) - grid.start) // grid.step + 1)
+    known = np.maximum(0, (time + max(SAMPLE_VALIDITY, grid.step) - grid.start) // grid.step + 1)
     same = np.append(queue[1:] == queue[:-1], False)  # whether the next row is of the same queue
     until = np.minimum(np.where(same, np.append(steps[1:], 0) + 1, grid.count), np.minimum(known, grid.count))
     before = np.append(False, same[:-1]) & (np.append(0, until[:-1]) > steps)

@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 from stompring.pipeline.stomp.sink import StompStreamWriter, StompWriter, writer_options
 from stompring.pipeline.stomp.source import StompStreamReader, reader_columns
 from stompring.pipeline.stomp.spool import COLUMNS
-from stompring.pipeline.worker_errors import tells, tells_of_stream
+from stompring.pipeline.worker_errors import defers_errors, reports_errors
 
 
 class StompFormat(DataSource):
@@ -19,12 +19,12 @@ class StompFormat(DataSource):
         """What ``format`` takes."""
         return "stomp"
 
-    @tells
+    @reports_errors
     def schema(self) -> str:
         """The columns of what is received."""
         return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 
-    @tells
+    @reports_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """Refused: taking messages from a broker and forgetting which is no table."""
         raise ValueError(
@@ -32,19 +32,19 @@ class StompFormat(DataSource):
             "Use spark.readStream, with trigger(availableNow=True) for what is there now"
         )
 
-    @tells_of_stream
+    @defers_errors
     def streamReader(self, schema: StructType) -> StompStreamReader:
         """``schema`` is the one above, or what was given to ``readStream.schema``."""
         return StompStreamReader(self.options, reader_columns(schema))
 
-    @tells
+    @reports_errors
     def writer(self, schema: StructType, overwrite: bool) -> StompWriter:
         """``overwrite`` is refused: what was sent stays sent."""
         if overwrite:
             raise ValueError("format stomp: a broker has nothing to overwrite; use mode('append')")
         return StompWriter(writer_options(self.options, schema))
 
-    @tells
+    @reports_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> StompStreamWriter:
         """``overwrite`` is the output mode complete: each batch sends all of its rows."""
         return StompStreamWriter(writer_options(self.options, schema))

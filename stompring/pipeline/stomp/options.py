@@ -15,10 +15,10 @@ from stompring.settings.value_types import byte_size
 T = TypeVar("T")
 
 #: Of reading and writing.
-BROKER = ("url", "user", "password", "passwordFile", "virtualHost", "tls", "caFile", "timeout")
+BROKER_OPTIONS = ("url", "user", "password", "passwordFile", "virtualHost", "tls", "caFile", "timeout")
 
-WRITING = (
-    *BROKER,
+SINK_OPTIONS = (
+    *BROKER_OPTIONS,
     "destination",
     "transaction",
     "receiptRows",
@@ -27,8 +27,8 @@ WRITING = (
     "dedupHeader",
 )
 
-READING = (
-    *BROKER,
+SOURCE_OPTIONS = (
+    *BROKER_OPTIONS,
     "destination",
     "spool",
     "selector",
@@ -44,23 +44,23 @@ READING = (
 )
 
 #: Spark gives these of its own to a sink too.
-SPARKS = ("checkpointlocation", "queryname")
+SPARK_OPTIONS = ("checkpointlocation", "queryname")
 
 #: That of Artemis, which stompring has too.
 DEDUP_HEADER = "_AMQ_DUPL_ID"
 
 #: What we write into SUBSCRIBE ourselves.
-_TAKEN = frozenset({"id", "destination", "ack", "receipt", "selector", "prefetch-count"})
+_RESERVED_HEADERS = frozenset({"id", "destination", "ack", "receipt", "selector", "prefetch-count"})
 
 
-class Given:
+class OptionReader:
     """Options as Spark gives them, whose names are in any case, with what is said of those that cannot be."""
 
     def __init__(self, given: Mapping[str, str], known: Sequence[str]) -> None:
         self._given = {name.lower(): text for name, text in given.items()}
         names = {name.lower() for name in known}
         for name in self._given:
-            if name not in names and name not in SPARKS:
+            if name not in names and name not in SPARK_OPTIONS:
                 raise OptionError(name, f"there is none of this name; there are {', '.join(known)}")
 
     def text(self, name: str) -> str | None:
@@ -159,7 +159,7 @@ class SinkOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
         """From what was given to Spark. Opens nothing. Raises `OptionError`."""
-        given = Given(options, WRITING)
+        given = OptionReader(options, SINK_OPTIONS)
         header = given.text("dedupHeader") if given.given("dedupHeader") else DEDUP_HEADER
         if header is None and given.text("jobId"):
             raise OptionError("jobId", "means nothing where dedupHeader is empty")
@@ -191,7 +191,7 @@ class SourceOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """From what was given to Spark. Opens nothing. Raises `OptionError`."""
-        given = Given(options, READING)
+        given = OptionReader(options, SOURCE_OPTIONS)
         endpoint = given.endpoint(given.number("heartBeat", 10_000, 0), given.text("clientId"))
         destination = given.required("destination", "what to receive")
         given.required("spool", "a directory of this query alone")
@@ -224,7 +224,7 @@ def _headers(text: str) -> list[tuple[str, str]]:
         name, sign, value = part.partition("=")
         if not sign or not name.strip():
             raise ValueError(f"must be NAME=VALUE, separated by commas, not {part!r}")
-        if name.strip() in _TAKEN:
+        if name.strip() in _RESERVED_HEADERS:
             raise ValueError(f"{name.strip()} is written by the source itself")
         found.append((name.strip(), value.strip()))
     return found

@@ -14,21 +14,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stompring.pipeline.arrays import as_text, indices, numbers, texts
+from stompring.pipeline.arrays import as_strings, indices, integers, strings
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.schema import LONG
 from stompring.pipeline.stomp.options import SinkOptions
 from stompring.stomp.frames import header_line
 
 #: Bytes of bodies that are encoded at once, about.
-PIECE = 4 << 20
+PIECE_BYTES = 4 << 20
 
 TRANSACTION = "1"
 
 _ESCAPES = ((b"\\", b"\\\\"), (b":", b"\\c"), (b"\n", b"\\n"), (b"\r", b"\\r"))
 
 #: Headers of a row that are not sent: the sink writes them itself, or they are of frames that come from a broker.
-OMITTED = (
+OMITTED_HEADERS = (
     *("destination", "content-length", "receipt", "transaction", "persistent"),
     *("message-id", "subscription", "ack", "redelivered", "timestamp"),
 )
@@ -79,7 +79,7 @@ def check_columns(schema: Any, options: SinkOptions) -> None:
         raise OptionError("dedupHeader", "must name a header where there is a column dedup_id")
 
 
-class Sends:
+class SendEncoder:
     """Encodes rows of one task. ``prefix`` begins their duplicate ids, the number of the row ends them; None: none.
 
     ``omitted`` are headers of rows that are not sent, beside those that never are.
@@ -88,7 +88,7 @@ class Sends:
     def __init__(self, options: SinkOptions, prefix: str | None, omitted: Iterable[str] = ()) -> None:
         self._options = options
         self._prefix = prefix
-        self._omitted = frozenset({*OMITTED, *omitted, *filter(None, [options.dedup_header])})
+        self._omitted = frozenset({*OMITTED_HEADERS, *omitted, *filter(None, [options.dedup_header])})
 
     def pieces(self, batch: Any, first: int, transaction: bool) -> Iterator[tuple[Any, int]]:
         """Frames of a batch whose first row is the task's row ``first``, as buffers with the number of their rows."""
@@ -120,17 +120,17 @@ class Sends:
         if self._options.persistent:
             lead += b"persistent:true\n"
         columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
-        body = _plain(columns["body"])
+        body = _as_binary(columns["body"])
         parts: list[Any] = [lead, self._destination(columns.get("destination"), first)]
         if "priority" in columns:
-            parts.append(lines_of(b"priority", columns["priority"].cast(pa.string()).cast(pa.binary())))
+            parts.append(header_lines(b"priority", columns["priority"].cast(pa.string()).cast(pa.binary())))
         if "expires" in columns:
-            parts.append(lines_of(b"expires", _milliseconds(columns["expires"])))
+            parts.append(header_lines(b"expires", _milliseconds(columns["expires"])))
         parts += [self._identifier(columns.get("dedup_id"), first, len(batch))]
         if "headers" in columns:
             parts.append(self._headers(columns["headers"], columns))
         parts += [*lines, b"content-length:", _lengths(body), b"\n\n", body, b"\0\n"]
-        return _joined(*[part for part in parts if part is not None], nulls="replace")
+        return _concatenated(*[part for part in parts if part is not None], nulls="replace")
 
     @staticmethod
     def fitting(batch: Any, at: int) -> int:
@@ -138,7 +138,7 @@ class Sends:
         count = min(len(batch) - at, 1 << 16)
         body = batch.column(batch.schema.get_field_index("body")).slice(at, count)
         ends = np.cumsum(_sizes(body))
-        return max(1, int(np.searchsorted(ends, PIECE)))
+        return max(1, int(np.searchsorted(ends, PIECE_BYTES)))
 
     # ---- parts
 
@@ -150,32 +150,34 @@ class Sends:
         if column.null_count and constant is None:
             row = first + int(np.flatnonzero(_bits(column.is_null()))[0])
             raise ValueError(f"column destination: is null in row {row}, and option destination is not given")
-        line = lines_of(b"destination", _escaped(_plain(column), "destination"))
-        return line if constant is None else _or_else(line, constant)
+        line = header_lines(b"destination", _escaped(_as_binary(column), "destination"))
+        return line if constant is None else _coalesce(line, constant)
 
     def _identifier(self, column: Any, first: int, count: int) -> Any:
         header = self._options.dedup_header
         if header is None or (column is None and self._prefix is None):
             return None
-        own = None if column is None else _escaped(_plain(column), "dedup_id")
+        own = None if column is None else _escaped(_as_binary(column), "dedup_id")
         made = None
         if self._prefix is not None:
             lead = header_line(header.encode(), f"{self._prefix}-".encode())[:-1]
-            rows = numbers(np.arange(first, first + count), LONG).cast(pa.string()).cast(pa.binary())
-            made = _joined(lead, rows, b"\n")
+            rows = integers(np.arange(first, first + count), LONG).cast(pa.string()).cast(pa.binary())
+            made = _concatenated(lead, rows, b"\n")
         if own is None:
             return made
-        line = lines_of(header.encode(), own)
-        return line if made is None else _or_else(line, made)
+        line = header_lines(header.encode(), own)
+        return line if made is None else _coalesce(line, made)
 
     def _headers(self, column: Any, columns: dict[str, Any]) -> Any:
         """The lines of each row's map."""
         low, high = _range(column)
-        names = _plain(column.keys.slice(low, high - low))
-        values = _plain(column.items.slice(low, high - low))
+        names = _as_binary(column.keys.slice(low, high - low))
+        values = _as_binary(column.items.slice(low, high - low))
         omitted = self._omitted | {name for name in ("priority", "expires") if name in columns}
-        keep = ~_within(names, omitted) & _bits(values.is_valid())
-        lines = _joined(_escaped(names, "headers"), b":", _escaped(values, "headers"), b"\n", nulls="replace")
+        keep = ~_is_in(names, omitted) & _bits(values.is_valid())
+        lines = _concatenated(
+            _escaped(names, "headers"), b":", _escaped(values, "headers"), b"\n", nulls="replace"
+        )
         offsets = _offsets(column) - low
         if not keep.all():
             lines = lines.take(indices(np.flatnonzero(keep)))
@@ -193,20 +195,20 @@ def _constant(data: bytes) -> Any:
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(data)])[0]
 
 
-def _joined(*parts: Any, nulls: str = "emit_null") -> Any:
+def _concatenated(*parts: Any, nulls: str = "emit_null") -> Any:
     """Arrays and constants, one behind the other in each row; with ``replace`` null is nothing, else all is null."""
     values = [_constant(part) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*values, _constant(b""), null_handling=nulls)
 
 
-def _plain(column: Any) -> Any:
+def _as_binary(column: Any) -> Any:
     """As binary with 32-bit offsets."""
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
-def lines_of(name: bytes, values: Any) -> Any:
+def header_lines(name: bytes, values: Any) -> Any:
     """A header line for each value (binary, escaped where it must be), null for null."""
-    return _joined(header_line(name, b"")[:-1], values, b"\n")
+    return _concatenated(header_line(name, b"")[:-1], values, b"\n")
 
 
 def _escaped(values: Any, column: str) -> Any:
@@ -219,7 +221,7 @@ def _escaped(values: Any, column: str) -> Any:
     return values
 
 
-def _or_else(values: Any, other: Any) -> Any:
+def _coalesce(values: Any, other: Any) -> Any:
     """``other``, an array or bytes, where a value is null."""
     if not values.null_count:
         return values
@@ -233,20 +235,20 @@ def _milliseconds(column: Any) -> Any:
 
 
 def _lengths(body: Any) -> Any:
-    return numbers(_sizes(body), LONG).cast(pa.string()).cast(pa.binary())
+    return integers(_sizes(body), LONG).cast(pa.string()).cast(pa.binary())
 
 
 def _sizes(body: Any) -> Any:
     """Bytes of each value, 0 for null."""
-    sizes = np.diff(_offsets(_plain(body))).astype(np.int64)
+    sizes = np.diff(_offsets(_as_binary(body))).astype(np.int64)
     if body.null_count:
         sizes[_bits(body.is_null())] = 0
     return sizes
 
 
-def _within(names: Any, some: frozenset[str]) -> Any:
-    known = texts([name.encode() for name in sorted(some)])
-    return _bits(pc.is_in(as_text(names), value_set=known))
+def _is_in(names: Any, some: frozenset[str]) -> Any:
+    known = strings([name.encode() for name in sorted(some)])
+    return _bits(pc.is_in(as_strings(names), value_set=known))
 
 
 # ---- buffers

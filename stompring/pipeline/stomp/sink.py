@@ -24,17 +24,17 @@ from pyspark.sql.types import StructType
 
 from stompring.pipeline.stomp.connection import BrokerError, Connection
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.send_frames import TRANSACTION, Sends, check_columns
-from stompring.pipeline.worker_errors import tells
+from stompring.pipeline.stomp.send_frames import TRANSACTION, SendEncoder, check_columns
+from stompring.pipeline.worker_errors import reports_errors
 
 #: Bytes of record batches that are kept in memory; what comes behind them goes to a file.
-MOST = 64 << 20
+BUFFER_LIMIT = 64 << 20
 
 
-class Kept(AbstractContextManager["Kept"]):
+class BatchBuffer(AbstractContextManager["BatchBuffer"]):
     """Record batches of one schema, given back in their order. Leaving it deletes the file, which has no name."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = BUFFER_LIMIT) -> None:
         self._most = most
         self._batches: list[Any] = []
         self._size = 0
@@ -81,7 +81,7 @@ IN_FLIGHT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class TaskResult:
     """What came of a task. ``again`` tells that it had been done before, in part at least."""
 
     rows: int = 0
@@ -94,7 +94,7 @@ def is_duplicate(refused: BrokerError, header: str) -> bool:
     return header in text or "duplicate message detected" in text.lower()
 
 
-def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) -> Sent:
+def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) -> TaskResult:
     """Send the rows of a task. ``prefix`` begins their duplicate ids, None where none are made.
 
     Raises `BrokerError`, `ConnectionFailed`, or `ValueError` for a row that cannot be sent; in a transaction nothing
@@ -103,27 +103,27 @@ def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) 
     coming = (batch for batch in batches if len(batch))
     first = next(coming, None)
     if first is None:
-        return Sent()
+        return TaskResult()
     check_columns(first.schema, options)
-    sends = Sends(options, prefix)
+    sends = SendEncoder(options, prefix)
     every = chain([first], coming)
     has_ids = options.dedup_header is not None and (prefix is not None or "dedup_id" in first.schema.names)
     if not options.transaction:
-        return Sent(_in_groups(options, sends, every))
+        return TaskResult(_in_groups(options, sends, every))
     if not has_ids:
-        return Sent(_in_transaction(options, sends, every))
-    with Kept() as kept:
+        return TaskResult(_in_transaction(options, sends, every))
+    with BatchBuffer() as kept:
         rest = kept.through(every)
         try:
-            return Sent(_in_transaction(options, sends, rest))
+            return TaskResult(_in_transaction(options, sends, rest))
         except BrokerError as refused:
             if not is_duplicate(refused, options.dedup_header or ""):
                 raise
         # some brokers say so at the SEND, when rows are still to come
-        return Sent(_in_groups(options, sends, chain(kept.again(), rest)), again=True)
+        return TaskResult(_in_groups(options, sends, chain(kept.again(), rest)), again=True)
 
 
-def _in_transaction(options: SinkOptions, sends: Sends, batches: Iterable[Any]) -> int:
+def _in_transaction(options: SinkOptions, sends: SendEncoder, batches: Iterable[Any]) -> int:
     rows = 0
     with Connection(
         options.endpoint
@@ -134,11 +134,11 @@ def _in_transaction(options: SinkOptions, sends: Sends, batches: Iterable[Any]) 
                 connection.send(frames)
                 rows += count
         connection.commit(TRANSACTION)
-        _take_leave(connection)
+        _disconnect(connection)
     return rows
 
 
-def _in_groups(options: SinkOptions, sends: Sends, batches: Iterable[Any]) -> int:
+def _in_groups(options: SinkOptions, sends: SendEncoder, batches: Iterable[Any]) -> int:
     rows = waiting = 0
     with Connection(options.endpoint) as connection:
         for batch in batches:
@@ -168,7 +168,7 @@ def _parts(batch: Any, first: int, size: int) -> Iterator[Any]:
         first = size
 
 
-def _take_leave(connection: Connection) -> None:
+def _disconnect(connection: Connection) -> None:
     """What counts has been done: whether the farewell arrives does not matter."""
     with suppress(OSError, BrokerError):
         connection.say("DISCONNECT")
@@ -178,10 +178,10 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class TaskSent(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What a task tells the driver."""
 
-    sent: Sent
+    sent: TaskResult
 
 
 class StompWriter(DataSourceArrowWriter):
@@ -190,20 +190,20 @@ class StompWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    @tells
-    def write(self, iterator: Iterator[Any]) -> TaskSent:
+    @reports_errors
+    def write(self, iterator: Iterator[Any]) -> TaskCommit:
         """One task."""
         job = self._options.job_id
         prefix = None if job is None else f"{job}-{TaskContext.get().partitionId()}"
-        return TaskSent(send_rows(self._options, prefix, iterator))
+        return TaskCommit(send_rows(self._options, prefix, iterator))
 
-    def commit(self, messages: Sequence[TaskSent | None]) -> None:
+    def commit(self, messages: Sequence[TaskCommit | None]) -> None:
         """All tasks have committed."""
-        _tell("job", messages)
+        _log_commit("job", messages)
 
-    def abort(self, messages: Sequence[TaskSent | None]) -> None:
+    def abort(self, messages: Sequence[TaskCommit | None]) -> None:
         """Some task failed for good; the rows of those that did not are with the broker."""
-        _warn("job", messages)
+        _log_abort("job", messages)
 
 
 class StompStreamWriter(DataSourceStreamArrowWriter):
@@ -212,11 +212,11 @@ class StompStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    @tells
-    def write(self, iterator: Iterator[Any]) -> TaskSent:
+    @reports_errors
+    def write(self, iterator: Iterator[Any]) -> TaskCommit:
         """One task of a batch."""
         prefix = None if self._options.dedup_header is None else self._prefix(TaskContext.get())
-        return TaskSent(send_rows(self._options, prefix, iterator))
+        return TaskCommit(send_rows(self._options, prefix, iterator))
 
     def _prefix(self, context: TaskContext) -> str:
         query = self._options.job_id or context.getLocalProperty("sql.streaming.queryId")
@@ -227,13 +227,13 @@ class StompStreamWriter(DataSourceStreamArrowWriter):
             )
         return f"{query}-{batch}-{context.partitionId()}"
 
-    def commit(self, messages: Sequence[TaskSent | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[TaskCommit | None], batchId: int) -> None:
         """All tasks have committed."""
-        _tell(f"batch {batchId}", messages)
+        _log_commit(f"batch {batchId}", messages)
 
-    def abort(self, messages: Sequence[TaskSent | None], batchId: int) -> None:
+    def abort(self, messages: Sequence[TaskCommit | None], batchId: int) -> None:
         """As of a job; Spark will do the batch again."""
-        _warn(f"batch {batchId}", messages)
+        _log_abort(f"batch {batchId}", messages)
 
 
 def writer_options(options: Any, schema: StructType) -> SinkOptions:
@@ -245,18 +245,18 @@ def writer_options(options: Any, schema: StructType) -> SinkOptions:
     return found
 
 
-def _sent(messages: Iterable[TaskSent | None]) -> list[Sent]:
+def _results(messages: Iterable[TaskCommit | None]) -> list[TaskResult]:
     return [message.sent for message in messages if message is not None]
 
 
-def _tell(what: str, messages: Sequence[TaskSent | None]) -> None:
-    sent = _sent(messages)
+def _log_commit(what: str, messages: Sequence[TaskCommit | None]) -> None:
+    sent = _results(messages)
     again = sum(one.again for one in sent)
     more = f"; {again} tasks had been done before, and were completed" if again else ""
     log.info("%s: %d rows sent by %d tasks%s", what, sum(one.rows for one in sent), len(sent), more)
 
 
-def _warn(what: str, messages: Sequence[TaskSent | None]) -> None:
-    sent = _sent(messages)
+def _log_abort(what: str, messages: Sequence[TaskCommit | None]) -> None:
+    sent = _results(messages)
     rows = sum(one.rows for one in sent)
     log.warning("%s failed: %d rows of %d tasks that did not are with the broker", what, rows, len(sent))

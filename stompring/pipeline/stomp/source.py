@@ -28,20 +28,28 @@ from stompring.pipeline.arrays import TYPES
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
 from stompring.pipeline.stomp.options import SourceOptions
-from stompring.pipeline.stomp.spool import COLUMNS, Piece, Position, Spool, SpoolError, read_rows, to_record
-from stompring.pipeline.worker_errors import telling, tells
+from stompring.pipeline.stomp.spool import (
+    COLUMNS,
+    Position,
+    SegmentRange,
+    Spool,
+    SpoolError,
+    read_rows,
+    to_record,
+)
+from stompring.pipeline.worker_errors import reporting_errors, reports_errors
 from stompring.stomp.frames import Head
 
 log = logging.getLogger(__name__)
 
 #: Seconds between two tries to connect: the first, and the longest.
-SOONEST, LATEST = 0.1, 10.0
+FIRST_RETRY, LAST_RETRY = 0.1, 10.0
 
 #: Seconds in which the connection is looked at when nothing comes: for heart-beats.
-LOOK = 1.0
+POLL_SECONDS = 1.0
 
 
-def is_farewell(error: BrokerError) -> bool:
+def is_shutdown(error: BrokerError) -> bool:
     """Whether an ERROR says that the broker stops: in good order that is how it goes away, and it may come back."""
     return "shutting down" in str(error).lower() or "shutdown" in str(error).lower()
 
@@ -115,7 +123,7 @@ class Receiver:
 
     def _receive(self) -> None:
         """Connect again and again, without end once that has worked, and before for as long as ``timeout`` says."""
-        pause, until = SOONEST, time.monotonic() + self._options.endpoint.timeout
+        pause, until = FIRST_RETRY, time.monotonic() + self._options.endpoint.timeout
         while not self._is_stopped():
             begun = self._heard
             try:
@@ -123,11 +131,11 @@ class Receiver:
             except (BrokerError, ConnectionFailed) as reason:
                 if self._is_stopped():
                     return
-                if isinstance(reason, BrokerError) and not is_farewell(reason):
+                if isinstance(reason, BrokerError) and not is_shutdown(reason):
                     raise
                 if not self._heard and time.monotonic() >= until:
                     raise
-                pause = SOONEST if self._heard > begun else min(2 * pause, LATEST)
+                pause = FIRST_RETRY if self._heard > begun else min(2 * pause, LAST_RETRY)
                 log.warning("%s; trying again in %.1f s", reason, pause)
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopped, pause)
@@ -141,8 +149,8 @@ class Receiver:
             self._note()
             coming: list[tuple[Head, bytes]] = []
             while not self._is_stopped():
-                coming += connection.receive(0 if coming else LOOK)
-                if coming and self._has_room():
+                coming += connection.receive(0 if coming else POLL_SECONDS)
+                if coming and self._wait_for_space():
                     self._keep(coming)
                     connection.acknowledge(coming[-1][0])
                     coming = []
@@ -157,11 +165,11 @@ class Receiver:
             self._heard = time.monotonic()
             self._changed.notify_all()
 
-    def _has_room(self) -> bool:
+    def _wait_for_space(self) -> bool:
         """Wait for room, but no longer than the heart-beats of the connection can."""
         with self._changed:
             return (
-                self._changed.wait_for(lambda: self._stopped or not self._is_full(), LOOK)
+                self._changed.wait_for(lambda: self._stopped or not self._is_full(), POLL_SECONDS)
                 and not self._stopped
             )
 
@@ -179,10 +187,10 @@ class Receiver:
 PARTITION = 32 << 20
 
 
-class Pieces(InputPartition):
+class SpoolPartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[SegmentRange]) -> None:
         super().__init__([tuple(piece) for piece in pieces])
 
 
@@ -202,7 +210,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- in the process that plans
 
-    @tells
+    @reports_errors
     def initialOffset(self) -> dict[str, int]:
         """Of a new query: all that is in the spool, and what comes."""
         return self._opened().head.to_json()
@@ -215,7 +223,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.max_bytes)
         return ReadAllAvailable()
 
-    @tells
+    @reports_errors
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Where the next batch ends. Raises what ended the receiving."""
         spool, begin = self._opened(), Position.of(start)
@@ -230,12 +238,12 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             size = limit.max_bytes
         return spool.after(begin, end, rows, size).to_json()
 
-    @tells
+    @reports_errors
     def reportLatestOffset(self) -> dict[str, int] | None:
         """For the progress of the query."""
         return None if self._spool is None else self._spool.tail.to_json()
 
-    @tells
+    @reports_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """A broker does not tell how much it has: what has come until nothing comes any more is what is available."""
         spool = self._opened()
@@ -244,11 +252,11 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._receiver.check()
         self._until = spool.tail
 
-    @tells
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Pieces]:
+    @reports_errors
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[SpoolPartition]:
         """The tasks of a batch; none where it is empty."""
         pieces = self._opened().pieces(Position.of(start), Position.of(end))
-        tasks: list[list[Piece]] = []
+        tasks: list[list[SegmentRange]] = []
         size = PARTITION
         for piece in pieces:
             if size >= PARTITION:
@@ -256,9 +264,9 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 size = 0
             tasks[-1].append(piece)
             size += piece.end - piece.begin
-        return [Pieces(task) for task in tasks]
+        return [SpoolPartition(task) for task in tasks]
 
-    @tells
+    @reports_errors
     def commit(self, end: dict[str, int]) -> None:
         """What is before this is not asked for again."""
         spool, done = self._opened(), Position.of(end)
@@ -289,8 +297,8 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one task."""
-        pieces = [Piece(*piece) for piece in partition.value]
-        return telling(read_rows(self._options.spool, pieces, self._columns))
+        pieces = [SegmentRange(*piece) for piece in partition.value]
+        return reporting_errors(read_rows(self._options.spool, pieces, self._columns))
 
 
 def reader_columns(schema: StructType) -> tuple[str, ...]:

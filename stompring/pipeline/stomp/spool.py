@@ -20,7 +20,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.arrays import TYPES, as_text, slots, times
+from stompring.pipeline.arrays import TYPES, as_strings, slices, timestamps
 from stompring.pipeline.headers import header_maps
 from stompring.pipeline.schema import BINARY, HEADERS, STRING, TIMESTAMP
 from stompring.pipeline.worker_errors import PipelineError
@@ -34,7 +34,7 @@ HEADER = b"STOMPSPL\1\0\0\0\0\0\0\0"
 SEGMENT = 32 << 20
 
 #: Seconds to wait for another process to leave the spool, and between two looks: a lock tells nobody that it is free.
-PATIENCE, PAUSE = 10.0, 0.05
+LOCK_TIMEOUT, LOCK_POLL = 10.0, 0.05
 
 _SUFFIX = ".spool"
 
@@ -59,7 +59,7 @@ class Position(NamedTuple):
         return cls(int(offset["segment"]), int(offset["position"]))
 
 
-class Piece(NamedTuple):
+class SegmentRange(NamedTuple):
     """Some bytes of one segment, whole records all."""
 
     segment: int
@@ -76,7 +76,7 @@ class Spool:
 
     tail: Position  # all before it is synced
 
-    def __init__(self, directory: Path, patience: float = PATIENCE, segment: int = SEGMENT) -> None:
+    def __init__(self, directory: Path, patience: float = LOCK_TIMEOUT, segment: int = SEGMENT) -> None:
         self.directory = directory
         self._limit = segment
         directory.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ class Spool:
             file.write(HEADER)
             end = len(HEADER)
         else:
-            end = _whole(data, path)
+            end = _complete_until(data, path)
             if end < len(data):
                 file.truncate(end)
         os.fsync(file.fileno())
@@ -161,7 +161,7 @@ class Spool:
         """Bytes of records from one position to another."""
         return sum(piece.end - piece.begin for piece in self.pieces(start, end))
 
-    def pieces(self, start: Position, end: Position) -> list[Piece]:
+    def pieces(self, start: Position, end: Position) -> list[SegmentRange]:
         """What stands between two positions. Raises `SpoolError` where some of it is missing."""
         found = []
         for number in range(start.segment, end.segment + 1):
@@ -171,7 +171,7 @@ class Spool:
             if stop > size:
                 raise _missing(self.directory, number, f"ends at {size}, before {stop}")
             if begin < stop:
-                found.append(Piece(number, begin, stop))
+                found.append(SegmentRange(number, begin, stop))
         return found
 
     def after(self, start: Position, end: Position, rows: int | None, size: int | None) -> Position:
@@ -180,7 +180,7 @@ class Spool:
             return end
         left, room, at = rows, size, start
         for piece in self.pieces(start, end):
-            for begin, stop in _spans(read_piece(self.directory, piece)):
+            for begin, stop in _spans(read_range(self.directory, piece)):
                 if left == 0 or (room is not None and room < stop - begin and at != start):
                     return at
                 at = Position(piece.segment, piece.begin + stop)
@@ -209,7 +209,7 @@ def segments(directory: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
 
-def read_piece(directory: Path, piece: Piece) -> bytes:
+def read_range(directory: Path, piece: SegmentRange) -> bytes:
     """The bytes of a piece. Raises `SpoolError`, `OSError`."""
     path = segment_path(directory, piece.segment)
     try:
@@ -223,7 +223,7 @@ def read_piece(directory: Path, piece: Piece) -> bytes:
     return data
 
 
-def payload_spans(data: bytes, piece: Piece, directory: Path) -> list[tuple[int, int]]:
+def payload_spans(data: bytes, piece: SegmentRange, directory: Path) -> list[tuple[int, int]]:
     """Where the payloads in a piece's bytes begin and end. Raises `SpoolError` where one is damaged."""
     view, found, at = memoryview(data), [], 0
     for begin, end in _spans(data):
@@ -251,7 +251,7 @@ def _spans(data: bytes) -> Iterator[tuple[int, int]]:
         at = end
 
 
-def _whole(data: bytes, path: Path) -> int:
+def _complete_until(data: bytes, path: Path) -> int:
     """Where the last whole record of a segment ends."""
     if not data.startswith(HEADER):
         raise SpoolError(f"{path} is no segment of a spool, or of another format")
@@ -296,7 +296,7 @@ def _locked(directory: Path, patience: float) -> Any:
         except BaseException:
             opened.close()
             raise
-        time.sleep(PAUSE)
+        time.sleep(LOCK_POLL)
 
 
 def _sync_directory(directory: Path) -> None:
@@ -318,9 +318,9 @@ COLUMNS = {
 }
 
 #: timestamp, received (epoch ms, 0 for none), then the lengths of destination, message id, header lines and body
-FIXED = Struct("<QQIIII")
+RECORD_HEADER = Struct("<QQIIII")
 
-LAYOUT = np.dtype(
+RECORD_FIELDS = np.dtype(
     [
         ("timestamp", "<u8"),
         ("received", "<u8"),
@@ -346,14 +346,14 @@ def to_record(head: Head, body: bytes, received: int) -> bytes:
     else:
         lines = b"".join([header_line(name, value) for name, value in kept])
     timestamp = int(sent) if sent.isdigit() and len(sent) < 16 else 0
-    fixed = FIXED.pack(timestamp, received, len(destination), len(identifier), len(lines), len(body))
+    fixed = RECORD_HEADER.pack(timestamp, received, len(destination), len(identifier), len(lines), len(body))
     return b"".join((fixed, destination, identifier, lines, body))
 
 
-def read_rows(directory: Path, pieces: Iterable[Piece], columns: Sequence[str]) -> Iterator[Any]:
+def read_rows(directory: Path, pieces: Iterable[SegmentRange], columns: Sequence[str]) -> Iterator[Any]:
     """Record batches of some pieces of a spool. Raises `SpoolError`, `OSError`."""
     for piece in pieces:
-        data = read_piece(directory, piece)
+        data = read_range(directory, piece)
         spans = payload_spans(data, piece, directory)
         for at in range(0, len(spans), ROWS):
             yield _batch(data, spans[at : at + ROWS], columns)
@@ -362,7 +362,7 @@ def read_rows(directory: Path, pieces: Iterable[Piece], columns: Sequence[str]) 
 def _batch(data: bytes, spans: list[tuple[int, int]], columns: Sequence[str]) -> Any:
     schema = pa.schema([pa.field(name, TYPES[COLUMNS[name]]) for name in columns])
     rows = _Rows(data, np.array(spans, np.int64)[:, 0])
-    return pa.RecordBatch.from_arrays([MAKERS[name](rows) for name in columns], schema=schema)
+    return pa.RecordBatch.from_arrays([COLUMN_BUILDERS[name](rows) for name in columns], schema=schema)
 
 
 class _Rows:
@@ -372,10 +372,12 @@ class _Rows:
         self.data = data
         self.buffer = pa.py_buffer(data)
         self.every = np.arange(len(begins))
-        windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(data, np.uint8), LAYOUT.itemsize)
-        self.fixed = windows[begins].view(LAYOUT)[:, 0]
+        windows = np.lib.stride_tricks.sliding_window_view(
+            np.frombuffer(data, np.uint8), RECORD_FIELDS.itemsize
+        )
+        self.fixed = windows[begins].view(RECORD_FIELDS)[:, 0]
         self.places: dict[str, tuple[Any, Any]] = {}
-        at = begins + FIXED.size
+        at = begins + RECORD_HEADER.size
         for name in ("destination", "message_id", "headers", "body"):
             end = at + self.fixed[name]
             self.places[name] = at, end
@@ -383,18 +385,18 @@ class _Rows:
 
     def bytes_of(self, name: str) -> Any:
         """One of the parts, as binary values."""
-        return slots(self.buffer, *self.places[name], self.every)
+        return slices(self.buffer, *self.places[name], self.every)
 
     def text_of(self, name: str) -> Any:
         """One of the parts, null where it is empty."""
-        return as_text(self.bytes_of(name), null_if_empty=True)
+        return as_strings(self.bytes_of(name), null_if_empty=True)
 
 
-MAKERS: dict[str, Callable[[_Rows], Any]] = {
+COLUMN_BUILDERS: dict[str, Callable[[_Rows], Any]] = {
     "destination": lambda rows: rows.text_of("destination"),
     "message_id": lambda rows: rows.text_of("message_id"),
-    "timestamp": lambda rows: times(rows.fixed["timestamp"]),
-    "received": lambda rows: times(rows.fixed["received"]),
+    "timestamp": lambda rows: timestamps(rows.fixed["timestamp"]),
+    "received": lambda rows: timestamps(rows.fixed["received"]),
     "headers": lambda rows: header_maps(pa.py_buffer(rows.data), *rows.places["headers"], rows.every),
     "body": lambda rows: rows.bytes_of("body"),
 }

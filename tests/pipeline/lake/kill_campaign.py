@@ -263,7 +263,7 @@ def check(lake: Path, traffic: Traffic, data: Path, counts: dict[str, int]) -> t
     """The lake beside what was sent, and what is in the files."""
     import duckdb
 
-    from .traffic import kept
+    from .traffic import retained_messages
 
     def rows(query: str, table: str) -> list[Any]:
         path = f"{lake}/{table}/**/*.parquet"
@@ -279,7 +279,7 @@ def check(lake: Path, traffic: Traffic, data: Path, counts: dict[str, int]) -> t
     lost = traffic.receipted - bodies
     assert not lost, f"{len(lost)} receipted messages are missing: {sorted(lost)[:3]}"
     assert bodies <= traffic.sent
-    on_disk = [(row["message_id"], row["queue"], row["body"].decode()) for row in kept(data)]
+    on_disk = [(row["message_id"], row["queue"], row["body"].decode()) for row in retained_messages(data)]
     assert messages == sorted(on_disk)
     events = rows("select queue, message_id, event from TABLE where certain", "events")
     per = Counter(events)

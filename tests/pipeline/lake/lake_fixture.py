@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from stompring.pipeline.lake.data_files import Parts
+from stompring.pipeline.lake.data_files import TableWriter
 from stompring.pipeline.lake.delta import arrow_schema
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.schema import TABLES
@@ -16,7 +16,7 @@ from stompring.pipeline.schema import TABLES
 BEGIN = datetime(2026, 7, 1, 23, 59, 58, 250_000, UTC)
 
 
-class FilledLake:
+class LakeFixture:
     """Batches of messages, each a commit as that of an ingest."""
 
     def __init__(self, directory: Path, brokers: tuple[str, ...] = ("main",)) -> None:
@@ -53,6 +53,6 @@ class FilledLake:
         table.commit(parts.close(), f"test-{broker}", batch, broker)
 
 
-def new_parts(table: Any, batch: int, broker: str) -> Parts:
+def new_parts(table: Any, batch: int, broker: str) -> TableWriter:
     """The writer of files that an ingest has."""
-    return Parts(table.folder, table.name, 2, f"{batch:06d}", broker)
+    return TableWriter(table.folder, table.name, 2, f"{batch:06d}", broker)

@@ -16,7 +16,7 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 from click.testing import CliRunner, Result
 
 from stompring.cli.lake import lake as command
-from stompring.pipeline.backlog import Limit, Replaced
+from stompring.pipeline.backlog import DirectoryReplaced, Limit
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
@@ -25,9 +25,9 @@ from stompring.store.ingested import read_ingested
 from ...broker_document import anycast
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from ...end_to_end.test_retention import retention
-from ..broker_files import identified, made, written
+from ..broker_files import broker_files, write_files, write_identified
 from ..test_source_stream import write_segment
-from .traffic import kept
+from .traffic import retained_messages
 from .version1_lake import first_version, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -55,7 +55,7 @@ def by_broker(lake: Path) -> dict[str, list[tuple[int, str, bytes]]]:
 
 
 def on_disk(data: Path) -> list[tuple[int, str, bytes]]:
-    return sorted((row["message_id"], row["queue"], row["body"]) for row in kept(data))
+    return sorted((row["message_id"], row["queue"], row["body"]) for row in retained_messages(data))
 
 
 # ---- two real brokers
@@ -146,7 +146,7 @@ def test_copies_are_looked_up_within_their_broker(spark: Any, tmp_path: Path) ->
     """What one broker has under a number says nothing of another's."""
     one, two = tmp_path / "one", tmp_path / "two"
     for data, numbers in ((one, [1, 2, 3]), (two, [-1, 4])):
-        identified(data, {}, ONE if data is one else TWO)
+        write_identified(data, {}, ONE if data is one else TWO)
         write_segment(data, 1, numbers)
     ingest(spark, one, tmp_path / "lake")
     ingest(spark, two, tmp_path / "lake", "two")
@@ -166,14 +166,17 @@ def test_copies_are_looked_up_within_their_broker(spark: Any, tmp_path: Path) ->
 
 
 def test_a_directory_that_is_begun_anew_under_an_ingest_that_goes_on(spark: Any, tmp_path: Path) -> None:
-    data, lake = identified(tmp_path / "data", made(identity=ONE, count=3), ONE), Lake(str(tmp_path / "lake"))
+    data, lake = (
+        write_identified(tmp_path / "data", broker_files(identity=ONE, count=3), ONE),
+        Lake(str(tmp_path / "lake")),
+    )
     lake.create(4)
     work = Ingest(spark, DataFiles(str(data)), lake)
     assert len(list(work.batches())) == 1
     before = by_broker(Path(str(lake)))
     shutil.rmtree(data)
-    identified(data, made(identity=TWO), TWO)  # it is longer than the other one was
-    with pytest.raises(Replaced, match=f"{TWO.hex()}.*{ONE.hex()}"):
+    write_identified(data, broker_files(identity=TWO), TWO)  # it is longer than the other one was
+    with pytest.raises(DirectoryReplaced, match=f"{TWO.hex()}.*{ONE.hex()}"):
         list(work.batches())
     assert by_broker(Path(str(lake))) == before
 
@@ -181,13 +184,13 @@ def test_a_directory_that_is_begun_anew_under_an_ingest_that_goes_on(spark: Any,
 def test_a_directory_of_format_1_goes_on_when_it_has_an_identity(spark: Any, tmp_path: Path) -> None:
     """And no other one goes on in its place, as far as positions tell."""
     lake = tmp_path / "lake"
-    data = written(tmp_path / "data", made(count=3))
+    data = write_files(tmp_path / "data", broker_files(count=3))
     ingest(spark, data, lake)
     assert Lake(str(lake)).brokers()["main"].identity is None
-    other = identified(tmp_path / "other", made(identity=TWO, count=2), TWO)
-    with pytest.raises(Replaced, match="messages that the broker 'main' has not.*--as NAME"):
+    other = write_identified(tmp_path / "other", broker_files(identity=TWO, count=2), TWO)
+    with pytest.raises(DirectoryReplaced, match="messages that the broker 'main' has not.*--as NAME"):
         ingest(spark, other, lake)
-    written(data, made(count=3))
+    write_files(data, broker_files(count=3))
     (data / "identity").write_text(f"{ONE.hex()}\n")
     assert ingest(spark, data, lake) == 0
     assert Lake(str(lake)).brokers()["main"].identity == ONE.hex()
@@ -195,9 +198,9 @@ def test_a_directory_of_format_1_goes_on_when_it_has_an_identity(spark: Any, tmp
 
 
 def test_a_lake_of_version_1_learns_the_identity(spark: Any, tmp_path: Path) -> None:
-    data = identified(tmp_path / "data", made(identity=ONE, count=3), ONE)
+    data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=3), ONE)
     lake = first_version(data, tmp_path / "lake")
-    other = identified(tmp_path / "other", made(identity=TWO, count=2), TWO)
+    other = write_identified(tmp_path / "other", broker_files(identity=TWO, count=2), TWO)
     refused(run("ingest", "--data", other, "--lake", lake), "was begun anew")
     assert ingest(spark, data, lake) == 0
     known = Lake(str(lake)).brokers()["main"]
@@ -212,10 +215,12 @@ def test_a_lake_of_version_1_learns_the_identity(spark: Any, tmp_path: Path) -> 
 def test_a_file_of_another_directory_is_told_and_left_out(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files, foreign = made(identity=ONE, count=4), made(identity=TWO, count=4)
+    files, foreign = broker_files(identity=ONE, count=4), broker_files(identity=TWO, count=4)
     name = sorted(each for each in files if each.endswith(".journal"))[1]
-    data = identified(tmp_path / "data", {**files, name: foreign[name]}, ONE)
-    clean = written(tmp_path / "clean", {each: content for each, content in files.items() if each != name})
+    data = write_identified(tmp_path / "data", {**files, name: foreign[name]}, ONE)
+    clean = write_files(
+        tmp_path / "clean", {each: content for each, content in files.items() if each != name}
+    )
     ingest(spark, data, tmp_path / "lake")
     assert by_broker(tmp_path / "lake")["main"] == on_disk(clean)
     told = Lake(str(tmp_path / "lake")).losses()
@@ -225,7 +230,7 @@ def test_a_file_of_another_directory_is_told_and_left_out(
 
 
 def test_retained_files_of_another_directory_are_refused(tmp_path: Path) -> None:
-    data = identified(tmp_path / "data", made(identity=ONE, count=2), ONE)
+    data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=2), ONE)
     (data / "retention").mkdir(exist_ok=True)
     (data / "retention" / "identity").write_text(f"{TWO.hex()}\n")
     refused(run("ingest", "--data", data, "--lake", tmp_path / "lake"), ONE.hex(), TWO.hex(), "retention")
@@ -234,10 +239,10 @@ def test_retained_files_of_another_directory_are_refused(tmp_path: Path) -> None
 
 
 def test_without_its_file_the_newest_segment_tells_the_identity(tmp_path: Path) -> None:
-    data = identified(tmp_path / "data", made(identity=ONE, count=2), ONE)
+    data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=2), ONE)
     (data / "identity").unlink()
     assert DataFiles(str(data)).identity() == ONE
-    assert DataFiles(str(written(tmp_path / "old", made(count=1)))).identity() is None
+    assert DataFiles(str(write_files(tmp_path / "old", broker_files(count=1)))).identity() is None
 
 
 # ---- what is no data directory
@@ -264,7 +269,7 @@ def test_what_is_no_data_directory_is_refused(spark: Any, tmp_path: Path) -> Non
 
 
 def test_an_empty_data_directory_and_retained_files_alone(spark: Any, tmp_path: Path) -> None:
-    empty = identified(tmp_path / "empty", {}, ONE)
+    empty = write_identified(tmp_path / "empty", {}, ONE)
     assert ingest(spark, empty, tmp_path / "lake") == 0
     assert spark.read.format("stompring").load(str(empty)).count() == 0
     refused(
@@ -272,8 +277,8 @@ def test_an_empty_data_directory_and_retained_files_alone(spark: Any, tmp_path: 
         "--retention",
         "holds no retained files of a broker",
     )
-    files = made(identity=TWO, count=3)
-    alone = written(tmp_path / "alone", files)
+    files = broker_files(identity=TWO, count=3)
+    alone = write_files(tmp_path / "alone", files)
     (alone / "identity").write_text(f"{TWO.hex()}\n")
     ingest(spark, alone, tmp_path / "other")
     assert by_broker(tmp_path / "other")["main"] == on_disk(alone)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from stompring.pipeline.session import NoJava, find_java
+from stompring.pipeline.session import JavaNotFound, find_java
 
 from ...broker_document import anycast
 from ...end_to_end.lasting import DURABLE, LastingBroker
@@ -86,7 +86,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         pytest.importorskip(library, reason="not installed: pip install 'stompring[spark]'")
     try:
         java = find_java(tmp_path / "java")
-    except NoJava as reason:
+    except JavaNotFound as reason:
         pytest.skip(str(reason))
     return {
         **os.environ,

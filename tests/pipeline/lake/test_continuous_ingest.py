@@ -18,12 +18,12 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'st
 
 from stompring.cli.lake_ingest import Progress
 from stompring.pipeline.arrays import TYPES
-from stompring.pipeline.backlog import Replaced
-from stompring.pipeline.lake.data_files import Parts
-from stompring.pipeline.lake.ingest import LONGEST_PAUSE, Batch, Following, IngestMetrics
+from stompring.pipeline.backlog import DirectoryReplaced
+from stompring.pipeline.lake.data_files import TableWriter
+from stompring.pipeline.lake.ingest import LONGEST_PAUSE, Batch, ContinuousIngest, IngestMetrics
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.lease import LeaseLost
-from stompring.pipeline.lake.maintenance import PAUSE, Upkeep, days_to_compact
+from stompring.pipeline.lake.maintenance import VACUUM_INTERVAL, Maintenance, days_to_compact
 from stompring.pipeline.schema import TABLES
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -37,7 +37,7 @@ def filled(lake: Lake, table: str, batches: int, days: tuple[str, ...] = DAYS) -
 
     for number in range(batches):
         begun = lake.tables[table].committed("test") + 1
-        parts = Parts(lake.tables[table].folder, table, 1, f"{begun:06d}", "main")
+        parts = TableWriter(lake.tables[table].folder, table, 1, f"{begun:06d}", "main")
         schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES[table].items()])
         for day in days:
             row = {
@@ -72,21 +72,21 @@ def lake(tmp_path: Path) -> Lake:
 def test_a_day_with_many_small_files_is_compacted_and_no_other(lake: Lake) -> None:
     filled(lake, "messages", 4)
     filled(lake, "messages", 2, DAYS[1:])
-    upkeep = Upkeep(lake, small_files=5, hours=None)
+    upkeep = Maintenance(lake, small_files=5, hours=None)
     assert days_to_compact(lake.tables["messages"], 5) == [DAYS[1]]
-    upkeep.between_batches()
+    upkeep.run_due()
     files = lake.tables["messages"].files()
     assert [sum(day in name for name in files) for day in DAYS] == [4, 1]
     assert upkeep.done.compacted == {"messages": 6}
     assert lake.tables["messages"].about()["rows"] == 10
     before = lake.tables["messages"].open().version()
-    upkeep.between_batches()
+    upkeep.run_due()
     assert lake.tables["messages"].open().version() == before
 
 
 def test_switched_off(lake: Lake) -> None:
     filled(lake, "messages", 4)
-    Upkeep(lake, small_files=None, hours=None).between_batches()
+    Maintenance(lake, small_files=None, hours=None).run_due()
     assert len(lake.tables["messages"].files()) == 8
 
 
@@ -97,15 +97,15 @@ def parquet(lake: Lake, table: str) -> int:
 
 def test_files_of_no_use_are_deleted_once_an_hour(lake: Lake) -> None:
     now = [0.0]
-    upkeep = Upkeep(lake, small_files=2, hours=0, now=lambda: now[0])
+    upkeep = Maintenance(lake, small_files=2, hours=0, now=lambda: now[0])
     filled(lake, "messages", 3)
-    upkeep.between_batches()
+    upkeep.run_due()
     assert parquet(lake, "messages") == 2 and upkeep.done.vacuumed["messages"] == 6
     filled(lake, "messages", 3)
-    upkeep.between_batches()
+    upkeep.run_due()
     assert parquet(lake, "messages") == 2 + 6 + 2  # compacted, and left for now
-    now[0] += PAUSE
-    upkeep.between_batches()
+    now[0] += VACUUM_INTERVAL
+    upkeep.run_due()
     assert parquet(lake, "messages") == 2
 
 
@@ -116,7 +116,7 @@ def test_what_a_replay_reads_stays_until_it_is_complete(lake: Lake, complete: bo
     lake.state.write("replays/abc/plan.json", json.dumps({"tableVersion": version}).encode())
     if complete:
         lake.state.write("replays/abc/complete.json", b'{"sent": 6}')
-    Upkeep(lake, small_files=2, hours=0).between_batches()
+    Maintenance(lake, small_files=2, hours=0).run_due()
     old = [Path(name.removeprefix("file://")).exists() for name in lake.tables["messages"].files(version)]
     assert set(old) == {not complete} and len(old) == 6
 
@@ -149,7 +149,7 @@ class Work:
         return self.spark
 
 
-def following(work: Work, attempts: int = 3) -> tuple[Following, list[float]]:
+def following(work: Work, attempts: int = 3) -> tuple[ContinuousIngest, list[float]]:
     """It, and the pauses that it makes."""
     pauses: list[float] = []
 
@@ -159,9 +159,9 @@ def following(work: Work, attempts: int = 3) -> tuple[Following, list[float]]:
             return self.is_set()
 
     work.stop = Stop()
-    upkeep = Upkeep(work.lake, None, None)
+    upkeep = Maintenance(work.lake, None, None)
     told: Any = work
-    return Following(told, upkeep, work.stop, 10.0, attempts, lambda batch, seconds: None), pauses
+    return ContinuousIngest(told, upkeep, work.stop, 10.0, attempts, lambda batch, seconds: None), pauses
 
 
 BATCH = Batch(3, 500, {"messages": 7, "events": 2}, [("journal/1", 5, "x")], 2, 1_000)
@@ -185,7 +185,7 @@ def test_what_fails_is_tried_again_later_each_time(lake: Lake, caplog: pytest.Lo
 def test_too_many_failures_and_those_that_stay_end_it(lake: Lake) -> None:
     with pytest.raises(OSError, match="away"):
         following(Work(lake, *[OSError("away")] * 5))[0].run()
-    for final in (Replaced("another directory"), LeaseLost("another process ingests now")):
+    for final in (DirectoryReplaced("another directory"), LeaseLost("another process ingests now")):
         work = Work(lake, final, BATCH)
         with pytest.raises(type(final)):
             following(work)[0].run()
@@ -199,10 +199,10 @@ def test_too_many_failures_and_those_that_stay_end_it(lake: Lake) -> None:
 def test_upkeep_that_fails_holds_up_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(self: Upkeep) -> None:
+    def fail(self: Maintenance) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr(Upkeep, "between_batches", fail)
+    monkeypatch.setattr(Maintenance, "run_due", fail)
     found, _ = following(Work(lake, BATCH, BATCH))
     found.run()
     assert scraped(found.metrics)["stompring_lake_batches_total"] == 2

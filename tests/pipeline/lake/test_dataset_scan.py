@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 
 from stompring.pipeline.lake.duckdb_query import QueryError, query
 from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.lake.views import Definition, Views
+from stompring.pipeline.lake.views import ViewDefinition, Views
 
-from .lake_fixture import BEGIN, FilledLake
+from .lake_fixture import BEGIN, LakeFixture
 
 FIELDS = ({"name": "n", "type": "long", "required": True, "null": False},)
 
@@ -33,12 +33,12 @@ WITHOUT = (
 @pytest.fixture
 def without_headers(tmp_path: Path) -> Lake:
     """A lake whose columns of headers no reader can take apart."""
-    filled = FilledLake(tmp_path / "lake")
+    filled = LakeFixture(tmp_path / "lake")
     for number in range(3):
         filled.add(*(b'{"n": %d}' % n for n in range(100)), headers={"colour": f"red {number}"})
     views = Views(filled.lake)
-    views.create(Definition("plain", ("#",), fields=FIELDS))
-    views.create(Definition("coloured", ("#",), headers=(("colour", "string"),), fields=FIELDS))
+    views.create(ViewDefinition("plain", ("#",), fields=FIELDS))
+    views.create(ViewDefinition("coloured", ("#",), headers=(("colour", "string"),), fields=FIELDS))
     for path in (tmp_path / "lake" / "messages").rglob("*.parquet"):
         _damage(path, "headers")
     return filled.lake
@@ -89,7 +89,7 @@ def test_headers_are_read_only_where_asked_by_duckdb(without_headers: Lake) -> N
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_files_are_looked_up_without_a_job_of_spark(spark: Any, tmp_path: Path) -> None:
-    filled = FilledLake(tmp_path / "lake")
+    filled = LakeFixture(tmp_path / "lake")
     for number in range(40):  # from 33 on Spark looks them up in tasks, unless it is told otherwise
         filled.add(b"%d" % number)
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup
@@ -102,7 +102,7 @@ def test_files_are_looked_up_without_a_job_of_spark(spark: Any, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["it's", "a [1] lake", "env=prod", "date=2026-01-01", "what?", "*", "ü"])
 def test_duckdb_reads_a_lake_wherever_it_is(tmp_path: Path, name: str) -> None:
-    filled = FilledLake(tmp_path / name / "lake")
+    filled = LakeFixture(tmp_path / name / "lake")
     filled.add(b"one", b"two")
     filled.add(b"three", address="a.b")
     text = "select message_id, address, date, bucket, broker, body from messages order by 1"

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from stompring.cli.lake import lake as command
 from stompring.pipeline.lake.duckdb_query import QueryError, query
 
-from .lake_fixture import FilledLake
+from .lake_fixture import LakeFixture
 
 SCHEMA = {
     "properties": {
@@ -46,8 +46,8 @@ QUERIES = (
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> FilledLake:
-    made = FilledLake(tmp_path / "lake")
+def filled(tmp_path: Path) -> LakeFixture:
+    made = LakeFixture(tmp_path / "lake")
     made.add(
         b'{"n": 1, "at": "2026-07-01T12:00:00Z", "l": [{"s": "a"}, {"s": "b"}]}', headers={"colour": "red"}
     )
@@ -63,13 +63,13 @@ def filled(tmp_path: Path) -> FilledLake:
     return made
 
 
-def sql(filled: FilledLake, text: str, *words: str) -> Any:
+def sql(filled: LakeFixture, text: str, *words: str) -> Any:
     return CliRunner().invoke(command, ["sql", "--lake", str(filled.lake), text, *words])
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_both_engines_show_the_same(spark: Any, filled: FilledLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_engines_show_the_same(spark: Any, filled: LakeFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, text in enumerate(QUERIES):
         for format_ in {2: ("table", "csv"), 7: ("json", "table")}.get(number, ("json",)):
             words = ("--format", format_)
@@ -105,13 +105,13 @@ def test_both_engines_show_the_same(spark: Any, filled: FilledLake, monkeypatch:
     ],
 )
 def test_condition_leaves_out_no_file_with_such_rows(
-    filled: FilledLake, condition: str, expected: list[int]
+    filled: LakeFixture, condition: str, expected: list[int]
 ) -> None:
     with query(filled.lake, f"select message_id from messages where {condition} order by 1") as result:
         assert [row[0] for row in result.rows()] == expected
 
 
-def test_a_condition_on_any_column_finds_its_rows_with_other_readers(filled: FilledLake) -> None:
+def test_a_condition_on_any_column_finds_its_rows_with_other_readers(filled: LakeFixture) -> None:
     """deltalake 1.6 takes a column without statistics, of a file that has some, for one without values."""
     rows = filled.lake.tables["messages"].open().to_pyarrow_dataset()
     every = rows.to_table()
@@ -123,7 +123,7 @@ def test_a_condition_on_any_column_finds_its_rows_with_other_readers(filled: Fil
             assert rows.to_table(filter=wanted).num_rows == values.count(value), (column, value)
 
 
-def test_condition_on_a_materialized_view(filled: FilledLake) -> None:
+def test_condition_on_a_materialized_view(filled: LakeFixture) -> None:
     for text, expected in [
         ("select n from kept where n is not null order by 1", [[1], [2]]),
         ("select n from kept where n is null", [[None]] * 3),
@@ -134,7 +134,7 @@ def test_condition_on_a_materialized_view(filled: FilledLake) -> None:
             assert list(result.rows()) == expected, text
 
 
-def test_types_are_those_of_the_columns(filled: FilledLake) -> None:
+def test_types_are_those_of_the_columns(filled: LakeFixture) -> None:
     with query(filled.lake, "select * from messages order by message_id") as result:
         rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows()]
     assert rows[0] == {
@@ -163,7 +163,7 @@ def test_types_are_those_of_the_columns(filled: FilledLake) -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_without_java_and_in_utc_wherever_it_runs(filled: FilledLake, zone: str) -> None:
+def test_without_java_and_in_utc_wherever_it_runs(filled: LakeFixture, zone: str) -> None:
     environment = {**os.environ, "PATH": "/nowhere", "TZ": zone}
     environment.pop("JAVA_HOME", None)
     words = ["--engine", "duckdb", "--format", "json", "--limit", "1"]
@@ -192,19 +192,19 @@ def test_without_java_and_in_utc_wherever_it_runs(filled: FilledLake, zone: str)
         ("select cast(address as int) from messages", "Conversion Error: Could not convert string"),
     ],
 )
-def test_bad_query_is_refused(filled: FilledLake, text: str, reason: str) -> None:
+def test_bad_query_is_refused(filled: LakeFixture, text: str, reason: str) -> None:
     result = sql(filled, text, "--engine", "duckdb")
     assert result.exit_code == 1 and f"Error: {reason}" in result.output, (result.output, result.exception)
 
 
-def test_options_of_spark_are_refused(filled: FilledLake, tmp_path: Path) -> None:
+def test_options_of_spark_are_refused(filled: LakeFixture, tmp_path: Path) -> None:
     result = sql(filled, "select 1", "--engine", "duckdb", "--conf", "a=b")
     assert result.exit_code == 2 and "are for --engine spark" in result.output
     result = CliRunner().invoke(command, ["sql", "--lake", str(tmp_path), "select 1", "--engine", "duckdb"])
     assert result.exit_code == 1 and "is no lake" in result.output
 
 
-def test_long_result_is_not_in_memory(filled: FilledLake) -> None:
+def test_long_result_is_not_in_memory(filled: LakeFixture) -> None:
     """Its first rows come at once, and the rest only as it is asked for."""
     import tracemalloc
 

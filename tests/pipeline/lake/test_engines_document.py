@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from stompring.cli.lake import lake as command
 
-from .lake_fixture import FilledLake
+from .lake_fixture import LakeFixture
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "lake-engines.md").read_text(encoding="utf-8")
 
@@ -36,9 +36,9 @@ def run(title: str, known: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilledLake:
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LakeFixture:
     monkeypatch.chdir(tmp_path)
-    made = FilledLake(tmp_path / "lake")
+    made = LakeFixture(tmp_path / "lake")
     made.add(b"1.5", b"2.5", b"4", address="plant.pressure", headers={"sensor": "p"})
     made.add(b'{"id": 1, "price": 10.5}', b'{"id": 2, "price": 9}', b"broken", address="orders")
     return made
@@ -47,7 +47,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilledLake:
 COUNTS = [("orders", 3), ("plant.pressure", 3)]
 
 
-def test_duckdb(lake: FilledLake) -> None:
+def test_duckdb(lake: LakeFixture) -> None:
     pytest.importorskip("duckdb")
     assert run("DuckDB")["rows"] == [("orders", 3, None), ("plant.pressure", 3, "p")]
     (line,) = section("DuckDB", "sh")
@@ -57,7 +57,7 @@ def test_duckdb(lake: FilledLake) -> None:
     assert result.exit_code == 0 and result.stdout.split() == ["queue,n", "orders,3", "plant.pressure,3"]
 
 
-def test_expressions_of_duckdb(lake: FilledLake) -> None:
+def test_expressions_of_duckdb(lake: LakeFixture) -> None:
     """Those of the table of dialects."""
     for text, expected in [
         ('select "user" from messages limit 1', 'user\n""\n'),
@@ -81,19 +81,19 @@ def test_expressions_of_duckdb(lake: FilledLake) -> None:
         assert (result.exit_code, result.stdout.replace("\r", "")) == (0, expected), (text, result.output)
 
 
-def test_polars(lake: FilledLake) -> None:
+def test_polars(lake: LakeFixture) -> None:
     pytest.importorskip("polars")
     assert run("Polars")["queues"].rows() == [("plant.pressure", 3)]
 
 
-def test_pandas(lake: FilledLake) -> None:
+def test_pandas(lake: LakeFixture) -> None:
     pytest.importorskip("pandas")
     assert sorted(run("pandas and PyArrow")["bodies"]) == [1.5, 2.5, 4.0]
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_spark(spark: Any, lake: FilledLake) -> None:
+def test_spark(spark: Any, lake: LakeFixture) -> None:
     directory = str(Path("lake").absolute())  # Spark was started in another directory
     names: dict[str, Any] = {}
     for block in section("Spark"):

@@ -27,7 +27,7 @@ from stompring.pipeline.schema import TABLES
 from stompring.pipeline.storage import Folder
 from stompring.store.ingested import Position, read_ingested, record_ingested
 
-from ..broker_files import identified, made
+from ..broker_files import broker_files, write_identified
 from ..test_source_stream import write_segment
 from .version1_lake import first_version, rows
 
@@ -101,7 +101,7 @@ def versions(lake: Path) -> dict[str, int]:
 @pytest.fixture
 def three(tmp_path: Path) -> tuple[Path, Path]:
     """A data directory and a lake of it, in three batches of two messages."""
-    data, lake = identified(tmp_path / "data", {}, ONE), tmp_path / "lake"
+    data, lake = write_identified(tmp_path / "data", {}, ONE), tmp_path / "lake"
     for number in (1, 2, 3):
         write_segment(data, number, [2 * number - 1, 2 * number])
         assert ingest(data, lake) == 1
@@ -202,7 +202,7 @@ def test_a_broker_that_came_later_is_ingested_again_from_its_beginning(
     three: tuple[Path, Path], tmp_path: Path
 ) -> None:
     data, lake = three
-    other = identified(tmp_path / "other", {}, TWO)
+    other = write_identified(tmp_path / "other", {}, TWO)
     write_segment(other, 1, [1, 2, 3])
     ingest(other, lake, "other")
     done("restore", "--lake", lake, "--version", "2")
@@ -286,8 +286,8 @@ def cutting(function: Callable[..., Any], left: list[int], after: bool) -> Calla
 
 def test_back_to_version_1_of_lakes(tmp_path: Path) -> None:
     """Its column comes again, and what has come since."""
-    every = made(identity=ONE, count=3)
-    data = identified(tmp_path / "data", every, ONE)
+    every = broker_files(identity=ONE, count=3)
+    data = write_identified(tmp_path / "data", every, ONE)
     lake = first_version(data, tmp_path / "lake")
     before = {table: rows(lake, table) for table in TABLES}
     ingest(data, lake)
@@ -329,7 +329,7 @@ def test_changes_by_version(three: tuple[Path, Path]) -> None:
 
 
 def test_changes_of_a_migrated_lake(tmp_path: Path) -> None:
-    data = identified(tmp_path / "data", made(identity=ONE, count=2), ONE)
+    data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=2), ONE)
     lake = first_version(data, tmp_path / "lake")
     ingest(data, lake)
     since = versions(lake)["messages"] + 1
@@ -358,4 +358,4 @@ def test_tables_shows_what_the_delta_log_says(three: tuple[Path, Path]) -> None:
 
 def test_messages_are_committed_last() -> None:
     """Copies are looked up in that table, and a version of it is one of the lake."""
-    assert ingest_module._IN_ORDER[-1] == "messages" and set(ingest_module._IN_ORDER) == set(TABLES)
+    assert ingest_module._COMMIT_ORDER[-1] == "messages" and set(ingest_module._COMMIT_ORDER) == set(TABLES)

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from ...end_to_end.lasting import LastingBroker
-from .traffic import counted, kept, produce, start
+from .traffic import event_counts, produce, retained_messages, start
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 
-from stompring.pipeline.backlog import Limit, Replaced
+from stompring.pipeline.backlog import DirectoryReplaced, Limit
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.lake.ingest import Ingest
-from stompring.pipeline.lake.lake import Intents, Lake, NoLake
+from stompring.pipeline.lake.lake import IntentLog, Lake, LakeNotFound
 from stompring.store.ingested import read_ingested
 from stompring.store.segment import find_footer
 
-from ..broker_files import made, written
+from ..broker_files import broker_files, write_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -60,7 +60,7 @@ def test_a_broker_at_work_in_steps_and_over_a_kill(
     lasting.drain("r")
     ingest(spark, lasting.data, lake)
     found = messages(spark, lake)
-    assert found == kept(lasting.data)
+    assert found == retained_messages(lasting.data)
     for name in ("q", "p", "r", "d"):
         assert sorted(row["body"].decode() for row in found if row["queue"] == name) == sorted(sent[name])
     assert {row["headers"]["colour"] for row in found if row["queue"] == "q"} == {"red"}
@@ -72,7 +72,7 @@ def test_a_broker_at_work_in_steps_and_over_a_kill(
 
 def events_add_up(spark: Any, lake: Lake, sent: dict[str, list[str]]) -> None:
     events = lake.frames(spark)["events"].collect()
-    told = counted(events)
+    told = event_counts(events)
     for name in ("q", "p", "r", "d", "e"):
         assert told[name]["added"] == len(sent[name]), name
     assert told["q"]["acknowledged"] == len(sent["q"])
@@ -116,7 +116,7 @@ def test_what_compaction_wrote_again_is_there_once(
     lake = Lake(str(tmp_path / "lake"))
     ingest(spark, lasting.data, lake)
     found = messages(spark, lake)
-    assert found == kept(lasting.data)
+    assert found == retained_messages(lasting.data)
     added = [row for row in lake.frames(spark)["events"].collect() if row.event == "added"]
     assert len(added) == len(found) == 305
     # without what was kept, the second writing is all there is
@@ -124,20 +124,20 @@ def test_what_compaction_wrote_again_is_there_once(
     other = Lake(str(tmp_path / "other"))
     ingest(spark, lasting.data, other)
     left = messages(spark, other)
-    assert left == kept(lasting.data)
+    assert left == retained_messages(lasting.data)
     assert {row["body"].decode() for row in left if row["queue"] == "e"} == set(stays)
-    told = counted(other.frames(spark)["events"].collect())
+    told = event_counts(other.frames(spark)["events"].collect())
     assert told["e"]["added"] == 5
 
 
 def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(spark: Any, tmp_path: Path) -> None:
-    data = written(tmp_path / "data", made(count=8, journal_file_size=1500))
+    data = write_files(tmp_path / "data", broker_files(count=8, journal_file_size=1500))
     sealed = [
         path
         for path in sorted(data.rglob("*.journal"))
         if find_footer(path.read_bytes()) is not None and path.stem != "000000001"
     ]
-    whole = kept(data)
+    whole = retained_messages(data)
     damaged = sealed[0]
     broken = bytearray(damaged.read_bytes())
     broken[len(broken) // 4] ^= 1
@@ -155,10 +155,13 @@ def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(spark: An
 
 def test_another_directory_is_refused(spark: Any, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
-    ingest(spark, written(tmp_path / "data", made(count=3)), lake)
+    ingest(spark, write_files(tmp_path / "data", broker_files(count=3)), lake)
     shutil.rmtree(tmp_path / "data")
-    written(tmp_path / "data", {name: data for name, data in made().items() if name.endswith("001.journal")})
-    with pytest.raises(Replaced, match="journal ends with file 1"):
+    write_files(
+        tmp_path / "data",
+        {name: data for name, data in broker_files().items() if name.endswith("001.journal")},
+    )
+    with pytest.raises(DirectoryReplaced, match="journal ends with file 1"):
         ingest(spark, tmp_path / "data", lake)
 
 
@@ -166,7 +169,7 @@ def test_another_directory_is_refused(spark: Any, tmp_path: Path) -> None:
 def test_a_batch_that_was_cut_short_is_completed(
     spark: Any, tmp_path: Path, committed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, lake = written(tmp_path / "data", made(count=3)), Lake(str(tmp_path / "lake"))
+    data, lake = write_files(tmp_path / "data", broker_files(count=3)), Lake(str(tmp_path / "lake"))
     lake.create()
     work = Ingest(spark, DataFiles(str(data)), lake)
     for name, table in lake.tables.items():
@@ -174,16 +177,16 @@ def test_a_batch_that_was_cut_short_is_completed(
             monkeypatch.setattr(table, "commit", _die)
     with pytest.raises(KeyboardInterrupt):
         list(work.batches())
-    begun = Intents(lake.state_of(lake.brokers()["main"])).last()
+    begun = IntentLog(lake.state_folder(lake.brokers()["main"])).last()
     assert begun is not None and begun.number == 0
     lake = Lake(str(tmp_path / "lake"))
     (batch,) = Ingest(spark, DataFiles(str(data)), lake).batches()
     assert batch.number == 0
-    assert messages(spark, lake) == kept(data)
+    assert messages(spark, lake) == retained_messages(data)
     assert list(Ingest(spark, DataFiles(str(data)), lake).batches()) == []
-    told = counted(lake.frames(spark)["events"].collect())
+    told = event_counts(lake.frames(spark)["events"].collect())
     # those of address "all" are retained, durable or not
-    counts = [row for row in kept(data) if row["durable"] or row["address"] == "all"]
+    counts = [row for row in retained_messages(data) if row["durable"] or row["address"] == "all"]
     assert sum(each["added"] for each in told.values()) == len(counts)
 
 
@@ -193,7 +196,7 @@ def _die(*arguments: object) -> bool:
 
 def test_nothing_and_no_lake(spark: Any, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
-    with pytest.raises(NoLake, match="is no lake: stompring lake ingest makes one"):
+    with pytest.raises(LakeNotFound, match="is no lake: stompring lake ingest makes one"):
         lake.frames(spark)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "schema-version").write_text("2\n")

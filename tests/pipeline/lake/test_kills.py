@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ..broker_files import made, written
+from ..broker_files import broker_files, write_files
 from .kill_campaign import LEAST, Command, Traffic, campaign, check_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("processes of Spark")]
@@ -32,7 +32,7 @@ def test_following_ends_in_good_order_when_it_is_told_to(
 ) -> None:
     for library in ("pyspark", "deltalake"):
         pytest.importorskip(library, reason="not installed: pip install 'stompring[test]'")
-    data = written(tmp_path / "data", made())
+    data = write_files(tmp_path / "data", broker_files())
     manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     manager.bind(str(tmp_path / "notify"))
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))

@@ -18,9 +18,16 @@ pytest.importorskip("obstore", reason="obstore is not installed: pip install 'st
 from stompring.cli.lake import lake as commands
 from stompring.pipeline.lake.data_files import NewFile
 from stompring.pipeline.lake.delta import LakeTable
-from stompring.pipeline.lake.lake import Intent, Intents, Lake
+from stompring.pipeline.lake.lake import Intent, IntentLog, Lake
 from stompring.pipeline.lake.lease import Lease, LeaseLost
-from stompring.pipeline.storage import Entry, Folder, Objects, ObjectStoreError, S3Config, resolved
+from stompring.pipeline.storage import (
+    Entry,
+    Folder,
+    ObjectStore,
+    ObjectStoreError,
+    S3Config,
+    resolve_location,
+)
 from stompring.store.ingested import Busy
 
 from ...broker_process import PATIENCE
@@ -106,10 +113,10 @@ def test_wrong_settings_are_named(given: dict[str, str], reason: str) -> None:
 
 
 def test_urls_of_both_schemes_are_one_place() -> None:
-    assert resolved("s3a://b/lake/") == resolved("s3://b/lake") == "s3://b/lake"
+    assert resolve_location("s3a://b/lake/") == resolve_location("s3://b/lake") == "s3://b/lake"
     for wrong in ("s3://", "s3://b/a b", "s3://b/a//b", "s3://b/a%20b", "s3://b/../c d"):
         with pytest.raises(ValueError, match="must be s3://BUCKET/PATH"):
-            resolved(wrong)
+            resolve_location(wrong)
 
 
 # ---- folders
@@ -164,7 +171,7 @@ def test_store_that_cannot_be_used_is_named(bucket: str, monkeypatch: pytest.Mon
     with pytest.raises(OSError, match="bucket does not exist"):
         Folder("s3://no-such-bucket-here/x").write("a", b"")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    monkeypatch.setattr("stompring.pipeline.storage.RETRIES", 1)
+    monkeypatch.setattr("stompring.pipeline.storage.RETRY_TIMEOUT", 1)
     with pytest.raises(OSError, match=r"/lake/a: the store cannot be reached \(AWS_ENDPOINT_URL\)"):
         Folder(f"{bucket}/lake").read("a")
 
@@ -181,15 +188,15 @@ def lease(bucket: str, seconds: float) -> Lease:
 def test_second_owner_is_refused_while_the_first_lives(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = lease(bucket, 2), lease(bucket, 2)
     first.acquire()
-    real = Objects.head
+    real = ObjectStore.head
 
-    def renewed(self: Objects, name: str) -> Any:
+    def renewed(self: ObjectStore, name: str) -> Any:
         first._renew()  # the first lives: it has renewed before the second looks, however slow the machine is
         return real(self, name)
 
     refused = "another process ingests: process .* holds s3://.*/lake/ingest.lease"
     with monkeypatch.context() as patched, pytest.raises(Busy, match=refused):
-        patched.setattr(Objects, "head", renewed)
+        patched.setattr(ObjectStore, "head", renewed)
         second.acquire()
     first.check()
     first.release()
@@ -197,7 +204,7 @@ def test_second_owner_is_refused_while_the_first_lives(bucket: str, monkeypatch:
     def waited(*given: object) -> None:
         raise AssertionError("it waits for one that has released it")
 
-    monkeypatch.setattr(Objects, "head", waited)
+    monkeypatch.setattr(ObjectStore, "head", waited)
     second.acquire()
     second.check()
 
@@ -260,14 +267,14 @@ def test_stopped_owner_that_nobody_followed_goes_on(bucket: str) -> None:
 def test_answer_that_is_lost_does_not_lose_the_lease(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = lease(bucket, 5)
     one.acquire()
-    real = Objects.replace
+    real = ObjectStore.replace
 
-    def twice(self: Objects, name: str, data: bytes, tag: str) -> str:
+    def twice(self: ObjectStore, name: str, data: bytes, tag: str) -> str:
         real(self, name, data, tag)
         return real(self, name, data, tag)  # the library asks again, and is told that it is not as it was
 
     with monkeypatch.context() as patched:
-        patched.setattr(Objects, "replace", twice)
+        patched.setattr(ObjectStore, "replace", twice)
         one._renew()
         one._renew()
     one.check()
@@ -285,7 +292,7 @@ def test_store_that_is_away_for_longer_loses_the_lease_to_nobody(
 
     with one.held() as check:
         with monkeypatch.context() as patched:
-            patched.setattr(Objects, "replace", away)
+            patched.setattr(ObjectStore, "replace", away)
             time.sleep(0.6)
             with pytest.raises(OSError, match="away"):
                 check()
@@ -297,7 +304,7 @@ def test_store_that_is_away_for_longer_loses_the_lease_to_nobody(
 
 def test_batch_is_begun_by_one_process(bucket: str) -> None:
     states = [Folder(f"{bucket}/lake") for _ in range(2)]
-    first, second = (Intents(state) for state in states)
+    first, second = (IntentLog(state) for state in states)
     begun = Intent(0, {}, {}, {"messages": 0})
     first.write(begun)
     with pytest.raises(Busy, match="batch 0 is its"):

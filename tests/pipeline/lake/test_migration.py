@@ -16,14 +16,14 @@ from deltalake import DeltaTable
 
 from stompring.cli.lake import lake as command
 from stompring.pipeline.files import DataFiles
-from stompring.pipeline.lake.brokers import FIRST
+from stompring.pipeline.lake.brokers import VERSION_1_BROKER
 from stompring.pipeline.lake.delta import LakeTable
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.schema import TABLES
 from stompring.pipeline.storage import Folder
 
-from ..broker_files import made, written
+from ..broker_files import broker_files, write_files
 from .version1_lake import first_version, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 def before(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
     """A lake of version 1, and its rows."""
     root = tmp_path_factory.mktemp("earlier")
-    lake = first_version(written(root / "data", made(count=3)), root / "lake")
+    lake = first_version(write_files(root / "data", broker_files(count=3)), root / "lake")
     found = {table: rows(lake, table) for table in TABLES}
     assert all(found.values()) and not any("broker" in row for row in found["messages"])
     return lake, found
@@ -61,7 +61,7 @@ def test_every_reader_finds_the_name_in_old_rows(spark: Any, before: Any, tmp_pa
     duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
     lake, found = Path(shutil.copytree(before[0], tmp_path / "lake")), before[1]
     old = Lake(str(lake))
-    assert old.brokers() == {"main": FIRST}
+    assert old.brokers() == {"main": VERSION_1_BROKER}
     counts = {table: frame.where("broker = 'main'").count() for table, frame in old.frames(spark).items()}
     assert counts == {table: len(each) for table, each in found.items()}  # before it was migrated too
     old.migrate()
@@ -108,7 +108,7 @@ def test_cut_short_at_any_point(before: Any, tmp_path: Path, monkeypatch: pytest
                 assert sorted(bare, key=repr) == expected[table]
             Lake(str(lake)).migrate()
             same(lake, expected)
-            assert Lake(str(lake)).brokers() == {"main": FIRST}
+            assert Lake(str(lake)).brokers() == {"main": VERSION_1_BROKER}
         else:
             raise AssertionError("it never came to its end")
 
@@ -129,11 +129,11 @@ def cut_short(lake: Path, step: int, after: bool, monkeypatch: pytest.MonkeyPatc
 
         return called
 
-    from stompring.pipeline.lake.data_files import Part
+    from stompring.pipeline.lake.data_files import FileWriter
 
     with monkeypatch.context() as patch:
         patch.setattr(LakeTable, "put", dying(LakeTable.put))
-        patch.setattr(Part, "close", dying(Part.close))
+        patch.setattr(FileWriter, "close", dying(FileWriter.close))
         patch.setattr(Folder, "write", dying(Folder.write))
         try:
             Lake(str(lake)).migrate()
@@ -145,11 +145,11 @@ def cut_short(lake: Path, step: int, after: bool, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("committed", [("messages",), ("samples",), tuple(TABLES)])
 def test_ingest_goes_on_where_version_1_was(spark: Any, tmp_path: Path, committed: tuple[str, ...]) -> None:
     """A batch that was half done then is completed; what came since is there once."""
-    every = made()
+    every = broker_files()
     last = sorted(name for name in every if name.endswith(".journal"))[-1]
-    data = written(tmp_path / "data", {name: data for name, data in every.items() if name != last})
+    data = write_files(tmp_path / "data", {name: data for name, data in every.items() if name != last})
     lake = first_version(data, tmp_path / "lake", committed)
-    written(data, {last: every[last]})
+    write_files(data, {last: every[last]})
     list(Ingest(spark, DataFiles(str(data)), Lake(str(lake))).batches())
     other = Lake(str(tmp_path / "other"))
     other.create(4)
@@ -171,7 +171,7 @@ def test_ingest_goes_on_where_version_1_was(spark: Any, tmp_path: Path, committe
     ],
 )
 def test_a_lake_of_a_newer_version_is_refused_by_every_command(tmp_path: Path, about: Any, text: str) -> None:
-    data = written(tmp_path / "data", made(count=1))
+    data = write_files(tmp_path / "data", broker_files(count=1))
     lake = tmp_path / "lake"
     Lake(str(lake)).create()
     (lake / "_stompring" / "lake.json").write_text(json.dumps(about))

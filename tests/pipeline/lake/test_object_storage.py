@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner
 
 from ...end_to_end.lasting import LastingBroker
-from ..broker_files import made, written
+from ..broker_files import broker_files, write_files
 from .kill_campaign import PATIENCE, Command
 from .s3_server import ObjectServer
-from .traffic import counted, kept, start
+from .traffic import event_counts, retained_messages, start
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 pytest.importorskip("obstore", reason="obstore is not installed: pip install 'stompring[spark]'")
@@ -61,7 +61,7 @@ def place(spark: Any, bucket: str, object_server: ObjectServer) -> Iterator[str]
 
 
 def needs_connector() -> None:
-    if not s3a.fetched():
+    if not s3a.fetched_jars():
         pytest.skip("Hadoop's connector to S3 was not fetched: stompring.pipeline.s3a.settings({}) does")
 
 
@@ -116,9 +116,9 @@ def test_copies_kill_compaction_and_vacuum(
         assert time.monotonic() - began >= 3
         work = Ingest(spark, DataFiles(str(lasting.data)), lake, Limit(files=30))
         assert [batch.number for batch in work.batches()][:1] == [0]  # the one that was half done
-    want = kept(lasting.data)
+    want = retained_messages(lasting.data)
     assert rows(lake) == want
-    told = counted(events(lake))
+    told = event_counts(events(lake))
     assert told["e"]["added"] == 5 and sum(each["added"] for each in told.values()) == len(want)
     by_spark = lake.frames(spark)["messages"].drop("date", "bucket", "broker").collect()
     assert {(row.message_id, row.queue) for row in by_spark} == {
@@ -136,7 +136,7 @@ def upkeep(lake: Lake, want: list[dict[str, Any]]) -> None:
     made, gone = table.compact(1 << 20)
     assert made >= 0 and (gone > made or not gone)
     (broker,) = lake.brokers().values()
-    lake.state_of(broker).write("copies/000000099/left.parquet", b"of an owner that was stopped")
+    lake.state_folder(broker).write("copies/000000099/left.parquet", b"of an owner that was stopped")
     done = CliRunner().invoke(commands, ["vacuum", "--lake", str(lake), "--hours", "0"])
     assert done.exit_code == 0, done.output
     done = CliRunner().invoke(commands, ["tables", "--lake", str(lake).replace("s3:", "s3a:")])
@@ -153,7 +153,7 @@ def test_two_ingests_without_a_lease_put_each_message_there_once(
     spark: Any, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when an owner was stopped for long, and both are at work at the same batches."""
-    data = written(tmp_path / "data", made(journal_file_size=900))
+    data = write_files(tmp_path / "data", broker_files(journal_file_size=900))
     Lake(place).create(2)
     lakes = [Lake(place) for _ in range(3)]
 
@@ -173,9 +173,9 @@ def test_two_ingests_without_a_lease_put_each_message_there_once(
     last = ingest(lakes[2])
     numbers = sorted({number for each in (*both, last) for number in each})
     assert numbers == list(range(len(numbers))) and len(numbers) > 2
-    want = kept(data)
+    want = retained_messages(data)
     assert rows(lakes[2]) == want
-    told = counted(events(lakes[2]))
+    told = event_counts(events(lakes[2]))
     # those of address "all" are retained, durable or not
     entered = [row for row in want if row["durable"] or row["address"] == "all"]
     assert sum(each["added"] for each in told.values()) == len(entered)
@@ -235,11 +235,11 @@ def test_connector_is_fetched_once_and_without_the_bundle(no_connector: Path, tm
 )
 def test_connector_that_cannot_be_fetched_is_told(no_connector: Path, output: str, reason: str) -> None:
     program(no_connector, f"echo '{output}' >&2\nexit 1")
-    with pytest.raises(s3a.NoConnector) as fault:
+    with pytest.raises(s3a.ConnectorNotFound) as fault:
         s3a.settings({})
     assert f"Spark could not fetch hadoop-aws 3.5.0: {reason}; where Maven Central cannot" in str(fault.value)
     assert "--conf spark.jars=DIRECTORY/*.jar" in str(fault.value)
-    assert not s3a.fetched()
+    assert not s3a.fetched_jars()
 
 
 def test_jars_that_a_user_has_are_used(no_connector: Path) -> None:
@@ -278,7 +278,7 @@ def fails(command: Command) -> str:
 @pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("processes of Spark")
 def test_commands_over_kills(bucket: str, tmp_path: Path, command: Callable[..., Command]) -> None:
-    data = written(tmp_path / "data", made())
+    data = write_files(tmp_path / "data", broker_files())
     place = f"{bucket.replace('s3:', 's3a:')}/lake"
     words = ("ingest", "--data", str(data), "--lake", place, "--lease", LEASE)
     follow = command(*words, "--follow", "--max-bytes", "2000")
@@ -294,8 +294,8 @@ def test_commands_over_kills(bucket: str, tmp_path: Path, command: Callable[...,
     follow.process.send_signal(signal.SIGCONT)
     assert re.search("the lease was lost|another process ingests", fails(follow))
     lake = Lake(place.replace("s3a:", "s3:"))
-    assert rows(lake) == kept(data)
-    count = len(kept(data))
+    assert rows(lake) == retained_messages(data)
+    count = len(retained_messages(data))
     assert f"{count}" in command("sql", "--lake", place, "select count(*) from messages").finish()
     page = tmp_path / "report.html"
     command("report", "--lake", place, "--out", str(page)).finish()
@@ -314,7 +314,7 @@ def test_command_without_the_connector_writes_nothing(
         f'<artifact pattern="{tmp_path}/none/[artifact].jar"/></filesystem></resolvers></ivysettings>'
     )
     fetching = ["--lake", f"{bucket}/lake", "--conf", f"spark.jars.ivySettings={settings}"]
-    data = written(tmp_path / "data", made(count=2))
+    data = write_files(tmp_path / "data", broker_files(count=2))
     assert "Error: Spark could not fetch hadoop-aws" in fails(
         command("ingest", "--data", str(data), *fetching)
     )

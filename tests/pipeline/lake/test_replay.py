@@ -16,8 +16,8 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 from stompring.cli.lake import lake as command
 from stompring.pipeline.lake import replay as replay_module
 from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.lake.replay import Plan, Replay
-from stompring.pipeline.lake.selection import BadCondition, Choice, pattern
+from stompring.pipeline.lake.replay import Replay, ReplayPlan
+from stompring.pipeline.lake.selection import InvalidCondition, MessageSelection, address_regex
 from stompring.pipeline.stomp.connection import ConnectionFailed
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.pipeline.stomp.options import SinkOptions
@@ -109,9 +109,9 @@ def test_it_goes_on_where_it_was(
 ) -> None:
     """The broker goes away in the middle; what is sent twice then has the same id, and is there once."""
     to = target(lasting)
-    monkeypatch.setattr(replay_module, "GROUP", 10)
+    monkeypatch.setattr(replay_module, "RECEIPT_MESSAGES", 10)
     lake = Lake(str(made_once))
-    plan = Plan(Choice(addresses=("other",)), to, "again", "resumed")
+    plan = ReplayPlan(MessageSelection(addresses=("other",)), to, "again", "resumed")
     host, _, port = to.partition(":")
     options = SinkOptions(Endpoint(host, int(port), timeout=5), "again")
     sender = replay_module._Sender(lake.state.folder(f"replays/{plan.id}"), options, "again", "x", None)
@@ -124,10 +124,10 @@ def test_it_goes_on_where_it_was(
         yield from whole
         raise RuntimeError("killed")
 
-    monkeypatch.setattr(replay_module, "NOTED", 20)
+    monkeypatch.setattr(replay_module, "CHECKPOINT_MESSAGES", 20)
     with pytest.raises(RuntimeError):
         sender._send(0, dying())
-    number, sent = replay_module._noted(sender._state, 0)
+    number, sent = replay_module._checkpoint_of(sender._state, 0)
     assert 0 < sent < 60 and number > 0
     assert sender._send(0, iter(batches)) == (150 - sent, sent)
     lasting.management.expect("again", messageCount=150)
@@ -234,14 +234,14 @@ def test_patterns_are_those_of_address_settings(words: str, address: str) -> Non
     import re
 
     expression = re.sub(
-        r"\\x\{([0-9a-f]+)\}", lambda found: re.escape(chr(int(found[1], 16))), pattern((words,))
+        r"\\x\{([0-9a-f]+)\}", lambda found: re.escape(chr(int(found[1], 16))), address_regex((words,))
     )
     assert bool(re.match(expression, f"{address}.")) == Pattern(words).matches(address)
 
 
 def test_a_bad_condition_is_one(spark: Any, made_once: Path) -> None:
     messages = Lake(str(made_once)).frames(spark)["messages"]
-    with pytest.raises(BadCondition):
-        Choice("x = = 1").of(messages)
-    assert Choice("queue LIKE 'orders%' AND priority = 7").of(messages).count() == 300
-    assert Choice("JMSPriority = 7 AND n = 50").of(messages).count() == 150
+    with pytest.raises(InvalidCondition):
+        MessageSelection("x = = 1").of(messages)
+    assert MessageSelection("queue LIKE 'orders%' AND priority = 7").of(messages).count() == 300
+    assert MessageSelection("JMSPriority = 7 AND n = 50").of(messages).count() == 150

@@ -20,11 +20,17 @@ from deltalake import DeltaTable
 from stompring.cli.lake import lake as command
 from stompring.pipeline.lake import views as views_module
 from stompring.pipeline.lake.duckdb_query import query
-from stompring.pipeline.lake.maintenance import Upkeep
-from stompring.pipeline.lake.view_schema import BadSchema, Inference, from_avro, from_json_schema, shown
-from stompring.pipeline.lake.views import Definition, ViewError, Views
+from stompring.pipeline.lake.maintenance import Maintenance
+from stompring.pipeline.lake.view_schema import (
+    Inference,
+    InvalidSchema,
+    ddl_type,
+    from_avro,
+    from_json_schema,
+)
+from stompring.pipeline.lake.views import ViewDefinition, ViewError, Views
 
-from .lake_fixture import BEGIN, FilledLake
+from .lake_fixture import BEGIN, LakeFixture
 
 ORDER: dict[str, Any] = {
     "type": "object",
@@ -103,27 +109,27 @@ def ok(*words: str) -> str:
     return str(result.stdout)
 
 
-def rows_of(filled: FilledLake, text: str) -> list[list[Any]]:
+def rows_of(filled: LakeFixture, text: str) -> list[list[Any]]:
     with query(filled.lake, text) as result:
         return list(result.rows())
 
 
-def view(filled: FilledLake, *words: str) -> str:
+def view(filled: LakeFixture, *words: str) -> str:
     return ok("view", "v", "--lake", str(filled.lake), *words)
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> FilledLake:
-    return FilledLake(tmp_path / "lake")
+def filled(tmp_path: Path) -> LakeFixture:
+    return LakeFixture(tmp_path / "lake")
 
 
-def orders(filled: FilledLake) -> None:
+def orders(filled: LakeFixture) -> None:
     filled.add(*[json.dumps(one).encode() for one in GOOD], headers={"region": "north", "n": "7"})
     filled.add(b'{"id": 99}', address="elsewhere")
     filled.add(*[body for body, _ in BAD])
 
 
-def test_json_schema_gives_types_and_keeps_what_does_not_fit(filled: FilledLake, tmp_path: Path) -> None:
+def test_json_schema_gives_types_and_keeps_what_does_not_fit(filled: LakeFixture, tmp_path: Path) -> None:
     orders(filled)
     told = view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), "--header", "n:int")
     columns = dict(line.split() for line in told.splitlines())
@@ -204,7 +210,7 @@ def test_json_schema_gives_types_and_keeps_what_does_not_fit(filled: FilledLake,
     ],
 )
 def test_schema_that_gives_no_columns_is_refused_with_its_place(
-    filled: FilledLake, tmp_path: Path, schema: object, reason: str
+    filled: LakeFixture, tmp_path: Path, schema: object, reason: str
 ) -> None:
     file = schema_file(tmp_path, schema)
     result = run("view", "v", "--lake", str(filled.lake), "--address", "a", "--json-schema", file)
@@ -212,7 +218,7 @@ def test_schema_that_gives_no_columns_is_refused_with_its_place(
     assert Views(filled.lake).every() == []
 
 
-def test_names_that_are_taken_get_a_prefix(filled: FilledLake, tmp_path: Path) -> None:
+def test_names_that_are_taken_get_a_prefix(filled: LakeFixture, tmp_path: Path) -> None:
     schema = {
         "properties": {"Queue": {"type": "string"}, "region": {"type": "string"}, "_bad": {"type": "string"}}
     }
@@ -230,8 +236,8 @@ def test_names_that_are_taken_get_a_prefix(filled: FilledLake, tmp_path: Path) -
     view(filled, *words)
     found = rows_of(filled, "select region, header_queue, body_Queue, body_region, body__bad, queue from v")
     assert found == [["d", "e", "b", "c", None, "orders"]]
-    with pytest.raises(BadSchema, match="columns: a and A are the same name in SQL"):
-        Definition("w", ("a",), headers=(("a", "string"), ("A", "string"))).check()
+    with pytest.raises(InvalidSchema, match="columns: a and A are the same name in SQL"):
+        ViewDefinition("w", ("a",), headers=(("a", "string"), ("A", "string"))).check()
 
 
 @pytest.mark.parametrize(
@@ -251,7 +257,7 @@ def test_names_that_are_taken_get_a_prefix(filled: FilledLake, tmp_path: Path) -
         ("string", "", ""),
     ],
 )
-def test_header_of_a_type(filled: FilledLake, type_: str, text: str, expected: object) -> None:
+def test_header_of_a_type(filled: LakeFixture, type_: str, text: str, expected: object) -> None:
     filled.add(b"raw", headers={"h": text})
     filled.add(b"raw")
     view(filled, "--address", "orders", "--header", f"h:{type_}")
@@ -262,7 +268,7 @@ def test_header_of_a_type(filled: FilledLake, type_: str, text: str, expected: o
         assert first[1]["body"] == b"raw" and first[1]["reason"].startswith("header h: ")
 
 
-def test_selector_and_patterns_choose(filled: FilledLake) -> None:
+def test_selector_and_patterns_choose(filled: LakeFixture) -> None:
     filled.add(b"1", address="a.b", headers={"kind": "x"}, priority=7)
     filled.add(b"2", address="a.b", headers={"kind": "x"}, priority=3)
     filled.add(b"3", address="a.c.d", headers={"kind": "y"}, priority=9)
@@ -275,7 +281,7 @@ def test_selector_and_patterns_choose(filled: FilledLake) -> None:
     )  # scanned more than once
 
 
-def test_inference_widens_and_reports(filled: FilledLake) -> None:
+def test_inference_widens_and_reports(filled: LakeFixture) -> None:
     bodies = [
         {"n": 1, "x": 1, "t": "2026-07-01T00:00:00Z", "s": "a", "o": {"a": 1}, "l": [1], "e": None, "m": 1},
         {
@@ -322,12 +328,12 @@ def test_inference_widens_and_reports(filled: FilledLake) -> None:
 
 def test_inference_of_names_that_are_data_and_of_nothing() -> None:
     seen = Inference()
-    with pytest.raises(BadSchema, match="of 0 bodies none is a JSON object"):
+    with pytest.raises(InvalidSchema, match="of 0 bodies none is a JSON object"):
         seen.fields()
     for number in range(1200):
         seen.add(json.dumps({"by": {str(number): 1}, "Case": {"a": 1, "A": 2}, "deep": 1}).encode())
     fields, notes = seen.fields()
-    assert {one["name"]: shown(one["type"]) for one in fields} == {
+    assert {one["name"]: ddl_type(one["type"]) for one in fields} == {
         "by": "STRING",
         "Case": "STRING",
         "deep": "BIGINT",
@@ -350,7 +356,7 @@ AVRO: dict[str, Any] = {
 }
 
 
-def test_avro(filled: FilledLake, tmp_path: Path) -> None:
+def test_avro(filled: LakeFixture, tmp_path: Path) -> None:
     fastavro = pytest.importorskip("fastavro")
     key, moment = UUID(int=5), datetime(2026, 7, 1, 12, 0, 0, 5000, UTC)
     value = {
@@ -403,18 +409,18 @@ def test_avro(filled: FilledLake, tmp_path: Path) -> None:
 )
 def test_avro_schema_that_gives_no_columns_is_refused(schema: object, reason: str) -> None:
     pytest.importorskip("fastavro")
-    with pytest.raises(BadSchema, match=f"^{reason}"):
+    with pytest.raises(InvalidSchema, match=f"^{reason}"):
         from_avro(json.dumps(schema).encode())
 
 
 # ---- materialized
 
 
-def ids(filled: FilledLake) -> list[int | None]:
+def ids(filled: LakeFixture) -> list[int | None]:
     return [row[0] for row in rows_of(filled, "select id from v order by message_id")]
 
 
-def materialized(filled: FilledLake, tmp_path: Path) -> Any:
+def materialized(filled: LakeFixture, tmp_path: Path) -> Any:
     told = view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), "--materialize")
     assert told.splitlines()[-1] == f"v: {len(ids(filled))} rows, 0 of them did not fit (column _bad)"
     return Views(filled.lake).named("v")
@@ -424,11 +430,11 @@ def order(number: int) -> bytes:
     return json.dumps({"id": number}).encode()
 
 
-def refresh(filled: FilledLake) -> str:
+def refresh(filled: LakeFixture) -> str:
     return ok("view", "v", "--lake", str(filled.lake), "--refresh")
 
 
-def test_refresh_adds_what_came_once(filled: FilledLake, tmp_path: Path) -> None:
+def test_refresh_adds_what_came_once(filled: LakeFixture, tmp_path: Path) -> None:
     filled.add(order(1), order(2))
     made = materialized(filled, tmp_path)
     assert refresh(filled) == "v: 0 rows more, 0 of them did not fit (column _bad)\n"
@@ -445,7 +451,7 @@ def test_refresh_adds_what_came_once(filled: FilledLake, tmp_path: Path) -> None
     assert "v of orders: 4 rows, 1 did not fit" in ok("views", "--lake", str(filled.lake))
 
 
-def test_compaction_and_vacuum_of_messages_add_nothing(filled: FilledLake, tmp_path: Path) -> None:
+def test_compaction_and_vacuum_of_messages_add_nothing(filled: LakeFixture, tmp_path: Path) -> None:
     filled.add(order(1))
     made = materialized(filled, tmp_path)
     filled.add(order(2))
@@ -460,7 +466,7 @@ def test_compaction_and_vacuum_of_messages_add_nothing(filled: FilledLake, tmp_p
     assert ids(filled) == [1, 2, 3, 4]
 
 
-def test_small_files_of_a_materialized_view_are_put_together(filled: FilledLake, tmp_path: Path) -> None:
+def test_small_files_of_a_materialized_view_are_put_together(filled: LakeFixture, tmp_path: Path) -> None:
     filled.add(order(1))
     made = materialized(filled, tmp_path)
     for number in (2, 3, 4):
@@ -472,15 +478,15 @@ def test_small_files_of_a_materialized_view_are_put_together(filled: FilledLake,
     assert "view v: 4 files deleted\n" in ok("vacuum", "--lake", str(filled.lake), "--hours", "0")
     filled.add(order(5))
     assert made.refresh() == (1, 0, False) and ids(filled) == [1, 2, 3, 4, 5]
-    upkeep = Upkeep(filled.lake, small_files=1, hours=0)
-    upkeep.between_batches()
+    upkeep = Maintenance(filled.lake, small_files=1, hours=0)
+    upkeep.run_due()
     assert upkeep.done.compacted["v"] == 2
     assert len(list(Path(made.folder.where).glob("*.parquet"))) == 1
     assert ids(filled) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("kept", [(), ("--materialize",)])
-def test_view_of_an_earlier_version(filled: FilledLake, tmp_path: Path, kept: tuple[str, ...]) -> None:
+def test_view_of_an_earlier_version(filled: LakeFixture, tmp_path: Path, kept: tuple[str, ...]) -> None:
     filled.add(order(1))
     view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), *kept)
     filled.add(order(2))
@@ -488,7 +494,7 @@ def test_view_of_an_earlier_version(filled: FilledLake, tmp_path: Path, kept: tu
         assert list(result.rows()) == [[1]]
 
 
-def test_restored_messages_are_taken_anew(filled: FilledLake, tmp_path: Path) -> None:
+def test_restored_messages_are_taken_anew(filled: LakeFixture, tmp_path: Path) -> None:
     filled.add(order(1))
     made = materialized(filled, tmp_path)
     filled.add(order(2))
@@ -499,7 +505,7 @@ def test_restored_messages_are_taken_anew(filled: FilledLake, tmp_path: Path) ->
 
 @pytest.mark.parametrize("when", ["within", "before", "after"])
 def test_interrupted_refresh_is_completed_by_the_next(
-    filled: FilledLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+    filled: LakeFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     filled.add(order(1))
     made = materialized(filled, tmp_path)
@@ -519,7 +525,7 @@ def test_interrupted_refresh_is_completed_by_the_next(
             patch.setattr(views_module, "sync_log", _die)
         elif when == "within":
             patch.setattr(views_module, "_ROWS", 1)
-            patch.setattr(views_module._Counted, "count", cut)
+            patch.setattr(views_module._RowCounter, "count", cut)
         with pytest.raises(KeyboardInterrupt):
             made.refresh()
     assert ids(filled) == ([1, 2, 3] if when == "after" else [1])
@@ -533,11 +539,11 @@ def cut(self: object, batches: Any) -> Any:
 
 
 def test_view_that_was_half_made_is_made_anew(
-    filled: FilledLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: LakeFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled.add(order(1))
     known = Views(filled.lake)
-    definition = Definition(
+    definition = ViewDefinition(
         "v", ("orders",), fields=tuple(from_json_schema(json.dumps(ORDER).encode())), materialized=True
     )
     with monkeypatch.context() as patch:
@@ -554,8 +560,8 @@ def _die(*arguments: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_two_brokers_and_a_damaged_definition(filled: FilledLake, tmp_path: Path) -> None:
-    both = FilledLake(tmp_path / "both", ("main", "second"))
+def test_two_brokers_and_a_damaged_definition(filled: LakeFixture, tmp_path: Path) -> None:
+    both = LakeFixture(tmp_path / "both", ("main", "second"))
     both.add(order(1))
     both.add(order(2), broker="second")
     view(both, "--address", "orders", "--json-schema", schema_file(tmp_path))
@@ -565,7 +571,7 @@ def test_two_brokers_and_a_damaged_definition(filled: FilledLake, tmp_path: Path
     assert result.exit_code == 1 and "views/v.json is damaged" in result.output
 
 
-def test_names_and_options_that_are_refused(filled: FilledLake, tmp_path: Path) -> None:
+def test_names_and_options_that_are_refused(filled: LakeFixture, tmp_path: Path) -> None:
     place, schema = str(filled.lake), schema_file(tmp_path)
     view(filled, "--address", "a", "--header", "h")
     for words, status, reason in [

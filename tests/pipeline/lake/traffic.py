@@ -52,7 +52,7 @@ def produce(lasting: LastingBroker, mark: str, count: int = 60) -> dict[str, lis
     return sent
 
 
-def kept(data: Path) -> list[dict[str, Any]]:
+def retained_messages(data: Path) -> list[dict[str, Any]]:
     """A row for each message and queue in the files, the first one where compaction has made more."""
     found: dict[tuple[int, str], dict[str, Any]] = {}
     for folder in (data / "retention", data):
@@ -62,7 +62,7 @@ def kept(data: Path) -> list[dict[str, Any]]:
     return [found[key] for key in sorted(found)]
 
 
-def counted(events: list[Any]) -> dict[str, Counter[str]]:
+def event_counts(events: list[Any]) -> dict[str, Counter[str]]:
     """How many of each event, by queue."""
     found: dict[str, Counter[str]] = {}
     for row in events:

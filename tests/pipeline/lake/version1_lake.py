@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, Transaction
 
-from stompring.pipeline.backlog import newest, ranges_between
-from stompring.pipeline.files import DataFiles, dumped
+from stompring.pipeline.backlog import end_positions, ranges_between
+from stompring.pipeline.files import DataFiles, dump_positions
 from stompring.pipeline.lake.ingest import FILES
-from stompring.pipeline.lake.ingest_task import Job, ingest_ranges
+from stompring.pipeline.lake.ingest_task import BatchJob, ingest_ranges
 from stompring.pipeline.schema import TABLES
 
 WRITER = "stompring-ingest"
@@ -38,9 +38,9 @@ ARROW = {
 def first_version(data: Path, lake: Path, committed: tuple[str, ...] = tuple(TABLES)) -> Path:
     """A lake with one batch: all of a data directory. ``committed`` are the tables that have it already."""
     files = DataFiles(str(data))
-    end = newest(files, FILES, {})
+    end = end_positions(files, FILES, {})
     ranges, _ = ranges_between(files, FILES, {}, end)
-    job = Job(str(data), None, str(lake), 4, 0, tuple(TABLES), str(lake / "copies"), "nobody")
+    job = BatchJob(str(data), None, str(lake), 4, 0, tuple(TABLES), str(lake / "copies"), "nobody")
     done = ingest_ranges(job, [one for one, _ in ranges])
     shutil.rmtree(lake / "copies", ignore_errors=True)
     for table, columns in TABLES.items():
@@ -79,7 +79,13 @@ def first_version(data: Path, lake: Path, committed: tuple[str, ...] = tuple(TAB
     (state / "batches").mkdir(parents=True)
     about: dict[str, Any] = {"version": 1, "id": "0123456789abcdef0123456789abcdef"}
     (state / "lake.json").write_text(json.dumps(about))
-    intent = {"version": 1, "batch": 0, "start": {}, "end": dumped(end), "versions": dict.fromkeys(TABLES, 0)}
+    intent = {
+        "version": 1,
+        "batch": 0,
+        "start": {},
+        "end": dump_positions(end),
+        "versions": dict.fromkeys(TABLES, 0),
+    }
     (state / "batches" / "000000000.json").write_text(json.dumps(intent))
     return lake
 

@@ -17,9 +17,15 @@ pytest.importorskip("pyarrow")
 
 from stompring.pipeline.report import formats
 from stompring.pipeline.report.events import BINS, percentiles, seconds_of
-from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period, microseconds, moment
+from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period, as_datetime, microseconds
 from stompring.pipeline.report.tables import groups
-from stompring.pipeline.report.traffic import LASTS, QueueTraffic, Sampled, carried, carried_sum
+from stompring.pipeline.report.traffic import (
+    SAMPLE_VALIDITY,
+    QueueTraffic,
+    SampleTimes,
+    forward_filled,
+    forward_filled_sum,
+)
 
 
 @given(
@@ -48,7 +54,7 @@ def test_steps_hold_all_that_they_are_for(begin: int, length: int, most: int) ->
 def test_steps_begin_where_people_expect_it() -> None:
     begin = microseconds(datetime(2026, 7, 1, 10, 7, tzinfo=UTC))
     grid = Grid.nice(begin, begin + 20 * HOUR, 24)
-    assert (moment(grid.start), grid.step) == (datetime(2026, 7, 1, 10, tzinfo=UTC), HOUR)
+    assert (as_datetime(grid.start), grid.step) == (datetime(2026, 7, 1, 10, tzinfo=UTC), HOUR)
 
 
 @pytest.mark.parametrize("until", [datetime(2026, 7, 1), datetime(2026, 6, 1, tzinfo=UTC)])
@@ -67,8 +73,8 @@ def test_depth_is_carried_on_while_it_is_known() -> None:
     }
     # 5 from before, to the first sample within step 1; 3 there, then 1 to the one in step 3; 9 there, then 2.
     expected = [5, 5, 1, 9, 2, 2, math.nan, math.nan]
-    assert LASTS == 2 * HOUR
-    assert carried(rows, grid).tolist() == pytest.approx(expected, nan_ok=True)
+    assert SAMPLE_VALIDITY == 2 * HOUR
+    assert forward_filled(rows, grid).tolist() == pytest.approx(expected, nan_ok=True)
 
 
 rows_of_a_queue = st.lists(
@@ -95,9 +101,9 @@ def test_the_depth_of_several_queues_is_the_sum_of_each(
         for number, rows in enumerate(queues)
     ]
     together = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
-    alone = np.array([carried(one, grid) for one in each])
+    alone = np.array([forward_filled(one, grid) for one in each])
     expected = np.where(np.isnan(alone).all(axis=0), np.nan, np.nansum(alone, axis=0))
-    assert carried_sum(together, grid).tolist() == pytest.approx(expected.tolist(), nan_ok=True)
+    assert forward_filled_sum(together, grid).tolist() == pytest.approx(expected.tolist(), nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -117,12 +123,12 @@ def test_steps_are_as_short_as_the_period_and_the_samples_are(length: int, spaci
 
 def test_the_end_of_a_period_begins_with_a_sample() -> None:
     hour = np.arange(0, 3601) * SECOND
-    assert Sampled.of(hour) == Sampled(0, HOUR, HOUR - HOUR // 10)
-    assert Sampled.of(hour[:121]) == Sampled(0, 120 * SECOND, 60 * SECOND)  # a minute at least
-    assert Sampled.of(hour[:31]) == Sampled(0, 30 * SECOND, 0)
+    assert SampleTimes.of(hour) == SampleTimes(0, HOUR, HOUR - HOUR // 10)
+    assert SampleTimes.of(hour[:121]) == SampleTimes(0, 120 * SECOND, 60 * SECOND)  # a minute at least
+    assert SampleTimes.of(hour[:31]) == SampleTimes(0, 30 * SECOND, 0)
     sparse = np.array([0, 3000, 3550, 3600]) * SECOND
-    assert Sampled.of(sparse) == Sampled(0, HOUR, 3000 * SECOND)
-    assert Sampled.of(hour[5:6]) == Sampled(5 * SECOND, 5 * SECOND, 5 * SECOND)
+    assert SampleTimes.of(sparse) == SampleTimes(0, HOUR, 3000 * SECOND)
+    assert SampleTimes.of(hour[5:6]) == SampleTimes(5 * SECOND, 5 * SECOND, 5 * SECOND)
 
 
 @pytest.mark.parametrize(
@@ -180,4 +186,4 @@ def test_groups_are_sorted_and_whole() -> None:
     ],
 )
 def test_numbers_for_people(told: str, expected: str) -> None:
-    assert told.replace(formats.NEXT, " ") == expected
+    assert told.replace(formats.NBSP, " ") == expected

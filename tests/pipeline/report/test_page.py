@@ -18,19 +18,19 @@ np = pytest.importorskip("numpy")
 for library in ("pyspark", "pyarrow", "matplotlib", "jinja2", "plotly"):
     pytest.importorskip(library)
 
-from stompring.pipeline.report.events import Ages, Taken
+from stompring.pipeline.report.events import ConsumerCount, Durations
 from stompring.pipeline.report.findings import (
     Comparison,
     Coverage,
     Findings,
     QueueCoverage,
+    ReportRequest,
     Sent,
-    Wish,
     coverage,
 )
-from stompring.pipeline.report.page import HEADLINE, PLOTS, changed, page, page_sections
+from stompring.pipeline.report.page import HEADLINE, PLOTS, change_text, page, page_sections
 from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period
-from stompring.pipeline.report.sections import ROWS, Table, lasting, limited, peak
+from stompring.pipeline.report.sections import MAX_ROWS, Table, peak, step_durations, truncated
 from stompring.pipeline.report.tables import COUNTERS
 from stompring.pipeline.report.traffic import QueueTraffic, Series
 
@@ -50,7 +50,7 @@ def queue(**given: Any) -> QueueTraffic:
 
 def findings(**given: Any) -> Findings:
     nothing: dict[str, Any] = {
-        "wish": Wish(Period()),
+        "wish": ReportRequest(Period()),
         "begin": START,
         "end": START + 4 * HOUR - 1,
         "sampled": (START, START + 4 * HOUR),
@@ -74,8 +74,8 @@ def findings(**given: Any) -> Findings:
     return Findings(**nothing | given)
 
 
-def text_of(found: Findings | None, wish: Wish | None = None) -> str:
-    return page(found, wish or Wish(Period()), T0)
+def text_of(found: Findings | None, wish: ReportRequest | None = None) -> str:
+    return page(found, wish or ReportRequest(Period()), T0)
 
 
 class Elements(HTMLParser):
@@ -227,7 +227,7 @@ def test_events_that_may_be_none_are_told() -> None:
     ],
 )
 def test_changes_since_the_period_before(before: int, now: int, told: str) -> None:
-    assert changed(before, now) == told
+    assert change_text(before, now) == told
 
 
 def test_the_headline_is_compared() -> None:
@@ -254,11 +254,11 @@ def test_the_headline_is_compared() -> None:
 
 def test_who_sent_and_who_acknowledged() -> None:
     name = "shop-4f2a9c11-7b3e-4f6a-9d2e-0123456789ab/1"
-    ages = Ages(30, (1.0, 2.0, 3.0, 4.0), 5.0)
+    ages = Durations(30, (1.0, 2.0, 3.0, 4.0), 5.0)
     found = findings(
         sent=[Sent("a", "q", 30, 20, "alice"), Sent("a", "p", 10, 0, "alice"), Sent("a", "q", 60, 60)],
         counts={"q": {"acknowledged": 40}},
-        taken=[Taken("q", name, 30)],
+        taken=[ConsumerCount("q", name, 30)],
         takers=1,
         taken_count=30,
         stays={("q", name): ages},
@@ -295,7 +295,7 @@ def test_interactive_plots_are_all_that_needs_scripts() -> None:
 
 
 def test_names_are_no_html() -> None:
-    ages = Ages(2, (1.0, 2.0, 3.0, 4.0), 5.0)
+    ages = Durations(2, (1.0, 2.0, 3.0, 4.0), 5.0)
     one = queue(most=3, added=4, replaced=2, size=9, ring_size=1)
     found = findings(
         traffic=[one],
@@ -311,7 +311,7 @@ def test_names_are_no_html() -> None:
         deliveries={HOSTILE: 2},
         hot_steps={"redelivered": {HOSTILE: np.arange(4.0)}, "dead-lettered": {HOSTILE: np.arange(4.0)}},
     )
-    text = text_of(found, Wish(Period(), (HOSTILE,)))
+    text = text_of(found, ReportRequest(Period(), (HOSTILE,)))
     elements = Elements(text)
     assert "script" not in elements.seen
     assert HOSTILE not in text
@@ -329,23 +329,23 @@ def test_its_links_lead_somewhere() -> None:
 
 
 def test_long_tables_are_cut_and_say_so() -> None:
-    cut = limited(Table("t", ["queue"], [[str(number)] for number in range(ROWS + 3)]))
-    assert len(cut.rows) == ROWS
+    cut = truncated(Table("t", ["queue"], [[str(number)] for number in range(MAX_ROWS + 3)]))
+    assert len(cut.rows) == MAX_ROWS
     assert cut.note.startswith("3 more are left out")
-    assert limited(cut) is cut
+    assert truncated(cut) is cut
 
 
 def test_rates_are_of_the_time_that_was_sampled() -> None:
     # From 0:30 to 3:03: a half, two hours, and three minutes, which are too few for a rate.
     sampled = (START + HOUR // 2, START + 3 * HOUR + HOUR // 20)
     found = findings(sampled=sampled, totals={"added": np.array([3600, 3600, 0, 3600])})
-    assert lasting(found).tolist() == pytest.approx([1800, 3600, 3600, float("nan")], nan_ok=True)
+    assert step_durations(found).tolist() == pytest.approx([1800, 3600, 3600, float("nan")], nan_ok=True)
     assert peak(found) == (2.0, START)
     assert peak(replace(found, totals={"added": np.zeros(4)})) is None
 
 
 def test_what_was_asked_for_is_on_it() -> None:
-    wish = Wish(Period(T0), ("a.#", "b"))
+    wish = ReportRequest(Period(T0), ("a.#", "b"))
     assert "since 2026-07-01 00:00:00, of the addresses a.#, b" in text_of(findings(), wish)
     assert "everything in the lake" in text_of(findings())
 

@@ -20,13 +20,13 @@ from stompring.pipeline.report import formats
 from stompring.pipeline.report.page import described, scripts
 from stompring.pipeline.report.period import HOUR, Grid
 from stompring.pipeline.report.plots import (
-    MOST,
+    MAX_LINES,
     OTHERS,
     Axis,
     Line,
     Plot,
     curve,
-    marks,
+    duration_ticks,
     over_time,
     queue_lines,
 )
@@ -70,16 +70,16 @@ def test_it_takes_the_colours_of_the_page() -> None:
 
 
 def test_it_has_no_more_lines_than_can_be_told_apart() -> None:
-    plot = drawn("many", *[Line(str(number), np.arange(48.0)) for number in range(MOST + 5)])
-    assert len({(key.colour, key.dash) for key in plot.keys}) == len(plot.keys) == MOST
+    plot = drawn("many", *[Line(str(number), np.arange(48.0)) for number in range(MAX_LINES + 5)])
+    assert len({(key.colour, key.dash) for key in plot.keys}) == len(plot.keys) == MAX_LINES
 
 
 def test_the_rest_of_many_queues_is_one_line() -> None:
-    each = [(f"queue.{number}", np.full(48, float(number))) for number in range(MOST - 1)]
+    each = [(f"queue.{number}", np.full(48, float(number))) for number in range(MAX_LINES - 1)]
     plot = drawn("rest", *queue_lines(each, np.arange(48.0), 5))
     assert [key.label for key in plot.keys] == [*(name for name, _ in each), "5 others"]
     assert (plot.keys[-1].colour, plot.keys[-1].dash) == OTHERS
-    assert len({(key.colour, key.dash) for key in plot.keys}) == MOST
+    assert len({(key.colour, key.dash) for key in plot.keys}) == MAX_LINES
     assert queue_lines(each, np.arange(48.0), 1)[-1].label == "1 other"
 
 
@@ -174,7 +174,7 @@ def test_a_curve_marks_the_advice(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(1e-6, 1e7), (0.9, 4.1), (0.001, 60.0), (300.0, 4000.0)])
 def test_an_axis_of_durations_has_some_marks_and_not_too_many(low: float, high: float) -> None:
-    found = marks(low, high)
+    found = duration_ticks(low, high)
     assert 2 <= len(found) <= 7
     assert all(low <= each <= high for each in found)
 

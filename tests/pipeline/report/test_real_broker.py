@@ -31,7 +31,7 @@ def test_figures_are_those_of_what_was_sent_over_a_restart_and_a_kill(
     from stompring.pipeline.lake.ingest import Ingest
     from stompring.pipeline.lake.lake import Lake
     from stompring.pipeline.report import Lake as Tables
-    from stompring.pipeline.report.findings import Wish, gather
+    from stompring.pipeline.report.findings import ReportRequest, gather
     from stompring.pipeline.report.period import Period
 
     ring = anycast("ring", 'ring-size="10"')
@@ -57,7 +57,7 @@ def test_figures_are_those_of_what_was_sent_over_a_restart_and_a_kill(
     lake.create(1)
     for _ in Ingest(spark, DataFiles(str(lasting.data)), lake).batches():
         pass
-    found = gather(Tables(**lake.frames(spark)), Wish(Period()), lambda stage: None)
+    found = gather(Tables(**lake.frames(spark)), ReportRequest(Period()), lambda stage: None)
     assert found is not None and found.coverage is not None
     # What a start finds on disk was there before: it has not come again.
     added = {one.queue: (one.added, one.counted) for one in found.traffic if one.added}

@@ -18,7 +18,7 @@ np = pytest.importorskip("numpy")
 for library in ("pyspark", "pyarrow", "matplotlib", "jinja2", "plotly"):
     pytest.importorskip(library)
 
-from stompring.pipeline.report.plots import MOST
+from stompring.pipeline.report.plots import MAX_LINES
 
 from .browser import Browser, chromium
 from .reference_broker import HOSTILE, RESTART, SECONDS, T0, PlainBroker, emptied, simulated
@@ -56,10 +56,10 @@ def lake(spark: Any, broker: PlainBroker, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def found(lake: Any) -> Any:
-    from stompring.pipeline.report.findings import Wish, gather
+    from stompring.pipeline.report.findings import ReportRequest, gather
     from stompring.pipeline.report.period import Period
 
-    return gather(lake, Wish(Period(), (), 90.0, 75.0), lambda stage: None)
+    return gather(lake, ReportRequest(Period(), (), 90.0, 75.0), lambda stage: None)
 
 
 def expected_ages(ages: list[int]) -> list[float]:
@@ -143,7 +143,7 @@ def test_hot_spots(found: Any, broker: PlainBroker) -> None:
 def test_what_may_never_have_come_back_is_not_counted(spark: Any, lake: Any) -> None:
     from stompring.pipeline.report import Lake
     from stompring.pipeline.report.period import Period
-    from stompring.pipeline.report.tables import DOUBTFUL, select
+    from stompring.pipeline.report.tables import UNCERTAIN_REDELIVERY, select_rows
 
     rows = [("redelivered", True), ("redelivered", False), ("redelivered", None), ("acknowledged", True)]
     others = ("timestamp'2026-01-01' as time", "'q' as queue", "1L as message_id", "null as page")
@@ -154,10 +154,10 @@ def test_what_may_never_have_come_back_is_not_counted(spark: Any, lake: Any) -> 
     def counted(events: Any) -> list[str]:
         return sorted(
             row.event
-            for row in select(Lake(lake.messages, events, lake.samples), Period(), []).events.collect()
+            for row in select_rows(Lake(lake.messages, events, lake.samples), Period(), []).events.collect()
         )
 
-    assert counted(events) == ["acknowledged", DOUBTFUL, DOUBTFUL, "redelivered"]
+    assert counted(events) == ["acknowledged", UNCERTAIN_REDELIVERY, UNCERTAIN_REDELIVERY, "redelivered"]
     assert counted(events.drop("certain")) == ["acknowledged"] + ["redelivered"] * 3
 
 
@@ -293,7 +293,7 @@ def test_of_two_brokers_each_has_its_own_queues(lake: Any, found: Any) -> None:
     from pyspark.sql import functions as F
 
     from stompring.pipeline.report import Lake
-    from stompring.pipeline.report.findings import Wish, gather
+    from stompring.pipeline.report.findings import ReportRequest, gather
     from stompring.pipeline.report.period import Period
 
     def both(table: Any) -> Any:
@@ -307,7 +307,7 @@ def test_of_two_brokers_each_has_its_own_queues(lake: Any, found: Any) -> None:
     certain = (F.col("broker") == "east") | (F.col("event") != "redelivered")
     events = both(lake.events).withColumns({"page": page, "certain": certain})
     told = Lake(both(lake.messages), events, both(lake.samples))
-    again = gather(told, Wish(Period()), lambda stage: None)
+    again = gather(told, ReportRequest(Period()), lambda stage: None)
     assert again is not None and again.brokers == ["east", "west"]
     pages = {one.held.address for one in again.addresses}
     assert pages == {f"{name}/{address}" for name in again.brokers for address in paged} | {
@@ -331,23 +331,23 @@ def test_of_two_brokers_each_has_its_own_queues(lake: Any, found: Any) -> None:
     assert set(again.hot_steps["redelivered"]) == {"east/orders"}
     assert found.uncertain == {}
     # More queues than there may be lines: the last line is the rest.
-    assert len(again.series) >= MOST - 1
+    assert len(again.series) >= MAX_LINES - 1
     deepest = sorted(again.traffic, key=lambda one: (-one.most, one.queue))
-    rest = [found.series[one.queue.partition("/")[2]].depth for one in deepest[MOST - 1 :] if one.most]
+    rest = [found.series[one.queue.partition("/")[2]].depth for one in deepest[MAX_LINES - 1 :] if one.most]
     some = ~np.isnan(rest).all(axis=0)
     assert again.rest.depth[some].tolist() == np.nansum(rest, axis=0)[some].tolist()
     assert np.isnan(again.rest.depth[~some]).all()
-    assert gather(told, Wish(Period(), brokers=["north"]), lambda stage: None) is None
+    assert gather(told, ReportRequest(Period(), brokers=["north"]), lambda stage: None) is None
 
 
 def test_a_period_and_addresses(lake: Any, broker: PlainBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     from stompring.pipeline.report import findings
-    from stompring.pipeline.report.findings import Wish
+    from stompring.pipeline.report.findings import ReportRequest
     from stompring.pipeline.report.period import Period
 
     since, until = T0 + timedelta(seconds=3000), T0 + timedelta(seconds=6000)
-    monkeypatch.setattr(findings, "MOST", 1)  # so that both queues are the rest
-    found = findings.gather(lake, Wish(Period(since, until), ("bulk.#", "late")), lambda stage: None)
+    monkeypatch.setattr(findings, "MAX_LINES", 1)  # so that both queues are the rest
+    found = findings.gather(lake, ReportRequest(Period(since, until), ("bulk.#", "late")), lambda stage: None)
     assert found is not None
     assert {one.queue for one in found.traffic} == {"bulk", "late"} == set(found.latencies)
     bulk = next(one for one in found.traffic if one.queue == "bulk")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...end_to_end.lasting import LastingBroker, texts
 
 
-def taken(lasting: LastingBroker, queue: str) -> list[str]:
+def drained_bodies(lasting: LastingBroker, queue: str) -> list[str]:
     """The bodies of all that waits there, which is taken away."""
     count = lasting.management.queue(queue)["messageCount"]
     client = lasting.connect()

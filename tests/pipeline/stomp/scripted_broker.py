@@ -11,7 +11,7 @@ from ...broker_process import PATIENCE
 CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
 
 
-class Counterpart:
+class ScriptedBroker:
     """Listens on a free port and lets each of ``plays`` talk on a connection. Use as a context manager.
 
     Leaving it waits for the last of them, and raises what one raised.
@@ -25,7 +25,7 @@ class Counterpart:
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="counterpart")
 
-    def __enter__(self) -> Counterpart:
+    def __enter__(self) -> ScriptedBroker:
         self._thread.start()
         return self
 
@@ -46,7 +46,7 @@ class Counterpart:
             self._fault = fault
 
 
-def until(opened: socket.socket, wanted: bytes) -> bytes:
+def receive_until(opened: socket.socket, wanted: bytes) -> bytes:
     """What comes until some bytes are in it, and what has come with them."""
     data = b""
     while wanted not in data:

@@ -17,7 +17,7 @@ from ...broker_process import PATIENCE, BrokerProcess
 from ...conftest import Connect
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from ...management import Management
-from .scripted_broker import CONNECTED, Counterpart, until
+from .scripted_broker import CONNECTED, ScriptedBroker, receive_until
 
 
 def near(port: int, timeout: float = PATIENCE, **more: object) -> Endpoint:
@@ -86,10 +86,10 @@ def test_login_and_errors() -> None:
     said: list[bytes] = []
 
     def play(peer: socket.socket) -> None:
-        said.append(until(peer, b"\0\n"))
+        said.append(receive_until(peer, b"\0\n"))
         peer.sendall(b"ERROR\nmessage:no entry for alice\n\nalice may not come in with sesame, malice may\0")
 
-    with Counterpart(play) as other, pytest.raises(BrokerError) as caught:
+    with ScriptedBroker(play) as other, pytest.raises(BrokerError) as caught:
         Connection(near(other.port, user="alice", password="sesame", virtual_host="/v", client_id="me"))
     assert str(caught.value) == (
         f"127.0.0.1:{other.port} refuses: no entry for ***: *** may not come in with ***, malice may"
@@ -107,10 +107,10 @@ def test_a_password_in_a_file(tmp_path: Path) -> None:
     file.write_text("sesame\r\nmore\n", encoding="utf-8")
 
     def play(peer: socket.socket) -> None:
-        assert b"\npasscode:sesame\n" in until(peer, b"\0\n")
+        assert b"\npasscode:sesame\n" in receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED)
 
-    with Counterpart(play) as other:
+    with ScriptedBroker(play) as other:
         Connection(near(other.port, user="alice", password_file=file)).drop()
     with pytest.raises(ConnectionFailed, match="the file with the password cannot be read"):
         Connection(near(1, password_file=tmp_path / "none"))
@@ -122,7 +122,7 @@ def test_neither_side_waits_for_the_other() -> None:
     sent = frame("SEND", [("destination", "q")], b"y" * 8000)
 
     def play(peer: socket.socket) -> None:
-        until(peer, b"\0\n")
+        receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED)
         for _ in range(2000):
             left = len(sent)
@@ -131,7 +131,7 @@ def test_neither_side_waits_for_the_other() -> None:
             peer.sendall(answer)
         peer.sendall(answer.replace(b"-id:0", b"-id:1"))
 
-    with Counterpart(play) as other, Connection(near(other.port)) as connection:
+    with ScriptedBroker(play) as other, Connection(near(other.port)) as connection:
         connection.next_receipt()
         connection.send(sent * 2000)
         connection.await_receipts()
@@ -141,11 +141,11 @@ def test_silence() -> None:
     ended = threading.Event()
 
     def silent(peer: socket.socket) -> None:
-        until(peer, b"\0\n")
+        receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED)
         ended.wait(PATIENCE)
 
-    with Counterpart(silent) as other, Connection(near(other.port, timeout=0.2)) as connection:
+    with ScriptedBroker(silent) as other, Connection(near(other.port, timeout=0.2)) as connection:
         with pytest.raises(ConnectionFailed, match=r"127.0.0.1:\d+ sends no RECEIPT for 0.2 s"):
             connection.ask("SEND", [("destination", "q")])
         with pytest.raises(ConnectionFailed, match=r"takes nothing for 0.2 s"):
@@ -153,19 +153,19 @@ def test_silence() -> None:
         ended.set()
 
     def mute(peer: socket.socket) -> None:
-        until(peer, b"\0\n")
+        receive_until(peer, b"\0\n")
         assert peer.recv(1) == b""
 
-    with Counterpart(mute) as other, pytest.raises(ConnectionFailed, match="sends no CONNECTED for 0.2 s"):
+    with ScriptedBroker(mute) as other, pytest.raises(ConnectionFailed, match="sends no CONNECTED for 0.2 s"):
         Connection(near(other.port, timeout=0.2))
 
 
 def test_a_broker_that_leaves() -> None:
     def leaving(peer: socket.socket) -> None:
-        until(peer, b"\0\n")
+        receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED)
 
-    with Counterpart(leaving) as other, Connection(near(other.port)) as connection:
+    with ScriptedBroker(leaving) as other, Connection(near(other.port)) as connection:
         with pytest.raises(ConnectionFailed, match=r"127.0.0.1:\d+ (has closed the connection|is gone)"):
             connection.ask("SEND", [("destination", "q")])
     with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{other.port} cannot be reached"):
@@ -182,11 +182,11 @@ def test_a_broker_that_leaves() -> None:
 )
 def test_what_is_no_broker(answer: bytes, text: str) -> None:
     def play(peer: socket.socket) -> None:
-        until(peer, b"\0\n")
+        receive_until(peer, b"\0\n")
         peer.sendall(answer)
         assert peer.recv(1) == b""
 
-    with Counterpart(play) as other, pytest.raises(ConnectionFailed, match=text):
+    with ScriptedBroker(play) as other, pytest.raises(ConnectionFailed, match=text):
         Connection(near(other.port, timeout=1))
 
 
@@ -195,7 +195,7 @@ def test_no_tls_there() -> None:
         peer.recv(1000)
         peer.sendall(b"ERROR\nmessage:not STOMP\n\n\0")
 
-    with Counterpart(play) as other, pytest.raises(ConnectionFailed, match="does not speak TLS with us: "):
+    with ScriptedBroker(play) as other, pytest.raises(ConnectionFailed, match="does not speak TLS with us: "):
         Connection(near(other.port, tls=True))
 
 
@@ -204,15 +204,15 @@ def test_numbers_that_are_none(beats: bytes) -> None:
     """A broker's heart-beats that cannot be read are none, and a receipt that is no number answers nothing."""
 
     def play(peer: socket.socket) -> None:
-        until(peer, b"\0\n")
+        receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED.replace(b"\n\n", b"\nheart-beat:%b,%b\n\n" % (beats, beats)))
-        asked = until(peer, b"\0")
+        asked = receive_until(peer, b"\0")
         number = re.search(rb"receipt:(\d+)", asked)
         assert number is not None
         peer.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0RECEIPT\nreceipt-id:%b\n\n\0" % (beats, number[1]))
         peer.recv(1)
 
-    with Counterpart(play) as other, Connection(near(other.port, heart_beat=100)) as connection:
+    with ScriptedBroker(play) as other, Connection(near(other.port, heart_beat=100)) as connection:
         connection.ask("SEND", [("destination", "q")])
 
 
@@ -220,7 +220,7 @@ def test_heart_beats() -> None:
     """Both sides agreed on 100 ms. The other one beats until it has heard some, and is missed after that."""
 
     def play(peer: socket.socket) -> None:
-        assert b"\nheart-beat:100,100\n" in until(peer, b"\0\n")
+        assert b"\nheart-beat:100,100\n" in receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED.replace(b"\n\n", b"\nheart-beat:50,50\n\n"))
         for _ in range(5):
             assert set(peer.recv(100)) == {ord("\n")}
@@ -228,7 +228,7 @@ def test_heart_beats() -> None:
         while peer.recv(100):
             pass
 
-    with Counterpart(play) as other, Connection(near(other.port, heart_beat=100)) as connection:
+    with ScriptedBroker(play) as other, Connection(near(other.port, heart_beat=100)) as connection:
         with pytest.raises(ConnectionFailed, match=r"sends nothing for 0.2 s, not even heart-beats"):
             while True:
                 assert connection.receive(10) == []

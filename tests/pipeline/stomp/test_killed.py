@@ -18,11 +18,11 @@ import pytest
 
 from stompring.pipeline.stomp.connection import Connection, frame
 from stompring.pipeline.stomp.endpoint import Endpoint
-from stompring.pipeline.stomp.spool import Spool, payload_spans, read_piece
+from stompring.pipeline.stomp.spool import Spool, payload_spans, read_range
 
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from .bridge_application import PREFETCH
-from .queue_contents import taken, url
+from .queue_contents import drained_bodies, url
 
 # It starts Spark three times more.
 pytestmark = [
@@ -151,13 +151,13 @@ def test_nothing_is_lost(spark: Any, lasting: LastingBroker, tmp_path: Path) -> 
         producer.join()
     Application(lasting, tmp_path, "now").wait()
     lasting.management.expect("in", messageCount=0)
-    counts = Counter(map(int, taken(lasting, "out")))
+    counts = Counter(map(int, drained_bodies(lasting, "out")))
     assert set(counts) == set(range(producer.sent + 1))
     twice = sum(counts.values()) - len(counts)
     assert twice <= KILLS * PREFETCH
     with Spool(tmp_path / "spool") as spool:
         (piece,) = spool.pieces(spool.head, spool.tail)  # so few that none was deleted
-        kept = len(payload_spans(read_piece(spool.directory, piece), piece, spool.directory))
+        kept = len(payload_spans(read_range(spool.directory, piece), piece, spool.directory))
     assert sum(counts.values()) == kept + 1
     log = (tmp_path / "application.log").read_text(encoding="utf-8", errors="replace")
     assert "the first attempt fails on purpose" in log

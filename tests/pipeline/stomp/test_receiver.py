@@ -22,7 +22,7 @@ from ...broker_process import PATIENCE, BrokerProcess
 from ...conftest import Connect
 from ...end_to_end.lasting import numbers
 from ...management import Management
-from .scripted_broker import CONNECTED, Counterpart, until
+from .scripted_broker import CONNECTED, ScriptedBroker, receive_until
 
 Message = tuple[str, bytes]
 
@@ -117,9 +117,9 @@ def message(number: int) -> bytes:
 
 
 def greeted(peer: socket.socket) -> None:
-    until(peer, b"\0\n")
+    receive_until(peer, b"\0\n")
     peer.sendall(CONNECTED)
-    assert b"SUBSCRIBE\nid:0\ndestination:q\nack:client\n" in until(peer, b"\0\n")
+    assert b"SUBSCRIBE\nid:0\ndestination:q\nack:client\n" in receive_until(peer, b"\0\n")
     peer.sendall(b"RECEIPT\nreceipt-id:1\n\n\0")
 
 
@@ -131,16 +131,16 @@ def test_a_broker_that_comes_back(receive: Any, farewell: bytes) -> None:
     def first(peer: socket.socket) -> None:
         greeted(peer)
         peer.sendall(message(1) + message(2))
-        assert until(peer, b"\0\n") == b"ACK\nid:a2\n\n\0\n"
+        assert receive_until(peer, b"\0\n") == b"ACK\nid:a2\n\n\0\n"
         assert bodies(spools[0]) == ["1", "2"]  # before it was acknowledged
         peer.sendall(message(3) + farewell)
 
     def second(peer: socket.socket) -> None:
         greeted(peer)
         peer.sendall(message(3) + message(4) + message(5))
-        assert until(peer, b"ACK\nid:a5\n\n\0\n")
+        assert receive_until(peer, b"ACK\nid:a5\n\n\0\n")
 
-    with Counterpart(first, second) as other:
+    with ScriptedBroker(first, second) as other:
         receiver, spool = receive(other.port, prefetch=7, selector="a = 'b'", heartBeat=0)
         spools.append(spool)
         until_there(lambda: bodies(spool)[-3:] == ["3", "4", "5"])
@@ -152,12 +152,12 @@ def test_what_the_broker_is_asked(receive: Any) -> None:
     said: list[bytes] = []
 
     def play(peer: socket.socket) -> None:
-        said.append(until(peer, b"\0\n"))
+        said.append(receive_until(peer, b"\0\n"))
         peer.sendall(CONNECTED)
-        said.append(until(peer, b"\0\n"))
+        said.append(receive_until(peer, b"\0\n"))
         peer.sendall(b"ERROR\nmessage:not you\n\n\0")
 
-    with Counterpart(play) as other:
+    with ScriptedBroker(play) as other:
         more = {
             "subscribeHeaders": "durable-subscription-name=d, x=a:b",
             "clientId": "me",

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.send_frames import OMITTED, PIECE, Sends, check_columns
+from stompring.pipeline.stomp.send_frames import OMITTED_HEADERS, PIECE_BYTES, SendEncoder, check_columns
 from stompring.stomp.parser import Parser
 
 from ...property.profile import examples
@@ -93,13 +93,13 @@ def expected(row: dict[str, Any], number: int, prefix: str | None) -> tuple[dict
 def test_as_one_by_one(rows: list[dict[str, Any]], prefix: str | None, skip: int, first: int) -> None:
     """Also of a slice, whose arrays begin in the middle of their buffers."""
     skip = min(skip, len(rows) - 1)
-    made = Sends(options(), prefix).encode(batch(rows).slice(skip), first)
+    made = SendEncoder(options(), prefix).encode(batch(rows).slice(skip), first)
     assert parsed(made) == [expected(one, first + at, prefix) for at, one in enumerate(rows[skip:])]
 
 
 def test_a_body_alone() -> None:
     given = batch([{"body": "1"}, {"body": "größe"}], {"body": pa.string()})
-    sends = Sends(options(persistent="false", dedupHeader=""), None)
+    sends = SendEncoder(options(persistent="false", dedupHeader=""), None)
     assert parsed(sends.encode(given, 0)) == [
         ({"destination": "q"}, b"1"),
         ({"destination": "q"}, "größe".encode()),
@@ -113,16 +113,16 @@ def test_wide_types_and_numbers() -> None:
     rows = [{"body": "x", "expires": 5, "priority": 3}]
     arrays = [pa.array([row[name] for row in rows], types[name]) for name in types]
     given = pa.RecordBatch.from_arrays(arrays, names=list(types))
-    ((headers, body),) = parsed(Sends(options(), None).encode(given, 0))
+    ((headers, body),) = parsed(SendEncoder(options(), None).encode(given, 0))
     assert (headers["expires"], headers["priority"], body) == ("5", "3", b"x")
 
 
 def test_headers_that_are_not_sent() -> None:
     """A row that came from a broker can be sent as it is."""
     types = {name: TYPES[name] for name in ("body", "headers", "priority")}
-    more = dict.fromkeys([*OMITTED, "_AMQ_DUPL_ID", "priority"], "x")
+    more = dict.fromkeys([*OMITTED_HEADERS, "_AMQ_DUPL_ID", "priority"], "x")
     given = batch([{"body": b"", "headers": {**more, "kept": "y"}, "priority": 2}], types)
-    ((headers, _),) = parsed(Sends(options(), "p").encode(given, 0))
+    ((headers, _),) = parsed(SendEncoder(options(), "p").encode(given, 0))
     assert headers == {
         "persistent": "true",
         "destination": "q",
@@ -133,9 +133,12 @@ def test_headers_that_are_not_sent() -> None:
 
 
 def test_pieces() -> None:
-    rows = [{"body": bytes(size)} for size in (PIECE // 2, PIECE // 3, PIECE // 3, 2 * PIECE, 1, 1)]
+    rows = [
+        {"body": bytes(size)}
+        for size in (PIECE_BYTES // 2, PIECE_BYTES // 3, PIECE_BYTES // 3, 2 * PIECE_BYTES, 1, 1)
+    ]
     given = batch(rows, {"body": pa.binary()})
-    pieces = list(Sends(options(), "p").pieces(given, 10, transaction=True))
+    pieces = list(SendEncoder(options(), "p").pieces(given, 10, transaction=True))
     found = [frame for data, _ in pieces for frame in parsed(data)]
     assert [len(body) for _, body in found] == [len(row["body"]) for row in rows]
     assert [headers["_AMQ_DUPL_ID"] for headers, _ in found] == [f"p-{number}" for number in range(10, 16)]
@@ -181,9 +184,9 @@ def test_rows_that_cannot_be() -> None:
     types = {"body": pa.binary(), "destination": pa.string()}
     rows = [{"body": b"", "destination": "q"}, {"body": b"", "destination": None}]
     with pytest.raises(ValueError, match="column destination: is null in row 8, and option destination"):
-        Sends(options(destination=""), None).encode(batch(rows, types), 7)
+        SendEncoder(options(destination=""), None).encode(batch(rows, types), 7)
     with pytest.raises(ValueError, match="column headers: there is a NUL in it"):
         given = batch(
             [{"body": b"", "headers": {"a": "b\0"}}], {name: TYPES[name] for name in ("body", "headers")}
         )
-        Sends(options(), None).encode(given, 0)
+        SendEncoder(options(), None).encode(given, 0)

@@ -14,14 +14,14 @@ import pyarrow as pa
 from stompring.pipeline.stomp import sink
 from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.sink import Kept, Sent, is_duplicate, send_rows
+from stompring.pipeline.stomp.sink import BatchBuffer, TaskResult, is_duplicate, send_rows
 
 from ...broker_process import BrokerProcess
 from ...conftest import Connect
 from ...end_to_end.lasting import LastingBroker
 from ...management import Management
-from .queue_contents import taken, url
-from .scripted_broker import CONNECTED, Counterpart, until
+from .queue_contents import drained_bodies, url
+from .scripted_broker import CONNECTED, ScriptedBroker, receive_until
 
 
 def batches(*numbers: int, size: int = 100) -> Iterator[Any]:
@@ -37,8 +37,8 @@ def options(broker: BrokerProcess, destination: str, **more: object) -> SinkOpti
 
 def test_nothing_to_send(broker: BrokerProcess, name: str) -> None:
     with BrokerlessOptions(broker, name) as given:
-        assert send_rows(given, None, batches()) == Sent()
-        assert send_rows(given, None, [next(batches(1)).slice(1)]) == Sent()
+        assert send_rows(given, None, batches()) == TaskResult()
+        assert send_rows(given, None, [next(batches(1)).slice(1)]) == TaskResult()
 
 
 class BrokerlessOptions:
@@ -56,23 +56,23 @@ class BrokerlessOptions:
         return None
 
 
-@pytest.mark.parametrize("most", [sink.MOST, 2000])
+@pytest.mark.parametrize("most", [sink.BUFFER_LIMIT, 2000])
 @pytest.mark.parametrize("transaction", ["true", "false"])
 def test_a_task_that_is_done_again(
     lasting: LastingBroker, monkeypatch: pytest.MonkeyPatch, most: int, transaction: str
 ) -> None:
     """By itself, with rows that were not there, after others, and with ids of its own."""
-    monkeypatch.setattr("stompring.pipeline.stomp.sink.Kept", lambda: Kept(most))
+    monkeypatch.setattr("stompring.pipeline.stomp.sink.BatchBuffer", lambda: BatchBuffer(most))
     lasting.start()
     given = options(lasting.process, "q", transaction=transaction, receiptRows=70)
     again = transaction == "true"
-    assert send_rows(given, "job-0", batches(*range(500))) == Sent(500)
-    assert send_rows(given, "job-0", batches(*range(500))) == Sent(500, again)
-    assert send_rows(given, "job-0", batches(*range(750))) == Sent(750, again)
-    assert send_rows(given, "job-1", batches(*range(1000, 1010))) == Sent(10)
+    assert send_rows(given, "job-0", batches(*range(500))) == TaskResult(500)
+    assert send_rows(given, "job-0", batches(*range(500))) == TaskResult(500, again)
+    assert send_rows(given, "job-0", batches(*range(750))) == TaskResult(750, again)
+    assert send_rows(given, "job-1", batches(*range(1000, 1010))) == TaskResult(10)
     own = pa.RecordBatch.from_pydict({"body": [b"a", b"b"], "dedup_id": ["job-0-5", None]})
-    assert send_rows(given, None, [own]) == Sent(2, again)
-    assert taken(lasting, "q") == [*map(str, range(750)), *map(str, range(1000, 1010)), "b"]
+    assert send_rows(given, None, [own]) == TaskResult(2, again)
+    assert drained_bodies(lasting, "q") == [*map(str, range(750)), *map(str, range(1000, 1010)), "b"]
 
 
 @pytest.mark.parametrize("prefix", [None, "job-0"])
@@ -87,14 +87,14 @@ def test_all_or_nothing(
     with pytest.raises(RuntimeError, match="no more rows"):
         send_rows(options(broker, name), prefix, failing())
     management.expect(name, messageCount=1)
-    assert send_rows(options(broker, name), prefix, batches(*range(1000))) == Sent(1000)
+    assert send_rows(options(broker, name), prefix, batches(*range(1000))) == TaskResult(1000)
     management.expect(name, messageCount=1001)
 
 
 @pytest.mark.parametrize("receipt_rows", [1, 7, 250, 5000])
 def test_groups(broker: BrokerProcess, name: str, management: Management, receipt_rows: int) -> None:
     given = options(broker, name, transaction="false", receiptRows=receipt_rows)
-    assert send_rows(given, None, batches(*range(999), size=13)) == Sent(999)
+    assert send_rows(given, None, batches(*range(999), size=13)) == TaskResult(999)
     management.expect(name, messageCount=999)
 
 
@@ -111,8 +111,8 @@ def test_a_broker_that_goes_away_between_the_rows(lasting: LastingBroker) -> Non
     with pytest.raises(ConnectionFailed, match=f"{url(lasting)} (has closed the connection|is gone)"):
         send_rows(given, "job-0", interrupted())
     lasting.start()
-    assert send_rows(options(lasting.process, "q"), "job-0", batches(*range(200))) == Sent(200)
-    assert len(taken(lasting, "q")) == 200
+    assert send_rows(options(lasting.process, "q"), "job-0", batches(*range(200))) == TaskResult(200)
+    assert len(drained_bodies(lasting, "q")) == 200
 
 
 def test_a_full_address_is_no_duplicate(lasting: LastingBroker) -> None:
@@ -127,22 +127,22 @@ def test_a_duplicate_that_is_told_at_once() -> None:
     said: list[bytes] = []
 
     def refusing(peer: Any) -> None:
-        until(peer, b"\0\n")
+        receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED)
-        until(peer, b"-0\ncontent-length:1\n\n0\0\n")
+        receive_until(peer, b"-0\ncontent-length:1\n\n0\0\n")
         peer.sendall(b"ERROR\nmessage:AMQ1: Duplicate message detected - message will not be routed\n\n\0")
         while peer.recv(1 << 16):
             pass
 
     def taking(peer: Any) -> None:
-        until(peer, b"\0\n")
+        receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED)
-        said.append(until(peer, b"DISCONNECT\nreceipt:4\n\n\0\n"))
+        said.append(receive_until(peer, b"DISCONNECT\nreceipt:4\n\n\0\n"))
         peer.sendall(b"RECEIPT\nreceipt-id:4\n\n\0")
 
-    with Counterpart(refusing, taking) as other:
+    with ScriptedBroker(refusing, taking) as other:
         given = SinkOptions.of({"url": f"127.0.0.1:{other.port}", "destination": "q"})
-        assert send_rows(given, "job-0", batches(*range(3000), size=10)) == Sent(3000, again=True)
+        assert send_rows(given, "job-0", batches(*range(3000), size=10)) == TaskResult(3000, again=True)
     assert said[0].count(b"SEND\n") == 3000 and b"transaction" not in said[0]
 
 
@@ -155,7 +155,7 @@ def test_what_is_kept_on_disk() -> None:
     every = [
         pa.RecordBatch.from_pydict({"body": [b"x" * 100] * 10, "n": [number] * 10}) for number in range(50)
     ]
-    with Kept(5000) as rows:
+    with BatchBuffer(5000) as rows:
         passing = rows.through(every)
         assert [next(passing) for _ in range(40)] == every[:40]
         assert list(rows.again()) == every[:40]

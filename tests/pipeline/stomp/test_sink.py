@@ -12,7 +12,7 @@ from ...broker_process import BrokerProcess
 from ...end_to_end.lasting import LastingBroker
 from ...end_to_end.test_security import add_user
 from ...stomp_client import StompClient
-from .queue_contents import taken, url
+from .queue_contents import drained_bodies, url
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -49,11 +49,11 @@ def test_a_job_that_is_run_again(spark: Any, lasting: LastingBroker) -> None:
     lasting.start()
     for _ in range(2):
         write(numbered(spark, 3000, 2), lasting, destination="q", jobId="nightly", receiptRows=100)
-    assert sorted(map(int, taken(lasting, "q"))) == list(range(3000))
+    assert sorted(map(int, drained_bodies(lasting, "q"))) == list(range(3000))
     lasting.management.expect_address("q", duplicateMessageCount=3000 + 2)  # the two that were refused too
     write(numbered(spark, 10), lasting, destination="q")
     write(numbered(spark, 10), lasting, destination="q")
-    assert len(taken(lasting, "q")) == 20  # nobody asked
+    assert len(drained_bodies(lasting, "q")) == 20  # nobody asked
 
 
 def test_a_task_that_fails_leaves_nothing(spark: Any, lasting: LastingBroker) -> None:
@@ -68,7 +68,7 @@ def test_a_task_that_fails_leaves_nothing(spark: Any, lasting: LastingBroker) ->
         write(numbered(spark, 1000), lasting, destination="q", jobId="job")
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert taken(lasting, "q") == ["first", *map(str, range(1000))]
+    assert drained_bodies(lasting, "q") == ["first", *map(str, range(1000))]
 
 
 def test_a_batch_that_is_replayed(spark: Any, lasting: LastingBroker, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_batch_that_is_replayed(spark: Any, lasting: LastingBroker, tmp_path: 
     with open(given / "1.txt", "a", encoding="utf-8") as file:
         file.write("\n600")
     run()
-    assert sorted(map(int, taken(lasting, "q"))) == list(range(601))
+    assert sorted(map(int, drained_bodies(lasting, "q"))) == list(range(601))
     lasting.management.expect_address("q", duplicateMessageCount=301)
 
 
@@ -122,7 +122,7 @@ def test_errors_name_what_is_wrong(spark: Any, lasting: LastingBroker) -> None:
     with pytest.raises(Exception, match="spark.read has nothing to read"):
         spark.read.format("stomp").options(url=url(lasting), destination="q").load().count()
     lasting.connect().put("q", "nothing")
-    assert taken(lasting, "q") == ["nothing"]
+    assert drained_bodies(lasting, "q") == ["nothing"]
 
 
 def test_a_wrong_password(spark: Any, tmp_path: Path) -> None:

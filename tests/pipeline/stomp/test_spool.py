@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from stompring.pipeline.stomp.spool import (
     HEADER,
-    Piece,
     Position,
+    SegmentRange,
     Spool,
     SpoolError,
     payload_spans,
-    read_piece,
+    read_range,
     segment_path,
     segments,
 )
@@ -33,7 +33,7 @@ def records(spool: Spool, start: Position | None = None, end: Position | None = 
     """The payloads between two positions, of all where none are given."""
     found = []
     for piece in spool.pieces(start or spool.head, end or spool.tail):
-        data = read_piece(spool.directory, piece)
+        data = read_range(spool.directory, piece)
         found += [data[begin:stop] for begin, stop in payload_spans(data, piece, spool.directory)]
     return found
 
@@ -143,12 +143,12 @@ def test_damage_is_told(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    piece = Piece(1, len(HEADER), end)
+    piece = SegmentRange(1, len(HEADER), end)
     with pytest.raises(SpoolError, match=f"is damaged at {len(HEADER) + 13}: messages in it are lost"):
-        payload_spans(read_piece(tmp_path, piece), piece, tmp_path)
+        payload_spans(read_range(tmp_path, piece), piece, tmp_path)
     path.write_bytes(b"something else altogether")
     with pytest.raises(SpoolError, match="is no segment of a spool"):
         Spool(tmp_path)
     path.unlink()
     with pytest.raises(SpoolError, match="is not there"):
-        read_piece(tmp_path, piece)
+        read_range(tmp_path, piece)

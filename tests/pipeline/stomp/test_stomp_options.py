@@ -9,7 +9,7 @@ import pytest
 
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.stomp.endpoint import Endpoint
-from stompring.pipeline.stomp.options import READING, WRITING, SinkOptions, SourceOptions
+from stompring.pipeline.stomp.options import SINK_OPTIONS, SOURCE_OPTIONS, SinkOptions, SourceOptions
 
 DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "spark-stomp.md").read_text(encoding="utf-8")
 
@@ -113,7 +113,7 @@ def test_a_job_without_ids() -> None:
         sink(jobId="j", dedupHeader="")
 
 
-@pytest.mark.parametrize(("title", "known"), [("Writing", WRITING), ("Reading", READING)])
+@pytest.mark.parametrize(("title", "known"), [("Writing", SINK_OPTIONS), ("Reading", SOURCE_OPTIONS)])
 def test_all_of_it_is_documented(title: str, known: tuple[str, ...]) -> None:
     both = _options(DOCUMENT.partition("## Options of both\n")[2].partition("\n## ")[0])
     part = DOCUMENT.partition(f"## {title}\n")[2].partition("\n## ")[0].partition("### Options\n")[2]
