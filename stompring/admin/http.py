@@ -318,8 +318,19 @@ class AdminSite(Site):
 
 def admin_routes() -> Routes:
     """All routes there are."""
-    rooms = (broker, metrics, openapi, broker, queues, messages, messages, addresses, connections)
-    return Routes(route for room in rooms for route in room.ROUTES)
+    return Routes(
+        (
+            *broker.HEALTH_ROUTES,
+            *metrics.ROUTES,
+            *openapi.ROUTES,
+            *broker.ROUTES,
+            *queues.ROUTES,
+            *messages.ROUTES,
+            *messages.SCHEDULED_ROUTES,
+            *addresses.ROUTES,
+            *connections.ROUTES,
+        )
+    )
 
 
 def admin_site(service: AdminContext) -> AdminSite:
