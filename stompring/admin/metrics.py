@@ -46,12 +46,17 @@ def escaped(value: str) -> str:
     return value
 
 
+def help_text(*counters: Counter[Any]) -> str:
+    """HELP of the family of these counters: the meaning, and the names in JSON."""
+    return f"{counters[0].help} JSON: {', '.join(counter.json for counter in counters)}."
+
+
 def heading(counter: Counter[Any], openmetrics: bool) -> str:
     """The HELP and TYPE lines of a family. OpenMetrics names a counter without its ``_total``."""
     name, kind = counter.metric, counter.kind
     if openmetrics and kind == COUNTER:
         name = name.removesuffix("_total")
-    return f"# HELP {name} {counter.help}\n# TYPE {name} {kind}\n"
+    return f"# HELP {name} {help_text(counter)}\n# TYPE {name} {kind}\n"
 
 
 def families(
@@ -92,20 +97,23 @@ OPENMETRICS = "application/openmetrics-text"
 NAMES = "name[]"
 
 POLICY_ERRORS = "stompring_policy_errors_total"
-POLICY_ERRORS_HELP = "Times that a hook of an address policy raised, or answered what it must not."
+POLICY_ERRORS_HELP = (
+    "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors."
+)
 SLOW_HOOKS = "stompring_policy_slow_hooks_total"
-SLOW_HOOKS_HELP = "Times that a hook of an address policy took longer than 20 ms."
+SLOW_HOOKS_HELP = "Calls of address policy hooks that took longer than 20 ms, by policy and hook."
 
 REFUSALS = "stompring_refusals_total"
-REFUSALS_HELP = "What was refused because a limit was reached."
+REFUSALS_HELP = (
+    "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals."
+)
 
 
 class BrokerCollector(Collector):
     """The broker's own numbers, for prometheus_client."""
 
-    def __init__(self, context: AdminContext, openmetrics: bool) -> None:
-        self._served = context
-        self._openmetrics = openmetrics
+    def __init__(self, context: AdminContext) -> None:
+        self._context = context
 
     def collect(self) -> Iterable[Metric]:
         """See Collector."""
@@ -114,42 +122,33 @@ class BrokerCollector(Collector):
             "python": platform.python_version(),
             "twisted": twisted.__version__,
         }
-        yield InfoMetricFamily("stompring_build", "What is running.", value=build)
-        taken = {counter.metric for counter in BROKER}
-        for metric, alike in groupby(BROKER, key=lambda counter: counter.metric):
-            clashes = self._openmetrics and metric.removesuffix("_total") in taken - {metric}
-            family = _family(list(alike), self._served, clashes)
+        yield InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
+        for _, alike in groupby(BROKER, key=lambda counter: counter.metric):
+            family = _family(list(alike), self._context)
             if family.samples:
                 yield family
         errors = CounterMetricFamily(POLICY_ERRORS, POLICY_ERRORS_HELP, labels=("policy", "hook"))
-        for labels, number in self._served.broker.policies.errors.items():
+        for labels, number in self._context.broker.policies.errors.items():
             errors.add_metric(labels, number)
         if errors.samples:
             yield errors
         slow = CounterMetricFamily(SLOW_HOOKS, SLOW_HOOKS_HELP, labels=("policy", "hook"))
-        for labels, number in self._served.broker.policies.slow_hooks.items():
+        for labels, number in self._context.broker.policies.slow_hooks.items():
             slow.add_metric(labels, number)
         if slow.samples:
             yield slow
-        yield from door_families(self._served.doors)
+        yield from door_families(self._context.doors)
         refusals = CounterMetricFamily(REFUSALS, REFUSALS_HELP, labels=("limit",))
-        for limit, number in self._served.broker.refusals.counts.items():
+        for limit, number in self._context.broker.refusals.counts.items():
             refusals.add_metric((limit,), number)
         yield refusals
 
 
-def _family(counters: list[Counter[AdminContext]], context: AdminContext, clashes: bool) -> Metric:
-    """One family, with a sample for each of its counters that has a value.
-
-    ``clashes``: OpenMetrics would give the family of a counter the name that a gauge has (stompring_connections).
-    """
+def _family(counters: list[Counter[AdminContext]], context: AdminContext) -> Metric:
+    """One family, with a sample for each of its counters that has a value."""
     first = counters[0]
-    if clashes:
-        family = Metric(first.metric, first.help, "unknown")
-    elif first.kind == GAUGE:
-        family = GaugeMetricFamily(first.metric, first.help)
-    else:
-        family = CounterMetricFamily(first.metric, first.help)
+    kind = GaugeMetricFamily if first.kind == GAUGE else CounterMetricFamily
+    family: Metric = kind(first.metric, help_text(*counters))
     for counter in counters:
         value = counter.read(context)
         if value is not None:
@@ -169,7 +168,7 @@ def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool)
     registry = CollectorRegistry(auto_describe=bool(wanted))  # names are only needed to choose by
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
-    registry.register(BrokerCollector(call.context, openmetrics))
+    registry.register(BrokerCollector(call.context))
     source = registry.restricted_registry(wanted) if wanted else registry
     yield encode(source).removesuffix(b"# EOF\n")
     directory = call.context.broker.directory

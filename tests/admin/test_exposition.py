@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
 from typing import Any
 
@@ -15,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from stompring.admin.counters import ADDRESS, BROKER, COUNTER, GAUGE, QUEUE, Counter
-from stompring.admin.metrics import PIECE, escaped, families
+from stompring.admin.metrics import PIECE, escaped, families, heading, help_text
 
 COUNTERS: list[Counter[int]] = [
     Counter("ups", "x_ups_total", COUNTER, "How often it went up.", lambda thing: thing),
@@ -51,7 +52,7 @@ def test_as_the_library_writes_it(openmetrics: bool, count: int) -> None:
     theirs = (
         (generate_openmetrics if openmetrics else generate_latest)(registry).decode().removesuffix("# EOF\n")
     )
-    ours = b"".join(families(COUNTERS, things, labels, openmetrics)).decode()
+    ours = re.sub(" JSON: .*", "", b"".join(families(COUNTERS, things, labels, openmetrics)).decode())
     # the library writes whole numbers as floats
     assert ours == theirs.replace(".0\n", "\n")
 
@@ -96,3 +97,20 @@ def test_each_name_is_used_once() -> None:
         counter.metric.endswith("_total") is (counter.kind == COUNTER)
         for counter in (*QUEUE, *ADDRESS, *BROKER)
     )
+
+
+def test_no_counter_has_the_name_of_a_gauge_with_total() -> None:
+    """OpenMetrics names the family of a counter without ``_total``."""
+    names = {counter.metric for counter in (*QUEUE, *ADDRESS, *BROKER)}
+    assert not {name for name in names if f"{name}_total" in names}
+    gauges = [counter.metric for counter in (*QUEUE, *ADDRESS, *BROKER) if counter.kind == GAUGE]
+    assert not [name for name in gauges if name.endswith(("_count", "_total"))]
+
+
+def test_help_names_the_counters_in_json() -> None:
+    (messages, *_) = QUEUE
+    assert heading(messages, False).startswith(
+        f"# HELP stompring_queue_messages {messages.help} JSON: messageCount."
+    )
+    same = [counter for counter in BROKER if counter.metric == "stompring_dispatch_target_entries"]
+    assert help_text(*same).endswith("JSON: dispatchDirectReferences, dispatchCacheReferences.")

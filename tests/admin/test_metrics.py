@@ -18,10 +18,10 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 #: The promise to users: docs/architecture.md.
 PROMISED = {
-    "stompring_queue_message_count": "gauge",
-    "stompring_queue_delivering_count": "gauge",
-    "stompring_queue_scheduled_count": "gauge",
-    "stompring_queue_consumer_count": "gauge",
+    "stompring_queue_messages": "gauge",
+    "stompring_queue_delivering_messages": "gauge",
+    "stompring_queue_scheduled_messages": "gauge",
+    "stompring_queue_consumers": "gauge",
     "stompring_queue_ring_size": "gauge",
     "stompring_queue_messages_added_total": "counter",
     "stompring_queue_messages_acknowledged_total": "counter",
@@ -29,7 +29,7 @@ PROMISED = {
     "stompring_queue_messages_killed_total": "counter",
     "stompring_queue_messages_replaced_total": "counter",
     "stompring_queue_persistent_size_bytes": "gauge",
-    "stompring_queue_paged_count": "gauge",
+    "stompring_queue_paged_messages": "gauge",
     "stompring_queue_oldest_message_age_seconds": "gauge",
     "stompring_address_size_bytes": "gauge",
     "stompring_address_pages": "gauge",
@@ -41,7 +41,7 @@ PROMISED = {
     "stompring_address_dropped_messages_total": "counter",
     "stompring_address_duplicate_messages_total": "counter",
     "stompring_connections": "gauge",
-    "stompring_connections_total": "counter",
+    "stompring_connections_opened_total": "counter",
     "stompring_address_memory_usage_bytes": "gauge",
 }
 
@@ -186,17 +186,17 @@ def test_the_numbers_of_a_queue() -> None:
     size = found.pop("stompring_queue_persistent_size_bytes")
     assert size == server.directory.queue("jobs").persistent_size > 0
     assert found == {
-        "stompring_queue_message_count": 4,
-        "stompring_queue_delivering_count": 1,
-        "stompring_queue_scheduled_count": 1,
-        "stompring_queue_consumer_count": 1,
+        "stompring_queue_messages": 4,
+        "stompring_queue_delivering_messages": 1,
+        "stompring_queue_scheduled_messages": 1,
+        "stompring_queue_consumers": 1,
         "stompring_queue_ring_size": 3,
         "stompring_queue_messages_added_total": 6,
         "stompring_queue_messages_acknowledged_total": 0,
         "stompring_queue_messages_expired_total": 0,
         "stompring_queue_messages_killed_total": 0,
         "stompring_queue_messages_replaced_total": 2,
-        "stompring_queue_paged_count": 0,
+        "stompring_queue_paged_messages": 0,
         "stompring_queue_oldest_message_age_seconds": 3.5,
     }
 
@@ -236,7 +236,7 @@ def test_the_numbers_of_the_broker() -> None:
     server.stomp()
     found = {name: value for (name, labels), value in samples(scrape(server)).items() if not labels}
     assert found["stompring_connections"] == 2
-    assert found["stompring_connections_total"] == 3
+    assert found["stompring_connections_opened_total"] == 3
     assert found["stompring_addresses"] == 1
     assert found["stompring_queues"] == 2
     assert found["stompring_messages"] == 1
@@ -277,7 +277,7 @@ def test_openmetrics_is_given_to_those_who_ask_for_it() -> None:
     assert asked.text.endswith("# EOF\n") and asked.text.count("# EOF") == 1
     assert "# EOF" not in plain.text
     found = samples(asked.text, openmetrics=True)
-    assert found[("stompring_connections_total", frozenset())] == 0
+    assert found[("stompring_connections_opened_total", frozenset())] == 0
     assert {name for name, _ in found} >= PROMISED.keys()
 
 
@@ -373,7 +373,7 @@ def test_numbers_of_one_queue_are_read_together(monkeypatch: pytest.MonkeyPatch)
     text = read_in_pieces(server, send)
     for number in range(200):
         found = of_queue_quick(text, f"q{number}")
-        assert found["stompring_queue_message_count"] == found["stompring_queue_messages_added_total"]
+        assert found["stompring_queue_messages"] == found["stompring_queue_messages_added_total"]
 
 
 def of_queue_quick(text: str, queue: str) -> dict[str, float]:

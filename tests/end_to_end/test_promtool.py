@@ -1,0 +1,103 @@
+"""`promtool check metrics` accepts what a broker and an ingest expose, with every family that docs/metrics.md names."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from prometheus_client import generate_latest
+
+from stompring.pipeline.lake.ingest import IngestMetrics
+
+from ..broker_document import EVERYBODY, PREFIXES, anycast, broker_xml
+from ..broker_process import ROOT, BrokerProcess
+from ..certificates import Authority
+from .test_permissions import add, http
+from .test_security import login
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed (Debian package prometheus)"
+)
+
+POLICY = '''
+"""A policy with a slow hook, which fails when it is asked to."""
+
+import time
+
+from stompring.policy import AddressPolicy
+
+
+class Slow(AddressPolicy):
+    """Takes longer than 20 ms for each message."""
+
+    def admit(self, offer):
+        time.sleep(0.03)
+        if offer.header("fail"):
+            return 1 / 0
+        return None
+'''
+
+
+def check(text: str | bytes) -> None:
+    """Raise where promtool finds fault with metrics in the text format."""
+    encoded = text.encode() if isinstance(text, str) else text
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=encoded, capture_output=True, check=False
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A broker with security, TLS, the PROXY protocol, paging, retention and a policy."""
+    Authority(tmp_path).issue("broker.pem")
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "slow.py").write_text(POLICY, encoding="utf-8")
+    config = tmp_path / "broker.xml"
+    config.write_text(
+        broker_xml(
+            secure=True,
+            core="<journal-retention-directory>data/retention</journal-retention-directory>"
+            '<broker-plugins><broker-plugin name="slow"/></broker-plugins>',
+            acceptors=f'<acceptor name="tls">ssl://127.0.0.1:0?keyStorePath=broker.pem;{PREFIXES}</acceptor>'
+            f'<acceptor name="proxy">tcp://127.0.0.1:0?proxyProtocolEnabled=true;{PREFIXES}</acceptor>',
+            settings={
+                "watched": {"address-policy": '<address-policy name="slow"/>'},
+                "paged": {"max-size-messages": 1},
+            },
+            addresses=anycast("watched") + anycast("paged"),
+        ),
+        encoding="utf-8",
+    )
+    add(config, "anna", EVERYBODY)
+    return config
+
+
+def test_metrics_of_a_broker_with_every_family(config: Path) -> None:
+    with BrokerProcess(config) as broker:
+        broker.may_fault = True
+        client = login(broker, login="anna", passcode="anna")
+        client.expect("CONNECTED")
+        for number in range(20):
+            client.put("paged", str(number), persistent="true")
+        client.put("watched", "slow")
+        client.send("SEND", {"destination": "watched", "fail": "1", "receipt": "r"}, b"m")
+        client.expect("ERROR")
+        status, text = http(broker, "GET", "/metrics", "anna:anna")
+    assert status == 200
+    check(text)
+    documented = re.findall(
+        r"`((?:stompring|process|python)_\w+)`", (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+    )
+    exposed = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
+    assert exposed == set(documented)
+
+
+def test_metrics_of_an_ingest() -> None:
+    metrics = IngestMetrics()
+    metrics.table("messages", 1)
+    metrics.upkeep("messages", 1, 1)
+    check(generate_latest(metrics.registry))
