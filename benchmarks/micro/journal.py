@@ -36,14 +36,14 @@ def held_singly(bench: StoredBroker) -> Run:
 
 def settled_at_once(bench: StoredBroker) -> Run:
     """To a waiting consumer, settled within the turn: nothing of it needs to be written."""
-    bench.queue.add(Auto())
+    bench.queue.add_consumer(Auto())
     return lambda: bench.send(MESSAGES)
 
 
 def settled_later(bench: StoredBroker) -> Run:
     """To a waiting consumer that acknowledges when all are there."""
     consumer = Acknowledging()
-    bench.queue.add(consumer)
+    bench.queue.add_consumer(consumer)
 
     def run() -> None:
         bench.send(MESSAGES)
@@ -59,8 +59,8 @@ def held_then_drained(bench: StoredBroker) -> Run:
     def run() -> None:
         bench.send(MESSAGES)
         consumer = Auto()
-        bench.queue.add(consumer)
-        bench.queue.remove(consumer, [])
+        bench.queue.add_consumer(consumer)
+        bench.queue.remove_consumer(consumer, [])
         bench.settle()
 
     return run
@@ -95,10 +95,10 @@ def recovery(messages: int, settled: int) -> tuple[float, float]:
         bench.send(messages)
         consumer = Acknowledging()
         if settled:
-            bench.queue.add(consumer)
+            bench.queue.add_consumer(consumer)
             for ref in consumer.unsettled[:settled]:
                 bench.queue.settle(ref)
-            bench.queue.remove(consumer, consumer.unsettled[settled:])
+            bench.queue.remove_consumer(consumer, consumer.unsettled[settled:])
         bench.close()
         size = sum(path.stat().st_size for path in (root / "journal").iterdir())
         del bench, consumer

@@ -30,10 +30,10 @@ Run = Callable[[], None]
 class Auto(Consumer):
     """Settles by taking."""
 
-    def take(self, message: Message) -> None:
+    def deliver_message(self, message: Message) -> None:
         self.queue.messages_acknowledged += 1
 
-    def take_reference(self, ref: Reference) -> None:
+    def deliver_reference(self, ref: Reference) -> None:
         self.queue.settle(ref)
 
 
@@ -46,10 +46,10 @@ class Acknowledging(Consumer):
         super().__init__()
         self.unsettled: list[Reference] = []
 
-    def take(self, message: Message) -> None:
-        self.unsettled.append(self.queue.lend(message))
+    def deliver_message(self, message: Message) -> None:
+        self.unsettled.append(self.queue.mark_delivering(message))
 
-    def take_reference(self, ref: Reference) -> None:
+    def deliver_reference(self, ref: Reference) -> None:
         self.unsettled.append(ref)
 
     def settle_all(self) -> None:
@@ -82,14 +82,14 @@ class Bench:
 
 def direct_auto() -> Run:
     bench = Bench()
-    bench.queue.add(Auto())
+    bench.queue.add_consumer(Auto())
     return bench.send
 
 
 def direct_acknowledged() -> Run:
     bench = Bench()
     consumer = Acknowledging()
-    bench.queue.add(consumer)
+    bench.queue.add_consumer(consumer)
 
     def run() -> None:
         bench.send()
@@ -101,7 +101,7 @@ def direct_acknowledged() -> Run:
 def ten_subscribers() -> Run:
     bench = Bench(queues=10)
     for queue in bench.queues:
-        queue.add(Auto())
+        queue.add_consumer(Auto())
     return bench.send
 
 
@@ -111,8 +111,8 @@ def hold_then_drain() -> Run:
     def run() -> None:
         bench.send()
         consumer = Auto()
-        bench.queue.add(consumer)
-        bench.queue.remove(consumer, [])
+        bench.queue.add_consumer(consumer)
+        bench.queue.remove_consumer(consumer, [])
 
     return run
 
@@ -123,11 +123,11 @@ def give_back() -> Run:
 
     def run() -> None:
         first, second = Acknowledging(), Auto()
-        bench.queue.add(first)
+        bench.queue.add_consumer(first)
         bench.send()
-        bench.queue.remove(first, first.unsettled)
-        bench.queue.add(second)
-        bench.queue.remove(second, [])
+        bench.queue.remove_consumer(first, first.unsettled)
+        bench.queue.add_consumer(second)
+        bench.queue.remove_consumer(second, [])
 
     return run
 
@@ -146,8 +146,8 @@ def expiring() -> Run:
     def run() -> None:
         bench.send(bench.far_off)
         consumer = Auto()
-        bench.queue.add(consumer)
-        bench.queue.remove(consumer, [])
+        bench.queue.add_consumer(consumer)
+        bench.queue.remove_consumer(consumer, [])
 
     return run
 
@@ -158,7 +158,7 @@ def selector_behind_backlog() -> Run:
     bench.send()
     wanted = Traits(b"colour:red\n", b"/queue/a")
     consumer = Auto(lambda message: message.traits is wanted, "red")
-    bench.queue.add(consumer)
+    bench.queue.add_consumer(consumer)
     bench.traits = wanted
     return bench.send
 

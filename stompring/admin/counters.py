@@ -43,10 +43,10 @@ def oldest_message_age(queue: Queue) -> int | None:
 
     Of a message on disk that is not known before something was read from there.
     """
-    head = queue.first() if queue.count else None
+    head = queue.dispatcher.first() if queue.count else None
     oldest = None if head is None else head.message.timestamp
-    if queue.area is not None and queue.area.leads(head) is not None:
-        oldest = queue.area.oldest
+    if queue.paged is not None and queue.paged.leads(head) is not None:
+        oldest = queue.paged.oldest
     return None if oldest is None else max(0, queue.broker.clock.now - oldest)
 
 

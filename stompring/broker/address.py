@@ -137,7 +137,7 @@ class Address:
         self.hooks = self.directory.broker.policies.hooks_for(self)
         self.stamp += 1  # plans know who is to be asked
         for queue in self.queues.values():
-            queue.review_hooks()
+            queue.update_hooks()
             self.directory.broker.slow_consumers.watch(queue)
         duplicates.review(self)
         self.note_pages()
@@ -318,19 +318,19 @@ class Address:
         sole = self._sole
         if sole is not None and wanted is not MULTICAST:
             self.routed_messages += 1
-            sole.put(message)
+            sole.enqueue(message)
             return 1
         reached = 0
         if wanted is not ANYCAST:
             for queue in self._multicast:
                 if queue.accepts is None or queue.accepts(message):
-                    queue.put(message)
+                    queue.enqueue(message)
                     reached += 1
         if wanted is not MULTICAST:
             for group in self._anycast:
                 chosen = group.choose(message)
                 if chosen is not None:
-                    chosen.put(message)
+                    chosen.enqueue(message)
                     reached += 1
         return self.count_routed(reached)
 

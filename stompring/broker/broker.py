@@ -24,14 +24,13 @@ from .background import Background
 from .clock import NOTICED, Clock, FromNow, Reactor
 from .directory import Directory
 from .disposal import Disposal
-from .due import DueBatch
 from .hooks import Policies
 from .log_limit import LogLimit
 from .memory import Room, Rooms, SharedRoom
 from .message import Message
 from .paging import PagedQueues, Paging
 from .provision import Provision
-from .queue import Queue
+from .queue import DueBatch, Queue
 from .recurrence import Recurrence
 from .redelivery import lifetime, redelivery_delay
 from .reference import DELIVERING, SCHEDULED, Reference
@@ -126,7 +125,7 @@ class Broker:
         elif due:
             queue.schedule(message, due, recurrence)
         else:
-            queue.put(message)
+            queue.enqueue(message)
 
     def unrouted(self, message: Message) -> None:
         """No queue wanted a message: gone, unless send-to-dla-on-no-route."""
@@ -150,7 +149,7 @@ class Broker:
         ):
             return False
         queue = ref.queue
-        queue.take_out(ref)
+        queue.detach(ref)
         queue.messages_killed += 1
         with self.together():
             if self._transfer(ref.message, queue.name, settings, settings.dead_letter_address):
@@ -342,7 +341,7 @@ class Broker:
             batch = batches.get(queue)
             if batch is None:
                 batch = batches[queue] = queue.due_batch()
-            queue.fell_due(self.recur(ref), batch)
+            queue.on_due(self.recur(ref), batch)
 
         return falls_due
 
@@ -360,7 +359,7 @@ class Broker:
         copy = repeated(ref, self.next_message_number(), now)
         with self.together():
             if following is None:
-                ref.avoid = None  # no consumer has taken it
+                ref.last_rejected_by = None  # no consumer has taken it
                 queue.drop(ref, Reason.ACKNOWLEDGED)
             else:
                 queue.postpone(

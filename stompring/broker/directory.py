@@ -14,8 +14,7 @@ from .address import Address
 from .allowance import Allowance
 from .attributes import QueueAttributes
 from .memory import SharedRoom
-from .non_destructive import NonDestructiveQueue
-from .queue import Queue
+from .queue import NonDestructiveQueue, Queue
 from .wildcards import WildcardAddresses
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ class Directory:
         if name in self.queues:
             raise Refused(f"Queue {name} exists already on address {self.queues[name].address.name}")
         queue = self._make_queue(name, self.address(address), attributes)
-        queue.renumber(number)
+        queue.set_number(number)
         return queue
 
     def update_queue(self, queue: Queue, changes: Mapping[str, Any]) -> None:
@@ -198,10 +197,10 @@ class Directory:
         self.allowance.owner(queue.attributes.user, attributes.user)
         queue.attributes = attributes
         queue.ring_size = attributes.ring_size
-        queue.review_hooks()
-        queue.review_filter()
+        queue.update_hooks()
+        queue.update_filter()
         queue.address.changed()
-        queue.reconsider()
+        queue.dispatcher.on_attributes_changed()
         self.broker.storage.bind(queue)
 
     def delete_queue(self, name: str, *, force: bool = False) -> None:

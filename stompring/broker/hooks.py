@@ -16,8 +16,8 @@ from stompring.settings.model import FullPolicy
 if TYPE_CHECKING:
     from .address import Address
     from .offer import Offer
+    from .queue import Queue
     from .reference import Reference
-    from .ring import Ring
 
 
 #: What a hook may raise without harm to anybody else. `sys.exit()` in a plugin is not meant for the broker.
@@ -156,10 +156,10 @@ class Policies(Protocol):
     def hooks_for(self, address: Address) -> Hooks:
         """The hooks of an address with the settings that it has now."""
 
-    def evicted(self, queue: Ring) -> Listener | None:
+    def evicted(self, queue: Queue) -> Listener | None:
         """Who hears of what a ring gives up."""
 
-    def view_of(self, queue: Ring) -> Any:
+    def view_of(self, queue: Queue) -> Any:
         """What stands for a queue in ``Hooks.overflow``."""
 
     def stop(self) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from stompring.settings.model import FullPolicy
 
+from .dispatcher import PERHAPS, SELECTORS
+
 if TYPE_CHECKING:
     from .address import Address
     from .message import Message
@@ -113,20 +115,22 @@ def spread(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0
     straight = straight and not (message.expires and message.expires <= broker.clock.now)
     members = []
     for queue in queues:
-        if queue.keeps_in_memory:
+        if queue.in_memory_only:
             _keep(queue, message, due)
             continue
         queue.messages_added += 1
-        ready = queue.ready
-        if straight and ready and queue.plain and not (durable and queue.durable):
-            if queue.count or queue.targets or (queue.area is not None and queue.area.waiting):
-                if queue.straight(message):
+        ready, dispatcher = queue.ready, queue.dispatcher
+        if straight and ready and not dispatcher.blocks & ~PERHAPS and not (durable and queue.durable):
+            if (
+                dispatcher.count
+                or dispatcher.blocks & SELECTORS
+                or (queue.paged is not None and queue.paged.waiting)
+            ):
+                if queue.deliver_directly(message):
                     continue
-            else:  # as `Queue.straight`, for those of many who keep up
-                consumer = ready[0]
-                if len(ready) > 1:
-                    ready.rotate(-1)
-                consumer.take(message)
+            else:  # as `Queue.deliver_directly`, for those of many who keep up
+                consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
+                consumer.deliver_message(message)
                 continue
         members.append(queue)
     if not members:
@@ -141,7 +145,7 @@ def _keep(queue: Queue, message: Message, due: int) -> None:
     if due:
         queue.schedule(message, due)
     else:
-        queue.put(message)
+        queue.enqueue(message)
 
 
 def _page(pages: Pages, message: Message, members: Sequence[Queue], due: int) -> None:
@@ -156,10 +160,10 @@ def _page(pages: Pages, message: Message, members: Sequence[Queue], due: int) ->
         return
     cursors = pages.cursors
     for queue in members:
-        area = queue.area
+        area = queue.paged
         cursor = cursors.get(queue)
         if area is None or cursor is None or cursor not in area.cursors:
             cursor = areas.cursor(queue, pages)
-            area = queue.area
+            area = queue.paged
             assert area is not None
         area.arrived(cursor, message, position)

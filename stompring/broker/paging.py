@@ -236,7 +236,7 @@ class PagedQueue(Protocol):
     def arrived(self, cursor: Cursor, message: Message, position: Position) -> None:
         """A message was paged for this queue; it is served from memory at once where there is room."""
 
-    def grown(self) -> None:
+    def on_growth(self) -> None:
         """As `arrived`, of some messages behind others of their priority, which whoever is ready gets first."""
 
     def may_have(self, ref: Reference, consumer: Consumer) -> bool:
@@ -248,7 +248,7 @@ class PagedQueue(Protocol):
     def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
         """A message that came from a page was handed over."""
 
-    def returned(self, ref: Reference) -> None:
+    def on_requeued(self, ref: Reference) -> None:
         """It was given back."""
 
     def settled(self, ref: Reference, reason: Reason) -> None:
@@ -260,7 +260,7 @@ class PagedQueue(Protocol):
     def free(self, consumer: Consumer) -> None:
         """What was parked for a consumer may go to anybody."""
 
-    def left(self, consumer: Consumer) -> None:
+    def on_consumer_removed(self, consumer: Consumer) -> None:
         """A consumer left the queue."""
 
     def demand(self) -> None:

@@ -1,134 +1,272 @@
-"""A queue: messages in order, how they arrive, leave and come back. Who takes them is the business of `Turns`.
+"""A queue: its messages, how they enter, leave and come back, its ring and its counters.
 
-A message that arrives while nothing is pending goes straight to the consumer whose turn it is (`Queue.put`);
-everything else passes through the lists of `Turns`.
+A message that arrives while nothing is pending is delivered at once to the consumer whose turn it is
+(`Queue.enqueue`); everything else waits in the lists of the queue's `Dispatcher`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import merge
+from heapq import heappop, heappush, merge
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from .consumer import Consumer, Matches, not_from
-from .due import MOST_TOGETHER, DueBatch
+from .dispatcher import CLOSED, OBSERVED, PAGED, PAUSED, SELECTORS, Dispatcher
 from .message import EVERYWHERE, IN_DURABLE, NEVER, Message
-from .pending import Pending
-from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Reference
-from .ring import Ring
+from .reference import DELIVERING, GONE, PENDING, SCHEDULED, PendingList, Reference
 from .storage import DELIVERED, POSTPONED, RETURNED, Entries, Reason
 
 if TYPE_CHECKING:
     from .address import Address
     from .attributes import QueueAttributes
     from .broker import Broker
-    from .paging import Position
+    from .hooks import Listener
+    from .paging import PagedQueue, Position
     from .recurrence import Recurrence
 
-#: References of which a part comes back before an area is asked whether it wants to send some to disk again.
+#: References of which a part comes back before paging is asked whether some are to be sent to disk again.
 STEP = 256
 
 #: References that are sorted in one go: some milliseconds.
 MOST_SORTED = 10_000
 
+#: Sequences that are reserved at the head of a queue for what falls due together: numbers, of which there are enough.
+MOST_TOGETHER = 1 << 40
 
-class Queue(Ring):
+
+class DueBatch:
+    """Scheduled messages of one queue that fall due together: their sequences at its head and, in a ring, those that
+    are pending: the newest sent stay."""
+
+    __slots__ = ("_pending", "_sequence")
+
+    def __init__(self, first_sequence: int) -> None:
+        self._sequence = first_sequence
+        self._pending: list[tuple[int, Reference]] = []  # a heap, by message number
+
+    def next_sequence(self) -> int:
+        """The sequence of the next one."""
+        sequence = self._sequence
+        self._sequence = sequence + 1
+        return sequence
+
+    def add(self, ref: Reference) -> None:
+        """One has entered a ring."""
+        heappush(self._pending, (ref.message.number, ref))
+
+    def pop_older(self, ref: Reference) -> Reference | None:
+        """The oldest that is pending, where that was sent before ``ref``."""
+        pending = self._pending
+        while pending and pending[0][1].state != PENDING:
+            heappop(pending)
+        if pending and pending[0][0] < ref.message.number:
+            return heappop(pending)[1]
+        return None
+
+
+class Queue:
     """One queue of an address. Counters are plain integers, named as in management."""
 
+    # more attributes than Python keeps fast in a dictionary
     __slots__ = (
+        "__weakref__",
         "_entries",
         "_lowest_sequence",
         "accepts",
+        "address",
         "as_configured",
+        "attributes",
+        "broker",
+        "consumers",
         "deleted",
+        "delivering",
+        "dispatcher",
+        "durable",
+        "evicted",
+        "hooks",
         "id_prefix",
         "messages_acknowledged",
         "messages_added",
         "messages_expired",
         "messages_killed",
+        "messages_replaced",
+        "name",
         "no_local",
         "number",
+        "paged",
+        "persistent_size",
+        "ready",
+        "retains_from",
+        "ring_size",
+        "scheduled",
+        "used",
+        "view",
     )
 
-    keeps_in_memory = False  # whatever page mode its addresses are in
+    in_memory_only = False  # whatever page mode its addresses are in
 
     def __init__(self, name: str, address: Address, attributes: QueueAttributes, broker: Broker) -> None:
         self.name = name
         self.address = address
         self.attributes = attributes
         self.broker = broker
-        super().__init__()
-        self.renumber(broker.next_queue_number())
+        self.set_number(broker.next_queue_number())
         self.durable = attributes.durable
+        #: the least ``Traits.retained`` of messages whose way through the queue is retained
         self.retains_from = (
             (IN_DURABLE if self.durable else EVERYWHERE) if broker.storage.keeps_all else NEVER
         )
+        self.dispatcher = Dispatcher(self)
+        self.consumers = self.dispatcher.consumers  # the same objects: read for every message
+        self.ready = self.dispatcher.ready
+        self.paged: PagedQueue | None = None  # what is in pages; None while nothing is
+        self.scheduled: dict[int, Reference] = {}  # in memory, by message number
+        self.ring_size = attributes.ring_size
         self.no_local: object = None  # whose messages a multicast subscription does not want
-        self.accepts: Matches | None = None  # filter and no-local; the address asks it
-        self.review_filter()
+        self.accepts: Matches | None = None  # filter and no-local, for the address
+        self.update_filter()
+        self.view: object = None  # what stands for the queue before policies, once one has asked
+        self.evicted: Listener | None = None  # notified of what the ring evicts
+        self.update_hooks()
+        self.used = False  # had a consumer at some time
         self.deleted = False
         self.as_configured: QueueAttributes | None = None  # what broker.xml said when it was last applied
 
         self._lowest_sequence = 0
         self._entries: Entries | None = (
-            None  # made with the first message that is retained while it waits here
+            None  # made with the first message that is retained while pending here
         )
 
+        self.delivering = 0
+        self.persistent_size = 0  # bytes of the messages in memory
         self.messages_added = 0
         self.messages_acknowledged = 0
         self.messages_expired = 0
         self.messages_killed = 0
+        self.messages_replaced = 0
 
-    def renumber(self, number: int) -> None:
-        """Take the number by which message ids and a store know this queue. Not once it has been used."""
+    def set_number(self, number: int) -> None:
+        """Set the number by which message ids and a store know this queue. Not once it has been used."""
         self.number = number
         self.id_prefix = b"%d-" % number  # of the message ids that its consumers see
 
-    # ---- arriving
+    def update_filter(self) -> None:
+        """Filter or no-local have changed."""
+        matches, origin = self.attributes.accepts, self.no_local
+        self.accepts = matches if origin is None else not_from(origin, matches)
 
-    def put(self, message: Message) -> None:
-        """A message that the address routed here."""
+    def update_hooks(self) -> None:
+        """The policies of its address are others, or what becomes of what its ring evicts."""
+        self.hooks = hooks = self.address.hooks
+        self.evicted = self.broker.policies.evicted(self)
+        self.dispatcher.set_block(OBSERVED, hooks.delivered is not None or hooks.settled is not None)
+
+    def attach_pages(self, paged: PagedQueue) -> None:
+        """Messages of this queue are in pages."""
+        self.paged = paged
+        self.dispatcher.set_block(PAGED, True)
+
+    def detach_pages(self) -> None:
+        """None are any more."""
+        self.paged = None
+        self.dispatcher.set_block(PAGED, False)
+
+    # ---- counters
+
+    @property
+    def count(self) -> int:
+        """Pending in memory."""
+        return self.dispatcher.count
+
+    @property
+    def message_count(self) -> int:
+        """Pending, scheduled, in delivery and paged (Artemis: messageCount)."""
+        in_memory = self.dispatcher.count + len(self.scheduled) + self.delivering
+        return in_memory if self.paged is None else in_memory + self.paged.waiting + self.paged.timed
+
+    @property
+    def scheduled_count(self) -> int:
+        """Waiting for their time (Artemis: scheduledCount), in memory or in pages."""
+        return len(self.scheduled) + (0 if self.paged is None else self.paged.timed)
+
+    @property
+    def paged_count(self) -> int:
+        """Pending on disk only (pagedCount)."""
+        return 0 if self.paged is None else self.paged.waiting
+
+    # ---- messages enter
+
+    def enqueue(self, message: Message) -> None:
+        """A message that the address routed here: deliver it directly where nothing is against it, else it waits."""
         self.messages_added += 1
         ready = self.ready
         matching = None
         if (
             ready
-            and self.simple
             and message.traits.group is None
             and not (message.expires and message.expires <= self.broker.clock.now)
         ):
-            consumer: Consumer | None = None
-            if self.targets:
-                matching = self.matching(message)
-                if not 0 <= self.ring_size <= self.count:  # else it pushes something out first
-                    consumer = self.taker_of(message, matching)
-            elif not self.count:
-                consumer = ready[0]
-                if len(ready) > 1:
-                    ready.rotate(-1)
-            if consumer is not None:
-                consumer.take(message)
-                return
-        self.hold(message, matching)
+            dispatcher = self.dispatcher
+            if not dispatcher.blocks:
+                if not dispatcher.count:
+                    consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
+                    consumer.deliver_message(message)
+                    return
+            elif dispatcher.blocks == SELECTORS:
+                matching = dispatcher.matching(message)
+                if not 0 <= self.ring_size <= dispatcher.count:  # else it evicts a message first
+                    found = dispatcher.consumer_for(matching)
+                    if found is not None:
+                        found.deliver_message(message)
+                        return
+        self.add_pending(message, matching)
 
-    def hold(self, message: Message, matching: list[Pending] | None = None) -> None:
-        """Keep a message until somebody takes it; a ring that is full gives up its head, before anybody takes it."""
-        ref = self._reference(message, PENDING)
-        self.enlist(ref, matching=matching)
+    def deliver_directly(self, message: Message) -> bool:
+        """Deliver a message of a paging address as it arrives, where nothing comes before it; else False.
+
+        There are ready consumers, and nothing but `PERHAPS` blocks. A message that must survive a crash never comes
+        here: it is written first.
+        """
+        paged, dispatcher, ready = self.paged, self.dispatcher, self.ready
+        if paged is not None and paged.waiting:
+            return False
+        consumer: Consumer | None = None
+        if dispatcher.blocks & SELECTORS:
+            if self.attributes.ring_counts_paged and 0 <= self.ring_size <= self.ring_count:
+                return False  # it evicts a message first
+            consumer = dispatcher.consumer_for(dispatcher.matching(message))
+        elif not dispatcher.count:
+            consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
+        if consumer is None:
+            return False
+        consumer.deliver_message(message)
+        return True
+
+    def add_pending(self, message: Message, matching: list[PendingList] | None = None) -> None:
+        """A message waits for a consumer; a full ring evicts its head before anybody is given it."""
+        ref = self._add_reference(message, PENDING)
+        dispatcher = self.dispatcher
+        traits = message.traits
+        if traits.durable or traits.retained:
+            self._record_arrival(ref)
+        dispatcher.enlist(ref, True, matching)
         if 0 <= self.ring_size < self.ring_count:
-            self.make_way()
+            self.evict()
         if self.ready:
-            self.dispatch()
+            dispatcher.dispatch()
         if message.expires and ref.state == PENDING:
             self.broker.watch_expiry(ref)
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
 
-    def lend(self, message: Message) -> Reference:
-        """A message goes to a consumer as it arrives, and must be settled."""
-        ref = self._reference(message, DELIVERING)
+    def mark_delivering(self, message: Message) -> Reference:
+        """The reference to a message that is delivered as it arrives, and must be settled."""
+        ref = self._add_reference(message, DELIVERING)
+        traits = message.traits
+        if traits.durable or traits.retained:
+            self._record_arrival(ref)
         ref.deliveries = 1
         self.delivering += 1
         return ref
@@ -136,7 +274,10 @@ class Queue(Ring):
     def schedule(self, message: Message, due: int, recurrence: Recurrence | None = None) -> Reference:
         """A message to be delivered at ``due`` (epoch ms), and again as ``recurrence`` says."""
         self.messages_added += 1
-        ref = self._reference(message, SCHEDULED, due)
+        ref = self._add_reference(message, SCHEDULED)
+        traits = message.traits
+        if traits.durable or traits.retained:
+            self._record_arrival(ref, due)
         ref.recurrence = recurrence
         self.postpone(ref, due)
         if message.expires:
@@ -144,109 +285,140 @@ class Queue(Ring):
         return ref
 
     def postpone(self, ref: Reference, due: int) -> None:
-        """Wait for ``due`` with a message that is in no list now."""
+        """Schedule a message that is in no list now for ``due`` (epoch ms)."""
         ref.state = SCHEDULED
         ref.due = due
         self.scheduled[ref.message.number] = ref
         self.broker.enter_schedule(ref)
 
-    def places_at_head(self, count: int) -> int:
-        """The first of ``count`` sequences that come before everything that is here now."""
-        self._lowest_sequence -= count
-        return self._lowest_sequence
-
     def due_batch(self) -> DueBatch:
-        """For what falls due now, however much that is: `fell_due` gets it with each part."""
-        return DueBatch(self.places_at_head(MOST_TOGETHER))
+        """For what falls due now, however much that is: `on_due` gets it with each part."""
+        self._lowest_sequence -= MOST_TOGETHER
+        return DueBatch(self._lowest_sequence)
 
-    def fell_due(self, refs: Iterable[Reference], batch: DueBatch) -> None:
+    def on_due(self, refs: Iterable[Reference], batch: DueBatch) -> None:
         """Scheduled messages go to the head, in the order they fell due.
 
-        In a full ring they push out only what was sent before them and fell due in the same ``batch``: else each is
-        lost itself.
+        In a full ring they evict only what was sent before them and fell due in the same ``batch``: else each is
+        dropped itself.
         """
         for ref in refs:
             self.scheduled.pop(ref.message.number, None)
-            place = batch.next_place()
-            if not ref.deliveries:  # one that waited for its redelivery keeps its old place
-                ref.sequence = place
-            if self.has_no_place(ref, batch):
+            sequence = batch.next_sequence()
+            if not ref.deliveries:  # one that waited for its redelivery comes back to its old position
+                ref.sequence = sequence
+            if self.drop_if_full(ref, batch):
                 continue
             ref.state = PENDING
-            self.enlist(ref, at_tail=False)
-            self.dispatch()
+            self.dispatcher.enlist(ref, at_tail=False)
+            self.dispatcher.dispatch()
             if self.hooks.enqueued is not None and ref.state == PENDING:
                 self.hooks.enqueued(ref)
 
-    def _reference(self, message: Message, state: int, due: int = 0) -> Reference:
-        if not message.holders:
-            message.account.occupy(message.size)
-        message.holders += 1
-        self.persistent_size += message.size
-        ref = Reference(message, self, message.number, state)
-        if message.traits.durable and self.durable:
-            if due:
-                ref.due = due
-                self.broker.storage.append_scheduled(ref)
-            else:
-                self.broker.storage.append(ref)
-        elif message.traits.retained >= self.retains_from:
-            ref.due = due
-            self._retain(ref)
-        return ref
-
-    def _retain(self, ref: Reference) -> None:
-        """A message has entered that a restart does not bring back, and that is retained all the same."""
-        storage = self.broker.storage
-        if self._entries is None:
-            self._entries = Entries(self, None)
-        if not self._entries.messages:
-            storage.record(self._entries)
-        self._entries.messages.append(ref.message)
-        if ref.state == DELIVERING:
-            storage.log(ref, DELIVERED)
-        elif ref.due > ref.message.timestamp:
-            storage.log(ref, POSTPONED)
-
     def load(self, message: Message, place: Position, counts: tuple[int, int]) -> Reference:
         """A reference to what was read back from a page, in no list yet; ``counts`` are deliveries and attempts."""
-        if not message.holders:
-            message.account.occupy(message.size)
-        message.holders += 1
-        self.persistent_size += message.size
-        ref = Reference(message, self, message.number, GONE)
+        ref = self._add_reference(message, GONE)
         ref.place = place
         ref.deliveries, ref.attempts = counts
         return ref
 
     def restore(self, message: Message) -> Reference:
-        """A reference to what a store has kept, in no list yet; `reinstate` follows once it has its counts."""
-        if not message.holders:
-            message.account.occupy(message.size)
-        message.holders += 1
+        """A reference to what a store has recovered, in no list yet; `reinstate` follows once it has its counts."""
         self.messages_added += 1
-        self.persistent_size += message.size
-        return Reference(message, self, message.number, GONE)
+        return self._add_reference(message, GONE)
 
     def reinstate(self, ref: Reference) -> None:
-        """Put what `restore` made to its place; a ring that is full gives up its head."""
+        """Enqueue or schedule what `restore` made; a full ring evicts its head."""
         if ref.due:
             self.postpone(ref, ref.due)
-        elif self.ring_size < 0 and not self.targets and ref.message.traits.group is None:
-            ref.state = PENDING  # as below, in a shorter way: there may be millions
-            self.count += 1
-            self.pending.append(ref)
         else:
             ref.state = PENDING
-            self.enlist(ref)
+            self.dispatcher.enlist(ref)
             if 0 <= self.ring_size < self.ring_count:
-                self.make_way()
+                self.evict()
         if ref.message.expires and ref.state != GONE:
             self.broker.watch_expiry(ref)
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
 
-    # ---- leaving
+    # ---- a reference is made, and undone
+
+    def _add_reference(self, message: Message, state: int) -> Reference:
+        """One more queue, this one, has a message in memory. `drop` undoes it."""
+        if not message.holders:
+            message.account.occupy(message.size)
+        message.holders += 1
+        self.persistent_size += message.size
+        return Reference(message, self, message.number, state)
+
+    def drop(self, ref: Reference, reason: Reason | None) -> None:
+        """Drop a reference for good; the counts of the state it was in are the caller's.
+
+        ``reason`` is recorded, None where the message stays in its page.
+        """
+        ref.state = GONE
+        message = ref.message
+        self.persistent_size -= message.size
+        message.holders -= 1
+        if not message.holders:
+            message.account.release(message.size)
+        if ref.watched:
+            ref.watched = False
+            self.broker.expiry.forget()
+        if ref.place is not None:
+            if (
+                self.paged is not None and reason is not None
+            ):  # None: deleted, and its pages have forgotten it
+                self.paged.settled(ref, reason)
+        elif reason is None:
+            pass
+        elif message.traits.durable and self.durable:
+            self.broker.storage.settle(ref, reason)
+        elif message.traits.retained >= self.retains_from:
+            self.broker.storage.log(ref, reason)
+
+    def _record_arrival(self, ref: Reference, due: int = 0) -> None:
+        """A message has entered that is durable or retained."""
+        traits, storage = ref.message.traits, self.broker.storage
+        if traits.durable and self.durable:
+            if due:
+                ref.due = due
+                storage.append_scheduled(ref)
+            else:
+                storage.append(ref)
+        elif traits.retained >= self.retains_from:  # a restart does not bring it back
+            ref.due = due
+            if self._entries is None:
+                self._entries = Entries(self, None)
+            if not self._entries.messages:
+                storage.record(self._entries)
+            self._entries.messages.append(ref.message)
+            if ref.state == DELIVERING:
+                storage.log(ref, DELIVERED)
+            elif due > ref.message.timestamp:
+                storage.log(ref, POSTPONED)
+
+    # ---- messages leave
+
+    def deliver(self, ref: Reference, consumer: Consumer) -> None:
+        """Deliver a pending reference that is taken off its list."""
+        dispatcher = self.dispatcher
+        dispatcher.count -= 1
+        self.delivering += 1
+        ref.state = DELIVERING
+        ref.deliveries += 1
+        ref.last_rejected_by = None
+        if dispatcher.groups is not None:
+            dispatcher.end_group(ref)
+        if ref.place is not None and self.paged is not None:
+            self.paged.on_delivered(ref, consumer)
+        elif (traits := ref.message.traits).durable and self.durable:
+            self.broker.storage.delivered(ref)
+        elif traits.retained >= self.retains_from:
+            self.broker.storage.log(ref, DELIVERED)
+        if self.hooks.delivered is not None:
+            self.hooks.delivered(ref)
+        consumer.deliver_reference(ref)
 
     def settle(self, ref: Reference) -> None:
         """A consumer has acknowledged a message."""
@@ -262,116 +434,86 @@ class Queue(Ring):
 
     def _settle_all(self, refs: list[Reference]) -> Iterator[None]:
         refs.reverse()  # the first delivered is the first to be settled
-        for ref in used_up(refs):
+        for ref in _consume(refs):
             self.settle(ref)
             yield
         if not self.consumers:
             self.broker.consider_deleting(self)
 
-    def drop(self, ref: Reference, reason: Reason) -> None:
-        """Let go of a reference for good; the counts of the state it was in are the caller's."""
-        ref.state = GONE
-        message = ref.message
-        self.persistent_size -= message.size
-        message.holders -= 1
-        if not message.holders:
-            message.account.release(message.size)
-        if ref.watched:
-            ref.watched = False
-            self.broker.expiry.forget()
-        if ref.place is not None:
-            if self.area is not None:  # else the queue is deleted, and its pages have forgotten it
-                self.area.settled(ref, reason)
-        elif message.traits.durable and self.durable:
-            self.broker.storage.settle(ref, reason)
-        elif message.traits.retained >= self.retains_from:
-            self.broker.storage.log(ref, reason)
-
-    def take_out(self, ref: Reference) -> None:
+    def detach(self, ref: Reference) -> None:
         """Adjust the counts for a reference that is about to be dropped or moved."""
         was, ref.state = ref.state, GONE
         if was == PENDING:
-            self.count -= 1
-            self.pending.head()  # drops it where it is the first
-            self.sweep()
+            self.dispatcher.delist()
         elif was == SCHEDULED:
             self.scheduled.pop(ref.message.number, None)
             self.broker.forget_schedule(ref)
         elif was == DELIVERING:
             self.delivering -= 1
 
+    def unload(self, ref: Reference) -> None:
+        """Forget a pending reference, whose message stays in its page."""
+        self.detach(ref)
+        self.drop(ref, None)
+
     def expire(self, ref: Reference) -> None:
-        """A message has outlived its time."""
-        self.take_out(ref)
+        """The expiry time of a message has passed."""
+        self.detach(ref)
         self.messages_expired += 1
         self.broker.expired(ref)
 
     def kill(self, ref: Reference) -> None:
-        """A message is removed by other hands than a consumer's."""
-        self.take_out(ref)
+        """Remove a message otherwise than by a consumer."""
+        self.detach(ref)
         self.messages_killed += 1
         if self.hooks.killed is not None:
             self.hooks.killed(ref)
         self.drop(ref, Reason.KILLED)
 
-    # ---- coming back
+    # ---- messages come back
 
-    def give_back(
+    def requeue(
         self,
         refs: list[Reference],
         consumer: Consumer | None = None,
         *,
         failed: bool = False,
     ) -> None:
-        """Take back unsettled messages, each to its old place. The list is the queue's from now on.
+        """Take back unsettled messages, each to its old position. The list is the queue's from now on.
 
         ``failed`` counts an attempt against max-delivery-attempts and applies the redelivery-delay; ``consumer``
-        refused them and is asked last. The latest come first, so that a ring keeps the newest; nobody is given
-        anything until all of them are back.
+        rejected them and is offered them last. The latest come first, so that a ring retains the newest; nothing is
+        delivered until all of them are back.
         """
-        self._run(self._return_all(refs, consumer, failed))
+        self._run(self._requeue_all(refs, consumer, failed))
 
-    def _return_all(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> Iterator[None]:
+    def _requeue_all(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> Iterator[None]:
         runs: list[Iterator[Reference]] = []
         while refs:
             run = refs[-MOST_SORTED:]  # what comes back from one consumer is as good as sorted
             del refs[-MOST_SORTED:]
             run.sort(key=attrgetter("sequence"))
             run.sort(key=attrgetter("message.traits.priority"), reverse=True)
-            runs.append(used_up(run))
+            runs.append(_consume(run))
             if refs:
                 yield
         newest_first = merge(*runs, key=attrgetter("order"), reverse=True) if len(runs) > 1 else chain(*runs)
-        for place, ref in enumerate(newest_first, 1):
-            ref.avoid = consumer
+        for number, ref in enumerate(newest_first, 1):
+            ref.last_rejected_by = consumer
             if self.deleted:
                 self.kill(ref)
             else:
                 if failed:
                     ref.attempts += 1
                 if not (failed and self.broker.exhausted(ref)):
-                    self._come_back(ref, delayed=failed)
-            if place % STEP == 0 and self.area is not None:
-                self.area.demand()  # what has no place in memory goes back to disk
+                    self._requeue(ref, delayed=failed)
+            if number % STEP == 0 and self.paged is not None:
+                self.paged.demand()  # what does not fit into memory goes back to disk
             yield
         if not self.consumers:
             self.broker.consider_deleting(self)
 
-    def _run(self, job: Iterator[object]) -> None:
-        """Do something about many messages, in slices; until it is done nobody is given any message."""
-        self.on_hold += 1
-        self.review()
-        self.broker.background.run(self._held(job), self)
-
-    def _held(self, job: Iterator[object]) -> Iterator[object]:
-        try:
-            yield from job
-        finally:
-            self.on_hold -= 1
-            self.review()
-            self.dispatch()
-
-    def _come_back(self, ref: Reference, *, delayed: bool) -> None:
+    def _requeue(self, ref: Reference, *, delayed: bool) -> None:
         message, now = ref.message, self.broker.clock.now
         if message.expires and message.expires <= now:
             self.expire(ref)
@@ -379,19 +521,19 @@ class Queue(Ring):
         if self.attributes.purge_on_no_consumers and not self.consumers:
             self.kill(ref)
             return
-        self.take_out(ref)
-        if self.has_no_place(ref):
+        self.detach(ref)
+        if self.drop_if_full(ref):
             return
         delay = self.broker.redelivery_delay(ref) if delayed else 0
         if delay > 0:
             self.postpone(ref, self.broker.clock.from_now(delay))
         else:
             ref.state = PENDING
-            self.enlist(ref, at_tail=False)
+            self.dispatcher.enlist(ref, at_tail=False)
         if message.expires:
             self.broker.watch_expiry(ref)
-        if ref.place is not None and self.area is not None:
-            self.area.returned(ref)
+        if ref.place is not None and self.paged is not None:
+            self.paged.on_requeued(ref)
         elif message.traits.durable and self.durable:
             self.broker.storage.returned(ref)
         elif message.traits.retained >= self.retains_from:
@@ -399,23 +541,101 @@ class Queue(Ring):
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
 
+    def _run(self, job: Iterator[object]) -> None:
+        """Work on many messages, in slices; nothing is delivered until it is done."""
+        self.dispatcher.suspend()
+        self.broker.background.run(self._suspended(job), self)
+
+    def _suspended(self, job: Iterator[object]) -> Iterator[object]:
+        try:
+            yield from job
+        finally:
+            self.dispatcher.resume()
+
+    # ---- the ring: what a queue with a ring-size evicts; only pending messages count
+
+    @property
+    def ring_count(self) -> int:
+        """What counts for the ring: what is pending, with what is paged if ``ring-counts-paged`` says so."""
+        if self.paged is None or not self.attributes.ring_counts_paged:
+            return self.dispatcher.count
+        return self.dispatcher.count + self.paged.waiting
+
+    def evict(self, requeued: bool = False) -> None:
+        """The ring is over its size, or full for a message that is requeued: its policy evicts (`Hooks.overflow`)."""
+        self.hooks.overflow(self.view or self.broker.policies.view_of(self), requeued)
+
+    def drop_if_full(self, ref: Reference, batch: DueBatch | None = None) -> bool:
+        """Drop a message that comes back or falls due (in ``batch``) where the ring is full; whether it was.
+
+        Of several that fall due together the newest sent stay.
+        """
+        if self.ring_size < 0:
+            return False
+        if self.ring_size <= self.ring_count:
+            self.evict(requeued=True)
+            if 0 <= self.ring_size <= self.ring_count:
+                older = None if batch is None else batch.pop_older(ref)
+                if older is None:
+                    self.replace(ref)
+                    return True
+                self.evict_message(older)
+        if batch is not None:
+            batch.add(ref)
+        return False
+
+    def evict_head(self) -> bool:
+        """Evict the next message that would have been delivered; False where there is none."""
+        ref = self.dispatcher.first()
+        if self.paged is not None and self.attributes.ring_counts_paged:
+            position = self.paged.leads(ref)
+            if position is not None:
+                self.paged.evict(position)
+                return True
+        if ref is None:
+            return False
+        self.evict_message(ref)
+        return True
+
+    def evict_message(self, ref: Reference) -> None:
+        """Evict a pending message, as a ring does."""
+        self.detach(ref)
+        self.replace(ref)
+
+    def replace(self, ref: Reference) -> None:
+        """Drop a message that is in no list, because the ring is full (Artemis: reason REPLACED)."""
+        ref.state = GONE
+        self.messages_replaced += 1
+        self.broker.replaced(ref)
+
+    def trim(self) -> int:
+        """Enforce a lowered ring-size now; returns how many were replaced."""
+        trimmed = 0
+        while 0 <= self.ring_size < self.ring_count:
+            self.evict()
+            trimmed += 1
+        return trimmed
+
     # ---- consumers
 
-    def add(self, consumer: Consumer) -> None:
-        """A consumer comes. Raises `Refused` beyond max-consumers."""
+    def add_consumer(self, consumer: Consumer) -> None:
+        """A new consumer. Raises `Refused` beyond max-consumers."""
         consumer.queue = self
-        self.join(consumer)
+        self.dispatcher.add(consumer)
+        self.used = True
         self.broker.slow_consumers.watch(self)
         if self.attributes.purge_on_no_consumers:
             self.address.changed()
 
-    def remove(self, consumer: Consumer, unsettled: list[Reference], *, failed: bool = False) -> None:
-        """A consumer goes; what it has not settled comes back: see `give_back`."""
-        self.leave(consumer)
+    def remove_consumer(
+        self, consumer: Consumer, unsettled: list[Reference], *, failed: bool = False
+    ) -> None:
+        """A consumer is gone; what it has not settled comes back: see `requeue`."""
+        self.dispatcher.remove(consumer)
         if not self.consumers and self.attributes.purge_on_no_consumers:
             self.address.changed()
             self.purge()
-        self.give_back(unsettled, failed=failed)
+        self.requeue(unsettled, failed=failed)
 
     # ---- the whole queue
 
@@ -425,21 +645,16 @@ class Queue(Ring):
         attributes = self.attributes
         return attributes.enabled and (not attributes.purge_on_no_consumers or bool(self.consumers))
 
-    def review_filter(self) -> None:
-        """Put filter and no-local together."""
-        matches, origin = self.attributes.accepts, self.no_local
-        self.accepts = matches if origin is None else not_from(origin, matches)
-
     def purge(self) -> int:
         """Kill everything that is pending or scheduled; returns how many. Where they are many it takes its time."""
         killed = self.count + self.scheduled_count + self.paged_count
-        self._run(self._kill_all(self.snapshot(), list(self.scheduled.values())))
+        self._run(self._kill_all(self.dispatcher.snapshot(), list(self.scheduled.values())))
         return killed
 
     def _kill_all(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[None]:
-        if self.area is not None:
-            for paged in self.area.purge(Reason.KILLED):
-                self.messages_killed += paged
+        if self.paged is not None:
+            for purged in self.paged.purge(Reason.KILLED):
+                self.messages_killed += purged
                 yield
         for ref in pending:
             if ref.state == PENDING:
@@ -451,47 +666,107 @@ class Queue(Ring):
                 self.kill(ref)
             yield
 
+    @property
+    def paused(self) -> bool:
+        """Whether delivery is paused by management; messages still enter, and a ring still evicts."""
+        return bool(self.dispatcher.blocks & PAUSED)
+
+    @paused.setter
+    def paused(self, paused: bool) -> None:
+        self.dispatcher.set_block(PAUSED, paused)
+
     def pause(self) -> None:
-        """Stop dispatch; messages still enter, and a ring still evicts."""
+        """Pause delivery, and record that."""
         self.paused = True
-        self.review()
         self.broker.storage.bind(self)
 
     def resume(self) -> None:
         """Undo `pause`."""
         self.paused = False
-        self.review()
         self.broker.storage.bind(self)
-        self.dispatch()
+        self.dispatcher.dispatch()
 
     def close(self, reason: str) -> None:
-        """The queue is deleted: consumers are told, messages are killed, which may take its time."""
+        """The queue is deleted: its consumers are cancelled, its messages killed, which may take its time."""
         self.deleted = True
-        self.cancel_dispatch_timer()
-        self.on_hold += 1  # for ever: nobody is given anything while the others are told
-        if self.area is not None:
-            self.messages_killed += sum(self.area.purge(Reason.KILLED))
-        held = [consumer.held.detach() for consumer in self.consumers if consumer.held is not None]
-        self._run(self._kill_all(chain(self.pending.detach(), *held), list(self.scheduled.values())))
+        dispatcher = self.dispatcher
+        dispatcher.cancel_timer()
+        dispatcher.set_block(CLOSED, True)
+        if self.paged is not None:
+            self.messages_killed += sum(self.paged.purge(Reason.KILLED))
+        self._run(self._kill_all(dispatcher.detach(), list(self.scheduled.values())))
         for consumer in list(self.consumers):
-            if consumer in self.consumers:  # one who is told may take others along
+            if consumer in self.consumers:  # one that is cancelled may take others along
                 consumer.cancelled(reason)
-        if self.area is not None:
-            self.area.close()
+        if self.paged is not None:
+            self.paged.close()
         self.broker.background.run(self._end(), self)
 
     def _end(self) -> Iterator[None]:
         """All that was in it is gone: break its cycles, so that it is freed by its count and not by the collector."""
-        self.view = self.area = self.groups = None
+        self.detach_pages()
+        self.view = None
         self._entries = None
-        self.pending.clear()
-        for target in self.targets.values():
-            target.pending.clear()
-        self.targets.clear()
+        self.dispatcher.close()
         yield
 
 
-def used_up(refs: list[Reference]) -> Iterator[Reference]:
+class NonDestructiveQueue(Queue):
+    """A queue whose messages stay when they are acknowledged (Artemis, non-destructive queues).
+
+    Every consumer gets all messages once, from a list of its own. Messages leave by expiry, by a ring, or by
+    management. A message in delivery stays pending, so it counts once in messageCount however many consumers have it.
+    """
+
+    __slots__ = ()
+
+    in_memory_only = True
+
+    def deliver(self, ref: Reference, consumer: Consumer) -> None:
+        """Deliver a message, which stays where it is."""
+        self.delivering += 1
+        if self.hooks.delivered is not None:
+            self.hooks.delivered(ref)
+        consumer.deliver_reference(ref)
+
+    def settle(self, ref: Reference) -> None:
+        """A consumer has acknowledged a message, which stays."""
+        self.delivering -= 1
+        self.messages_acknowledged += 1
+        if self.hooks.settled is not None:
+            self.hooks.settled(ref)
+
+    def requeue(
+        self,
+        refs: list[Reference],
+        consumer: Consumer | None = None,
+        *,
+        failed: bool = False,
+    ) -> None:
+        """Offer a rejected message to the same consumer again; one that is gone returns nothing."""
+        self.delivering -= len(refs)
+        for ref in refs:
+            if ref.state != PENDING:
+                continue
+            if failed:
+                ref.attempts += 1
+                if self.broker.exhausted(ref):
+                    continue
+                if ref.message.traits.durable and self.durable:
+                    self.broker.storage.returned(ref)
+                elif ref.message.traits.retained >= self.retains_from:
+                    self.broker.storage.log(ref, RETURNED)
+            if consumer is not None and consumer.source is not None and not self.deleted:
+                consumer.source.restore(ref)
+        self.dispatcher.dispatch()
+
+    @property
+    def message_count(self) -> int:
+        """Pending and scheduled; what is in delivery is pending too."""
+        return self.dispatcher.count + len(self.scheduled)
+
+
+def _consume(refs: list[Reference]) -> Iterator[Reference]:
     """From the end; each is let go of as it is given, so that those which are killed are not freed all at once."""
     while refs:
         yield refs.pop()

@@ -72,7 +72,7 @@ class OnDisk(Reference):
         """The reference itself, out of all lists; None where it is not on disk any more."""
         assert self.place is not None
         page, index = self.place
-        area = self.queue.area
+        area = self.queue.paged
         if area is None or self.cursor not in area.cursors or self.cursor.pages.page(page.number) is not page:
             return None
         state = self.cursor.states(page, index, index + 1)[0]
@@ -97,7 +97,7 @@ def _iterate_level(queue: Queue, level: int, until: int) -> Walk:
     version: int | None = -1
     memory: deque[Reference] = deque()
     while True:
-        area = queue.area
+        area = queue.paged
         now = None if area is None else area.version
         if now != version:
             version, memory = now, deque(_in_memory(queue, level, seen, until))
@@ -137,10 +137,9 @@ def _iterate_level(queue: Queue, level: int, until: int) -> Walk:
 
 def _in_memory(queue: Queue, level: int, seen: int | None, until: int) -> list[Reference]:
     """What is pending in memory with a priority, after the sequence that was seen last, in order."""
-    held = [consumer.held for consumer in queue.consumers if consumer.held is not None]
     found = {
         ref
-        for pending in (queue.pending, *held)
+        for pending in queue.dispatcher.lists()
         for ref in pending.levels[level] or ()
         if ref.state == PENDING and ref.message.number < until and (seen is None or ref.sequence > seen)
     }
@@ -149,7 +148,7 @@ def _in_memory(queue: Queue, level: int, seen: int | None, until: int) -> list[R
 
 def iterate_timed(queue: Queue) -> Walk:
     """What is on disk for its time, in the order it was sent within each address."""
-    area = queue.area
+    area = queue.paged
     for cursor in [] if area is None else list(area.cursors):
         for page in list(cursor.pages.in_order()):
             block: Block | None = None
@@ -161,7 +160,7 @@ def iterate_timed(queue: Queue) -> Walk:
 
 
 def _block(queue: Queue, cursor: Cursor, page: Page, index: int) -> Generator[PageRead, None, Block | None]:
-    area = queue.area
+    area = queue.paged
     if area is None or cursor not in area.cursors:
         return None
     block = area.block(page, index)
@@ -174,7 +173,7 @@ def _block(queue: Queue, cursor: Cursor, page: Page, index: int) -> Generator[Pa
 
 def seek(queue: Queue, number: int) -> Generator[PageRead, None, OnDisk | None]:
     """The message of that number, where it is on disk."""
-    area = queue.area
+    area = queue.paged
     for cursor in [] if area is None else list(area.cursors):
         pages = cursor.pages.in_order()
         at = bisect_right(pages, number, key=_first_number) - 1
@@ -236,7 +235,7 @@ def _unexpired(found: Walk, matches: Matches | None) -> Walk:
 
 def pending(queue: Queue) -> Walk:
     """What is pending now, in the order of delivery."""
-    return queue.snapshot() if queue.area is None else iterate_pending(queue)
+    return queue.dispatcher.snapshot() if queue.paged is None else iterate_pending(queue)
 
 
 Steps = Generator[PageRead, None, None]
@@ -274,14 +273,14 @@ def deliver_now(queue: Queue, number: int) -> Steps:
     """
     ref, broker = (yield from _scheduled(queue, number)), queue.broker
     if isinstance(ref, OnDisk):
-        assert queue.area is not None and ref.place is not None
-        queue.area.deliver_now(ref.cursor, *ref.place, ref.message)
+        assert queue.paged is not None and ref.place is not None
+        queue.paged.deliver_now(ref.cursor, *ref.place, ref.message)
         return
     if ref.recurrence is not None:
         copy = repeated(ref, broker.next_message_number(), broker.clock.now)
         ref = queue.schedule(copy, broker.clock.now)
     broker.forget_schedule(ref)  # of the entry that will come due later, or was made just now
-    queue.fell_due([ref], queue.due_batch())
+    queue.on_due([ref], queue.due_batch())
 
 
 def purge(queue: Queue, selector: str | None = None) -> Iterator[int | PageRead]:
@@ -291,23 +290,23 @@ def purge(queue: Queue, selector: str | None = None) -> Iterator[int | PageRead]
     selector all that is on disk only goes at once, unread, and its number is given.
     """
     matches = matching(selector)
-    if matches is None and queue.area is not None:
+    if matches is None and queue.paged is not None:
         return _purge_all(queue)
     return (one if isinstance(one, PageRead) else _kill(queue, one, matches) for one in browse(queue))
 
 
 def _purge_all(queue: Queue) -> Iterator[int]:
-    for paged in () if queue.area is None else queue.area.purge(Reason.KILLED):
+    for paged in () if queue.paged is None else queue.paged.purge(Reason.KILLED):
         queue.messages_killed += paged
         yield paged
-    for ref in chain(queue.snapshot(), list(queue.scheduled.values())):
+    for ref in chain(queue.dispatcher.snapshot(), list(queue.scheduled.values())):
         yield _kill(queue, ref, None)
 
 
 def trim(queue: Queue) -> Iterator[int]:
     """Enforce a lowered ring-size; gives 1 for each message replaced, so that the caller may pause between."""
     while 0 <= queue.ring_size < queue.ring_count:
-        queue.make_way()
+        queue.evict()
         yield 1
 
 
@@ -320,14 +319,13 @@ def _kill(queue: Queue, ref: Reference, matches: Matches | None) -> int:
             return 0
         ref = loaded
     queue.kill(ref)
-    queue.pending.head()  # drops what was killed at the head at once; a sweep of all of it would be a long stop
     return 1
 
 
 def _remove(queue: Queue, ref: Reference) -> None:
-    queue.take_out(ref)
+    queue.detach(ref)
     queue.messages_acknowledged += 1
-    ref.avoid = None  # no consumer has taken it
+    ref.last_rejected_by = None  # no consumer has taken it
     queue.drop(ref, Reason.ACKNOWLEDGED)
     if not queue.consumers:
         queue.broker.consider_deleting(queue)
@@ -348,8 +346,7 @@ def _not_found(queue: Queue, number: int) -> Refused:
 
 def _find_pending(queue: Queue, number: int) -> Reference | None:
     """A walk over everything, since nobody else asks for numbers: some 50 nanoseconds a message."""
-    held = [consumer.held for consumer in queue.consumers if consumer.held is not None]
-    for pending in (queue.pending, *held):
+    for pending in queue.dispatcher.lists():
         for level in pending.levels:
             for ref in level or ():
                 if ref.message.number == number and ref.state == PENDING:

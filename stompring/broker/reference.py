@@ -1,7 +1,10 @@
-"""A message's place in one queue."""
+"""References: a message in one queue, and lists of pending references in the order of delivery."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,20 +17,28 @@ if TYPE_CHECKING:
 PENDING, DELIVERING, SCHEDULED, GONE = range(4)
 STATES = ("pending", "delivering", "scheduled", "gone")
 
+LEVELS = 10  # JMS priorities 0 to 9
+
+#: References of which leftovers are dropped in one go; of more a `RUN` is looked at with each `PendingList.sweep`.
+WHOLE, RUN = 4096, 512
+
+#: Leftovers that a list may always have.
+SLACK = 64
+
 
 class Reference:
     """One message in one queue: where it stands and what happened to it so far.
 
-    ``sequence`` is its place in the queue's order and never changes, so that a message that comes back finds its
-    old place. ``state`` is one of PENDING, DELIVERING, SCHEDULED, GONE: lists may still hold a reference that has
+    ``sequence`` is its position in the queue's order and never changes, so that a message that comes back finds its
+    old position. ``state`` is one of PENDING, DELIVERING, SCHEDULED, GONE: lists may still hold a reference that has
     moved on, and skip it by its state.
     """
 
     __slots__ = (
         "attempts",
-        "avoid",
         "deliveries",
         "due",
+        "last_rejected_by",
         "message",
         "place",
         "queue",
@@ -44,8 +55,8 @@ class Reference:
         self.state = state
         self.deliveries = 0  # how often it went out: `redelivered` is true from the second time on
         self.attempts = 0  # how many of those failed, for max-delivery-attempts
-        #: Who refused it last: another one is asked first. Where a store keeps everything, at the end who took it.
-        self.avoid: Consumer | None = None
+        #: Others are offered it first. Where a store retains everything, in the end the consumer that acknowledged it.
+        self.last_rejected_by: Consumer | None = None
         self.due = 0  # epoch ms, while SCHEDULED
         self.recurrence: Recurrence | None = None
         self.watched = False  # known to the expiry clock
@@ -58,3 +69,173 @@ class Reference:
     def order(self) -> tuple[int, int]:
         """The key that sorts references as the queue would deliver them."""
         return (-self.message.traits.priority, self.sequence)
+
+
+class PendingList:
+    """References in the order of delivery: highest priority first, oldest first within it. Ten deques, made when used.
+
+    Lists are lazy: a reference that was settled or delivered through another list stays where it is until it reaches
+    the head (or until more than half of the list is such leftovers), and is skipped by its state. So nothing is ever
+    searched for in the middle, and a message that comes back often just has to change its state.
+    """
+
+    __slots__ = ("_swept", "_sweeping", "levels", "mask", "size")
+
+    def __init__(self) -> None:
+        self.levels: list[deque[Reference] | None] = [None] * LEVELS
+        self.mask = 0  # bit n: level n may hold something
+        self.size = 0  # references in all levels, leftovers included
+        self._sweeping = 0  # the level that is swept bit by bit
+        self._swept = 0  # how much of it was looked at
+
+    def append(self, ref: Reference) -> None:
+        """Add at the tail of its level."""
+        priority = ref.message.traits.priority
+        level = self.levels[priority]
+        if level is None:
+            level = self.levels[priority] = deque()
+        level.append(ref)
+        self.mask |= 1 << priority
+        self.size += 1
+
+    def head(self) -> Reference | None:
+        """The next to be delivered, left in place. Leftovers before it are dropped for good."""
+        while self.mask:
+            top = self.mask.bit_length() - 1
+            level = self.levels[top]
+            while level:
+                ref = level[0]
+                if ref.state == PENDING:
+                    return ref
+                level.popleft()
+                self.size -= 1
+            self.mask &= ~(1 << top)
+        return None
+
+    def lowest(self) -> Reference | None:
+        """The oldest of the lowest priority, left in place. Leftovers before it are dropped for good."""
+        for level in self.levels:
+            while level:
+                ref = level[0]
+                if ref.state == PENDING:
+                    return ref
+                level.popleft()
+                self.size -= 1
+        return None
+
+    def latest(self) -> Reference | None:
+        """What was sent last, left in place. Leftovers behind it are dropped for good."""
+        found: Reference | None = None
+        for level in self.levels:
+            while level:
+                ref = level[-1]
+                if ref.state == PENDING:
+                    if found is None or ref.sequence > found.sequence:
+                        found = ref
+                    break
+                level.pop()
+                self.size -= 1
+        return found
+
+    def pop_head(self, ref: Reference) -> None:
+        """Take off what `head` has just returned."""
+        level = self.levels[ref.message.traits.priority]
+        assert level is not None and level[0] is ref
+        level.popleft()
+        self.size -= 1
+
+    def restore(self, ref: Reference) -> None:
+        """Put a reference where its sequence says; nothing happens when it is still there."""
+        priority = ref.message.traits.priority
+        level = self.levels[priority]
+        if level is None:
+            level = self.levels[priority] = deque()
+        self.mask |= 1 << priority
+        if not level or ref.sequence < level[0].sequence:
+            level.appendleft(ref)
+        else:
+            # deque's index and insert walk blocks of 64 in C: cheap near the ends, where messages come back
+            at = 0 if level[0] is ref else bisect_left(level, ref)
+            if at < len(level) and level[at] is ref:
+                return
+            level.insert(at, ref)
+        self.size += 1
+
+    def insert(self, ref: Reference) -> None:
+        """Add where its sequence says: at the tail mostly, for what is read back from pages in order."""
+        level = self.levels[ref.message.traits.priority]
+        if not level or level[-1].sequence < ref.sequence:
+            self.append(ref)
+        else:
+            self.restore(ref)
+
+    def newest(self) -> Reference | None:
+        """The last to be delivered, taken off its list; leftovers behind it are dropped."""
+        for level in self.levels:
+            while level:
+                ref = level.pop()
+                self.size -= 1
+                if ref.state == PENDING:
+                    return ref
+        return None
+
+    def clear(self) -> None:
+        """Let go of all references, whatever their state."""
+        self.levels = [None] * LEVELS
+        self.mask = self.size = 0
+
+    def sweep(self, live: int) -> None:
+        """Drop leftovers when they are more than half. ``live`` is the most that can be pending in here."""
+        if self.size <= 2 * live + SLACK:
+            return
+        if self.size > WHOLE:
+            self._sweep_on()
+            return
+        self.size = 0
+        for priority, level in enumerate(self.levels):
+            if level:
+                self.levels[priority] = kept = deque(ref for ref in level if ref.state == PENDING)
+                self.size += len(kept)
+
+    def _sweep_on(self) -> None:
+        """Drop the leftovers among the next few references; round and round, as long as there are too many."""
+        for _ in range(LEVELS):
+            level, at = self.levels[self._sweeping], self._swept
+            if level and at < len(level):
+                level.rotate(-at)
+                run = [level.popleft() for _ in range(min(RUN, len(level) - at))]
+                kept = [ref for ref in run if ref.state == PENDING]
+                level.extendleft(reversed(kept))
+                level.rotate(at)
+                self.size -= len(run) - len(kept)
+                self._swept = at + len(kept)
+                return
+            self._sweeping, self._swept = (self._sweeping + 1) % LEVELS, 0
+
+    def snapshot(self) -> Iterator[Reference]:
+        """What is pending now, in the order of delivery, from lists copied at once (in C: 8 bytes a message)."""
+        return _drained([level.copy() for level in self.levels if level])
+
+    def detach(self) -> Iterator[Reference]:
+        """What is pending, in the order of delivery, out of lists that are taken away from here: nothing is copied."""
+        levels = [level for level in self.levels if level]
+        self.clear()
+        return _drained(levels)
+
+    def __iter__(self) -> Iterator[Reference]:
+        """Everything pending, in the order of delivery."""
+        for level in reversed(self.levels):
+            if level:
+                for ref in level:
+                    if ref.state == PENDING:
+                        yield ref
+
+
+def _drained(levels: list[deque[Reference]]) -> Iterator[Reference]:
+    """What is pending in them, the highest first. Each is let go of as it is given: what is purged is freed by and by,
+    and not in one long stop at the end."""
+    for level in reversed(levels):
+        while level:
+            ref = level.popleft()
+            if ref.state == PENDING:
+                yield ref

@@ -288,4 +288,4 @@ def requeue(refs: list[Reference], consumer: Consumer | None, *, failed: bool) -
     """Hand references of any queues back to them."""
     queues = {ref.queue.number: ref.queue for ref in refs}
     for number, queue in queues.items():
-        queue.give_back([ref for ref in refs if ref.queue.number == number], consumer, failed=failed)
+        queue.requeue([ref for ref in refs if ref.queue.number == number], consumer, failed=failed)

@@ -207,8 +207,7 @@ class OfflineImport:
             raise click.ClickException(f"queue {queue.name}: {reason}") from None
         live.no_local = queue.no_local
         live.paused = queue.paused
-        live.review_filter()
-        live.review()
+        live.update_filter()
         live.address.changed()
         self._storage.bind(live)
 
@@ -262,7 +261,7 @@ class OfflineImport:
     def _pages_for(address: Address, places: Places) -> Pages | None:
         """Where it is written while the address pages; not what has a schedule of its own, as in a running broker."""
         dues = {place.due for _, place in places}
-        if len(dues) > 1 or any(queue.keeps_in_memory or place.recurrence for queue, place in places):
+        if len(dues) > 1 or any(queue.in_memory_only or place.recurrence for queue, place in places):
             return None
         return page_mode.pages_of(address)
 
@@ -292,7 +291,7 @@ class OfflineImport:
                 cursor.returned(ref)
                 cursor.put_back(ref)
             while 0 <= queue.ring_size < queue.ring_count:
-                queue.make_way()
+                queue.evict()
 
     def _gone(self, name: str) -> Address:
         """An address that is not there any more, of a message in the queue of a wildcard address."""

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stompring.broker.clock import Clock, Timer
-from stompring.broker.due import DueBatch
 from stompring.broker.paging import TIMED, Block, Cursor, Page, Pages, Position
+from stompring.broker.queue import DueBatch
 
 from .target_list import key_of
 
@@ -245,7 +245,7 @@ class PageTimes:
     def _handle_due(self, page: Page, index: int, block: Block, now: int, due: Due) -> None:
         expires = block.expires(index)
         for queue, cursor in list(self._pages.cursors.items()):
-            area: TargetArea | None = queue.area  # type: ignore[assignment]
+            area: TargetArea | None = queue.paged  # type: ignore[assignment]
             state = cursor.states(page, index, index + 1)[0]
             if area is None or not _on_disk(state):
                 continue

@@ -171,12 +171,12 @@ class GroupSpill:
 
     def wants(self, owner: Consumer) -> bool:
         """Whether a message is to be parked: there are others already, or too many in memory."""
-        return owner in self._of or (owner.held is not None and owner.held.size >= HELD)
+        return owner in self._of or (owner.group_backlog is not None and owner.group_backlog.size >= HELD)
 
     @staticmethod
     def runs_low(owner: Consumer) -> bool:
         """Whether so few are in memory for a consumer that more may be brought back."""
-        return owner.held is None or owner.held.size < HELD // 2
+        return owner.group_backlog is None or owner.group_backlog.size < HELD // 2
 
     def add(self, owner: Consumer, cursor: Cursor, ref: Reference) -> None:
         """Park a message."""
@@ -312,7 +312,7 @@ class TargetArea:
         self.messages = 0  # that came from pages and are in memory, in delivery too
         self.size = 0  # their bytes
         self.plain = TargetList(None)
-        self.plain.pending = queue.pending
+        self.plain.pending = queue.dispatcher.pending
         self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the last used last
         self.shares = PageCredit(queue)
         self.group_spill = GroupSpill()
@@ -343,8 +343,7 @@ class TargetArea:
         self.version += 1
         if not self.cursors:
             self._end()
-            self.queue.area = None
-            self.queue.review()
+            self.queue.detach_pages()
 
     def close(self) -> None:
         """See `Area.close`."""
@@ -389,8 +388,7 @@ class TargetArea:
     @property
     def active(self) -> bool:
         """Whether there is anybody who would take messages now."""
-        queue = self.queue
-        return bool(queue.ready) and not (queue.paused or queue.waiting or queue.on_hold)
+        return self.queue.dispatcher.active
 
     def cursor_of(self, ref: Reference) -> Cursor | None:
         """The cursor of the address a message was sent to, None where that has paged nothing for this queue."""
@@ -401,7 +399,7 @@ class TargetArea:
     def list_of(self, consumer: Consumer) -> TargetList:
         """The list that a consumer is served from."""
         source = consumer.source
-        if source is self.queue.pending:
+        if source is self.queue.dispatcher.pending:
             return self.plain
         key = consumer.matches_key
         found = self.lists.get(key)
@@ -449,7 +447,7 @@ class TargetArea:
         self.version += 1
         queue = self.queue
         if queue.ring_size >= 0 and queue.attributes.ring_counts_paged and queue.ring_size < queue.ring_count:
-            queue.make_way()
+            queue.evict()
             if not cursor.is_waiting(*position):
                 return
         if queue.ready or cursor.levels[message.traits.priority] == 1:
@@ -457,8 +455,8 @@ class TargetArea:
             if not self.closed:
                 self.demand()
 
-    def grown(self) -> None:
-        """See `Area.grown`."""
+    def on_growth(self) -> None:
+        """See `Area.on_growth`."""
         self.version += 1
         if self.queue.ready:
             self.demand()
@@ -497,7 +495,7 @@ class TargetArea:
         ref = self.take_out(cursor, page, index, message)
         if message.expires:
             self.queue.broker.watch_expiry(ref)
-        self.queue.fell_due([ref], self.queue.due_batch())
+        self.queue.on_due([ref], self.queue.due_batch())
 
     # ---- messages go
 
@@ -522,7 +520,7 @@ class TargetArea:
 
     def give_up(self, enough: Callable[[], bool]) -> None:
         """Send the newest of what is pending back to disk, until that is enough."""
-        pending = self.queue.pending
+        pending = self.queue.dispatcher.pending
         kept: list[Reference] = []  # never written, or at the head for having fallen due
         while not enough() and len(kept) < PASSED_OVER:
             ref = pending.newest()
@@ -537,11 +535,11 @@ class TargetArea:
             pending.restore(ref)
 
     def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
-        """See `Area.gave`."""
+        """See `Area.on_delivered`."""
         self.shares.on_delivered(ref, consumer)
 
-    def returned(self, ref: Reference) -> None:
-        """See `Area.returned`."""
+    def on_requeued(self, ref: Reference) -> None:
+        """See `Area.on_requeued`."""
         self.shares.back(ref)
         cursor = self.cursor_of(ref)
         if cursor is not None:
@@ -585,7 +583,7 @@ class TargetArea:
         cursor = self.cursor_of(ref)
         if cursor is None or ref.place is None or ref.sequence <= 0:
             return False
-        if not self.group_spill.wants(owner) and (owner.held is None or self.dispatch.make_room(0)):
+        if not self.group_spill.wants(owner) and (owner.group_backlog is None or self.dispatch.make_room(0)):
             return False
         self._unload(ref)
         page, index = ref.place
@@ -606,11 +604,11 @@ class TargetArea:
             self.give_up(self.dispatch.fits)  # what was set aside in memory is many messages at once
         self.demand()
 
-    def left(self, consumer: Consumer) -> None:
-        """See `Area.left`."""
+    def on_consumer_removed(self, consumer: Consumer) -> None:
+        """See `Area.on_consumer_removed`."""
         self.shares.left(consumer)
         self.filling.left(consumer)
-        key, targets = consumer.matches_key, self.queue.targets
+        key, targets = consumer.matches_key, self.queue.dispatcher.selector_lists
         if key in self.lists:
             self.lists.move_to_end(key)
         cold = [other for other in self.lists if other not in targets][:-WARM]

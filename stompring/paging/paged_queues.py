@@ -51,14 +51,13 @@ class TargetAreas:
         """See `Areas.open`."""
         area = TargetArea(queue, self)
         self.areas.add(area)
-        queue.area = area
-        queue.review()
+        queue.attach_pages(area)
         return area
 
     def cursor(self, queue: Queue, pages: Pages) -> Cursor:
         """See `Areas.cursor`."""
         cursor = pages.cursor(queue)
-        area = queue.area if isinstance(queue.area, TargetArea) else self.open(queue)
+        area = queue.paged if isinstance(queue.paged, TargetArea) else self.open(queue)
         if cursor not in area.cursors:
             area.open(cursor)
         return cursor
@@ -73,8 +72,8 @@ class TargetAreas:
             self.cursor(queue, pages)
         self._times_of(pages).adopt()
         for queue in list(pages.cursors):
-            if queue.area is not None:
-                queue.area.demand()
+            if queue.paged is not None:
+                queue.paged.demand()
 
     def closed(self, pages: Pages) -> None:
         """See `Areas.closed`."""
@@ -82,8 +81,8 @@ class TargetAreas:
         if times is not None:
             times.stop()
         for queue in list(pages.cursors):
-            if queue.area is not None:
-                queue.area.forget(pages.address)
+            if queue.paged is not None:
+                queue.paged.forget(pages.address)
         self.cache.forget(pages)
 
     def stop(self) -> None:
@@ -156,7 +155,7 @@ class TargetAreas:
     def _lost(self, pages: Pages) -> None:
         """Something in the pages of an address was unreadable, and is settled."""
         for queue in list(pages.cursors):
-            area = queue.area
+            area = queue.paged
             if isinstance(area, TargetArea):
                 area.version += 1
                 self.loader.want(area)

@@ -77,9 +77,9 @@ class Prefetcher:
         queue = self._queue
         ref = self._area.load(cursor, *position, message)
         if ref is not None:
-            queue.enlist(ref)
+            queue.dispatcher.enlist(ref)
             if queue.ready:
-                queue.dispatch()
+                queue.dispatcher.dispatch()
                 self._empty_ring()
 
     def _may_serve(self, message: Message) -> bool:
@@ -130,7 +130,7 @@ class Prefetcher:
         parking = self._area.group_spill
         if consumer not in parking or consumer in self._fetching:
             return False
-        head = self._queue.next_in_memory(consumer)
+        head = self._queue.dispatcher.next_in_memory(consumer)
         if head is None or parking.before(consumer, head):
             return True
         return parking.runs_low(consumer) and self._room(0)
@@ -174,7 +174,7 @@ class Prefetcher:
                 self._fill(one, in_time, partial(self._wants, one))
             for consumer in list(queue.ready):
                 self._unspill(consumer)
-            queue.dispatch()
+            queue.dispatcher.dispatch()
             self._empty_ring()
         elif not area.closed:
             self._fill(area.plain, in_time, lambda loaded: self._head_needed(), 1)
@@ -234,7 +234,7 @@ class Prefetcher:
         block: Block,
         in_time: Callable[[], bool],
     ) -> int:
-        """Hand over what is read, as `_load_run` and `Turns.dispatch` do in two steps, while nobody is choosy.
+        """Hand over what is read, as `_load_run` and `Dispatcher.dispatch` do in two steps, while nobody is choosy.
 
         Returns how many positions were taken.
         """
@@ -244,7 +244,7 @@ class Prefetcher:
         for at, state in enumerate(cursor.states(page, index, block.stop), index):
             if state != wanted:
                 continue
-            consumer = queue.next_taker()
+            consumer = queue.dispatcher.consumer_for_any()
             if consumer is None or area.shares.exhausted(consumer):
                 break
             message = block.message(at)
@@ -253,8 +253,8 @@ class Prefetcher:
             ref = area.load(cursor, page, at, message)
             passed += 1
             if ref is not None:
-                queue.count += 1
-                queue.hand_over(ref, consumer)
+                queue.dispatcher.count += 1
+                queue.deliver(ref, consumer)
             if area.closed or (passed % STEP == 0 and not in_time()):
                 break
         return passed
@@ -274,7 +274,7 @@ class Prefetcher:
                 if area.closed:
                     break
                 if ref is not None:
-                    queue.enlist(ref)
+                    queue.dispatcher.enlist(ref)
         return taken
 
     def _fall_due(self, in_time: Callable[[], bool]) -> None:
@@ -295,10 +295,10 @@ class Prefetcher:
             if ref.message.expires:
                 queue.broker.watch_expiry(ref)
             if self._is_ring() or not queue.count or self._room(0):
-                queue.fell_due([ref], due)
+                queue.on_due([ref], due)
             else:
                 ref.state = PENDING
-                queue.count += 1
+                queue.dispatcher.count += 1
                 area.put_back(ref)
             if not in_time():
                 return
@@ -308,7 +308,8 @@ class Prefetcher:
         area, queue = self._area, self._queue
         while not area.closed and self._wants_spilled(consumer):
             found = area.group_spill.next(consumer)
-            if found is None or queue.groups is None:
+            groups = queue.dispatcher.groups
+            if found is None or groups is None:
                 return
             _, cursor, (page, index) = found
             block = self._block(consumer, cursor, page, index)
@@ -316,8 +317,8 @@ class Prefetcher:
                 return
             ref = area.load(cursor, page, index, block.message(index))
             if ref is not None:
-                queue.count += 1
-                queue.groups.set_aside(ref, queue.groups.claim(ref, consumer))
+                queue.dispatcher.count += 1
+                groups.add_to_backlog(ref, groups.claim(ref, consumer))
 
     def _empty_ring(self) -> None:
         """A ring keeps nothing in memory that nobody has taken: it would stand in the way of what comes back."""
@@ -392,6 +393,6 @@ class ActiveQueues:
         queues = self._broker.directory.queues.values()
         self._added = {queue: queue.messages_added for queue in queues if queue.consumers}
         self._count = sum(
-            added != before.get(queue, added) and not (queue.area is not None and queue.area.waiting)
+            added != before.get(queue, added) and not (queue.paged is not None and queue.paged.waiting)
             for queue, added in self._added.items()
         )

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from stompring.broker.consumer import Matches
 from stompring.broker.message import SYSTEM_PROPERTIES, Message, Traits
 from stompring.broker.paging import Block, Cursor, Page, Position, waiting_from
-from stompring.broker.pending import Pending
-from stompring.broker.reference import Reference
+from stompring.broker.reference import PendingList, Reference
 
 #: Used-up references at the front that are worth a copy of the rest.
 SLACK = 1024
@@ -303,7 +302,7 @@ class TargetList:
         self.matches = matches
         self.test = None if matches is None else HeaderTest(matches)
         self.tracks: dict[Cursor, Track] = {}
-        self.pending: Pending | None = None  # direct references, while there are consumers
+        self.pending: PendingList | None = None  # direct references, while there are consumers
         self.fetching = False
         self.version = -1  # of the area, when the watermark was found
         self.top = NOTHING  # the highest priority that may be on disk

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
 from time import perf_counter
-from typing import ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple
 
 from stompring.broker.address import Address
 from stompring.broker.hooks import (
@@ -22,7 +22,6 @@ from stompring.broker.message import MESSAGE_OVERHEAD, Message
 from stompring.broker.offer import Offer
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
-from stompring.broker.ring import Ring as RingQueue
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, PolicyUse, RingPolicy
 
@@ -301,14 +300,14 @@ def _drop_oldest(address: Address, size: int) -> bool:
     while address.full is not None and (not dropped or address.room.bytes > wanted):
         heads: dict[Message, list[Reference]] = {}
         for queue in address.queues.values():
-            head = queue.first()
+            head = queue.dispatcher.first()
             if head is not None:
                 heads.setdefault(head.message, []).append(head)
         free = [message for message, refs in heads.items() if message.holders == len(refs)]
         if not free:
             return dropped
         for ref in heads[min(free, key=attrgetter("number"))]:
-            ref.queue.give_up(ref)
+            ref.queue.evict_message(ref)
         dropped = True
     return True
 
@@ -460,16 +459,16 @@ class Policies:
             one.call("deleted")
             one.end()
 
-    def evicted(self, queue: RingQueue) -> Listener | None:
+    def evicted(self, queue: Queue) -> Listener | None:
         """See `stompring.broker.hooks.Policies.evicted`."""
         heard = [] if queue.address.hooks.evicted is None else [queue.address.hooks.evicted]
         if queue.attributes.ring_policy is RingPolicy.DEAD_LETTER:
             heard.append(self._dead_letter)
         return combined_listener(heard)
 
-    def view_of(self, queue: RingQueue) -> QueueView:
+    def view_of(self, queue: Queue) -> QueueView:
         """See `stompring.broker.hooks.Policies.view_of`."""
-        return view_of(cast(Queue, queue))
+        return view_of(queue)
 
     def stop(self) -> None:
         """See `stompring.broker.hooks.Policies.stop`."""

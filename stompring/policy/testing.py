@@ -354,7 +354,7 @@ class PolicyHarness:
         """Give up to ``most`` messages that wait to a consumer, which has to `settle` or `reject` them."""
         if self._receiver is None:
             self._receiver = _HarnessConsumer()
-            self._queue(ADDRESS).add(self._receiver)
+            self._queue(ADDRESS).add_consumer(self._receiver)
         return self._receiver.take_some(most)
 
     def settle(self, message: MessageView) -> None:
@@ -500,29 +500,29 @@ class _HarnessConsumer(Consumer):
 
     def take_some(self, most: int) -> list[MessageView]:
         self._wanted, self._taken = most, []
-        self.queue.wake(self)
-        self.queue.rest(self)
+        self.queue.dispatcher.resume_consumer(self)
+        self.queue.dispatcher.pause_consumer(self)
         return [MessageView(ref) for ref in self._taken]
 
-    def take(self, message: Message) -> None:
-        self.take_reference(self.queue.lend(message))
+    def deliver_message(self, message: Message) -> None:
+        self.deliver_reference(self.queue.mark_delivering(message))
 
-    def take_reference(self, ref: Reference) -> None:
+    def deliver_reference(self, ref: Reference) -> None:
         self._unsettled[ref.queue.name, ref.message.number] = ref
         self._taken.append(ref)
         if len(self._taken) >= self._wanted:
-            self.queue.rest(self)
+            self.queue.dispatcher.pause_consumer(self)
 
     def settle(self, message: MessageView) -> None:
         self.queue.settle(self._unsettled.pop((message.queue, message.number)))
 
     def reject(self, message: MessageView) -> None:
         ref = self._unsettled.pop((message.queue, message.number))
-        self.queue.give_back([ref], self, failed=True)
+        self.queue.requeue([ref], self, failed=True)
 
     def cancelled(self, reason: str) -> None:
         """The address was deleted."""
-        self.queue.remove(self, list(self._unsettled.values()))
+        self.queue.remove_consumer(self, list(self._unsettled.values()))
 
 
 def _as_text(value: Any) -> str:

@@ -98,7 +98,7 @@ class MessageView:
         """Let the queue give it up, as a ring does (messagesReplaced); False where it does not wait there any more."""
         if self._ref.state != PENDING:
             return False
-        self._ref.queue.give_up(self._ref)
+        self._ref.queue.evict_message(self._ref)
         return True
 
     def copy_to(self, address: str, *, keep_expiry: bool = False) -> bool:
@@ -192,24 +192,24 @@ class QueueView:
     @property
     def oldest(self) -> MessageView | None:
         """The message in memory that would be delivered next; None where none waits."""
-        ref = self._queue.first()
+        ref = self._queue.dispatcher.first()
         return None if ref is None else MessageView(ref)
 
     @property
     def lowest(self) -> MessageView | None:
         """The oldest of the messages with the lowest priority that wait in memory; None where none does."""
-        ref = self._queue.pending.lowest()
+        ref = self._queue.dispatcher.pending.lowest()
         return None if ref is None else MessageView(ref)
 
     @property
     def newest(self) -> MessageView | None:
         """The message in memory that was sent last; None where none waits."""
-        ref = self._queue.pending.latest()
+        ref = self._queue.dispatcher.pending.latest()
         return None if ref is None else MessageView(ref)
 
     def messages(self) -> Iterator[MessageView]:
         """What waits in memory, in the order of delivery. The queue must not change while this is read."""
-        return map(MessageView, self._queue.everything_pending())
+        return map(MessageView, self._queue.dispatcher.in_order())
 
     def __repr__(self) -> str:
         return f"<queue {self.name}>"

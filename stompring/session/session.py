@@ -456,7 +456,7 @@ class Session:
             # all at once, before what is pending goes to the next consumer: the order is kept
             subscription.detach(unsettled.pop(subscription.queue, []), failed=True)
         for queue, refs in unsettled.items():
-            queue.give_back(refs, None, failed=True)
+            queue.requeue(refs, None, failed=True)
 
     def _untie(self) -> None:
         """Break the cycles of this object, so that it is freed by its count and not by the garbage collector."""

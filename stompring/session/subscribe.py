@@ -122,7 +122,7 @@ def _make(session: Session, terms: Terms, matches: Matches | None, key: object) 
     if not session.broker.storage.keeps_all:
         return KINDS[terms.ack](terms, session.outbox, session.cancelled, matches, key)
     noted = NOTED[terms.ack](terms, session.outbox, session.cancelled, matches, key)
-    noted.taker_name = f"{session.origin}/{text_of(terms.id)}"
+    noted.consumer_name = f"{session.origin}/{text_of(terms.id)}"
     return noted
 
 
@@ -182,7 +182,7 @@ def _queue_for(
     )
     if queue.no_local != origin:
         queue.no_local = origin
-        queue.review_filter()
+        queue.update_filter()
         queue.address.changed()
         session.broker.storage.bind(queue)
     return queue, True

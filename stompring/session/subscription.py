@@ -75,7 +75,7 @@ class Subscription(Consumer):
         self.lead = self._complete(opening + b"redelivered:false\n", queue)
         self.lead_again = self._complete(opening + b"redelivered:true\n", queue)
         self.willing = False  # until `room_again`, after the receipt
-        queue.add(self)
+        queue.add_consumer(self)
 
     def _complete(self, lead: bytes, queue: Queue) -> bytes:
         return b"%bmessage-id:%b" % (lead, queue.id_prefix)
@@ -101,16 +101,16 @@ class Subscription(Consumer):
     def on_writable(self) -> None:
         """The socket has room: take messages if there is credit."""
         if self.outbox.room > 0:
-            self.queue.wake(self)
+            self.queue.dispatcher.resume_consumer(self)
 
     def on_unwritable(self) -> None:
         """The socket is full: take no more messages."""
-        self.queue.rest(self)
+        self.queue.dispatcher.pause_consumer(self)
 
     def detach(self, returns: list[Reference], *, failed: bool) -> None:
         """Leave the queue and give ``returns`` back; ``failed`` tells that the connection ends with it."""
         self.ended = True
-        self.queue.remove(self, returns, failed=failed)
+        self.queue.remove_consumer(self, returns, failed=failed)
 
     def take_unsettled(self) -> list[Reference]:
         """What was delivered and not settled, in order; it is the caller's from now on."""
@@ -147,14 +147,14 @@ class AutoSubscription(Subscription):
 
     __slots__ = ()
 
-    def take(self, message: Message) -> None:
+    def deliver_message(self, message: Message) -> None:
         """See `Consumer.take`."""
         self.queue.messages_acknowledged += 1
         self.settled += 1
         self.write(message, self.lead)
 
-    def take_reference(self, ref: Reference) -> None:
-        """See `Consumer.take_reference`."""
+    def deliver_reference(self, ref: Reference) -> None:
+        """See `Consumer.deliver_reference`."""
         self.write(ref.message, self.lead if ref.deliveries < 2 else self.lead_again)
         self.settled += 1
         self.queue.settle(ref)
@@ -179,12 +179,12 @@ class AcknowledgedSubscription(Subscription):
         # 1.2 clients acknowledge by the `ack` header, the others by message-id: both are the same text here
         return lead if self.terms.version == b"1.2" else super()._complete(lead, queue)
 
-    def take(self, message: Message) -> None:
+    def deliver_message(self, message: Message) -> None:
         """See `Consumer.take`."""
-        self._deliver(self.queue.lend(message), message, self.lead)
+        self._deliver(self.queue.mark_delivering(message), message, self.lead)
 
-    def take_reference(self, ref: Reference) -> None:
-        """See `Consumer.take_reference`."""
+    def deliver_reference(self, ref: Reference) -> None:
+        """See `Consumer.deliver_reference`."""
         self._deliver(ref, ref.message, self.lead if ref.deliveries < 2 else self.lead_again)
 
     def _deliver(self, ref: Reference, message: Message, lead: bytes) -> None:
@@ -196,7 +196,7 @@ class AcknowledgedSubscription(Subscription):
         self.credit_bytes -= len(message.tail)
         self.credit_messages -= 1
         if self.credit_bytes <= 0 or self.credit_messages <= 0:
-            self.queue.rest(self)
+            self.queue.dispatcher.pause_consumer(self)
         self.write(message, lead)
 
     def settle(self, key: bytes) -> None:
@@ -229,7 +229,7 @@ class AcknowledgedSubscription(Subscription):
         self.credit_messages -= len(refs)
         self.settled -= len(refs)
         if self.exhausted:
-            self.queue.rest(self)
+            self.queue.dispatcher.pause_consumer(self)
         return []
 
     def _restore(self, refs: dict[bytes, Reference], places: Sequence[int]) -> None:
@@ -243,7 +243,7 @@ class AcknowledgedSubscription(Subscription):
     def go_on(self) -> None:
         """Credit came back: take more messages."""
         if not self.ready and self.credit_bytes > 0 and self.credit_messages > 0 and self.outbox.room > 0:
-            self.queue.wake(self)
+            self.queue.dispatcher.resume_consumer(self)
 
     def on_writable(self) -> None:
         """See `Subscription.room_again`."""
@@ -403,14 +403,14 @@ class BrowserSubscription(Subscription):
 class RecordingAutoSubscription(AutoSubscription):
     """See `AutoSubscription`."""
 
-    __slots__ = ("_entries", "taker_name")
+    __slots__ = ("_entries", "consumer_name")
 
     def attach(self, queue: Queue) -> None:
         """See `Subscription.attach`."""
-        self._entries = Entries(queue, self.taker_name)
+        self._entries = Entries(queue, self.consumer_name)
         super().attach(queue)
 
-    def take(self, message: Message) -> None:
+    def deliver_message(self, message: Message) -> None:
         """See `Consumer.take`. Where the message is retained, that it came and went is written as one."""
         queue = self.queue
         if message.traits.retained >= queue.retains_from:
@@ -422,20 +422,20 @@ class RecordingAutoSubscription(AutoSubscription):
         self.settled += 1
         self.write(message, self.lead)
 
-    def take_reference(self, ref: Reference) -> None:
-        """See `Consumer.take_reference`."""
-        ref.avoid = self
-        super().take_reference(ref)
+    def deliver_reference(self, ref: Reference) -> None:
+        """See `Consumer.deliver_reference`."""
+        ref.last_rejected_by = self
+        super().deliver_reference(ref)
 
 
 class RecordingAcknowledgedSubscription(AcknowledgedSubscription):
     """See `AcknowledgedSubscription`."""
 
-    __slots__ = ("taker_name",)
+    __slots__ = ("consumer_name",)
 
     def settle(self, key: bytes) -> None:
         """See `AcknowledgedSubscription.settle`."""
-        self.unsettled[key].avoid = self
+        self.unsettled[key].last_rejected_by = self
         super().settle(key)
 
     def release(self, key: bytes) -> list[Reference]:
@@ -446,7 +446,7 @@ class RecordingAcknowledgedSubscription(AcknowledgedSubscription):
 class RecordingCumulativeSubscription(CumulativeSubscription):
     """See `CumulativeSubscription`."""
 
-    __slots__ = ("taker_name",)
+    __slots__ = ("consumer_name",)
 
     def release(self, key: bytes) -> list[Reference]:
         """See `NotedAcknowledged.release`."""
@@ -455,7 +455,7 @@ class RecordingCumulativeSubscription(CumulativeSubscription):
 
 def _record_acknowledgement(refs: list[Reference], taker: Subscription) -> list[Reference]:
     for ref in refs:
-        ref.avoid = taker
+        ref.last_rejected_by = taker
     return refs
 
 

@@ -605,7 +605,7 @@ class RetainingCursor(Cursor):
         """See `Cursor.settle`."""
         assert ref.place is not None
         page, index = ref.place
-        holding, taker = self._holdings.get(page), ref.avoid
+        holding, taker = self._holdings.get(page), ref.last_rejected_by
         news = None
         if holding is not None and holding.states[index] == LOADED and self._is_logged(ref):
             told = (holding.counts or {}).get(index, NEVER_DELIVERED)[0]
@@ -616,10 +616,10 @@ class RetainingCursor(Cursor):
         if holding is None or taker is None or reason is not Reason.ACKNOWLEDGED:
             return
         news = news or holding.news
-        if news is not None and taker.taker_name:
+        if news is not None and taker.consumer_name:
             if news.takers is None:
                 news.takers = {}
-            news.takers[index] = taker.taker_name
+            news.takers[index] = taker.consumer_name
 
     def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
         """See `Cursor.settle_waiting`."""

@@ -662,7 +662,7 @@ class RecordBatchByConsumer(RecordBatch):
         if ref.message.traits.retained == NOWHERE:
             self._of_hidden().add(ref, fact)
             return
-        queue, taker = ref.queue, ref.avoid if fact == Reason.ACKNOWLEDGED else None
+        queue, taker = ref.queue, ref.last_rejected_by if fact == Reason.ACKNOWLEDGED else None
         if queue is not self._queue or fact != self._fact or taker is not self._taker:
             self._queue, self._fact, self._taker = queue, fact, taker
             self._numbers = self._by_taker.setdefault((queue, fact, taker), [])
@@ -673,7 +673,7 @@ class RecordBatchByConsumer(RecordBatch):
         if self._out:
             self._flush_out()
         for (queue, fact, taker), numbers in self._by_taker.items():
-            name = "" if taker is None else taker.taker_name
+            name = "" if taker is None else taker.consumer_name
             self._tail.settled(queue, Reason(fact), self._now, numbers, name, scope=self._scope)
         if self._hidden is not None:
             self._hidden.flush()

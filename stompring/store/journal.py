@@ -215,11 +215,11 @@ class Journal:
 
     def _retain(self, ref: Reference, reason: Reason) -> None:
         """A message that one queue had was settled before it was written: no restart brings it back."""
-        taker = ref.avoid if reason is Reason.ACKNOWLEDGED else None
+        taker = ref.last_rejected_by if reason is Reason.ACKNOWLEDGED else None
         if taker is not None and ref.deliveries == 1:
             entries = self._taken.get((ref.queue, taker))
             if entries is None:
-                entries = self._taken[ref.queue, taker] = Entries(ref.queue, taker.taker_name)
+                entries = self._taken[ref.queue, taker] = Entries(ref.queue, taker.consumer_name)
                 self.record(entries)
             entries.messages.append(ref.message)
             return

@@ -340,10 +340,10 @@ class Pages:
             self.write_gathered()
         if message.expires or not self.paging.gathering or queue.ring_size >= 0:
             return False
-        if queue.ready and queue.targets:
+        if queue.ready and queue.dispatcher.selector_lists:
             return False  # somebody may want this one, and none of those before it
         cursor = self.cursors.get(queue)
-        if cursor is None or queue.area is None or not cursor.levels[message.traits.priority]:
+        if cursor is None or queue.paged is None or not cursor.levels[message.traits.priority]:
             return False
         if self.log.in_transaction:
             return False
@@ -372,8 +372,8 @@ class Pages:
                 self.append(message, [queue])
         else:
             self._extend(page, plan, messages, traits)
-        if queue.area is not None:
-            queue.area.grown()
+        if queue.paged is not None:
+            queue.paged.on_growth()
 
     def _extend(self, page: Page, plan: AppendPlan, messages: list[Message], traits: Traits) -> None:
         records = message_records(messages, traits, self.address.number, plan.rest)

@@ -478,8 +478,7 @@ class Recovery:
         queue.no_local = stored.no_local
         queue.as_configured = stored.make_as_configured()
         queue.paused = stored.paused
-        queue.review_filter()
-        queue.review()
+        queue.update_filter()
         self.queues[stored.number] = queue
         return queue
 

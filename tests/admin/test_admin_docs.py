@@ -117,7 +117,7 @@ def test_fields_of_messages() -> None:
     server = AdminServer()
     queue = server.queue()
     server.stomp().send("SEND", b"x", destination="/queue/q")
-    (ref,) = queue.everything_pending()
+    (ref,) = queue.dispatcher.in_order()
     assert first_cells(section(API, "Messages")) == list(message_view(ref))
 
 

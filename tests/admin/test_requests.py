@@ -109,7 +109,7 @@ def test_a_fault_of_ours_is_logged_and_told_without_its_inside(
 
     for place, ask in (
         ("stompring.admin.queues.detailed", "/api/v1/queues/q"),
-        ("stompring.broker.pending.Pending.snapshot", "/api/v1/queues/q/messages"),
+        ("stompring.broker.reference.PendingList.snapshot", "/api/v1/queues/q/messages"),
     ):
         monkeypatch.setattr(place, fail)
         assert "secret" not in json.dumps(server.refused(500, "GET", ask))

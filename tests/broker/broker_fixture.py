@@ -150,20 +150,20 @@ class Taker(Consumer):
         self.cancel_reason: str | None = None
         self.willing = credit is None or credit > 0
 
-    def take(self, message: Message) -> None:
+    def deliver_message(self, message: Message) -> None:
         if self.auto:
             if message.traits.retained >= self.queue.retains_from:
-                entries = Entries(self.queue, self.taker_name)
+                entries = Entries(self.queue, self.consumer_name)
                 self.queue.broker.storage.record(entries)
                 entries.messages.append(message)
             self.queue.messages_acknowledged += 1
             self._note(message, 1)
         else:
-            ref = self.queue.lend(message)
+            ref = self.queue.mark_delivering(message)
             self.unsettled.append(ref)
             self._note(message, ref.deliveries)
 
-    def take_reference(self, ref: Reference) -> None:
+    def deliver_reference(self, ref: Reference) -> None:
         if not self.auto:
             self.unsettled.append(ref)
         self._note(ref.message, ref.deliveries)
@@ -177,12 +177,12 @@ class Taker(Consumer):
         if self.credit is not None:
             self.credit -= 1
             if self.credit <= 0:
-                self.queue.rest(self)
+                self.queue.dispatcher.pause_consumer(self)
 
     def cancelled(self, reason: str) -> None:
         self.cancel_reason = reason
         unsettled, self.unsettled = self.unsettled, []
-        self.queue.remove(self, unsettled)
+        self.queue.remove_consumer(self, unsettled)
 
     # ---- what a client would do
 
@@ -191,7 +191,7 @@ class Taker(Consumer):
             self.credit += credit
             if self.credit <= 0:
                 return
-        self.queue.wake(self)
+        self.queue.dispatcher.resume_consumer(self)
 
     def release(self, refs: Iterable[Reference] | None = None) -> list[Reference]:
         released = list(self.unsettled if refs is None else refs)
@@ -209,7 +209,7 @@ class Taker(Consumer):
         if self.credit is not None:
             self.credit -= len(refs)
             if self.credit <= 0:
-                self.queue.rest(self)
+                self.queue.dispatcher.pause_consumer(self)
         return []
 
     def ack_in(self, transaction: Transaction, refs: Iterable[Reference] | None = None) -> None:
@@ -226,12 +226,12 @@ class Taker(Consumer):
         self.give_credit(0)
 
     def nack(self, *refs: Reference) -> None:
-        self.queue.give_back(self.release(refs or None), self, failed=True)
+        self.queue.requeue(self.release(refs or None), self, failed=True)
         self.give_credit(0)
 
     def close(self, *, failed: bool = False) -> None:
         unsettled, self.unsettled = self.unsettled, []
-        self.queue.remove(self, unsettled, failed=failed)
+        self.queue.remove_consumer(self, unsettled, failed=failed)
 
     @property
     def bodies(self) -> list[bytes]:
@@ -241,13 +241,13 @@ class Taker(Consumer):
 def join(queue: Queue, credit: int | None = None, **more: Any) -> Taker:
     """A new consumer of ``queue``."""
     taker = Taker(credit, **more)
-    queue.add(taker)
+    queue.add_consumer(taker)
     return taker
 
 
 def bodies(queue: Queue) -> list[bytes]:
     """What is pending, in the order of delivery."""
-    return [ref.message.body for ref in queue.everything_pending()]
+    return [ref.message.body for ref in queue.dispatcher.in_order()]
 
 
 def header_is(name: bytes, value: bytes) -> Callable[[Message], bool]:

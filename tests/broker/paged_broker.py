@@ -44,8 +44,8 @@ class PagedWorld(BrokerFixture):
         return pages
 
     def area(self, queue: Queue) -> TargetArea:
-        assert isinstance(queue.area, TargetArea)
-        return queue.area
+        assert isinstance(queue.paged, TargetArea)
+        return queue.paged
 
     def fill(self, count: int, address: str = "q", first: int = 0, **traits: Any) -> list[bytes]:
         """Send messages with bodies ``0``, ``1``…; returns the bodies."""
@@ -69,7 +69,7 @@ def assert_nothing_paged(world: PagedWorld) -> None:
     for address in world.directory.addresses.values():
         assert address.pages is None, address.name
         assert not address.room.paging
-    assert all(queue.area is None for queue in world.directory.queues.values())
+    assert all(queue.paged is None for queue in world.directory.queues.values())
     assert (world.dispatch.budget.messages, world.dispatch.budget.blocks) == (0, 0)
     assert not world.dispatch.areas
     assert all(pages.closed for pages in world.paging.opened)

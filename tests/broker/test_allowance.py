@@ -58,8 +58,8 @@ def test_what_the_broker_makes_itself_is_always_made_and_counts() -> None:
     world = BrokerFixture(settings, global_max_queues=1, global_max_addresses=1)
     queue = world.queue()
     world.send(body=b"x")
-    ref = queue.lend(world.message())
-    queue.give_back([ref], failed=True)
+    ref = queue.mark_delivering(world.message())
+    queue.requeue([ref], failed=True)
     assert "DLQ.q" in world.directory.queues
     with pytest.raises(LimitReached):
         world.broker.provision.queue_to_consume("b")

@@ -11,7 +11,7 @@ from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, assert_nothing_he
 
 
 def origin(world: BrokerFixture, queue: str) -> dict[str, str]:
-    (ref,) = world.directory.queues[queue].everything_pending()
+    (ref,) = world.directory.queues[queue].dispatcher.in_order()
     return {name: value for name, value in ref.message.headers().items() if name.startswith("_AMQ_")}
 
 
@@ -31,7 +31,7 @@ def test_dead_letters_after_the_last_attempt() -> None:
         "_AMQ_ORIG_MESSAGE_ID": str(message.number),
         "_AMQ_ORIG_ROUTING_TYPE": "1",
     }
-    (copy,) = dead.everything_pending()
+    (copy,) = dead.dispatcher.in_order()
     assert (copy.message.traits.priority, copy.message.traits.durable) == (7, True)
 
 
@@ -150,7 +150,7 @@ def test_a_copy_of_a_copy_tells_of_its_last_place_only() -> None:
     join(second, 1).nack()
     moved = origin(world, "DLQ")
     assert moved["_AMQ_ORIG_ADDRESS"] == "p" and "_AMQ_ACTUAL_EXPIRY" not in moved
-    (ref,) = world.directory.queues["DLQ"].everything_pending()
+    (ref,) = world.directory.queues["DLQ"].dispatcher.in_order()
     assert ref.message.header(b"user") == b"header"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from stompring.broker.groups import Groups
+from stompring.broker.dispatcher import MessageGroups
 from stompring.broker.reference import GONE, PENDING, Reference
 
 from .broker_fixture import BrokerFixture, Taker
@@ -15,7 +15,7 @@ class Cast:
 
     def __init__(self) -> None:
         self.world = BrokerFixture()
-        self.groups = Groups()
+        self.groups = MessageGroups()
         self.next = 0
 
     def ref(self, group: bytes | None, ends: bool = False) -> Reference:
@@ -44,11 +44,11 @@ def test_leaving_frees_groups_and_returns_what_is_still_pending_in_order() -> No
     play.groups.owners.update({b"a": one, b"b": two, b"c": one})
     refs = [play.ref(group) for group in (b"a", b"c", b"a")]
     for ref in reversed(refs):
-        play.groups.set_aside(ref, one)
+        play.groups.add_to_backlog(ref, one)
     refs[1].state = GONE
-    assert play.groups.leave(one) == [refs[0], refs[2]]
+    assert play.groups.remove(one) == [refs[0], refs[2]]
     assert play.groups.owners == {b"b": two}
-    assert play.groups.leave(one) == []
+    assert play.groups.remove(one) == []
 
 
 def test_an_end_frees_what_was_set_aside_for_that_group_alone() -> None:
@@ -56,8 +56,8 @@ def test_an_end_frees_what_was_set_aside_for_that_group_alone() -> None:
     play.groups.owners.update({b"a": one, b"b": one})
     kept, freed = play.ref(b"b"), play.ref(b"a")
     for ref in (kept, freed):
-        play.groups.set_aside(ref, one)
-    assert play.groups.delivered(play.ref(b"a")) == []
-    assert play.groups.delivered(play.ref(b"a", ends=True)) == [freed]
+        play.groups.add_to_backlog(ref, one)
+    assert play.groups.end(play.ref(b"a")) == []
+    assert play.groups.end(play.ref(b"a", ends=True)) == [freed]
     assert play.groups.owners == {b"b": one}
-    assert one.held is not None and list(one.held) == [kept]
+    assert one.group_backlog is not None and list(one.group_backlog) == [kept]

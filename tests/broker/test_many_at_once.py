@@ -234,8 +234,8 @@ def test_what_is_not_wanted_any_more_leaves_the_agenda_in_slices() -> None:
     queue = world.queue()
     for number in range(MANY):
         world.send(body=b"%d" % number, expires=world.now + 1000 + number % 3)
-    keep = [ref for ref in queue.everything_pending() if ref.message.number % 10 == 0]
-    for ref in list(queue.everything_pending()):
+    keep = [ref for ref in queue.dispatcher.in_order() if ref.message.number % 10 == 0]
+    for ref in list(queue.dispatcher.in_order()):
         if ref not in keep:
             before = len(world.broker.expiry)
             queue.kill(ref)

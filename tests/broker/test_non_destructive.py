@@ -104,4 +104,4 @@ def test_one_who_leaves_forgets_its_list() -> None:
     queue = world.queue(non_destructive=True)
     for _ in range(3):
         join(queue).close()
-    assert not queue.targets and not queue.ready
+    assert not queue.dispatcher.selector_lists and not queue.ready

@@ -84,7 +84,7 @@ def test_a_second_overflow_pages_again() -> None:
     for _ in range(3):
         taker = join(queue)
         taker.rested = True  # type: ignore[attr-defined]
-        queue.rest(taker)
+        queue.dispatcher.pause_consumer(taker)
         sent = world.fill(20)
         taker.give_credit(0)
         assert drained(world, taker) == sent
@@ -226,7 +226,7 @@ def test_messages_that_may_not_be_written_stay_in_memory() -> None:
     kept = world.queue("kept", "t", MULTICAST, non_destructive=True)
     other = world.queue("other", "t", MULTICAST)
     sent = world.fill(20, "t")
-    assert kept.area is None
+    assert kept.paged is None
     assert (kept.count, other.message_count) == (20, 20)
     assert drained(world, join(kept)) == sent
     assert drained(world, join(other)) == sent
@@ -337,7 +337,7 @@ class TestOrder:
                 world.settle_down()
             taker.nack()
         world.settle_down()
-        assert [ref.message.body for ref in dead.everything_pending()] == [b"4"]
+        assert [ref.message.body for ref in dead.dispatcher.in_order()] == [b"4"]
         assert taker.bodies == [b"0", b"1", b"2", b"3", b"4", b"4", b"4", b"5"]
 
     def test_redelivery_delay(self) -> None:

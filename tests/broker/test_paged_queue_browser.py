@@ -112,7 +112,7 @@ def test_browsing_shows_what_is_scheduled_and_in_delivery() -> None:
     world = PagedWorld(limit=2)
     queue = world.queue()
     taker = OpenTaker(3)
-    queue.add(taker)
+    queue.add_consumer(taker)
     world.fill(6)
     for number in range(4):
         world.send(body=b"later%d" % number, due=world.now + 1000 * (4 - number))
@@ -143,7 +143,7 @@ def test_removing_by_id_finds_it_anywhere() -> None:
 def test_removing_what_is_in_delivery_or_unknown() -> None:
     world, queue = paged()
     taker = OpenTaker(12)
-    queue.add(taker)
+    queue.add_consumer(taker)
     world.settle_down()
     with pytest.raises(Refused, match="in delivery"):
         finish(world, queue_browser.remove_message(queue, taker.unsettled[10].message.number))

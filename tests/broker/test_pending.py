@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.broker.message import Message, Traits
-from stompring.broker.pending import Pending
-from stompring.broker.reference import DELIVERING, GONE, PENDING, Reference
+from stompring.broker.reference import DELIVERING, GONE, PENDING, PendingList, Reference
 
 from .broker_fixture import BrokerFixture
 
@@ -21,12 +20,12 @@ def reference(sequence: int, priority: int = 4) -> Reference:
     return Reference(message, cast(Any, None), sequence, PENDING)
 
 
-def sequences(pending: Pending) -> list[int]:
+def sequences(pending: PendingList) -> list[int]:
     return [ref.sequence for ref in pending]
 
 
-def filled(*sequences: int) -> tuple[Pending, dict[int, Reference]]:
-    pending, refs = Pending(), {}
+def filled(*sequences: int) -> tuple[PendingList, dict[int, Reference]]:
+    pending, refs = PendingList(), {}
     for sequence in sequences:
         refs[sequence] = reference(sequence)
         pending.append(refs[sequence])
@@ -34,7 +33,7 @@ def filled(*sequences: int) -> tuple[Pending, dict[int, Reference]]:
 
 
 def test_highest_priority_first_then_oldest() -> None:
-    pending = Pending()
+    pending = PendingList()
     for sequence, priority in enumerate([4, 9, 0, 9, 4]):
         pending.append(reference(sequence, priority))
     assert sequences(pending) == [1, 3, 0, 4, 2]

@@ -198,7 +198,7 @@ def test_settling_after_the_queue_was_deleted_does_no_harm() -> None:
     taker = join(queue)
     refs = taker.release()  # as a transaction holds them
     world.directory.delete_queue("q", force=True)
-    queue.give_back(refs)
+    queue.requeue(refs)
     assert (queue.message_count, queue.messages_killed) == (0, 1)
     assert_nothing_held(world, queue)
 
@@ -215,8 +215,8 @@ def test_lists_forget_a_million_messages_that_left(kill: bool) -> None:
     else:
         selective.auto = True
         selective.give_credit(10_000)
-    assert queue.pending.size < 200
-    assert all(target.pending.size < 200 for target in queue.targets.values())
+    assert queue.dispatcher.pending.size < 200
+    assert all(target.pending.size < 200 for target in queue.dispatcher.selector_lists.values())
 
 
 def test_max_consumers() -> None:

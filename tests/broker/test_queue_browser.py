@@ -25,7 +25,7 @@ class OpenTaker(Taker):
 
 def join_open(queue: Queue, credit: int) -> OpenTaker:
     taker = OpenTaker(credit)
-    queue.add(taker)
+    queue.add_consumer(taker)
     return taker
 
 

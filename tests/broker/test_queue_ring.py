@@ -42,7 +42,7 @@ def test_ring_and_rollback() -> None:  # RQ-2
     world.clock.advance(0)
     taker.unsettled.clear()
     taker.credit = 1
-    queue.wake(taker)
+    queue.dispatcher.resume_consumer(taker)
     world.send(body=b"m1")
     assert counts(queue) == {"count": 2, "delivering": 2, "scheduled": 0, "replaced": 0, "acknowledged": 0}
     taker.unsettled[:0] = transaction_refs

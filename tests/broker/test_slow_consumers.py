@@ -25,7 +25,7 @@ class Client(Taker):
     def cancelled(self, reason: str) -> None:
         """As a session does it."""
         self.ends.append(reason)
-        self.queue.remove(self, [])
+        self.queue.remove_consumer(self, [])
 
 
 def world_with(threshold: int = 10, **settings: Any) -> tuple[BrokerFixture, Queue]:
@@ -46,7 +46,7 @@ def seconds(world: BrokerFixture, number: int, sent: int = 0, taken: dict[Client
 
 def test_nobody_is_looked_at_without_a_threshold() -> None:
     world, queue = world_with(-1)
-    queue.add(Client())
+    queue.add_consumer(Client())
     seconds(world, 30, sent=20)
     assert not world.clock.calls
     assert world.broker.slow_consumers.slow == 0
@@ -55,8 +55,8 @@ def test_nobody_is_looked_at_without_a_threshold() -> None:
 def test_one_of_two_is_slow() -> None:
     world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
     fast, slow = Client(), Client()
-    queue.add(fast)
-    queue.add(slow)
+    queue.add_consumer(fast)
+    queue.add_consumer(slow)
     seconds(world, 11, sent=30, taken={fast: 20, slow: 7})
     assert fast.ends == []
     (reason,) = slow.ends
@@ -71,7 +71,7 @@ def test_notify_leaves_it_alone(caplog: pytest.LogCaptureFixture) -> None:
     world, queue = world_with(10)
     slow = Client()
     slow.remote = "203.0.113.9:4000"
-    queue.add(slow)
+    queue.add_consumer(slow)
     seconds(world, 21, sent=30)
     assert slow.ends == [] and world.broker.slow_consumers.notified == 4
     assert world.broker.slow_consumers.slow == 1
@@ -89,7 +89,7 @@ def test_too_little_for_all_of_them_is_nobodys_fault() -> None:
     world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
     clients = [Client(credit=0), Client(credit=0)]
     for client in clients:
-        queue.add(client)
+        queue.add_consumer(client)
     seconds(world, 11, sent=1)
     assert queue.message_count == 11 and not any(client.ends for client in clients)
     seconds(world, 10, sent=1)
@@ -99,10 +99,10 @@ def test_too_little_for_all_of_them_is_nobodys_fault() -> None:
 def test_a_new_consumer_is_given_a_whole_period() -> None:
     world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
     first = Client()
-    queue.add(first)
+    queue.add_consumer(first)
     seconds(world, 4, sent=30, taken={first: 30})
     late = Client()
-    queue.add(late)
+    queue.add_consumer(late)
     seconds(world, 3, sent=30, taken={first: 30})
     assert late.ends == []
     seconds(world, 5, sent=30, taken={first: 30})
@@ -112,8 +112,8 @@ def test_a_new_consumer_is_given_a_whole_period() -> None:
 def test_a_threshold_of_none_is_passed_by_who_takes_nothing() -> None:
     world, queue = world_with(0, policy=SlowConsumerPolicy.KILL)
     idle, busy = Client(), Client()
-    queue.add(idle)
-    queue.add(busy)
+    queue.add_consumer(idle)
+    queue.add_consumer(busy)
     seconds(world, 6, taken={busy: 1})
     assert idle.ends and not busy.ends
 
@@ -123,8 +123,8 @@ def test_other_units(unit: str, enough: int) -> None:
     measure = ThresholdUnit(f"MESSAGES_PER_{unit}")
     world, queue = world_with(10, policy=SlowConsumerPolicy.KILL, threshold_measurement_unit=measure)
     slow, fast = Client(), Client()
-    queue.add(slow)
-    queue.add(fast)
+    queue.add_consumer(slow)
+    queue.add_consumer(fast)
     seconds(world, 6, sent=10, taken={fast: enough})
     (reason,) = slow.ends
     assert f"10 messages per {unit.lower()}" in reason and not fast.ends
@@ -132,7 +132,7 @@ def test_other_units(unit: str, enough: int) -> None:
 
 def test_the_period() -> None:
     world, queue = world_with(10, check_period=60)
-    queue.add(Client())
+    queue.add_consumer(Client())
     seconds(world, 59, sent=30)
     assert world.broker.slow_consumers.notified == 0
     seconds(world, 3, sent=30)
@@ -141,7 +141,7 @@ def test_the_period() -> None:
 
 def test_a_reload_begins_and_ends_it() -> None:
     world, queue = world_with(-1)
-    queue.add(Client())
+    queue.add_consumer(Client())
     address = queue.address
     address.apply(replace(address.settings, slow_consumer_threshold=10))
     seconds(world, 7, sent=30)
@@ -155,11 +155,11 @@ def test_a_reload_begins_and_ends_it() -> None:
 def test_no_timer_once_nobody_is_there() -> None:
     world, queue = world_with(10)
     client = Client()
-    queue.add(client)
-    queue.remove(client, [])
+    queue.add_consumer(client)
+    queue.remove_consumer(client, [])
     world.pass_time(2 * PERIOD)
     assert not world.clock.calls
-    queue.add(Client())
+    queue.add_consumer(Client())
     assert len(world.clock.calls) == 1
     world.broker.slow_consumers.stop()
     assert not world.clock.calls
@@ -168,7 +168,7 @@ def test_no_timer_once_nobody_is_there() -> None:
 def test_many_queues_have_one_timer() -> None:
     world = BrokerFixture({"#": {"slow_consumer_threshold": 1}})
     for number in range(100):
-        world.queue(f"q{number}").add(Client())
+        world.queue(f"q{number}").add_consumer(Client())
         world.pass_time(25)
     assert len(world.clock.calls) == 1
 
@@ -179,9 +179,9 @@ def test_those_who_subscribe_to_notifications_are_told() -> None:
     listener = world.directory.queue("listener")
     slow = Client()
     slow.remote = "203.0.113.9:4000"
-    queue.add(slow)
+    queue.add_consumer(slow)
     seconds(world, 6, sent=30)
-    (ref,) = listener.everything_pending()
+    (ref,) = listener.dispatcher.in_order()
     headers = ref.message.headers()
     assert headers["_AMQ_NotifType"] == "CONSUMER_SLOW"
     assert headers["_AMQ_Address"] == headers["_AMQ_RoutingName"] == "q"

@@ -84,7 +84,7 @@ def test_rollback_after_the_consumer_left_gives_back_without_an_attempt_or_a_del
     assert (queue.count, queue.delivering) == (0, 3)
     transaction.rollback()
     assert (bodies(queue), queue.messages_replaced) == ([b"1", b"2"], 1), "the ring keeps the newest"
-    assert [(ref.deliveries, ref.attempts) for ref in queue.everything_pending()] == [(1, 0), (1, 0)]
+    assert [(ref.deliveries, ref.attempts) for ref in queue.dispatcher.in_order()] == [(1, 0), (1, 0)]
 
 
 def test_rollback_kills_what_a_deleted_queue_has_in_delivery() -> None:
@@ -134,6 +134,6 @@ def test_references_of_several_queues_go_home() -> None:
     takers = join(one), join(two)
     refs = [ref for taker in takers for ref in taker.release()]
     for queue, taker in zip((one, two), takers, strict=True):
-        queue.rest(taker)
+        queue.dispatcher.pause_consumer(taker)
     requeue(refs, None, failed=False)
     assert (bodies(one), bodies(two)) == ([b"1"], [b"2"])

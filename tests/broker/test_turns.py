@@ -91,13 +91,13 @@ def test_equal_selectors_share_one_list() -> None:
     one, two = join(queue, 1, matches=RED, key="red"), join(queue, 1, matches=RED, key="red")
     for number in range(3):
         red(b"%d" % number, world)
-    assert len(queue.targets) == 1
+    assert len(queue.dispatcher.selector_lists) == 1
     one.close()
-    assert two.bodies == [b"1"] and len(queue.targets) == 1
+    assert two.bodies == [b"1"] and len(queue.dispatcher.selector_lists) == 1
     two.ack()
     assert two.bodies == [b"1", b"0"], "what came back is before what was not out yet"
     two.close()
-    assert not queue.targets
+    assert not queue.dispatcher.selector_lists
     assert queue.count == 2
 
 
@@ -317,8 +317,8 @@ def test_a_consumer_that_answers_at_once() -> None:
     """An ACK from within the delivery leads back into the queue."""
 
     class Hasty(Taker):
-        def take_reference(self, ref) -> None:  # type: ignore[no-untyped-def]
-            super().take_reference(ref)
+        def deliver_reference(self, ref) -> None:  # type: ignore[no-untyped-def]
+            super().deliver_reference(ref)
             self.ack()
 
     world = BrokerFixture()
@@ -326,6 +326,6 @@ def test_a_consumer_that_answers_at_once() -> None:
     for number in range(50):
         world.send(body=b"%d" % number)
     taker = Hasty(1)
-    queue.add(taker)
+    queue.add_consumer(taker)
     assert taker.bodies == [b"%d" % number for number in range(50)]
     assert_nothing_held(world)

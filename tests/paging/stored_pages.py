@@ -81,8 +81,8 @@ class StoredPages(StoredBroker):
         return pages
 
     def area(self, queue: Queue) -> TargetArea:
-        assert isinstance(queue.area, TargetArea)
-        return queue.area
+        assert isinstance(queue.paged, TargetArea)
+        return queue.paged
 
     def fill(self, count: int, address: str = "q", first: int = 0, **traits: Any) -> list[bytes]:
         """Send durable messages with bodies ``0``, ``1``…; returns the bodies."""

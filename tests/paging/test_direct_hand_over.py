@@ -34,8 +34,8 @@ def test_two_take_turns() -> None:
     first, second = join(queue, 0, auto=True), join(queue, 0, auto=True)
     first.credit = second.credit = None
     first.give_credit()
-    queue.wake(first)
-    queue.wake(second)
+    queue.dispatcher.resume_consumer(first)
+    queue.dispatcher.resume_consumer(second)
     world.settle_down()
     got = numbers(first, second)
     assert sorted(got[0] + got[1]) == list(range(60))

@@ -134,7 +134,7 @@ def test_who_keeps_up() -> None:
 
     assert audience.count() == 0
     assert after_traffic() == 1, "busy: lazy has messages on disk, idle gets none, alone has no consumer"
-    assert lazy.area is not None and lazy.area.waiting and alone.message_count
+    assert lazy.paged is not None and lazy.paged.waiting and alone.message_count
     world.fill(5, "idle")
     assert audience.count() == 1, "not looked at again so soon"
     world.pass_time(LOOK_AGAIN)

@@ -201,7 +201,7 @@ class TestHeadCache:
         world.fill(20)
         before = world.dispatch.budget.messages
         world.dispatch.head_cache.shrink(before // 2)
-        kept = [int(ref.message.body) for ref in queue.everything_pending()]
+        kept = [int(ref.message.body) for ref in queue.dispatcher.in_order()]
         assert kept == list(range(len(kept)))
         assert 8 <= len(kept) <= 10
         assert queue.paged_count == 20 - len(kept)
@@ -214,8 +214,7 @@ class TestHeadCache:
         had = world.area(idle).ready_messages
         assert had > 0
         taker = join(busy)
-        queue_rest = busy.rest
-        queue_rest(taker)
+        busy.dispatcher.pause_consumer(taker)
         world.fill(40, "busy")
         assert world.area(idle).ready_messages < had
         taker.give_credit(0)
@@ -306,10 +305,10 @@ class TestGroups:
             world.send(body=body, group=b"a")
         owner, other = join(queue, 1), join(queue)
         world.settle_down()
-        assert owner.held is not None and owner.held.size == HELD
+        assert owner.group_backlog is not None and owner.group_backlog.size == HELD
         (taken,) = refs = owner.release()
         owner.credit = 0
-        queue.give_back(refs, owner)
+        queue.requeue(refs, owner)
         assert owner in world.area(queue).group_spill and taken.state == GONE  # on disk only
         owner.give_credit(1)
         world.settle_down()
@@ -370,7 +369,7 @@ class TestRings:
         plain = memory.queue(ring_size=3)
         for number, priority in enumerate([4, 9, 1, 4, 1]):
             memory.send(body=b"%d" % number, priority=priority)
-        assert left == sorted(int(ref.message.body) for ref in plain.everything_pending())
+        assert left == sorted(int(ref.message.body) for ref in plain.dispatcher.in_order())
 
     def test_what_is_evicted_unread_goes_to_the_dead_letters_where_these_are_asked_for(self) -> None:
         world = PagedWorld(
@@ -384,7 +383,7 @@ class TestRings:
         world.fill(20)
         assert queue.message_count == 5
         world.settle_down()
-        assert sorted(int(ref.message.body) for ref in dead.everything_pending()) == list(range(15))
+        assert sorted(int(ref.message.body) for ref in dead.dispatcher.in_order()) == list(range(15))
         assert drained(world, join(queue)) == [b"%d" % n for n in range(15, 20)]
 
     def test_trim(self) -> None:

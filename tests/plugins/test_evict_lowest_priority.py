@@ -24,7 +24,7 @@ def send(harness: PolicyHarness, *bodies: str) -> list[bool]:
 
 
 def waiting(harness: PolicyHarness, queue: str = ADDRESS) -> list[str]:
-    pending = harness.broker.directory.queues[queue].everything_pending()
+    pending = harness.broker.directory.queues[queue].dispatcher.in_order()
     return [ref.message.body.decode() for ref in pending]
 
 

@@ -165,7 +165,7 @@ def test_each_queue_by_itself() -> None:
     (message,) = harness.deliver()
     send(harness, "a2")
     copies = directory.queues["copy"]
-    assert [ref.message.body for ref in copies.everything_pending()] == [b"a2"]
+    assert [ref.message.body for ref in copies.dispatcher.in_order()] == [b"a2"]
     harness.settle(message)
     assert waiting(harness) == ["a2"]
     directory.delete_queue("copy")

@@ -207,7 +207,7 @@ def test_several_queues() -> None:
     send(harness, "b")
     assert timers(harness) == 1
     harness.advance(506)
-    assert [ref.message.body for ref in directory.queues["copy"].everything_pending()] == [b"b"]
+    assert [ref.message.body for ref in directory.queues["copy"].dispatcher.in_order()] == [b"b"]
     directory.delete_queue("copy")
     harness.advance(1000)
     assert harness.policy._heaps == {} and timers(harness) == 0

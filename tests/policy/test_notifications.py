@@ -78,10 +78,10 @@ def test_a_policy_with_one_of_them_only(hook: str) -> None:
 def test_other_addresses_keep_the_short_way() -> None:
     harness = PolicyHarness(Teller)
     harness.queue_of("other")
-    assert not harness._queue("address").plain
-    assert harness._queue("other").plain
+    assert harness._queue("address").dispatcher.blocks
+    assert not harness._queue("other").dispatcher.blocks
     without = PolicyHarness(only("enqueued", "evicted", "expired", "killed", "dead_lettered"))
-    assert without._queue("address").plain
+    assert not without._queue("address").dispatcher.blocks
 
 
 def test_a_message_that_comes_back() -> None:

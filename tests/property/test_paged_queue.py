@@ -147,7 +147,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
             matches = None if colour is None else header_is(b"colour", colour.encode())
             taker = Watched(self, credit, auto=auto, matches=matches, key=colour, log=self.log)
             self.takers.append(taker)
-            self.queue.add(taker)
+            self.queue.add_consumer(taker)
 
     @precondition(lambda self: self.takers)
     @rule(which=CHOICE, credit=st.integers(1, 9))
@@ -160,7 +160,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         """Its client reads no more."""
         taker = self.takers[which % len(self.takers)]
         taker.credit = 0
-        self.queue.rest(taker)
+        self.queue.dispatcher.pause_consumer(taker)
 
     @precondition(lambda self: any(taker.unsettled for taker in self.takers))
     @rule(which=CHOICE, some=CHOICE, how=st.sampled_from(["ack", "ack", "ack", "nack", "abort"]))
@@ -178,7 +178,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
             if how == "nack":
                 taker.nack(*refs)
             else:
-                self.queue.give_back(taker.release(refs))
+                self.queue.requeue(taker.release(refs))
                 taker.give_credit(0)
 
     @precondition(lambda self: self.takers)
@@ -272,7 +272,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
             return
         left = self.left()
         for taker in self.queue.ready:
-            area = self.queue.area
+            area = self.queue.paged
             if area is not None and area.shares.exhausted(taker):  # type: ignore[attr-defined]
                 continue
             waiting = [number for number in left if self.could_have(taker, self.sent[number])]
@@ -311,7 +311,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         delivering = sum(len(taker.unsettled) for taker in self.takers)
         assert queue.delivering == delivering
         assert queue.message_count == len(self.left()) + delivering
-        held = {ref for ref in queue.everything_pending()}
+        held = {ref for ref in queue.dispatcher.in_order()}
         assert queue.count == len(held) and all(ref.state == PENDING for ref in held)
         assert queue.count + queue.paged_count == len(self.left())
 
@@ -323,10 +323,10 @@ class PagedQueueMachine(RuleBasedStateMachine):
         largest = max((message.size for message in self.sent.values()), default=0)
         held = [ref for taker in self.takers for ref in taker.unsettled]
         # and what came back that was handed over without being written, of which no more than that was out
-        held += [ref for ref in self.queue.everything_pending() if ref.place is None]
+        held += [ref for ref in self.queue.dispatcher.in_order() if ref.place is None]
         out = sum(ref.message.size for ref in held if ref.message.account is budget)
         # what nobody may be refused: a few messages for each list, and what is in delivery
-        spared = (self.spared() + 16 * (1 + len(self.queue.targets))) * largest
+        spared = (self.spared() + 16 * (1 + len(self.queue.dispatcher.selector_lists))) * largest
         assert budget.used <= self.memory + out + spared, (budget.used, self.memory, out, spared)
 
     def spared(self) -> int:
@@ -360,7 +360,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         assert order == sorted(order), order
         assert self.queue.message_count == 0
         assert self.world.address("q").pages is None
-        assert self.queue.area is None
+        assert self.queue.paged is None
         assert self.world.dispatch.budget.used == 0
         assert (self.world.broker.memory.bytes, self.queue.persistent_size) == (0, 0)
 

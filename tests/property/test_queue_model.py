@@ -124,7 +124,7 @@ class QueueMachine(RuleBasedStateMachine):
         taker = Taker(credit, auto=auto, matches=matches, key=colour, log=self.log)
         reader = Reader(taker, credit, auto, colour, willing=credit > 0)
         self.takers[reader] = taker
-        self.queue.add(taker)
+        self.queue.add_consumer(taker)
         self.model.join(reader)
 
     def _reader(self, choice: int) -> Reader:
@@ -158,7 +158,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(choice=CHOICE)
     def rest(self, choice: int) -> None:
         reader = self._reader(choice)
-        self.queue.rest(self.takers[reader])
+        self.queue.dispatcher.pause_consumer(self.takers[reader])
         reader.willing = False
 
     @precondition(lambda self: any(reader.unsettled for reader in self.model.readers))
@@ -169,7 +169,7 @@ class QueueMachine(RuleBasedStateMachine):
         items = self._some(reader, which)
         refs = self._release(reader, items)
         if nack:
-            self.queue.give_back(refs, self.takers[reader], failed=True)
+            self.queue.requeue(refs, self.takers[reader], failed=True)
             self.model.give_back(items, reader, failed=True)
         else:
             for ref in refs:
@@ -273,7 +273,7 @@ class QueueMachine(RuleBasedStateMachine):
     def kill_one(self, choice: int) -> None:
         items = [*self.model.pending, *self.model.scheduled]
         item = items[choice % len(items)]
-        refs = [*self.queue.everything_pending(), *self.queue.scheduled.values()]
+        refs = [*self.queue.dispatcher.in_order(), *self.queue.scheduled.values()]
         self.queue.kill(next(ref for ref in refs if ref.message.number == item.number))
         self.model.kill(item)
 
@@ -296,7 +296,7 @@ class QueueMachine(RuleBasedStateMachine):
     def _contents_agree(self) -> None:
         queue, model = self.queue, self.model
         assert not self.log, f"taken without need: {self.log}"
-        pending = list(queue.everything_pending())
+        pending = list(queue.dispatcher.in_order())
         assert [ref.message.number for ref in pending] == [item.number for item in model.pending]
         assert {n: ref.due for n, ref in queue.scheduled.items()} == {
             i.number: i.due for i in model.scheduled
@@ -307,7 +307,7 @@ class QueueMachine(RuleBasedStateMachine):
         for reader, taker in self.takers.items():
             assert [r.message.number for r in taker.unsettled] == [i.number for i in reader.unsettled]
             assert taker.willing == reader.willing
-        assert queue.first() is (pending[0] if pending else None)
+        assert queue.dispatcher.first() is (pending[0] if pending else None)
 
     def _counters_agree(self) -> None:
         queue, model = self.queue, self.model
@@ -336,14 +336,17 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _moved_messages_are_where_they_belong(self) -> None:
         for queue, numbers in ((self.dead, self.model.dead), (self.expired, self.model.expired)):
-            moved = [ref.message.header(b"_AMQ_ORIG_MESSAGE_ID") for ref in queue.everything_pending()]
+            moved = [ref.message.header(b"_AMQ_ORIG_MESSAGE_ID") for ref in queue.dispatcher.in_order()]
             assert sorted(map(int, filter(None, moved))) == sorted(numbers)
 
     def _nothing_is_kept_for_nothing(self) -> None:
         held = len(self.model.held)
         assert len(self.world.broker.schedule) <= 2 * held + 130
         assert len(self.world.broker.expiry) <= 2 * held + 130
-        lists = [self.queue.pending, *(target.pending for target in self.queue.targets.values())]
+        lists = [
+            self.queue.dispatcher.pending,
+            *(target.pending for target in self.queue.dispatcher.selector_lists.values()),
+        ]
         for pending in lists:
             assert pending.size <= 2 * held + 130
 
@@ -358,7 +361,7 @@ class QueueMachine(RuleBasedStateMachine):
             queue.purge()
             assert (queue.message_count, queue.persistent_size, queue.count) == (0, 0, 0)
         assert (self.world.broker.memory.bytes, self.world.broker.memory.messages) == (0, 0)
-        assert not self.queue.targets and not self.queue.ready
+        assert not self.queue.dispatcher.selector_lists and not self.queue.ready
         expired = self.queue.messages_expired
         self.world.pass_time(3600_000)
         assert self.queue.messages_expired == expired

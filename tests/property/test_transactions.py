@@ -148,7 +148,7 @@ class TransactionMachine(RuleBasedStateMachine):
         if not hasattr(self, "server"):
             return
         self.client.lose()
-        left = [int(ref.message.body) for ref in self.server.queue().everything_pending()]
+        left = [int(ref.message.body) for ref in self.server.queue().dispatcher.in_order()]
         assert left == sorted(left) and len(left) == self.sent - self.acknowledged
         self.server.queue().purge()
         assert_nothing_held(self.server.world)

@@ -50,7 +50,7 @@ def hold(world: BrokerFixture, messages: int) -> None:
 def test_messages_are_freed_by_their_counts(world: BrokerFixture) -> None:
     queue = world.queue()
     hold(world, 3_000)
-    ref = queue.pending.head()
+    ref = queue.dispatcher.pending.head()
     assert ref is not None
     gone = weakref.ref(ref.message)
     del ref

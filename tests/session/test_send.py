@@ -68,7 +68,7 @@ def test_where_a_dead_letter_came_from_cannot_be_forged() -> None:
     client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client")
     send(client, _AMQ_ORIG_QUEUE="forged", _AMQ_ORIG_ROUTING_TYPE="0", _AMQ_ACTUAL_EXPIRY="1")
     client.say("NACK", id=client.one("MESSAGE")["ack"])
-    (copy,) = server.queue("D").everything_pending()
+    (copy,) = server.queue("D").dispatcher.in_order()
     headers = copy.message.headers()
     assert headers["_AMQ_ORIG_QUEUE"] == "q"
     assert headers.get("_AMQ_ORIG_ROUTING_TYPE") != "0" and "_AMQ_ACTUAL_EXPIRY" not in headers

@@ -40,7 +40,7 @@ def messages(server: Server, name: str = "q") -> list[tuple[object, ...]]:
     if name not in server.world.directory.queues:
         return []
     found = []
-    for ref in server.queue(name).everything_pending():
+    for ref in server.queue(name).dispatcher.in_order():
         message, traits = ref.message, ref.message.traits
         told = (traits.block, traits.destination, traits.routing_type, traits.priority, traits.durable)
         more = (traits.lifetime_end, traits.group, traits.group_sequence, traits.user, traits.origin)

@@ -93,7 +93,9 @@ def test_a_connection_that_breaks_after_its_good_bye_is_one_failed_attempt() -> 
     client.say("SEND", b"x", destination="/queue/q")
     client.say("DISCONNECT", receipt="bye")
     client.lose()
-    assert server.queue().first().attempts == 1 and server.queue().first().deliveries == 1
+    assert (
+        server.queue().dispatcher.first().attempts == 1 and server.queue().dispatcher.first().deliveries == 1
+    )
 
 
 def test_a_client_that_has_left_is_not_silent() -> None:

@@ -33,7 +33,7 @@ def test_sends_happen_at_commit() -> None:
     assert bodies(server.queue()) == [b"outside"]
     client.say("COMMIT", transaction="t", receipt="3")
     assert client.one("RECEIPT")["receipt-id"] == "3"
-    (message, _) = [ref.message for ref in server.queue().everything_pending()][::-1]
+    (message, _) = [ref.message for ref in server.queue().dispatcher.in_order()][::-1]
     assert message.body == b"a" and message.header(b"transaction") is None
 
 
@@ -129,7 +129,7 @@ def test_unsubscribe_within_a_transaction_then_abort_gives_back_without_an_attem
     assert (bodies(server.queue()), server.queue().delivering) == ([b"0", b"2"], 1)
     client.say("ABORT", transaction="t")
     assert bodies(server.queue()) == [b"0", b"1", b"2"]
-    assert [ref.attempts for ref in server.queue().everything_pending()] == [0, 0, 0]
+    assert [ref.attempts for ref in server.queue().dispatcher.in_order()] == [0, 0, 0]
 
 
 def test_credit_is_free_within_a_transaction_and_taken_again_after_abort() -> None:

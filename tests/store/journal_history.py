@@ -29,7 +29,7 @@ def message_state(ref: Reference, now: int) -> MessageState:
 
 def references(queue: Queue) -> list[Reference]:
     """Everything that a queue holds: pending, scheduled and in delivery."""
-    held = {id(ref): ref for ref in (*queue.everything_pending(), *queue.scheduled.values())}
+    held = {id(ref): ref for ref in (*queue.dispatcher.in_order(), *queue.scheduled.values())}
     for consumer in queue.consumers:
         assert isinstance(consumer, Taker)
         held |= {id(ref): ref for ref in consumer.unsettled if ref.state == DELIVERING}

@@ -96,7 +96,7 @@ BEGUN = 1_700_000_000
 
 def pending(queue: Queue) -> list[Reference]:
     """What is pending, in order."""
-    return [ref for ref in queue.everything_pending() if ref.state == PENDING]
+    return [ref for ref in queue.dispatcher.in_order() if ref.state == PENDING]
 
 
 def held(world: StoredBroker, queue: str = "q") -> list[bytes]:

@@ -135,7 +135,7 @@ def test_what_came_back_before_it_was_written() -> None:
     )
     assert told(one) == expected
     again = one.again()
-    (ref,) = again.directory.queues["q"].everything_pending()
+    (ref,) = again.directory.queues["q"].dispatcher.in_order()
     assert (ref.deliveries, ref.attempts) == (4, 3)
     assert told(again) == expected
 
@@ -145,10 +145,10 @@ def test_a_message_that_enters_one_more_queue_after_it_was_written() -> None:
     queues = [one.queue(name, "t", MULTICAST) for name in "ab"]
     taker = join(queues[0], 1)
     message = one.message("t", durable=True)
-    queues[0].put(message)
+    queues[0].enqueue(message)
     one.turn()
     taker.nack(taker.unsettled[0])
-    queues[1].put(message)
+    queues[1].enqueue(message)
     taker.nack(taker.unsettled[0])
     taker.ack(taker.unsettled[0])
     one.turn()
@@ -162,7 +162,7 @@ def test_a_message_that_enters_one_more_queue_after_it_was_written() -> None:
     }
     assert told(one) == expected
     again = one.again()
-    assert [len(list(again.directory.queues[name].everything_pending())) for name in "ab"] == [0, 1]
+    assert [len(list(again.directory.queues[name].dispatcher.in_order())) for name in "ab"] == [0, 1]
 
 
 @pytest.mark.parametrize("kept", ["a", "b"])
@@ -171,9 +171,9 @@ def test_without_retention_such_a_message_stays_where_it_is(kept: str) -> None:
     one = StoredBroker()
     queues = {name: one.queue(name, "t", MULTICAST) for name in "ab"}
     message = one.message("t", durable=True)
-    queues["a"].put(message)
+    queues["a"].enqueue(message)
     one.turn()
-    queues["b"].put(message)
+    queues["b"].enqueue(message)
     queues["b" if kept == "a" else "a"].purge()
     one.turn()
     again = one.again()
@@ -221,8 +221,8 @@ def test_reasons_that_are_told_of_a_message_in_two_queues() -> None:
     queues = [one.queue(name, "t", MULTICAST) for name in "ab"]
     number = one.durable("t").number
     queues[0].purge()
-    (ref,) = queues[1].everything_pending()
-    queues[1].take_out(ref)
+    (ref,) = queues[1].dispatcher.in_order()
+    queues[1].detach(ref)
     queues[1].drop(ref, Reason.EXPIRED)
     assert told(one) == {
         ("a", number, "added"): 1,

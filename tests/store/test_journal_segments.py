@@ -162,13 +162,13 @@ def test_a_message_that_enters_another_queue_later() -> None:
     first, second = world.queue("a"), world.queue("b")
     message = world.durable("a", b"body")
     world.turn()
-    second.put(message)
+    second.enqueue(message)
     world.turn()
     again = world.again()
     for name in "ab":
         assert [ref.message.number for ref in pending(again.directory.queue(name))] == [message.number]
     third = world.queue("c")
-    third.put(message)
+    third.enqueue(message)
     for queue in (first, second, third):
         queue.purge()
     world.turn()

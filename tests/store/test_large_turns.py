@@ -99,7 +99,7 @@ def test_what_is_gone_before_its_record_is_made_is_not_written(delay: int) -> No
         world.durable(body=body)
     for _ in range(3):
         turn(world.clock, 0.125)
-    for ref in list(queue.everything_pending())[50:]:
+    for ref in list(queue.dispatcher.in_order())[50:]:
         queue.kill(ref)
     heard = world.synced()
     world.pass_time(1000)

@@ -92,7 +92,7 @@ def test_a_message_that_enters_one_more_queue_is_a_copy() -> None:
     message = world.durable("one")
     world.turn()
     assert flags(world) == {message.number: [1]}
-    other.hold(message)
+    other.add_pending(message)
     world.turn()
     assert flags(world) == {message.number: [1, 1 | COPY]}
     again = world.again()
@@ -350,7 +350,7 @@ class Named:
     """As much of a consumer as a fact needs."""
 
     def __init__(self, name: str) -> None:
-        self.taker_name = name
+        self.consumer_name = name
 
 
 def test_messages_of_pages_too() -> None:
@@ -361,7 +361,7 @@ def test_messages_of_pages_too() -> None:
     world.turn()
     refs = [world.load(queue, *place) for place in places]
     for ref, taker in zip(refs, ("one", "two", "one", "", "two", "one"), strict=True):
-        ref.avoid = Named(taker) if taker else None  # type: ignore[assignment]
+        ref.last_rejected_by = Named(taker) if taker else None  # type: ignore[assignment]
         world.cursor(queue).settle(ref, Reason.KILLED if ref is refs[5] else Reason.ACKNOWLEDGED)
     world.turn()
     names: dict[int, str] = {0: ""}

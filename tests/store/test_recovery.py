@@ -249,7 +249,7 @@ def test_queues_with_all_that_makes_them() -> None:
         True,
     )
     assert again.address.paused and again.address.number == queue.address.number
-    assert again.ring_size == 5 and again.accepts is not None and not again.simple
+    assert again.ring_size == 5 and again.accepts is not None and again.dispatcher.blocks
 
 
 def test_changes_last() -> None:

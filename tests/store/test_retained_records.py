@@ -212,7 +212,7 @@ def test_of_none_only_what_a_restart_needs_is_written() -> None:
     assert not of_kind(one, Kind.RETAINED) and not of_kind(one, Kind.SETTLED)
     assert not of_kind(one, Kind.STATE) and not of_kind(one, Kind.DELIVERED)
     assert [payload[1] & 128 for payload in of_kind(one, Kind.MESSAGE)] == [128, 128]
-    back = one.again().directory.queues["none"].everything_pending()
+    back = one.again().directory.queues["none"].dispatcher.in_order()
     assert [(ref.message.body, ref.deliveries, ref.attempts) for ref in back] == [
         (b"out", 2, 1),
         (b"waits", 0, 0),

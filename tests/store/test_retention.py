@@ -160,10 +160,10 @@ def test_what_comes_back_after_a_kill_is_what_was_there() -> None:
         if number < 50:
             taker.ack()
     one.turn()
-    left = [ref.message.number for ref in queue.everything_pending()]
+    left = [ref.message.number for ref in queue.dispatcher.in_order()]
     delivering = [ref.message.number for ref in taker.unsettled]
     again = one.again()
-    found = [ref.message.number for ref in again.directory.queues["q"].everything_pending()]
+    found = [ref.message.number for ref in again.directory.queues["q"].dispatcher.in_order()]
     assert found == sorted(delivering + left)
     assert again.store.retention is not None and again.store.retention.files == len(
         files(again, ".journal", kept=True)

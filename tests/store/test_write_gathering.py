@@ -20,7 +20,7 @@ class Area:
 
     grew = 0
 
-    def grown(self) -> None:
+    def on_growth(self) -> None:
         self.grew += 1
 
 
@@ -34,7 +34,7 @@ class GatheredTest(TestCase):
         }
         world = PagedBroker(settings={"#": everywhere})
         (queue,) = world.queues("q")
-        queue.area = Area()  # type: ignore[assignment]
+        queue.paged = Area()  # type: ignore[assignment]
         world.page([queue], b"first", durable=False)
         return world, queue
 
@@ -87,7 +87,7 @@ class GatheredTest(TestCase):
         numbers = [message.number for message in gathered]
         scanned = [world.load(queue, page, at).message.number for page, at in self.positions(world, queue)]
         self.assertEqual(scanned[1:4], numbers)
-        area: Any = queue.area
+        area: Any = queue.paged
         self.assertEqual(area.grew, 1)
         world.paging.write_gathered()
         self.assertEqual(world.cursor(queue).remaining, 5, "once")
@@ -110,7 +110,7 @@ class GatheredTest(TestCase):
             world, queue = self.place()
             world.paging.gathering = changed.pop("gathering", True)
             for name, value in changed.pop("queue", {}).items():
-                setattr(queue, name, value)
+                setattr(queue.dispatcher if name == "selector_lists" else queue, name, value)
             if changed.pop("inside", False):
                 world.store.begin()
             message = self.messages(world, [5], **changed)[0]
@@ -122,9 +122,9 @@ class GatheredTest(TestCase):
             {"gathering": False},
             {"expires": 1},
             {"priority": 7},  # nothing of that priority waits before it
-            {"queue": {"area": None}},
+            {"queue": {"paged": None}},
             {"queue": {"ring_size": 3}},
-            {"queue": {"ready": [object()], "targets": {"colour": object()}}},
+            {"queue": {"ready": [object()], "selector_lists": {"colour": object()}}},
             {"inside": True},
         ):
             self.assertTrue(refused(**case), case)

@@ -1,0 +1,546 @@
+"""The dispatcher of a queue: its consumers, the pending lists they are served from, message groups and the delivery
+loop.
+
+Between any two calls no ready consumer could be given a pending message, unless delivery is stopped (`STOPPED`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from stompring.errors import Refused
+
+from .consumer import Consumer, Matches
+from .reference import SLACK, PendingList, Reference
+
+if TYPE_CHECKING:
+    from .clock import Timer
+    from .message import Message
+    from .queue import Queue
+
+#: The bits of `Dispatcher.blocks`: why a message that arrives cannot be delivered directly.
+PAUSED = 1  # by management
+AWAITING_CONSUMERS = 2  # consumers-before-dispatch, delay-before-dispatch
+SUSPENDED = 4  # work on many of its messages is in progress
+GROUPS = 8  # messages of groups have come: each goes to the owner of its group
+NON_DESTRUCTIVE = 16  # every consumer gets every message
+OBSERVED = (
+    32  # a policy is notified of each delivery or settlement, which `Queue.deliver` and `Queue.settle` do
+)
+SELECTORS = 64  # some consumers have a selector
+PAGED = 128  # some messages are in pages
+CLOSED = 256  # the queue is deleted
+
+#: Of these, what stops the delivery of pending messages too.
+STOPPED = PAUSED | AWAITING_CONSUMERS | SUSPENDED | CLOSED
+
+#: Of these, what depends on the message: `Queue.deliver_directly` may still do it.
+PERHAPS = SELECTORS | PAGED
+
+
+class SelectorList:
+    """What is pending for the consumers with one selector, which share it."""
+
+    __slots__ = ("consumers", "matches", "pending")
+
+    def __init__(self, matches: Matches) -> None:
+        self.matches = matches
+        self.pending = PendingList()
+        self.consumers = 0
+
+
+class MessageGroups:
+    """The owner of each message group: all messages with one JMSXGroupID go to one consumer, in order, while it lives.
+
+    A message whose owner has no credit goes to that consumer's ``group_backlog``, so that other groups do not wait
+    behind it; it stays pending and counts for the ring.
+    """
+
+    __slots__ = ("owners",)
+
+    def __init__(self) -> None:
+        self.owners: dict[bytes, Consumer] = {}
+
+    def owner(self, ref: Reference) -> Consumer | None:
+        """The consumer to which the group of a message is pinned, None for nobody."""
+        group = ref.message.traits.group
+        return None if group is None else self.owners.get(group)
+
+    def claim(self, ref: Reference, consumer: Consumer) -> Consumer:
+        """Who gets a message: the owner of its group, which is ``consumer`` from now on where it had none.
+
+        A message that the selector of the owner refuses goes to ``consumer`` too: nobody else would ever get it.
+        """
+        group = ref.message.traits.group
+        if group is None:
+            return consumer
+        owner = self.owners.setdefault(group, consumer)
+        refused = owner is not consumer and owner.matches is not None and not owner.matches(ref.message)
+        return consumer if refused else owner
+
+    def end(self, ref: Reference) -> list[Reference]:
+        """A message is delivered: its group ends where its sequence is -1 (JMSXGroupSeq, _AMQ_GROUP_SEQUENCE).
+
+        Returns the backlog of that group, in order: the group may be pinned anew.
+        """
+        traits = ref.message.traits
+        if traits.group_sequence >= 0 or traits.group is None:
+            return []
+        owner = self.owners.pop(traits.group, None)
+        if owner is None or owner.group_backlog is None:
+            return []
+        backlog, owner.group_backlog = owner.group_backlog, None
+        freed = []
+        for other in backlog:
+            if other.message.traits.group == traits.group:
+                freed.append(other)
+            else:
+                self.add_to_backlog(other, owner)
+        return freed
+
+    def add_to_backlog(self, ref: Reference, owner: Consumer) -> None:
+        """A message waits for an owner that cannot take it now."""
+        if owner.group_backlog is None:
+            owner.group_backlog = PendingList()
+        owner.group_backlog.restore(ref)
+
+    def remove(self, consumer: Consumer) -> list[Reference]:
+        """Unpin the groups of a consumer; returns its backlog, in order."""
+        for group in [group for group, owner in self.owners.items() if owner is consumer]:
+            del self.owners[group]
+        backlog, consumer.group_backlog = consumer.group_backlog, None
+        return [] if backlog is None else list(backlog)
+
+
+class Dispatcher:
+    """Delivers the pending messages of one queue to its consumers, round robin.
+
+    ``blocks`` has a bit for each reason against handing a message over as it arrives: direct delivery iff it is 0.
+    """
+
+    # more attributes than Python keeps fast in a dictionary
+    __slots__ = (
+        "_dispatching",
+        "_suspensions",
+        "_timer",
+        "blocks",
+        "consumers",
+        "count",
+        "groups",
+        "pending",
+        "queue",
+        "ready",
+        "selector_lists",
+    )
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.count = 0  # pending in memory
+        self.consumers: list[Consumer] = []
+        self.ready: deque[Consumer] = deque()  # consumers that can take messages, the next in turn first
+        self.pending = PendingList()
+        self.selector_lists: dict[object, SelectorList] = {}  # by ``Consumer.matches_key``
+        self.groups: MessageGroups | None = None  # made with the first grouped message
+        self.blocks = NON_DESTRUCTIVE if queue.attributes.non_destructive else 0
+        self._suspensions = 0
+        self._timer: Timer | None = None  # delay-before-dispatch
+        self._dispatching = False
+        self._await_consumers_again()
+
+    # ---- whether messages are delivered
+
+    def set_block(self, reason: int, on: bool) -> None:
+        """Set or clear a bit of ``blocks``."""
+        self.blocks = self.blocks | reason if on else self.blocks & ~reason
+
+    def suspend(self) -> None:
+        """Deliver nothing until `resume` was called as often as this."""
+        self._suspensions += 1
+        self.blocks |= SUSPENDED
+
+    def resume(self) -> None:
+        """Undo one `suspend`."""
+        self._suspensions -= 1
+        if not self._suspensions:
+            self.blocks &= ~SUSPENDED
+        self.dispatch()
+
+    @property
+    def active(self) -> bool:
+        """Whether some consumer would be given a pending message now."""
+        return bool(self.ready) and not self.blocks & STOPPED
+
+    # ---- consumers
+
+    def add(self, consumer: Consumer) -> None:
+        """A new consumer. Raises `Refused` beyond max-consumers."""
+        queue = self.queue
+        limit = queue.attributes.max_consumers
+        if 0 <= limit <= len(self.consumers):
+            raise Refused(f"queue {queue.name} has its max-consumers of {limit} already")
+        self.consumers.append(consumer)
+        consumer.source = self._source_for(consumer)
+        self._apply_exclusive()
+        self._check_consumers()
+        if consumer.willing:
+            self.resume_consumer(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer is gone; its group backlog is anybody's again."""
+        self.consumers.remove(consumer)
+        self.pause_consumer(consumer)
+        self._forget_source(consumer)
+        consumer.source = PendingList()  # the old one is not kept alive by who has refused a message
+        self._free_groups(consumer)
+        if self.queue.paged is not None:
+            self.queue.paged.on_consumer_removed(consumer)
+        if not self.consumers:
+            self._await_consumers_again()
+            self.cancel_timer()
+        self._apply_exclusive()
+
+    def resume_consumer(self, consumer: Consumer) -> None:
+        """A consumer can take messages (again)."""
+        consumer.willing = True
+        if consumer.ready or self.blocks & CLOSED:
+            return
+        if not self.queue.attributes.exclusive or self.consumers[0] is consumer:
+            consumer.ready = True
+            self.ready.append(consumer)
+            if self.count:
+                self.dispatch()
+            elif self.blocks & PAGED:
+                self._demand()
+
+    def pause_consumer(self, consumer: Consumer) -> None:
+        """A consumer can take no more for now."""
+        consumer.willing = False
+        if consumer.ready:
+            consumer.ready = False
+            self.ready.remove(consumer)
+
+    def on_attributes_changed(self) -> None:
+        """The attributes of the queue are others: go on with whoever may go on."""
+        attributes = self.queue.attributes
+        if attributes.consumers_before_dispatch <= 0:
+            self.blocks &= ~AWAITING_CONSUMERS
+        if attributes.exclusive:
+            for other in self.consumers[1:]:
+                self._free_groups(other)
+        self._apply_exclusive()
+        self._check_consumers()
+        for consumer in self.consumers:
+            if consumer.willing:
+                self.resume_consumer(consumer)
+        self.dispatch()
+
+    def _apply_exclusive(self) -> None:
+        """Only the first consumer of an exclusive queue is ever ready."""
+        if not self.queue.attributes.exclusive or not self.consumers:
+            return
+        first, *others = self.consumers
+        for other in others:
+            if other.ready:
+                other.ready = False
+                self.ready.remove(other)
+        if first.willing and not first.ready:
+            first.ready = True
+            self.ready.append(first)
+
+    def next_consumer(self) -> Consumer:
+        """The ready consumer whose turn it is; the others come before it again. There is one."""
+        ready = self.ready
+        consumer = ready[0]
+        ready.rotate(-1)
+        return consumer
+
+    def consumer_for(self, matching: list[PendingList]) -> Consumer | None:
+        """Who gets a message as it arrives that belongs to the lists ``matching`` of selectors.
+
+        None where no ready consumer may have it, or another message comes first.
+        """
+        everything = self.pending
+        for _ in range(len(self.ready)):
+            consumer = self.next_consumer()
+            source = consumer.source
+            if source is everything or source in matching:
+                # nothing waits for a consumer that is ready, except what it has just refused
+                return consumer if source.head() is None else None
+        return None
+
+    def consumer_for_any(self) -> Consumer | None:
+        """Who gets a message that was just read from a page, whatever it is; None where that depends on something."""
+        if self.count or not self.ready or self.blocks & ~PAGED or self._dispatching:
+            return None
+        return self.next_consumer()
+
+    def _source_for(self, consumer: Consumer) -> PendingList:
+        if self.blocks & NON_DESTRUCTIVE:
+            consumer.matches_key = (
+                object()
+            )  # each has its own list; not the consumer itself, which would be a cycle
+            found = self._add_selector_list(consumer.matches_key, consumer.matches or _everything)
+        elif consumer.matches is None:
+            return self.pending
+        else:
+            found = self.selector_lists.get(consumer.matches_key) or self._add_selector_list(
+                consumer.matches_key, consumer.matches
+            )
+        found.consumers += 1
+        return found.pending
+
+    def _add_selector_list(self, key: object, matches: Matches) -> SelectorList:
+        made = self.selector_lists[key] = SelectorList(matches)
+        self.blocks |= SELECTORS
+        for ref in self.in_order():
+            if matches(ref.message):
+                made.pending.append(ref)
+        return made
+
+    def _forget_source(self, consumer: Consumer) -> None:
+        found = self.selector_lists.get(consumer.matches_key)
+        if found is not None and found.pending is consumer.source:
+            found.consumers -= 1
+            if not found.consumers:
+                del self.selector_lists[consumer.matches_key]
+                self.set_block(SELECTORS, bool(self.selector_lists))
+
+    # ---- consumers-before-dispatch and delay-before-dispatch
+
+    def _await_consumers_again(self) -> None:
+        self.set_block(AWAITING_CONSUMERS, self.queue.attributes.consumers_before_dispatch > 0)
+
+    def _check_consumers(self) -> None:
+        if not self.blocks & AWAITING_CONSUMERS:
+            return
+        queue = self.queue
+        if len(self.consumers) >= queue.attributes.consumers_before_dispatch:
+            self._start()
+        elif self._timer is None and queue.attributes.delay_before_dispatch >= 0:
+            clock = queue.broker.clock.steady
+            self._timer = clock.call_at(clock.now + queue.attributes.delay_before_dispatch, self._start)
+
+    def _start(self) -> None:
+        self.blocks &= ~AWAITING_CONSUMERS
+        self.cancel_timer()
+        self.dispatch()
+
+    def cancel_timer(self) -> None:
+        """Cancel delay-before-dispatch."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    # ---- pending lists
+
+    def matching(self, message: Message) -> list[PendingList]:
+        """The lists of the selectors that a message matches."""
+        return [each.pending for each in self.selector_lists.values() if each.matches(message)]
+
+    def enlist(self, ref: Reference, at_tail: bool = True, matching: list[PendingList] | None = None) -> None:
+        """List a pending reference wherever its consumers look for it; ``matching`` where that is known already."""
+        self.count = count = self.count + 1
+        if ref.message.traits.group is not None and not self.blocks & (GROUPS | NON_DESTRUCTIVE):
+            self.groups = MessageGroups()
+            self.blocks |= GROUPS
+        if at_tail and ref.place is None and not self.selector_lists:
+            pending = self.pending
+            pending.append(ref)
+            if pending.size > 2 * count + SLACK:
+                pending.sweep(count)
+        else:
+            self._list(ref, at_tail, matching)
+
+    def _list(self, ref: Reference, at_tail: bool, matching: list[PendingList] | None = None) -> None:
+        if matching is None:
+            matching = self.matching(ref.message) if self.selector_lists else []
+        for pending in (self.pending, *matching):
+            if not at_tail:
+                pending.restore(ref)
+                continue
+            if ref.place is None:
+                pending.append(ref)
+            else:
+                pending.insert(ref)
+            pending.sweep(self.count)
+
+    def delist(self) -> None:
+        """One reference is pending no more; its state says so already, and its lists drop it by and by."""
+        self.count = count = self.count - 1
+        pending = self.pending
+        pending.head()  # drops it where it is the first
+        if pending.size > 2 * count + SLACK:
+            pending.sweep(count)
+        if self.selector_lists:
+            self._sweep_selector_lists()
+
+    def _sweep_selector_lists(self) -> None:
+        for each in self.selector_lists.values():
+            each.pending.sweep(self.count)
+
+    def first(self) -> Reference | None:
+        """The message in memory that is delivered next, whoever may take it."""
+        head = self.pending.head()
+        if self.groups is None:
+            return head
+        heads = [head, *(backlog.head() for backlog in self.group_backlogs())]
+        return min((ref for ref in heads if ref is not None), key=attrgetter("order"), default=None)
+
+    def group_backlogs(self) -> list[PendingList]:
+        """The backlogs of all consumers that have one."""
+        return [consumer.group_backlog for consumer in self.consumers if consumer.group_backlog is not None]
+
+    def lists(self) -> list[PendingList]:
+        """Where all that is pending in memory is: a reference may be in two of them."""
+        return [self.pending, *self.group_backlogs()]
+
+    def in_order(self) -> Iterator[Reference]:
+        """What is pending in memory, in the order of delivery. It must not change meanwhile."""
+        backlogs = self.group_backlogs()
+        return (
+            _distinct(merge(self.pending, *backlogs, key=attrgetter("order")))
+            if backlogs
+            else iter(self.pending)
+        )
+
+    def snapshot(self) -> Iterator[Reference]:
+        """As `in_order`, of what is pending now, whatever happens while it is read."""
+        backlogs = [backlog.snapshot() for backlog in self.group_backlogs()]
+        if not backlogs:
+            return self.pending.snapshot()
+        return _distinct(merge(self.pending.snapshot(), *backlogs, key=attrgetter("order")))
+
+    def detach(self) -> Iterator[Reference]:
+        """What is pending, out of lists that are taken away from here. The queue is deleted."""
+        return chain(self.pending.detach(), *[backlog.detach() for backlog in self.group_backlogs()])
+
+    def close(self) -> None:
+        """The queue is deleted and empty: break the cycles, so that it is freed by its count, not by the collector."""
+        self.groups = None
+        self.pending.clear()
+        for each in self.selector_lists.values():
+            each.pending.clear()
+        self.selector_lists.clear()
+        del self.queue
+
+    def _free_groups(self, consumer: Consumer) -> None:
+        """The groups of a consumer, and its backlog, may go to anybody."""
+        if self.groups is not None:
+            for ref in self.groups.remove(consumer):
+                self._list(ref, at_tail=False)
+            if self.queue.paged is not None:
+                self.queue.paged.free(consumer)
+
+    def end_group(self, ref: Reference) -> None:
+        """A message is delivered: where its group ends with it, the backlog of that group may go to anybody."""
+        assert self.groups is not None
+        owner = self.groups.owner(ref)
+        for freed in self.groups.end(ref):
+            self._list(freed, at_tail=False)
+        if self.queue.paged is not None and owner is not None and self.groups.owner(ref) is None:
+            self.queue.paged.free(owner)
+
+    # ---- the delivery loop
+
+    def dispatch(self) -> None:
+        """Deliver what is pending to the ready consumers in turn, until nobody can take more."""
+        ready = self.ready
+        if not ready or not self.count or self.blocks & STOPPED or self._dispatching:
+            if self.blocks & PAGED and not self._dispatching:
+                self._demand()
+            return
+        self._dispatching = True  # what a consumer does with a message may lead back here
+        queue = self.queue
+        try:
+            idle = 0
+            while self.count and idle < len(ready):
+                consumer = ready[0] if len(ready) == 1 else self.next_consumer()
+                ref = self._next_message(consumer)
+                if ref is None:
+                    idle += 1
+                else:
+                    idle = 0
+                    queue.deliver(ref, consumer)
+        finally:
+            self._dispatching = False
+        if self.selector_lists:
+            # what was delivered through one list is left over in the others
+            self.pending.sweep(self.count)
+            self._sweep_selector_lists()
+        if self.blocks & PAGED:
+            self._demand()
+
+    def _demand(self) -> None:
+        paged = self.queue.paged
+        if paged is not None:
+            paged.demand()
+
+    def _next_message(self, consumer: Consumer) -> Reference | None:
+        """The first pending message this consumer may have, taken off its list."""
+        while True:
+            source = consumer.source
+            assert source is not None
+            ref = source.head()
+            backlog = consumer.group_backlog
+            if backlog is not None:
+                own = backlog.head()
+                if own is not None and (ref is None or own.order <= ref.order):
+                    source, ref = backlog, own
+            if ref is None:
+                return None
+            expires = ref.message.expires
+            if expires and expires <= self.queue.broker.clock.now:
+                self.queue.expire(ref)
+                continue
+            paged = self.queue.paged if self.blocks & PAGED else None
+            if paged is not None and not paged.may_have(ref, consumer):
+                return None
+            if (
+                ref.last_rejected_by is consumer
+                and source is not backlog
+                and self._another_wants(ref, consumer)
+            ):
+                return None
+            source.pop_head(ref)
+            if self.groups is not None:
+                owner = self.groups.claim(ref, consumer)
+                if owner is not consumer:
+                    if ref.place is None or paged is None or not paged.spill(ref, owner):
+                        self.groups.add_to_backlog(ref, owner)
+                    continue
+            return ref
+
+    def next_in_memory(self, consumer: Consumer) -> Reference | None:
+        """The message that a consumer is offered next, unless one on disk comes before it."""
+        source, backlog = consumer.source, consumer.group_backlog
+        assert source is not None
+        first, own = source.head(), None if backlog is None else backlog.head()
+        return own if own is not None and (first is None or own.order <= first.order) else first
+
+    def _another_wants(self, ref: Reference, consumer: Consumer) -> bool:
+        if self.groups is not None and self.groups.owner(ref) is consumer:
+            return False
+        paged = self.queue.paged
+        return any(
+            other is not consumer
+            and (other.matches is None or other.matches(ref.message))
+            and (paged is None or paged.may_have(ref, other))
+            for other in self.ready
+        )
+
+
+def _distinct(refs: Iterable[Reference]) -> Iterator[Reference]:
+    last = None
+    for ref in refs:
+        if ref is not last:  # what is in a group backlog may be listed twice
+            yield ref
+        last = ref
+
+
+def _everything(message: Message) -> bool:
+    return True
