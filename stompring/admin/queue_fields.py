@@ -2,60 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
-from stompring.broker.attributes import LEAST
 from stompring.broker.queue import Queue
-from stompring.settings.model import RingPolicy, RoutingType
+from stompring.settings import options
+from stompring.settings.model import QueueConfiguration, RoutingType
+from stompring.settings.options import Option
+from stompring.settings.value_types import VALUE_TYPES
 
 from .api import Fields, Reader, choice, flag, number, text_or_none, view
 from .counters import QUEUE, readers
+
+#: The rows of the options that the interface shows.
+OPTIONS = [row for row in options.options_of(QueueConfiguration) if row.http]
+
+
+def attribute(name: str) -> Callable[[Queue], Any]:
+    """Reads an attribute of a queue."""
+    return attrgetter(f"attributes.{name}")
+
+
+COUNTERS = readers(QUEUE)
 
 FIELDS: Fields[Queue] = {
     "name": lambda q: q.name,
     "address": lambda q: q.address.name,
     "routingType": lambda q: q.attributes.routing_type,
-    **readers(QUEUE),
-    "durable": lambda q: q.attributes.durable,
+    **COUNTERS,
     "paused": lambda q: q.paused,
-    "enabled": lambda q: q.attributes.enabled,
-    "filter": lambda q: q.attributes.filter,
-    "ringPolicy": lambda q: q.attributes.ring_policy,
-    "ringCountsPaged": lambda q: q.attributes.ring_counts_paged,
+    **{row.json_name: attribute(row.name) for row in OPTIONS if row.json_name not in COUNTERS},
     "lastValue": lambda q: False,  # this version has no last-value queues
-    "maxConsumers": lambda q: q.attributes.max_consumers,
-    "exclusive": lambda q: q.attributes.exclusive,
-    "nonDestructive": lambda q: q.attributes.non_destructive,
-    "purgeOnNoConsumers": lambda q: q.attributes.purge_on_no_consumers,
-    "consumersBeforeDispatch": lambda q: q.attributes.consumers_before_dispatch,
-    "delayBeforeDispatch": lambda q: q.attributes.delay_before_dispatch,
-    "user": lambda q: q.attributes.user,
     "autoCreated": lambda q: q.attributes.auto_created,
     "autoDelete": lambda q: q.attributes.auto_delete,
     "temporary": lambda q: q.attributes.temporary,
     "configured": lambda q: q.attributes.configured,
 }
 
-#: What may be changed while the queue lives: the name in JSON, ours, and how it is read.
+
+def reader(row: Option) -> Reader:
+    """How a request gives the value of an option."""
+    value_type = VALUE_TYPES[row.type]
+    if value_type.choices is not None:
+        return choice(value_type.choices)
+    if value_type.kind is int:
+        return number(value_type.least)
+    return flag if value_type.kind is bool else text_or_none
+
+
+#: Attributes that a request may change: their fields in JSON, with the attribute's name and the reader of a value.
 CHANGEABLE: dict[str, tuple[str, Reader]] = {
-    "filter": ("filter", text_or_none),
-    "ringSize": ("ring_size", number(LEAST["ring_size"])),
-    "ringPolicy": ("ring_policy", choice(RingPolicy)),
-    "ringCountsPaged": ("ring_counts_paged", flag),
-    "maxConsumers": ("max_consumers", number(LEAST["max_consumers"])),
-    "exclusive": ("exclusive", flag),
-    "purgeOnNoConsumers": ("purge_on_no_consumers", flag),
-    "consumersBeforeDispatch": ("consumers_before_dispatch", number(LEAST["consumers_before_dispatch"])),
-    "delayBeforeDispatch": ("delay_before_dispatch", number(LEAST["delay_before_dispatch"])),
-    "enabled": ("enabled", flag),
-    "user": ("user", text_or_none),
+    row.json_name: (row.name, reader(row)) for row in OPTIONS if row.http == options.CHANGEABLE
 }
 
-#: What only a new queue can be told; a PATCH may repeat it, but not change it.
+#: Attributes that only a new queue takes; a PATCH may repeat the value, but not change it.
 FIXED: dict[str, tuple[str, Reader]] = {
     "routingType": ("routing_type", choice(RoutingType)),
-    "durable": ("durable", flag),
-    "nonDestructive": ("non_destructive", flag),
+    **{row.json_name: (row.name, reader(row)) for row in OPTIONS if row.http == options.CREATE_ONLY},
 }
 
 ATTRIBUTES = {**FIXED, **CHANGEABLE}

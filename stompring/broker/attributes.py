@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from stompring.errors import Refused
 from stompring.selector import InvalidSelector, compile_selector
 from stompring.settings.model import AddressSettings, QueueConfiguration, RingPolicy, RoutingType
+from stompring.settings.options import options_of
+from stompring.settings.value_types import VALUE_TYPES
 
 if TYPE_CHECKING:
     from .consumer import Matches
@@ -41,33 +43,12 @@ class QueueAttributes:
     @classmethod
     def of(cls, configuration: QueueConfiguration, settings: AddressSettings) -> QueueAttributes:
         """Fill in the ``default-…`` settings. Raises `Refused` where a value cannot be."""
-
-        def given(value: Any, default: Any) -> Any:
-            return default if value is None else value
-
-        c = configuration
-        attributes = cls(
-            routing_type=c.routing_type,
-            durable=c.durable,
-            ring_size=given(c.ring_size, settings.default_ring_size),
-            ring_policy=given(c.ring_policy, settings.ring_policy),
-            ring_counts_paged=given(c.ring_counts_paged, settings.ring_counts_paged),
-            max_consumers=given(c.max_consumers, settings.default_max_consumers),
-            purge_on_no_consumers=given(c.purge_on_no_consumers, settings.default_purge_on_no_consumers),
-            exclusive=given(c.exclusive, settings.default_exclusive_queue),
-            non_destructive=given(c.non_destructive, settings.default_non_destructive),
-            consumers_before_dispatch=given(
-                c.consumers_before_dispatch, settings.default_consumers_before_dispatch
-            ),
-            delay_before_dispatch=given(c.delay_before_dispatch, settings.default_delay_before_dispatch),
-            enabled=c.enabled,
-            user=c.user,
-            auto_created=c.auto_created,
-            auto_delete=c.auto_delete,
-            temporary=c.temporary,
-            configured=c.configured,
-        )
-        return attributes.changed({"filter": c.filter})
+        values = {name: getattr(configuration, name) for name in _FROM_CONFIGURATION}
+        for name, setting in _INHERITED:
+            if values[name] is None:
+                values[name] = getattr(settings, setting)
+        text = values.pop("filter")
+        return cls(**values).changed({"filter": text})
 
     def changed(self, changes: Mapping[str, Any]) -> QueueAttributes:
         """A copy with some attributes changed, checked. Raises `Refused` naming the attribute and the value."""
@@ -91,5 +72,14 @@ class QueueAttributes:
         return changed
 
 
-#: The least value of a number that may also be -1 for "none". A ring of 0 could never hold a message.
-LEAST = {"ring_size": 1, "max_consumers": 0, "consumers_before_dispatch": 0, "delay_before_dispatch": 0}
+_FROM_CONFIGURATION = [
+    each.name for each in fields(QueueAttributes) if each.name in QueueConfiguration.__dataclass_fields__
+]
+_INHERITED = [(row.name, row.inherits) for row in options_of(QueueConfiguration) if row.inherits]
+
+#: The least value of each number, which may also be -1 for "none". A ring of 0 could never hold a message.
+LEAST = {
+    row.name: VALUE_TYPES[row.type].least
+    for row in options_of(QueueConfiguration)
+    if VALUE_TYPES[row.type].kind is int
+}

@@ -16,7 +16,8 @@ from stompring.cli import config_option
 from stompring.errors import StoreError
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import DataDirectory, data_directory
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, queue_defaults
+from stompring.settings.options import camel_case
 
 if TYPE_CHECKING:
     from stompring.cli.data_import_online import Endpoints, OnlineImport
@@ -160,13 +161,8 @@ def _queue_row(counts: QueueCounts) -> Sequence[object]:
     )
 
 
-#: What goes without saying.
-DEFAULTS = {
-    "durable": True,
-    "enabled": True,
-    "ringPolicy": "DISCARD",
-    "consumersBeforeDispatch": 0,
-}
+#: Values of queue options that are not shown.
+DEFAULTS = {camel_case(name): value for name, value in queue_defaults().items()}
 
 
 def _attributes(fields: dict[str, object]) -> Iterator[str]:

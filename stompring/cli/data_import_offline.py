@@ -30,7 +30,8 @@ from stompring.paging.paged_queues import TargetAreas
 from stompring.policy.hooks import Policies
 from stompring.settings.data_directory import DataDirectory
 from stompring.settings.machine_memory import default_global_max_size, machine_memory
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, QueueConfiguration
+from stompring.settings.options import CREATE_ONLY, options_of
 from stompring.store.bindings import attributes_of
 from stompring.store.datadir import DataLock
 from stompring.store.durable import Durable
@@ -108,7 +109,10 @@ class InlineDisk:
 
 
 #: Attributes that cannot be changed once a queue is there.
-IMMUTABLE = ("routing_type", "durable", "non_destructive")
+IMMUTABLE = (
+    "routing_type",
+    *(row.name for row in options_of(QueueConfiguration) if row.http == CREATE_ONLY),
+)
 
 
 class OfflineImport:

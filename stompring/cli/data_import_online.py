@@ -28,8 +28,9 @@ import click
 from stompring.broker.transfer import BROKERS_OWN, IMPORTED
 from stompring.cli.data_stomp import StompConnection
 from stompring.pipeline.stomp.endpoint import parse_address, trusting
+from stompring.settings import options
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, QueueConfiguration
 from stompring.store.export import PortableAddress, PortableMessage, PortableQueue, QueueEntry, header_pairs
 
 #: Seconds that an answer may take.
@@ -89,22 +90,15 @@ def _reason(error: HTTPError) -> str:
         return f"{error.code} {error.reason}"
 
 
-#: Attributes of a queue that the management API takes, and those that it takes only when the queue is made.
+#: Fields of a queue that the HTTP interface takes in POST and PATCH, and those that it takes in POST only.
 CHANGEABLE = (
-    "filter",
-    "ringSize",
-    "ringPolicy",
-    "ringCountsPaged",
-    "maxConsumers",
-    "exclusive",
-    "purgeOnNoConsumers",
-    "consumersBeforeDispatch",
-    "delayBeforeDispatch",
-    "enabled",
-    "user",
+    *(row.json_name for row in options.options_of(QueueConfiguration) if row.http == options.CHANGEABLE),
     "paused",
 )
-IMMUTABLE = ("routingType", "durable", "nonDestructive")
+IMMUTABLE = (
+    "routingType",
+    *(row.json_name for row in options.options_of(QueueConfiguration) if row.http == options.CREATE_ONLY),
+)
 
 #: Headers that a message has of itself, or that mean something else in a SEND.
 NOT_SENT = frozenset(

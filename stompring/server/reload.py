@@ -25,37 +25,15 @@ from stompring.settings.model import (
     DeletionPolicy,
     QueueConfiguration,
 )
+from stompring.settings.options import options_of
 
 log = logging.getLogger(__name__)
 
-#: Parts of a configuration that only a restart applies.
-RESTART_REQUIRED = (
-    "stomp_acceptors",
-    "http_acceptors",
-    "security_enabled",
-    "users_file",
-    "roles_file",
-    "certificate_users_file",
-    "security_invalidation_interval",
-    "wildcard",
-    "literal_match_markers",
-    "persistence_enabled",
-    "journal_directory",
-    "journal_file_size",
-    "journal_buffer_timeout",
-    "journal_sync_transactional",
-    "journal_sync_non_transactional",
-    "journal_compact_min_files",
-    "journal_compact_percentage",
-    "journal_retention_directory",
-    "paging_directory",
-    "page_sync_timeout",
-    "purge_page_folders",
-)
+#: Settings whose change requires a restart.
+RESTART_REQUIRED = tuple(row.name for row in options_of(BrokerConfiguration) if not row.reloadable)
 
-
-#: Fields of a configuration that broker.xml calls otherwise.
-ELEMENTS = {"wildcard": "wildcard-addresses", "resource_limits": "resource-limit-settings"}
+#: The elements of broker.xml that set the fields of a configuration.
+ELEMENTS = {row.name: row.xml_name for row in options_of(BrokerConfiguration)}
 
 #: Fields that are compared in parts, or are nothing that somebody has set.
 _COMPARED_SEPARATELY = frozenset(
@@ -83,11 +61,7 @@ def restart_required(started: BrokerConfiguration, new: BrokerConfiguration) -> 
             named = {one.name: one for one in before}, {one.name: one for one in now}
             yield from (f"<acceptors>: acceptor {text}" for text in _compared(*named, "{}"))
         elif before != now:
-            yield f"<{_element(name)}>"
-
-
-def _element(name: str) -> str:
-    return ELEMENTS.get(name, name.replace("_", "-"))
+            yield f"<{ELEMENTS[name]}>"
 
 
 def _compared(before: Mapping[str, object], now: Mapping[str, object], form: str) -> Iterator[str]:
@@ -106,7 +80,7 @@ def _settings_changed(old: BrokerConfiguration, new: BrokerConfiguration) -> Ite
     for each in fields(new):
         if each.name not in RESTART_REQUIRED and each.name not in _COMPARED_SEPARATELY:
             if getattr(old, each.name) != getattr(new, each.name):
-                yield f"<{_element(each.name)}>"
+                yield f"<{ELEMENTS[each.name]}>"
     yield from _compared(
         {entry.match: entry.values for entry in old.address_settings},
         {entry.match: entry.values for entry in new.address_settings},

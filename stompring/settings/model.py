@@ -18,6 +18,7 @@ from stompring.settings.options import (
     CREATE_ONLY,
     STOMPRING,
     option,
+    options_of,
     row,
     section,
 )
@@ -678,6 +679,15 @@ class QueueConfiguration:
     auto_delete: bool = False
     temporary: bool = False
     configured: bool = False
+
+
+def queue_defaults() -> dict[str, object]:
+    """The value of each queue option that neither the queue nor an address-setting sets, by the name of its field."""
+    settings = AddressSettings()
+    return {
+        each.name: getattr(settings, each.inherits) if each.inherits else each.default
+        for each in options_of(QueueConfiguration)
+    }
 
 
 @dataclass(frozen=True, slots=True)

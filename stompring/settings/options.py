@@ -56,7 +56,7 @@ class Option(NamedTuple):
 
 def option(default: T, type: str, meaning: str, **columns: Any) -> T:
     """The default of a dataclass field, with its row; ``columns`` are fields of `Option`."""
-    return field(default=default, metadata=row(type, meaning, **columns))
+    return field(default=default, metadata={_KEY: (type, meaning, columns)})
 
 
 def row(type: str, meaning: str, **columns: Any) -> dict[str, Any]:

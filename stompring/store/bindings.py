@@ -11,7 +11,9 @@ from stompring.broker.address import Address
 from stompring.broker.attributes import QueueAttributes
 from stompring.broker.queue import Queue
 from stompring.errors import Refused
-from stompring.settings.model import RingPolicy, RoutingType
+from stompring.settings.model import QueueConfiguration, RoutingType
+from stompring.settings.options import options_of
+from stompring.settings.value_types import VALUE_TYPES
 
 from .encoder import RecordEncoder
 from .record import ADDRESS, BINDING, BOUND, NOTE, QUEUE, UNBOUND, Kind
@@ -169,13 +171,21 @@ class StoredQueue:
         return None if self.as_configured is None else attributes_of(self.as_configured)
 
 
+_CHOICES = {
+    row.name: choices
+    for row in options_of(QueueConfiguration)
+    if (choices := VALUE_TYPES[row.type].choices) is not None
+}
+
+
 def attributes_of(described: Mapping[str, Any]) -> QueueAttributes:
     """The other way round. What is not known here is left out, so that an older version can read what a newer wrote."""
     known = {each.name for each in fields(QueueAttributes)} - DERIVED
     values = {name: value for name, value in described.items() if name in known}
     values["routing_type"] = RoutingType(values["routing_type"])
-    if "ring_policy" in values:
-        values["ring_policy"] = RingPolicy(values["ring_policy"])
+    for name, choices in _CHOICES.items():
+        if name in values:
+            values[name] = choices(values[name])
     text = values.pop("filter", None)
     return QueueAttributes(**values).changed({"filter": text})
 

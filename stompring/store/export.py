@@ -26,7 +26,9 @@ from stompring.broker.attributes import QueueAttributes
 from stompring.broker.message import Message, Traits
 from stompring.broker.recurrence import Recurrence
 from stompring.errors import Refused
-from stompring.settings.model import RingPolicy, RoutingType
+from stompring.settings.model import QueueConfiguration, RoutingType
+from stompring.settings.options import camel_case, options_of
+from stompring.settings.value_types import VALUE_TYPES
 from stompring.stomp.frames import header_line, unescape
 
 from .bindings import UNUSABLE, StoredAddress, StoredQueue, describe_attributes
@@ -287,15 +289,15 @@ def _recurrence(given: Any) -> Recurrence:
 # ---- queues and addresses
 
 
-def camel(name: str) -> str:
-    """``ring_size`` as ``ringSize``."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
-
-
 #: What a queue is, by its name in JSON; the compiled filter is made of the other one.
-QUEUE_FIELDS = {camel(each.name): each.name for each in fields(QueueAttributes) if each.name != "accepts"}
-CHOICES: dict[str, type[StrEnum]] = {"routing_type": RoutingType, "ring_policy": RingPolicy}
+QUEUE_FIELDS = {
+    camel_case(each.name): each.name for each in fields(QueueAttributes) if each.name != "accepts"
+}
+#: The types of their values. An attribute that is no option is a flag of the broker's own.
+ATTRIBUTE_TYPES = {row.name: VALUE_TYPES[row.type] for row in options_of(QueueConfiguration)} | {
+    "routing_type": VALUE_TYPES["routingType"]
+}
+FLAG = VALUE_TYPES["boolean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,20 +354,18 @@ def _only_attributes(given: Any) -> dict[str, Any]:
 def _attributes(take: FieldReader) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for shown, ours in QUEUE_FIELDS.items():
-        if ours in CHOICES:
-            found[ours] = take.choice(shown, CHOICES[ours])
+        value_type = ATTRIBUTE_TYPES.get(ours, FLAG)
+        if value_type.choices is not None:
+            found[ours] = take.choice(shown, value_type.choices)
             if found[ours] is None:
                 raise InvalidExport(f"queue: {shown} is missing")
-        elif ours in ("filter", "user"):
-            found[ours] = take.text_or_none(shown)
-        elif isinstance(DEFAULTS[ours], bool):
+        elif value_type.kind is bool:
             found[ours] = take.flag(shown)
-        else:
+        elif value_type.kind is int:
             found[ours] = take.number(shown, least=-1)
+        else:
+            found[ours] = take.text_or_none(shown)
     return found
-
-
-DEFAULTS = {each.name: each.default for each in fields(QueueAttributes)} | {"durable": True}
 
 
 @dataclass(frozen=True, slots=True)
