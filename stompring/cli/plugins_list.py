@@ -15,7 +15,7 @@ from stompring.cli import config_option
 
 if TYPE_CHECKING:
     from stompring.policy.catalogue import Entry
-    from stompring.policy.parameter import Parameter
+    from stompring.policy.parameters import Parameter
     from stompring.settings.model import BrokerConfiguration, PluginConfiguration
 
 

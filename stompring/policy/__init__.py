@@ -22,7 +22,7 @@ from .api import (
     Verdict,
     Wait,
 )
-from .parameter import Bytes, Milliseconds, parameter
+from .parameters import Bytes, Milliseconds, parameter
 from .views import AddressView, MessageView, QueueView
 
 __all__ = [

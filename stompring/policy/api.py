@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from .parameter import Parameter, declared_parameters
+from .parameters import Parameter, declared_parameters
 
 if TYPE_CHECKING:
     from stompring.broker.hooks import Subscriber

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .api import AddressPolicy
 from .load import ENTRY_POINT_GROUP, PluginLoadError, PluginSources
-from .parameter import Parameter
+from .parameters import Parameter
 
 #: Bytes. A longer source is not parsed.
 LARGEST = 4 * 1024 * 1024

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stompring.policy.load import PluginSources, load
-from stompring.policy.parameter import Parameter
+from stompring.policy.parameters import Parameter
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
 from stompring.settings.model import BrokerConfiguration
 

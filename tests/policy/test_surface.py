@@ -17,7 +17,7 @@ from stompring.broker.offer import Offer
 from stompring.policy import AddressPolicy, AddressView, MessageView, QueueView, Subscriber
 from stompring.policy.api import AddressPolicy as Base
 from stompring.policy.api import Word
-from stompring.policy.parameter import READERS
+from stompring.policy.parameters import READERS
 from stompring.policy.testing import PolicyHarness
 from stompring.settings.broker_xml import parse_broker_xml
 
