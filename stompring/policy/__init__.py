@@ -1,7 +1,6 @@
-"""Address policies: what may be decided by others than the broker, and how they are written.
+"""Address policies: plugins that decide about messages, rings and subscriptions of an address.
 
-``from stompring.policy import AddressPolicy`` and the names below are all that a policy needs; docs/plugins.md tells
-how one is written, tested and configured.
+The names exported here are the public API for policies; docs/plugins.md documents how to write, test and configure one.
 """
 
 from stompring.broker.hooks import Subscriber

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The message, or the subscription, is refused: its client gets an ERROR with the reason."""
+    """Refuses the message or the subscription: its client gets an ERROR with the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The connection is not read for so many milliseconds; then this policy is asked again. Nothing is lost."""
+    """Stops reading the connection for so many milliseconds, then calls `admit` again. Nothing is lost."""
 
     milliseconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """The message goes to another address, whose policies are asked as well; with other headers, as `ChangeHeaders`."""
+    """Routes the message to another address, whose policies are called as well; ``headers`` as in `ChangeHeaders`."""
 
     address: str
     headers: Mapping[str, str | None] = field(default_factory=dict)
@@ -40,18 +40,17 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class ChangeHeaders:
-    """The message goes on as if it had been sent with these headers; None removes one.
+    """Sets headers of the message, as if it had been sent with them; None removes a header.
 
     Headers with a meaning keep it (``priority``, ``expires``, ``persistent``, ``AMQ_SCHEDULED_DELAY``). Not allowed
-    are ``destination`` (`Redirect` is for that) and those of the frame: ``receipt``, ``transaction``,
-    ``content-length``.
+    are ``destination`` (see `Redirect`) and the headers of the frame: ``receipt``, ``transaction``, ``content-length``.
     """
 
     headers: Mapping[str, str | None]
 
 
 class Word(Enum):
-    """Answers without anything else to say."""
+    """Verdicts without a value."""
 
     ACCEPT = "ACCEPT"
     DROP = "DROP"
@@ -61,17 +60,17 @@ class Word(Enum):
     DROP_OLDEST = "DROP_OLDEST"
 
 
-#: In `admit`: the message may enter, and no later policy is asked. In `full`: it enters all the same.
+#: In `admit`: accepts the message without calling later policies. In `full`: accepts it although the address is full.
 ACCEPT = Word.ACCEPT
-#: The message is thrown away and counts in droppedMessageCount; its producer is not told.
+#: Discards the message and counts it in droppedMessageCount. The producer gets no ERROR.
 DROP = Word.DROP
-#: It goes to disk, and what comes after it, until all of that is consumed. As BLOCK where there is no store.
+#: Pages the message to disk, and all later ones until the pages are consumed. Without a store as BLOCK.
 PAGE = Word.PAGE
-#: Its producer is not read until there is room.
+#: Stops reading the producer until the address is below its limit.
 BLOCK = Word.BLOCK
-#: Its producer gets an ERROR that names the limit.
+#: Refuses the message: its producer gets an ERROR that names the limit.
 FAIL = Word.FAIL
-#: The address gives up its oldest messages until there is room; where there are none, the message itself.
+#: Evicts the oldest messages of the address until it is below its limit; discards the new one if none can be evicted.
 DROP_OLDEST = Word.DROP_OLDEST
 
 Verdict = Refuse | Wait | Redirect | ChangeHeaders | Word
@@ -79,132 +78,135 @@ FullVerdict = Refuse | Word
 
 
 class AddressPolicy:
-    """Base of all policies. Each address that has the policy has an object of its own.
+    """Base of all policies. Every address that has the policy has its own object of the class.
 
-    A hook is looked for once for each address: one that is not overridden costs nothing. *Hot* hooks are called for
-    every message, on the reactor's thread, and so must be quick and must never wait. A hook that raises refuses the
-    one operation that it was asked about, where there is one to refuse (`admit`, `full`, `subscribed`); what has
-    happened already goes on as if it had said nothing. Either is logged once and counted
+    The broker looks up hooks once for each address: a hook that is not overridden costs nothing. *Hot* hooks are
+    called for every message, on the reactor's thread: they must be quick and must never block. An exception in a hook
+    refuses the one operation that the hook decides about (`admit`, `full`, `subscribed`); after an exception in any
+    other hook the broker continues as if it had returned None. Exceptions are logged once and counted
     (``stompring_policy_errors_total``).
     """
 
-    #: What `full` answers where that is always the same: no call is made then.
+    #: The verdict of `full` where it is always the same: `full` is not called then.
     full_answer: ClassVar[Word | None] = None
 
     #: By their names in Python. Filled in for every class.
     parameters: ClassVar[dict[str, Parameter]] = {}
 
-    #: The address it is for. Set before `created` is called.
+    #: The address of the policy. Set before `created` is called.
     address: AddressView
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.parameters = declared_parameters(cls)
 
-    # ---- its life
+    # ---- lifecycle
 
     def check(self) -> None:
-        """The parameters are set. Raise `ValueError` for what they cannot be together; broker.xml is refused then.
+        """Checks the parameters together. Raise `ValueError` to reject broker.xml.
 
-        Called on an object of its own, which no address has.
+        Called on an object without an address.
         """
 
     def created(self) -> None:
-        """Its address exists: it was made, or the broker started, or a reload gave it this policy.
+        """Called when the address was created, the broker started, or a reload gave the address this policy.
 
-        An address whose policy raises here takes no messages and no subscribers before that is mended. The text of a
-        `ValueError` is told to them.
+        If it raises, the address accepts no messages and no subscribers until a reload replaces the policy. The
+        text of a `ValueError` is sent to clients.
         """
 
     def replaces(self, former: Self) -> None:
-        """A reload has put this object in the place of ``former``: take over what it remembers. After `created`.
+        """Called after `created` when a reload replaced ``former`` by this object: take over its state here.
 
-        Called where parameters or the policy's code have changed; else the object stays. ``former`` may be of an older
-        version of the class.
+        A reload replaces an object whose parameters or code have changed. ``former`` may be of an older version of
+        the class.
         """
 
     def deleted(self) -> None:
-        """The address was deleted. `closed` follows."""
+        """Called when the address was deleted. `closed` follows."""
 
     def closed(self) -> None:
-        """The policy is done with: its address was deleted, a reload took it away, or the broker stops."""
+        """Called last: the address was deleted, a reload removed the policy, or the broker stops."""
 
-    # ---- messages come
+    # ---- incoming messages
 
     def admit(self, offer: Offer) -> Verdict | None:
-        """Whether a message may enter. Hot: called for every SEND to the address.
+        """Decides whether a message may enter. Hot: called for every SEND to the address.
 
-        None accepts it, as does ACCEPT, which also keeps later policies from being asked. `ChangeHeaders`, `Redirect`,
-        `Refuse`, `Wait` and DROP are the other answers. A policy is asked once about a message, however long that
-        waits for room afterwards; again only after a `Wait` of its own. A SEND in a transaction is asked about when it
-        comes. Not asked about is what the broker itself sends: dead letters, expired messages, copies.
+        None accepts the message and lets later policies decide; ACCEPT accepts it without calling them. The other
+        verdicts are `ChangeHeaders`, `Redirect`, `Refuse`, `Wait` and DROP. Called once for a message, however long
+        the message waits for memory afterwards, and again only after a `Wait` of this policy. In a transaction called
+        at SEND. Not called for messages that the broker sends itself: dead letters, expired messages, copies.
         """
         return None
 
     def entered(self, offer: Offer) -> None:
-        """A message that this policy has let pass has entered an address: this one, or where it was redirected to.
+        """Called when a message accepted by this policy has entered an address: this one, or one redirected to.
 
-        Hot: called for every message. In a transaction at COMMIT. Of a message that `admit` has let pass either this
+        Hot: called for every message. In a transaction at COMMIT. For each message that `admit` accepts either this
         or `refused` is called, once.
         """
 
     def refused(self, offer: Offer, reason: str) -> None:
-        """A message that this policy has let pass does not enter: undo what `admit` has noted of it.
+        """Called when a message accepted by this policy does not enter: undo what `admit` has recorded.
 
-        A later policy has refused or dropped it, the address or the disk was full (FAIL, DROP), it was a duplicate, its
-        transaction was aborted or could not be committed, or its connection ended while it waited. ``reason`` is a
-        text for people.
+        Reasons are: a later policy refused or dropped it, the address or the disk was full (FAIL, DROP), it was a
+        duplicate, its transaction was aborted or could not be committed, or its connection closed while it waited.
+        ``reason`` is a text for people.
         """
 
     def full(self, offer: Offer) -> FullVerdict | None:
-        """What a full address does with a message. Called for every SEND while it is full.
+        """Decides about a message for a full address. Called for every SEND while the address is full.
 
-        PAGE, BLOCK, DROP, DROP_OLDEST, FAIL, `Refuse`, or ACCEPT for a message that enters all the same (the policy
-        may have made room); None leaves the answer to the next policy, at last to the ``address-full-policy``. In a
-        transaction all its messages are asked about at COMMIT, before any of them enters.
+        Verdicts are PAGE, BLOCK, DROP, DROP_OLDEST, FAIL, `Refuse`, and ACCEPT, which lets the message enter all the
+        same (the policy may have evicted others); None leaves the decision to the next policy, and in the end to the
+        ``address-full-policy``. In a transaction called for all its messages at COMMIT, before any of them enters.
         """
         return self.full_answer
 
     # ---- rings
 
     def overflow(self, queue: QueueView, returning: bool) -> None:
-        """A ring is over its size, or is full while a message comes back (``returning``): give something up.
+        """Evicts messages of a ring over its size, or of a full one to which a message returns (``returning``).
 
-        The policies are called in turn until there is room; the last is the built-in ring, which gives up the
-        oldest for a new message, and nothing for a returning one, which so is lost itself.
+        Policies are called in turn until the ring has its size; the last one is the built-in ring, which evicts the
+        oldest message for a new one, and none for a returning one, which is then lost itself.
         """
 
-    # ---- messages wait, and leave
+    # ---- messages in queues
 
     def enqueued(self, message: MessageView) -> None:
-        """A message waits in a queue now, in memory: it came and nobody was ready, came back, or fell due.
+        """Called when a message waits in a queue, in memory: no consumer was ready, it returned, or it fell due.
 
-        Also called for what was in memory when the broker stopped. Hot where consumers are slow.
+        Also called for messages that were in memory when the broker stopped. Hot where consumers are slow.
         """
 
     def evicted(self, message: MessageView) -> None:
-        """A ring gives up a message (messagesReplaced). Makes a ring that counts paged messages read them first."""
+        """Called when a ring evicts a message (messagesReplaced).
+
+        A ring that counts paged messages reads them from disk for this hook.
+        """
 
     def expired(self, message: MessageView) -> None:
-        """The time of a message is over; it went to the expiry-address, if there is one."""
+        """Called when a message has expired; it was sent to the expiry-address, if there is one."""
 
     def killed(self, message: MessageView) -> None:
-        """A message was purged, went with its queue, or failed too often without a dead-letter address.
+        """Called when a message was purged, deleted with its queue, or failed without a dead-letter address.
 
-        Messages on disk that are purged are not read for it.
+        Not called for messages on disk that are purged.
         """
 
     def dead_lettered(self, message: MessageView) -> None:
-        """A message failed too often and went to the dead-letter-address."""
+        """Called when a message was sent to the dead-letter-address after its last delivery attempt."""
 
     # ---- consumers
 
     def subscribed(self, subscriber: Subscriber) -> Refuse | None:
-        """Somebody wants to consume from a queue of the address. `Refuse` gives them an ERROR."""
+        """Decides whether a client may consume from a queue of the address. `Refuse` sends it an ERROR."""
         return None
 
     def delivered(self, message: MessageView) -> None:
-        """A message is given to a consumer. Hot; and the short way from a SEND to a waiting consumer is closed."""
+        """Called when a message is delivered to a consumer. Hot, and disables direct delivery from SEND to consumer."""
 
     def settled(self, message: MessageView) -> None:
-        """A message was acknowledged. Hot, as `delivered`."""
+        """Called when a message was acknowledged. Hot, as `delivered`."""

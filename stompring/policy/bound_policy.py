@@ -21,38 +21,35 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Faults that are remembered as logged. A policy that fails in more ways than these is logged anew.
+#: Exceptions recorded as logged. After so many different ones the record starts anew.
 MAX_LOGGED_ERRORS = 1000
 
-#: Seconds between two lines about one hook that is slow.
+#: Seconds between two log lines about the same slow hook.
 SLOW_LOG_INTERVAL = 10.0
 
 
 class PolicyErrors:
-    """Of all policies of one broker."""
+    """Exceptions and slow calls of all policies of one broker: each counted, each cause logged once."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[str, str], int] = {}  # by policy and hook
         self._logged: set[tuple[object, ...]] = set()
-        self.slow: dict[
-            tuple[str, str], int
-        ] = {}  # hooks that took longer than `SLOW_HOOK`, by policy and hook
-        self._silent: dict[
-            tuple[str, str], tuple[float, int]
-        ] = {}  # until when, and the count of the last line
+        self.slow: dict[tuple[str, str], int] = {}  # calls longer than `SLOW_HOOK`, by policy and hook
+        # by policy and hook: time before which nothing is logged, and the count at the last log line
+        self._log_after: dict[tuple[str, str], tuple[float, int]] = {}
 
     def slow_hook(self, policy: str, address: str, hook: str, seconds: float) -> None:
-        """A hook has held the reactor for too long. Logged once in `QUIET` seconds for each policy and hook."""
+        """Count a hook that blocked the reactor, and log it once in `SLOW_LOG_INTERVAL` for each policy and hook."""
         key = (policy, hook)
         count = self.slow[key] = self.slow.get(key, 0) + 1
         now = monotonic()
-        until, logged = self._silent.get(key, (0.0, 0))
+        until, logged = self._log_after.get(key, (0.0, 0))
         if now < until:
             return
-        self._silent[key] = (now + SLOW_LOG_INTERVAL, count)
-        more = f"; {count - logged - 1} more since the last line" if count - logged > 1 else ""
+        self._log_after[key] = (now + SLOW_LOG_INTERVAL, count)
+        more = f"; {count - logged - 1} more since the last log line" if count - logged > 1 else ""
         log.warning(
-            "policy %s of address %s: %s took %.0f ms, more than %.0f ms: no client was served meanwhile%s",
+            "policy %s of address %s: %s blocked the broker for %.0f ms (limit %.0f ms)%s",
             policy,
             address,
             hook,
@@ -62,10 +59,10 @@ class PolicyErrors:
             extra={"address": address, "policy": policy, "hook": hook},
         )
 
-    def note(self, policy: str, address: str, hook: str, error: BaseException, place: str) -> Refused:
-        """A hook of a policy that broker.xml names at ``place`` has raised.
+    def record(self, policy: str, address: str, hook: str, error: BaseException, location: str) -> Refused:
+        """Count and log an exception of a hook. ``location`` is FILE:LINE of broker.xml where the policy is named.
 
-        What is returned tells so to whom the operation is refused for it, if there is one.
+        Returns the error for the client whose operation is refused, if there is one.
         """
         key = (policy, hook)
         self.counts[key] = self.counts.get(key, 0) + 1
@@ -77,70 +74,70 @@ class PolicyErrors:
                 self._logged.clear()
             self._logged.add(fault)
             log.error(
-                "%s: policy %s of address %s failed in %s (said once; see stompring_policy_errors_total)",
-                place,
+                "%s: policy %s of address %s failed in %s (logged once; counted in stompring_policy_errors_total)",
+                location,
                 policy,
                 address,
                 hook,
                 exc_info=error,
                 extra={"address": address, "policy": policy, "hook": hook},
             )
-        return Refused(f"Policy {policy} of address {address} failed in {hook}; the broker's log tells more")
+        return Refused(f"Policy {policy} of address {address} failed in {hook}: see the broker's log")
 
 
-#: Headers that `ChangeHeaders` must not touch, with what to do instead.
+#: Headers that `ChangeHeaders` must not change, with the reason.
 IMMUTABLE_HEADERS = {
-    "destination": "Redirect is for that",
-    "receipt": "it belongs to the frame",
-    "transaction": "it belongs to the frame",
-    "content-length": "it belongs to the frame",
+    "destination": "use Redirect",
+    "receipt": "it is a header of the frame",
+    "transaction": "it is a header of the frame",
+    "content-length": "it is a header of the frame",
 }
 
 
 class BoundPolicy:
-    """A policy's object for one address. ``start_error`` says why it could not begin."""
+    """The object of a policy for one address. ``start_error`` is the reason why it could not start, None else."""
 
-    #: What stands for the address before its policy.
+    #: The class of ``AddressPolicy.address``.
     view: ClassVar[type[AddressView]] = AddressView
 
-    def __init__(self, selected: SelectedPlugin, address: Address, faults: PolicyErrors) -> None:
+    def __init__(self, selected: SelectedPlugin, address: Address, errors: PolicyErrors) -> None:
         self.selected = selected
         self.start_error: Refused | None = None
-        self._faults = faults
+        self._errors = errors
         self._address = address.name
         self.policy = selected.make()
         self.policy.address = self.view(address, self._in_timer)
 
     @property
     def name(self) -> str:
-        """As broker.xml calls it."""
+        """Its name in broker.xml."""
         return self.selected.name
 
-    def begin(self, former: BoundPolicy | None) -> None:
-        """The policy begins, in the place of ``former`` if there is one."""
+    def start(self, former: BoundPolicy | None) -> None:
+        """Call `AddressPolicy.created`, and `AddressPolicy.replaces` if there is a ``former`` object."""
         try:
             self.policy.created()
         except HOOK_EXCEPTIONS as error:
             self.start_error = self.failed("created", error)
-            if isinstance(error, ValueError):  # meant for people, as in `check`
+            if isinstance(error, ValueError):  # its text is for clients, as in `check`
                 self.start_error = Refused(
-                    f"Policy {self.name} of address {self._address} cannot begin: {error}"
+                    f"Policy {self.name} of address {self._address} cannot start: {error}"
                 )
             return
         if former is not None:
             self.call("replaces", former.policy)
 
-    def end(self) -> None:
-        """It is done with."""
+    def stop(self) -> None:
+        """Call `AddressPolicy.closed`, and cancel its timers."""
         self.call("closed")
         self.policy.address.stop()
 
     def call(self, hook: str, *arguments: object) -> None:
-        """Call a hook whose fault refuses nothing."""
+        """Call a hook without a verdict; log and count an exception."""
         self.run(hook, getattr(self.policy, hook), *arguments)
 
     def run(self, hook: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call what counts as the hook of that name, and whose fault refuses nothing."""
+        """Call ``call`` as the hook ``hook``, without a verdict; log and count an exception."""
         began = perf_counter()
         try:
             call(*arguments)
@@ -149,14 +146,14 @@ class BoundPolicy:
         self.timed(hook, began)
 
     def timed(self, hook: str, began: float) -> None:
-        """A hook that was called at ``began`` has returned."""
+        """Check the duration of a hook that was called at ``began`` (`perf_counter`)."""
         seconds = perf_counter() - began
         if seconds > SLOW_HOOK:
             self.slow(hook, seconds)
 
     def slow(self, hook: str, seconds: float) -> None:
-        """A hook took longer than `SLOW_HOOK`."""
-        self._faults.slow_hook(self.name, self._address, hook, seconds)
+        """Record a call longer than `SLOW_HOOK`."""
+        self._errors.slow_hook(self.name, self._address, hook, seconds)
 
     def _in_timer(self, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self.run("timer", call, *arguments)
@@ -167,30 +164,30 @@ class BoundPolicy:
         return self.policy.admit
 
     def has(self, hook: str) -> bool:
-        """Whether the policy has a hook of its own."""
+        """Whether the policy overrides a hook."""
         return getattr(type(self.policy), hook) is not getattr(AddressPolicy, hook)
 
-    # ---- answers
+    # ---- verdicts
 
     def failed(self, hook: str, error: BaseException) -> Refused:
-        """A hook has raised."""
-        return self._faults.note(self.name, self._address, hook, error, self.selected.place)
+        """Record an exception of a hook. Returns the error for the client."""
+        return self._errors.record(self.name, self._address, hook, error, self.selected.location)
 
     def refused(self, verdict: Refuse) -> Refused:
-        """What is told to a client."""
+        """The error for the client of a verdict `Refuse`."""
         return Refused(f"{verdict.reason} (policy {self.name} of address {self._address})")
 
     def wrong(self, hook: str, answer: object) -> Refused:
-        """A hook has answered what is no answer to it."""
-        return self.failed(hook, TypeError(f"{answer!r} is no answer of {hook}"))
+        """Record a result that is not a verdict of the hook. Returns the error for the client."""
+        return self.failed(hook, TypeError(f"{answer!r} is not a verdict of {hook}"))
 
     def changes(self, headers: Mapping[str, str | None]) -> Mapping[bytes, bytes | None]:
-        """Changed headers as bytes. Raises `TypeError`, `ValueError` for what cannot be."""
+        """Changed headers as bytes. Raises `TypeError` or `ValueError` for invalid headers."""
         changes: dict[bytes, bytes | None] = {}
         for name, value in headers.items():
             if name in IMMUTABLE_HEADERS:
                 raise ValueError(f"header {name} cannot be changed: {IMMUTABLE_HEADERS[name]}")
             if not name or not (value is None or isinstance(value, str)):
-                raise TypeError(f"header {name!r} must be a text with a text or None, not {value!r}")
+                raise TypeError(f"header {name!r} must be a str with a str or None, not {value!r}")
             changes[name.encode()] = None if value is None else value.encode()
         return changes

@@ -1,4 +1,4 @@
-"""The policies that come with the broker, written as any other: what a full address does, and the ring."""
+"""The built-in policies, written with the policy API: ``address-full-policy`` PAGE, BLOCK, DROP, FAIL, and the ring."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from .views import MessageView, QueueView
 
 
 class Page(AddressPolicy):
-    """New messages go to disk, until all of it is consumed."""
+    """New messages are paged to disk until the pages are consumed."""
 
     full_answer = PAGE
 
 
 class Block(AddressPolicy):
-    """Producers wait until there is room."""
+    """Producers are not read until the address is below its limit."""
 
     full_answer = BLOCK
 
 
 class Drop(AddressPolicy):
-    """New messages are thrown away."""
+    """New messages are discarded."""
 
     full_answer = DROP
 
@@ -33,19 +33,19 @@ class Fail(AddressPolicy):
 
 
 class Ring(AddressPolicy):
-    """A full ring gives up its oldest message for a new one; what comes back finds no place."""
+    """A full ring evicts its oldest message for a new one; a returning message is lost instead."""
 
     def overflow(self, queue: QueueView, returning: bool) -> None:
-        """See `AddressPolicy.overflow`."""
+        """Evicts the oldest message for a new one."""
         if not returning:
             queue.give_up_oldest()
 
 
 class DeadLetterRing(AddressPolicy):
-    """What a ring gives up goes to the dead-letter-address (``ring-policy`` DEAD_LETTER)."""
+    """Evicted messages are sent to the dead-letter-address (``ring-policy`` DEAD_LETTER)."""
 
     def evicted(self, message: MessageView) -> None:
-        """See `AddressPolicy.evicted`."""
+        """Sends the message to the dead-letter-address."""
         message.dead_letter()
 
 

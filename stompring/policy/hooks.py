@@ -31,36 +31,36 @@ from .built_in import FULL_POLICIES, DeadLetterRing, Ring
 from .load import Plugins, SelectedPlugin
 from .views import MessageView, QueueView, view_of
 
-#: Names of the hooks with a message as their argument.
+#: The hooks with a message as their only argument and no verdict.
 NOTIFICATION_HOOKS = ("enqueued", "evicted", "expired", "killed", "dead_lettered", "delivered", "settled")
 
 
 def listener_of(policies: Sequence[BoundPolicy], hook: str) -> Listener | None:
-    """The hook of all policies that have it, None where none has."""
+    """One listener for a notification hook of several policies, None if no policy overrides the hook."""
     return combined_listener([_listener(bound, hook) for bound in policies if bound.has(hook)])
 
 
-def combined_listener(calls: Sequence[Listener]) -> Listener | None:
-    """Several calls as one."""
-    if not calls:
+def combined_listener(listeners: Sequence[Listener]) -> Listener | None:
+    """One listener that calls several; None for none."""
+    if not listeners:
         return None
-    if len(calls) == 1:
-        return calls[0]
+    if len(listeners) == 1:
+        return listeners[0]
 
-    def tell(ref: Reference) -> None:
-        for call in calls:
-            call(ref)
+    def notify(ref: Reference) -> None:
+        for listener in listeners:
+            listener(ref)
 
-    return tell
+    return notify
 
 
 def _listener(bound: BoundPolicy, hook: str) -> Listener:
     call, run = getattr(bound.policy, hook), bound.run
 
-    def tell(ref: Reference) -> None:
+    def notify(ref: Reference) -> None:
         run(hook, call, MessageView(ref))
 
-    return tell
+    return notify
 
 
 Full = Callable[[Offer], FullAnswer]
@@ -69,23 +69,23 @@ DROPPED = AdmissionResult(drop=True)
 
 
 class _Step(NamedTuple):
-    """A policy that is asked about a message, or notified of what became of it."""
+    """A policy that evaluates a message, or is notified of the outcome."""
 
     bound: BoundPolicy
     admit: Callable[[Offer], object]
-    entered: bool  # whether it has the hook
+    entered: bool  # whether it overrides the hook
     refused: bool
 
 
 class _Answer(NamedTuple):
-    """The first of several policies that has answered more than None, or raised."""
+    """The first verdict or exception of several policies."""
 
-    place: int
+    position: int
     answer: object
 
 
 def compose_admission(policies: Sequence[BoundPolicy], hooks: Hooks) -> None:
-    """`AddressPolicy.admit`, `entered` and `refused` of all that have them. One policy is asked without a detour."""
+    """Set the hooks for `AddressPolicy.admit`, `entered` and `refused`. A single policy is called directly."""
     steps = [
         _Step(bound, bound.admit, bound.has("entered"), bound.has("refused"))
         for bound in policies
@@ -108,7 +108,7 @@ def _admit_by_several(steps: Sequence[_Step]) -> Callable[[Offer], _Answer | Non
     calls = [(step.admit, step.bound.timed) for step in steps]
 
     def admit(offer: Offer) -> _Answer | None:
-        for place, (call, timed) in enumerate(calls):
+        for position, (call, timed) in enumerate(calls):
             began = perf_counter()
             try:
                 answer = call(offer)
@@ -116,20 +116,20 @@ def _admit_by_several(steps: Sequence[_Step]) -> Callable[[Offer], _Answer | Non
                 answer = error
             timed("admit", began)
             if answer is not None:
-                return _Answer(place, answer)
+                return _Answer(position, answer)
         return None
 
     return admit
 
 
 class MessageAdmission:
-    """See `stompring.broker.hooks.Admission`. ``answer`` is that of the address's ``Hooks.admit``."""
+    """Implements `stompring.broker.hooks.Admission`. ``answer`` is the result of ``Hooks.admit`` of the address."""
 
     __slots__ = ("_answer", "_changes", "_passed", "_steps")
 
     def __init__(self, steps: Sequence[_Step], answer: object) -> None:
         self._steps = steps
-        self._passed = 0  # how many have let it pass, from the first one on
+        self._passed = 0  # number of policies that have accepted it, from the first one
         self._changes: dict[bytes, bytes | None] = {}
         self._answer = answer
         if answer is None:
@@ -138,44 +138,43 @@ class MessageAdmission:
             self._passed, self._answer = answer
 
     def evaluate(self, offer: Offer) -> AdmissionResult | None:
-        """See `Admission.evaluate`."""
+        """Implements `Admission.evaluate`."""
         if self._changes:  # after a wait
             offer = offer.changed(self._changes)
         if len(self._steps) == 1:
             return self._evaluate_one(offer)
         while self._passed < len(self._steps):
             bound = self._steps[self._passed].bound
-            answer = self._asked(offer)
+            answer = self._next_answer(offer)
             if answer is ACCEPT:
                 self._passed += 1
                 break
-            ruling = None if answer is None else _admission_result(bound, answer)
-            if ruling is not None:
-                if ruling.drop or ruling.wait:
-                    return ruling
-                if ruling.headers:
-                    self._changes |= ruling.headers
-                    if ruling.address is None and self._passed + 1 < len(self._steps):
-                        offer = offer.changed(
-                            ruling.headers
-                        )  # the next one sees what this one has made of it
+            result = None if answer is None else _admission_result(bound, answer)
+            if result is not None:
+                if result.drop or result.wait:
+                    return result
+                if result.headers:
+                    self._changes |= result.headers
+                    if result.address is None and self._passed + 1 < len(self._steps):
+                        # the next policy sees the headers as changed by this one
+                        offer = offer.changed(result.headers)
             self._passed += 1
-            if ruling is not None and ruling.address is not None:
-                return AdmissionResult(address=ruling.address, headers=self._changes or None)
+            if result is not None and result.address is not None:
+                return AdmissionResult(address=result.address, headers=self._changes or None)
         return AdmissionResult(headers=self._changes) if self._changes else None
 
     def _evaluate_one(self, offer: Offer) -> AdmissionResult | None:
-        """The usual case, as quickly as can be."""
-        answer = self._asked(offer)
+        """As `evaluate`, for the usual case of one policy."""
+        answer = self._next_answer(offer)
         if answer is None or answer is ACCEPT:
             self._passed = 1
             return None
-        ruling = _admission_result(self._steps[0].bound, answer)
-        if not (ruling.drop or ruling.wait):
+        result = _admission_result(self._steps[0].bound, answer)
+        if not (result.drop or result.wait):
             self._passed = 1
-        return ruling
+        return result
 
-    def _asked(self, offer: Offer) -> object:
+    def _next_answer(self, offer: Offer) -> object:
         answer, self._answer = self._answer, NOT_EVALUATED
         if answer is not NOT_EVALUATED:
             return answer
@@ -189,38 +188,38 @@ class MessageAdmission:
             step.bound.timed("admit", began)
 
     def entered(self, offer: Offer) -> None:
-        """See `Admission.entered`."""
+        """Implements `Admission.entered`."""
         for step in self._steps[: self._passed]:
             if step.entered:
                 step.bound.call("entered", offer)
 
     def refused(self, offer: Offer, reason: str) -> None:
-        """See `Admission.refused`."""
+        """Implements `Admission.refused`."""
         for step in self._steps[: self._passed]:
             if step.refused:
                 step.bound.call("refused", offer, reason)
 
 
 class _RefusedAdmission:
-    """The admission to an address where nobody may send."""
+    """The admission to an address with a policy that could not start: refuses every message."""
 
     def __init__(self, reason: Refused) -> None:
         self._reason = reason
 
     def evaluate(self, offer: Offer) -> AdmissionResult | None:
-        """Never."""
+        """Raises `Refused`."""
         reason = self._reason
         raise Refused(str(reason))
 
     def entered(self, offer: Offer) -> None:
-        """No policy of it works."""
+        """No policy to notify."""
 
     def refused(self, offer: Offer, reason: str) -> None:
-        """No policy of it works."""
+        """No policy to notify."""
 
 
 def _admission_result(bound: BoundPolicy, verdict: object) -> AdmissionResult:
-    """What the broker is to do. Raises `Refused`."""
+    """The result for the broker of one policy's verdict or exception. Raises `Refused`."""
     if isinstance(verdict, HOOK_EXCEPTIONS):
         raise bound.failed("admit", verdict) from verdict
     if verdict is DROP:
@@ -241,7 +240,7 @@ def _admission_result(bound: BoundPolicy, verdict: object) -> AdmissionResult:
 
 
 def constant_answer(policy: AddressPolicy) -> FullPolicy:
-    """What a policy always does when its address is full."""
+    """The ``address-full-policy`` that a constant ``full_answer`` stands for."""
     assert policy.full_answer is not None
     return FullPolicy(policy.full_answer.value)
 
@@ -249,17 +248,17 @@ def constant_answer(policy: AddressPolicy) -> FullPolicy:
 def compose_full(
     policies: Sequence[BoundPolicy], built_in: AddressPolicy, address: Address
 ) -> tuple[FullPolicy | None, Full | None]:
-    """What a full address does: always the same, or to be asked (`AddressPolicy.full`)."""
-    asked, last = [], constant_answer(built_in)
+    """The hook `AddressPolicy.full` of an address: a constant answer, or a function that decides for each message."""
+    deciding, last = [], constant_answer(built_in)
     for bound in policies:
         if bound.has("full") or bound.policy.full_answer in (ACCEPT, DROP_OLDEST):
-            asked.append(bound)
+            deciding.append(bound)
         elif bound.policy.full_answer is not None:
-            last = constant_answer(bound.policy)  # what comes after it is never asked
+            last = constant_answer(bound.policy)  # later policies are never called
             break
-    if not asked:
+    if not deciding:
         return last, None
-    calls = [(bound, bound.policy.full) for bound in asked]
+    calls = [(bound, bound.policy.full) for bound in deciding]
 
     def full(offer: Offer) -> FullAnswer:
         for bound, call in calls:
@@ -290,10 +289,10 @@ def _full_answer(bound: BoundPolicy, verdict: object, offer: Offer, address: Add
 
 
 def _drop_oldest(address: Address, size: int) -> bool:
-    """Give up what waits longest until there is room, or as much was given up as comes; False where nothing can be.
+    """Evict the oldest messages until the address is below its limit, or ``size`` bytes are free. False if none can be.
 
-    A message in several queues is given up by all of them at once, where it is the oldest of each: else nothing would
-    become free, as also where one of them has given it to a consumer.
+    A message in several queues is evicted from all of them at once, if it is the oldest of each. Otherwise no memory
+    would become free, and neither while one of its queues is delivering it.
     """
     wanted = address.room.bytes - size
     dropped = False
@@ -313,7 +312,7 @@ def _drop_oldest(address: Address, size: int) -> bool:
 
 
 def compose_overflow(policies: Sequence[BoundPolicy], ring: Ring) -> Callable[[QueueView, bool], None]:
-    """`AddressPolicy.overflow` of all that have it, in turn until there is room; the ring itself comes last."""
+    """`AddressPolicy.overflow` of the policies in turn until the ring has its size; the built-in ring comes last."""
     calls = [(bound, bound.policy.overflow) for bound in policies if bound.has("overflow")]
     if not calls:
         return ring.overflow
@@ -329,7 +328,7 @@ def compose_overflow(policies: Sequence[BoundPolicy], ring: Ring) -> Callable[[Q
 
 
 def compose_subscribed(policies: Sequence[BoundPolicy]) -> Callable[[Subscriber], None] | None:
-    """`AddressPolicy.subscribed` of all that have it; raises `Refused`."""
+    """`AddressPolicy.subscribed` of the policies in turn; the function raises `Refused`."""
     calls = [(bound, bound.policy.subscribed) for bound in policies if bound.has("subscribed")]
     if not calls:
         return None
@@ -352,7 +351,7 @@ def compose_subscribed(policies: Sequence[BoundPolicy]) -> Callable[[Subscriber]
 
 
 def refuse_all(hooks: Hooks, reason: Refused) -> None:
-    """One of the policies of an address could not begin: nobody may send there or subscribe."""
+    """Refuse all messages and subscriptions of an address with a policy that could not start."""
 
     def refuse(what: object) -> None:
         raise Refused(str(reason))
@@ -363,14 +362,17 @@ def refuse_all(hooks: Hooks, reason: Refused) -> None:
 
 
 class Policies:
-    """See `stompring.broker.hooks.Policies`. ``plugins`` are those that broker.xml names; none but the built-in ones
-    where they are not given, whatever address-settings say."""
+    """Implements `stompring.broker.hooks.Policies`: makes the `Hooks` of each address.
 
-    #: How policies are bound to their addresses.
+    ``plugins`` are the policies that broker.xml names. Without them the address-policy elements of address-settings
+    have no effect.
+    """
+
+    #: The class that binds a policy to an address.
     binding: ClassVar[type[BoundPolicy]] = BoundPolicy
 
     def __init__(self, plugins: Plugins | None = None) -> None:
-        self.faults = PolicyErrors()
+        self.recorded = PolicyErrors()
         self._plugins = plugins
         self._ring = Ring()
         self._bound: dict[Address, tuple[BoundPolicy, ...]] = {}
@@ -382,35 +384,35 @@ class Policies:
         self._dead_letter: Listener = lambda ref: dead_letters.evicted(MessageView(ref))
 
     def use(self, plugins: Plugins) -> None:
-        """Other plugins, or the same with other parameters: addresses get them when settings are applied next."""
+        """Replace the plugins. Addresses get the new ones when settings are applied next."""
         self._plugins = plugins
 
     @property
     def errors(self) -> dict[tuple[str, str], int]:
-        """Faults so far, by policy and hook (``stompring_policy_errors_total``)."""
-        return self.faults.counts
+        """Number of exceptions so far, by policy and hook (``stompring_policy_errors_total``)."""
+        return self.recorded.counts
 
     @property
     def slow_hooks(self) -> dict[tuple[str, str], int]:
-        """Hooks that took too long so far, by policy and hook (``stompring_policy_slow_hooks_total``)."""
-        return self.faults.slow
+        """Number of slow calls so far, by policy and hook (``stompring_policy_slow_hooks_total``)."""
+        return self.recorded.slow
 
     def names_for(self, address: Address) -> list[str]:
-        """The policies of an address besides the built-in ones, in the order in which they are asked."""
+        """Names of the policies of an address without the built-in ones, in the order of their calls."""
         return [bound.name for bound in self._bound.get(address, ())]
 
     def policies_for(self, address: Address) -> list[AddressPolicy]:
-        """The same, the objects themselves."""
+        """The objects behind `names_for`."""
         return [bound.policy for bound in self._bound.get(address, ())]
 
-    # ---- for the broker
+    # ---- implementation of stompring.broker.hooks.Policies
 
     def hooks_for(self, address: Address) -> Hooks:
-        """See `stompring.broker.hooks.Policies.hooks_for`."""
+        """Implements `stompring.broker.hooks.Policies.hooks_for`."""
         before = {bound.name: bound for bound in self._bound.pop(address, ())}
         bound = tuple(self._bind(address, selected, before) for selected in self._selected(address))
         for one in before.values():
-            one.end()
+            one.stop()
         answer = address.settings.address_full_policy
         built_in = answer if answer in FULL_POLICIES else FullPolicy.PAGE
         if not bound:
@@ -419,7 +421,7 @@ class Policies:
         return self._compose(address, bound, self._full[built_in])
 
     def _selected(self, address: Address) -> list[SelectedPlugin]:
-        """What the settings of an address name, the policy of a full address last."""
+        """The policies that the settings of an address name, the ``address-full-policy`` last."""
         if self._plugins is None:
             return []
         settings = address.settings
@@ -431,13 +433,13 @@ class Policies:
     def _bind(
         self, address: Address, selected: SelectedPlugin, before: dict[str, BoundPolicy]
     ) -> BoundPolicy:
-        """A policy's object for an address: the one that it has where nothing about it has changed."""
+        """The object of a policy for an address: the former one if neither parameters nor code have changed."""
         former = before.get(selected.name)
         if former is not None and former.start_error is None and former.selected == selected:
             del before[selected.name]
             return former
-        bound = self.binding(selected, address, self.faults)
-        bound.begin(None if former is None or former.start_error is not None else former)
+        bound = self.binding(selected, address, self.recorded)
+        bound.start(None if former is None or former.start_error is not None else former)
         return bound
 
     def _compose(self, address: Address, bound: tuple[BoundPolicy, ...], built_in: AddressPolicy) -> Hooks:
@@ -457,22 +459,22 @@ class Policies:
     def _deleted(self, address: Address) -> None:
         for one in self._bound.pop(address, ()):
             one.call("deleted")
-            one.end()
+            one.stop()
 
     def evicted(self, queue: Queue) -> Listener | None:
-        """See `stompring.broker.hooks.Policies.evicted`."""
-        heard = [] if queue.address.hooks.evicted is None else [queue.address.hooks.evicted]
+        """Implements `stompring.broker.hooks.Policies.evicted`."""
+        listeners = [] if queue.address.hooks.evicted is None else [queue.address.hooks.evicted]
         if queue.attributes.ring_policy is RingPolicy.DEAD_LETTER:
-            heard.append(self._dead_letter)
-        return combined_listener(heard)
+            listeners.append(self._dead_letter)
+        return combined_listener(listeners)
 
     def view_of(self, queue: Queue) -> QueueView:
-        """See `stompring.broker.hooks.Policies.view_of`."""
+        """Implements `stompring.broker.hooks.Policies.view_of`."""
         return view_of(queue)
 
     def stop(self) -> None:
-        """See `stompring.broker.hooks.Policies.stop`."""
+        """Implements `stompring.broker.hooks.Policies.stop`."""
         for bound in self._bound.values():
             for one in bound:
-                one.end()
+                one.stop()
         self._bound.clear()

@@ -37,11 +37,11 @@ PLUGIN_DIRECTORY = "plugins"
 
 
 class PluginLoadError(Exception):
-    """A policy could not be loaded; the text says why and where."""
+    """A policy cannot be loaded; the text says why, with file and line."""
 
 
 class PluginSources:
-    """What can be named in the broker.xml ``file``."""
+    """The policies that the broker.xml ``file`` may name: modules in plugin directories, and installed packages."""
 
     def __init__(self, file: str | None) -> None:
         beside = Path(file or "broker.xml").absolute().parent
@@ -50,11 +50,11 @@ class PluginSources:
 
     @property
     def folders(self) -> list[Path]:
-        """Those of the search_path where there may be modules that are there now."""
+        """The directories of ``search_path`` that exist."""
         return [folder for folder in self.search_path if folder.is_dir()]
 
     def modules(self) -> dict[str, Path]:
-        """The modules there are, by the names of their policies. Of two of one name the first one counts."""
+        """The modules, by the names of their policies. Of two of one name the first one is used."""
         found: dict[str, Path] = {}
         for folder in self.folders:
             for path in sorted(folder.glob("*.py")):
@@ -63,45 +63,45 @@ class PluginSources:
         return found
 
     def packages(self) -> dict[str, EntryPoint]:
-        """What installed packages offer, by the names of the policies. Of two of one name the first one counts."""
+        """The entry points of installed packages, by name of the policy. Of two of one name the first one is used."""
         found: dict[str, EntryPoint] = {}
         for point in entry_points():
             found.setdefault(point.name.replace("_", "-"), point)
         return found
 
     def load(self, name: str) -> type[AddressPolicy]:
-        """The policy of that name; a module is taken before a package. Raises `NotLoaded`."""
+        """The class of a policy; a module is used before a package of the same name. Raises `PluginLoadError`."""
         wanted = name.replace("_", "-")
         modules, packages = self.modules(), self.packages()
         if wanted in modules:
             return self._from_file(modules[wanted])
         if wanted in packages:
             return _from_package(packages[wanted])
-        looked = "".join(f", no {wanted.replace('-', '_')}.py in {folder}" for folder in self.folders)
-        what = f"there is no policy '{name}'{looked}, no installed package with it (entry points {ENTRY_POINT_GROUP})"
+        searched = "".join(f"no {wanted.replace('-', '_')}.py in {folder}, " for folder in self.folders)
+        what = f"policy '{name}' not found: {searched}no entry point of that name in {ENTRY_POINT_GROUP}"
         raise PluginLoadError(with_suggestion(what, wanted, [*modules, *packages]))
 
     def _from_file(self, path: Path) -> type[AddressPolicy]:
         if not path.is_file():
-            raise PluginLoadError(f"{path} is no file")
+            raise PluginLoadError(f"{path} is not a file")
         try:
             code = path.read_bytes()
         except OSError as error:
             raise PluginLoadError(f"{path} cannot be read: {error.strerror or error}") from error
         digest = sha256(code).digest()
-        before = self._loaded.get(path)
-        if before is None or before[0] != digest:
-            before = self._loaded[path] = (digest, _only_policy(_execute(path), path))
-        return before[1]
+        loaded = self._loaded.get(path)
+        if loaded is None or loaded[0] != digest:
+            loaded = self._loaded[path] = (digest, _only_policy(_execute(path), path))
+        return loaded[1]
 
 
 def entry_points() -> Iterator[EntryPoint]:
-    """What installed packages offer, but for those whose metadata cannot be read: they must not hide the others."""
+    """The entry points of installed packages. Packages whose metadata cannot be read are logged and skipped."""
     for distribution in distributions():
         try:
             yield from distribution.entry_points.select(group=ENTRY_POINT_GROUP)
         except Exception as error:
-            log.warning("the entry points of an installed package cannot be read: %s", error)
+            log.warning("skipped an installed package: its entry points cannot be read: %s", error)
 
 
 def _execute(path: Path) -> ModuleType:
@@ -112,7 +112,7 @@ def _execute(path: Path) -> ModuleType:
     former = sys.modules.get(name)
     sys.modules[name] = module  # annotations are looked up there
     try:
-        # not by way of the loader: a cached .pyc goes by the time of the file, which may be that of the change before
+        # not by the loader: it would use a cached .pyc if the file was changed twice within its time resolution
         exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)  # nosec B102
     except BaseException as error:
         if former is not None:
@@ -134,12 +134,12 @@ def _from_package(point: EntryPoint) -> type[AddressPolicy]:
     except (Exception, SystemExit) as error:
         raise PluginLoadError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
     if not (isinstance(kind, type) and issubclass(kind, AddressPolicy)):
-        raise PluginLoadError(f"{where} is {kind!r}, which is no AddressPolicy")
+        raise PluginLoadError(f"{where} is {kind!r}, not an AddressPolicy")
     return kind
 
 
 def _only_policy(module: ModuleType, path: Path) -> type[AddressPolicy]:
-    found = list(dict.fromkeys(_policies(module)))  # one may have two names
+    found = list(dict.fromkeys(_policies(module)))  # a class may have two names
     if len(found) == 1:
         return found[0]
     if not found:
@@ -162,7 +162,7 @@ def _policies(module: ModuleType) -> Iterator[type[AddressPolicy]]:
 
 
 def _describe(error: BaseException, path: Path) -> str:
-    """One line with the place in the plugin."""
+    """FILE:LINE in the plugin, type and text of an exception."""
     if isinstance(error, SyntaxError):
         return f"{path}:{error.lineno or 1}: {type(error).__name__}: {error.msg}"
     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
@@ -172,16 +172,16 @@ def _describe(error: BaseException, path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SelectedPlugin:
-    """A policy with the values of its parameters. Equal ones behave alike."""
+    """A policy with the values of its parameters. Equal ones are interchangeable."""
 
-    name: str  # as broker.xml calls it
+    name: str  # its name in broker.xml
     kind: type[AddressPolicy]
     values: Mapping[str, Any]
-    files: Mapping[str, bytes] = field(default_factory=dict)  # digests of those among the values
-    place: str = field(default="", compare=False)  # FILE:LINE where it is named
+    files: Mapping[str, bytes] = field(default_factory=dict)  # digests of the files among the values
+    location: str = field(default="", compare=False)  # FILE:LINE of broker.xml where it is named
 
     def make(self) -> AddressPolicy:
-        """A new object."""
+        """A new object of the policy."""
         policy = self.kind()
         for name, value in self.values.items():
             setattr(policy, name, value)
@@ -189,27 +189,27 @@ class SelectedPlugin:
 
 
 class Plugins:
-    """The policies that one broker.xml names, each loaded and with its parameters read."""
+    """The policies that one broker.xml names, loaded and with their parameters."""
 
     def __init__(self, selected: Mapping[PolicyUse, SelectedPlugin]) -> None:
         self._selected = selected
 
     def selected(self, use: PolicyUse) -> SelectedPlugin:
-        """What an address-setting names."""
+        """The policy that an address-setting names."""
         return self._selected[use]
 
 
 class PluginLoader(Protocol):
-    """Where policies come from."""
+    """A source of policies."""
 
     def load(self, name: str) -> type[AddressPolicy]:
-        """The policy of that name. Raises `NotLoaded`."""
+        """The class of a policy. Raises `PluginLoadError`."""
 
 
 def load(configuration: BrokerConfiguration, sources: PluginLoader) -> Plugins:
-    """Load what a broker.xml names; nothing is in use yet.
+    """Load the policies that a broker.xml names, without applying them to any address.
 
-    Raises `ConfigurationError` with all that is wrong, by line.
+    Raises `ConfigurationError` with all errors, by line.
     """
     file = configuration.file or "broker.xml"
     faults = Faults(file)
@@ -236,7 +236,7 @@ def load(configuration: BrokerConfiguration, sources: PluginLoader) -> Plugins:
 def _uses(
     configuration: BrokerConfiguration, plugins: Mapping[str, PluginConfiguration]
 ) -> Iterator[PolicyUse]:
-    """Where address-settings name a plugin."""
+    """The uses of plugins in address-settings."""
     for entry in configuration.address_settings:
         policies: Any = entry.values.get("address_policy", ())
         yield from (use for use in policies if use.enabled)
@@ -246,7 +246,7 @@ def _uses(
 
 
 class _ParameterReader:
-    """Reads properties, and notes what is wrong with them."""
+    """Reads the parameters of policies from properties, and collects errors."""
 
     def __init__(self, file: str, faults: Faults) -> None:
         self._file = file
@@ -256,15 +256,15 @@ class _ParameterReader:
     def selected(
         self, use: PolicyUse, kind: type[AddressPolicy], plugin: PluginConfiguration
     ) -> SelectedPlugin | None:
-        """What ``use`` means: the properties of the plugin and over them its own. None where that is wrong."""
+        """The policy of ``use``, with the properties of the plugin and over them its own. None after an error."""
         what = f"policy '{use.name}'"
         line = use.line or plugin.line
         values = self.values(kind, (*plugin.properties, *use.properties), what)
         if values is None:
             return None
-        lacking = [one.key for name, one in kind.parameters.items() if name not in values and one.required]
-        if lacking:
-            self._faults.add(line, f"{what} lacks its parameter '{lacking[0]}'")
+        missing = [one.key for name, one in kind.parameters.items() if name not in values and one.required]
+        if missing:
+            self._faults.add(line, f"{what}: parameter '{missing[0]}' is required")
             return None
         defaults = {name: one.default for name, one in kind.parameters.items() if name not in values}
         selected = SelectedPlugin(use.name, kind, defaults | values, _digests(values), f"{self._file}:{line}")
@@ -273,7 +273,7 @@ class _ParameterReader:
         except ValueError as error:
             self._faults.add(line, f"{what}: {error}")
         except HOOK_EXCEPTIONS as error:
-            self._faults.add(line, f"{what} failed in check: {type(error).__name__}: {error}")
+            self._faults.add(line, f"{what}: check failed: {type(error).__name__}: {error}")
         else:
             return selected
         return None
@@ -281,10 +281,10 @@ class _ParameterReader:
     def values(
         self, kind: type[AddressPolicy], properties: Iterable[Property], what: str
     ) -> dict[str, Any] | None:
-        """The values of properties, by the names of their attributes; None where something is wrong with one."""
+        """The values of properties, by attribute; None after an error."""
         known = {one.key: name for name, one in kind.parameters.items()}
         values: dict[str, Any] = {}
-        right = True
+        valid = True
         for given in properties:
             name = known.get(given.key)
             if name is None:
@@ -292,17 +292,17 @@ class _ParameterReader:
                     given.line or 1,
                     with_suggestion(f"{what} has no parameter '{given.key}'", given.key, known),
                 )
-                right = False
+                valid = False
                 continue
             try:
                 values[name] = kind.parameters[name].read(revealed(given.value), self._folder)
             except ValueError as error:
                 self._faults.add(given.line or 1, f"{what}: {given.key} is '{given.value}': {error}")
-                right = False
-        return values if right else None
+                valid = False
+        return values if valid else None
 
 
 def _digests(values: Mapping[str, Any]) -> dict[str, bytes]:
-    """What the files among some values hold: a policy is another one when one of them has changed."""
+    """Digests of the files among values: a changed file makes a different policy."""
     files = {name: value for name, value in values.items() if isinstance(value, Path)}
     return {name: sha256(file.read_bytes()).digest() for name, file in files.items() if file.is_file()}

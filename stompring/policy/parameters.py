@@ -14,19 +14,19 @@ from typing import Any, Literal, NewType, Union, get_args, get_origin
 
 from stompring.settings import value_types
 
-#: A time. Written as a plain number, as all times in broker.xml.
+#: A duration. A plain number in broker.xml, as all durations.
 Milliseconds = NewType("Milliseconds", int)
 
-#: A size. Written as all sizes in broker.xml: 1048576, 100K, 10MB.
+#: A size. Written in broker.xml as all sizes: 1048576, 100K, 10MB.
 Bytes = NewType("Bytes", int)
 
-#: The default of a parameter that must be given.
+#: The default of a required parameter.
 REQUIRED: Any = object()
 
 
 @dataclass(slots=True)
 class Parameter:
-    """One parameter: its help, its default, and once its class is made its name and how its text is read."""
+    """One parameter: help, default and bounds; key, kind and reader are set when its class is created."""
 
     help: str
     default: Any = REQUIRED
@@ -43,7 +43,7 @@ class Parameter:
 
     @property
     def shown_default(self) -> str:
-        """The default as it would be written."""
+        """The default as written in broker.xml."""
         if self.required:
             return "required"
         if self.default is None:
@@ -65,20 +65,17 @@ class Parameter:
 
 
 def parameter(help: str, default: Any = REQUIRED, *, least: float = -math.inf, most: float = math.inf) -> Any:
-    """Declare a parameter: ``burst: int = parameter("Messages that may come at once.", 10, least=1)``.
+    """Declare a parameter: ``burst: int = parameter("Messages accepted at once.", 10, least=1)``.
 
-    Its annotation says what it takes: ``str``, ``int``, ``float``, ``bool``, `Milliseconds`, `Bytes`,
-    ``pathlib.Path`` (relative to broker.xml), ``Literal[…]`` of texts, ``tuple[str, …]`` (a comma list), each also
-    ``| None`` with None as the default. In broker.xml its name has dashes for underscores.
+    The annotation is its type: ``str``, ``int``, ``float``, ``bool``, `Milliseconds`, `Bytes`,
+    ``pathlib.Path`` (relative to broker.xml), ``Literal[…]`` of strings, ``tuple[str, …]`` (a comma list), each also
+    ``| None`` with None as the default. In broker.xml the name has dashes in place of underscores.
     """
     return Parameter(help, default, least, most)
 
 
 def declared_parameters(owner: type) -> dict[str, Parameter]:
-    """The parameters of a class, its bases' first, by the names of its attributes.
-
-    Raises `TypeError` for a declaration that cannot be.
-    """
+    """The parameters of a class by attribute, those of its bases first. Raises `TypeError` for an invalid one."""
     found: dict[str, Parameter] = {}
     for base in reversed(owner.__mro__):
         for name, value in vars(base).items():
@@ -90,17 +87,17 @@ def declared_parameters(owner: type) -> dict[str, Parameter]:
 
 
 def _complete(one: Parameter, owner: type, name: str) -> None:
-    """Work out what a parameter takes. Raises `TypeError` where its declaration contradicts itself."""
+    """Set key, kind and reader of a parameter. Raises `TypeError` for an invalid declaration."""
     where = f"{owner.__name__}.{name}"
     taken = next((base for base in owner.__mro__[1:] if name in vars(base)), None)
     if name == "address" or (taken is not None and not isinstance(vars(taken)[name], Parameter)):
-        raise TypeError(f"{where}: the name is taken by something that every policy has")
+        raise TypeError(f"{where}: the name is reserved, AddressPolicy has an attribute of that name")
     one.kind, read = _reader(_annotation(owner, name), where)
     if (one.least, one.most) != (-math.inf, math.inf):
         if one.kind not in NUMERIC:
-            raise TypeError(f"{where}: least and most are for numbers, and it is a {one.kind}")
+            raise TypeError(f"{where}: least and most apply to numbers only, not to {one.kind}")
         if not (one.required or one.default is None or one.least <= one.default <= one.most):
-            raise TypeError(f"{where}: its default {one.default} is out of its bounds")
+            raise TypeError(f"{where}: default {one.default} is out of bounds")
         read = _bounded(read, one.least, one.most)
     one.key, one.read = name.replace("_", "-"), read
 
@@ -108,16 +105,16 @@ def _complete(one: Parameter, owner: type, name: str) -> None:
 def _annotation(owner: type, name: str) -> Any:
     hint = get_annotations(owner).get(name)
     if hint is None:
-        raise TypeError(f"parameter {name} of {owner.__name__} has no annotation")
+        raise TypeError(f"parameter {name} of {owner.__name__} has no type annotation")
     while isinstance(hint, str):  # as typing.get_type_hints does, of all annotations; one may be quoted twice
         try:
             hint = eval(hint, vars(sys.modules[owner.__module__]))  # nosec B307
         except Exception as error:
-            raise TypeError(f"the annotation of {owner.__name__}.{name} cannot be read: {error}") from error
+            raise TypeError(f"annotation of {owner.__name__}.{name} cannot be evaluated: {error}") from error
     return hint
 
 
-#: What may have bounds.
+#: Kinds that may have bounds.
 NUMERIC = frozenset(("whole number", "number", "milliseconds", "bytes"))
 
 Reader = Callable[[str, Path], Any]
@@ -141,7 +138,7 @@ def _decimal(text: str) -> float:
 def _comma_list(text: str) -> tuple[str, ...]:
     words = tuple(word.strip() for word in text.split(","))
     if not all(words):
-        raise ValueError("must be words with commas between them")
+        raise ValueError("must be a comma-separated list without empty items")
     return words
 
 

@@ -61,14 +61,14 @@ DAY, YEAR = 86_400, 366 * 86_400_000
 
 
 class HarnessError(BaseException):
-    """A test, or the policy that it tests, uses what there is in a way that cannot be meant.
+    """A test, or the policy under test, makes an obvious mistake: an unknown name, a time in the wrong unit.
 
-    Not an `Exception`: what a policy raises is caught and counted, and this must reach the test.
+    Not an `Exception`: exceptions of a policy are caught and counted, and this one must reach the test.
     """
 
 
 def check_seconds(what: str, seconds: object) -> None:
-    """Raise `HarnessError` unless that may be a time in seconds."""
+    """Raise `HarnessError` unless ``seconds`` is a plausible duration in seconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
         raise HarnessError(f"{what} takes seconds, 0 or more, not {seconds!r}")
     if seconds > DAY:
@@ -78,7 +78,7 @@ def check_seconds(what: str, seconds: object) -> None:
 
 
 def check_milliseconds(what: str, milliseconds: object) -> None:
-    """Raise `HarnessError` unless that may be a time in milliseconds."""
+    """Raise `HarnessError` unless ``milliseconds`` is a plausible duration in milliseconds."""
     if isinstance(milliseconds, float):
         raise HarnessError(f"{what} takes whole milliseconds: {milliseconds!r} looks like seconds")
     if isinstance(milliseconds, bool) or not isinstance(milliseconds, int) or milliseconds < 0:
@@ -90,22 +90,22 @@ def check_milliseconds(what: str, milliseconds: object) -> None:
 
 
 class ManualTimer:
-    """What `ManualClock.callLater` returns."""
+    """A timer of `ManualClock.callLater`."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self.call: Callable[[], object] | None = call
 
     def active(self) -> bool:
-        """Whether it will still ring."""
+        """Whether the call is still pending."""
         return self.call is not None
 
     def cancel(self) -> None:
-        """It will not."""
+        """Cancel the call."""
         self.call = None
 
 
 class ManualClock:
-    """Time that stands still until it is told to go on."""
+    """A clock for tests: time advances only by `advance` and `forward`."""
 
     def __init__(self) -> None:
         self._now = START_TIME * 1000  # microseconds: sums of seconds would not be exact
@@ -114,16 +114,16 @@ class ManualClock:
 
     def seconds(self) -> float:
         """Seconds since the epoch."""
-        return (self._now + 0.5) / 1_000_000  # whole milliseconds must not come out as a little less
+        return (self._now + 0.5) / 1_000_000  # avoids rounding below a whole millisecond
 
     def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> ManualTimer:
-        """As the reactor's."""
+        """As ``reactor.callLater``."""
         timer = ManualTimer(lambda: call(*args, **kw))
         heappush(self._timers, (self._now + round(delay * 1_000_000), next(self._order), timer))
         return timer
 
     def advance(self, seconds: float) -> None:
-        """Let time go by; everything that is due happens, at its own time. Raises `HarnessError`."""
+        """Advance time by seconds; timers that fall due are called, each at its own time. Raises `HarnessError`."""
         check_seconds("clock.advance", seconds)
         self._forward(seconds)
 
@@ -149,22 +149,22 @@ ADDRESS = "address"
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of a SEND. At most one of these is set, none for a message that was accepted."""
+    """The outcome of a SEND. At most one of these is set, none for an accepted message."""
 
-    refused: str = ""  # the text of the ERROR
-    dropped: bool = False  # by a policy, or because the address is full
-    waits: bool = False  # the producer is not read for now
+    refused: str = ""  # text of the ERROR
+    dropped: bool = False  # discarded by a policy, or because the address is full
+    waits: bool = False  # the producer is not read at present
 
     @property
     def accepted(self) -> bool:
-        """Whether it was taken."""
+        """Whether the message entered the address."""
         return not (self.refused or self.dropped or self.waits)
 
 
 class PolicyHarness:
     """An address with one policy, producers and a consumer.
 
-    ``parameters`` are those of the policy, under their names in Python, read as broker.xml has them. ``settings`` are
+    ``parameters`` are those of the policy, under their names in Python, read as from broker.xml. ``settings`` are
     address-settings for the address, as ``{"max_size_messages": 10, "default_ring_size": 3}``; ``others`` are
     settings for other addresses by their match. With ``full`` the policy is the address-full-policy. ``after`` is a
     second policy of the address, without parameters, which is asked after it.
@@ -228,7 +228,7 @@ class PolicyHarness:
         return configuration
 
     def reload(self, policy: type[AddressPolicy] | None = None, **parameters: Any) -> None:
-        """The configuration is read again, with these parameters and perhaps another version of the policy."""
+        """Reload the configuration with these parameters, and with another version of the policy if given."""
         self._kind = policy or self._kind
         configuration = self._configured(parameters)
         self.broker.configuration = configuration
@@ -237,11 +237,11 @@ class PolicyHarness:
         for address in directory.addresses.values():
             address.apply(directory.settings.lookup(address.name))
 
-    # ---- what there is
+    # ---- state
 
     @property
     def policy(self) -> Any:
-        """The policy's object for the address."""
+        """The object of the policy for the address."""
         address = self.broker.directory.addresses[ADDRESS]
         return self._policies.policies_for(address)[0]
 
@@ -251,7 +251,7 @@ class PolicyHarness:
         return view_of(self._queue(ADDRESS))
 
     def queue_of(self, address: str, **attributes: Any) -> QueueView:
-        """The queue of an address, made where there is none; ``ring_size`` and the like are for a new one.
+        """The queue of an address, created if there is none, with ``attributes`` such as ``ring_size``.
 
         Raises `HarnessError` for an attribute that does not exist.
         """
@@ -266,22 +266,22 @@ class PolicyHarness:
         return self.broker.directory.queues[name]
 
     def waiting(self, address: str = ADDRESS) -> list[bytes]:
-        """The bodies that wait in the queue of an address, in the order of delivery."""
+        """Bodies of the messages that wait in the queue of an address, in order of delivery."""
         return [message.body for message in self.queue_of(address).messages()]
 
     def messages(self, address: str = ADDRESS) -> list[MessageView]:
-        """What waits in the queue of an address, in the order of delivery."""
+        """The messages that wait in the queue of an address, in order of delivery."""
         return list(self.queue_of(address).messages())
 
     @property
     def errors(self) -> dict[str, int]:
-        """How often hooks of the policy have raised, by hook."""
+        """Number of exceptions of the policy, by hook."""
         return {hook: number for (_, hook), number in self._policies.errors.items()}
 
-    # ---- what happens
+    # ---- actions
 
     def advance(self, milliseconds: int) -> None:
-        """Let so many milliseconds go by. Raises `HarnessError` for what looks like seconds or a point in time."""
+        """Advance time by milliseconds. Raises `HarnessError` for values that look like seconds or a point in time."""
         self.clock.forward(milliseconds)
         self.broker.clock.refresh()
 
@@ -294,20 +294,20 @@ class PolicyHarness:
         producer: str = "producer",
         user: str | None = None,
     ) -> Sent:
-        """Send a message over the connection called ``producer``, which is opened where it is not open.
+        """Send a message over the connection called ``producer``, which is opened if necessary.
 
-        Raises `HarnessError` for a body that is not bytes, and for headers that are not texts.
+        Raises `HarnessError` for a body that is not bytes, and for headers that are not strings.
         """
         if not isinstance(body, bytes):
             raise HarnessError(f"send takes a body of bytes, not {body!r}")
         for name, value in headers.items():
             if not (isinstance(name, str) and isinstance(value, str)):
-                raise HarnessError(f"send takes headers that are texts, not {name!r}: {value!r}")
+                raise HarnessError(f"send takes headers of strings, not {name!r}: {value!r}")
         client = self._client(producer, user)
         dropped = self._dropped()
         text = [("destination", to), *headers.items(), ("receipt", "1"), ("content-length", str(len(body)))]
-        client.say(b"SEND", text, body)
-        frame = client.answer()
+        client.send_frame(b"SEND", text, body)
+        frame = client.last_reply()
         if frame is None:
             return Sent(waits=True)
         if frame.startswith(b"ERROR"):
@@ -316,13 +316,13 @@ class PolicyHarness:
         return Sent(dropped=self._dropped() > dropped)
 
     def sends_on(self, producer: str = "producer") -> bool:
-        """Whether a producer that had to wait has gone on, its message been taken.
+        """Whether a producer that was blocked is read again, its message accepted.
 
-        Raises `HarnessError` where there is no connection of that name.
+        Raises `HarnessError` without a connection of that name.
         """
         if producer not in self._clients:
-            raise HarnessError(f"sends_on: there is no connection called {producer!r}")
-        return self._clients[producer].answer() is not None
+            raise HarnessError(f"sends_on: no connection called {producer!r}")
+        return self._clients[producer].last_reply() is not None
 
     def subscribe(
         self,
@@ -332,43 +332,43 @@ class PolicyHarness:
         client: str = "subscriber",
         user: str | None = None,
     ) -> str:
-        """Subscribe with ``ack:auto``: what waits is taken, and what comes. The text of the ERROR, empty if none."""
+        """Subscribe with ``ack:auto``; the subscriber consumes all messages. Returns the text of the ERROR, or ''."""
         connection = self._client(client, user)
-        connection.say(
+        connection.send_frame(
             b"SUBSCRIBE", [("destination", to), ("id", client), *headers.items(), ("receipt", "1")]
         )
-        frame = connection.answer()
+        frame = connection.last_reply()
         if frame is not None and frame.startswith(b"ERROR"):
             del self._clients[client]
             return _header(frame, b"message")
         return ""
 
     def disconnect(self, client: str = "producer") -> None:
-        """A connection is lost. Raises `HarnessError` where there is none of that name."""
+        """Lose a connection. Raises `HarnessError` without a connection of that name."""
         if client not in self._clients:
-            raise HarnessError(f"disconnect: there is no connection called {client!r}")
+            raise HarnessError(f"disconnect: no connection called {client!r}")
         self._clients.pop(client).session.lost()
         self.advance(0)
 
     def deliver(self, most: int = 1) -> list[MessageView]:
-        """Give up to ``most`` messages that wait to a consumer, which has to `settle` or `reject` them."""
+        """Deliver up to ``most`` waiting messages to a consumer, for `settle` or `reject`."""
         if self._receiver is None:
             self._receiver = _HarnessConsumer()
             self._queue(ADDRESS).add_consumer(self._receiver)
         return self._receiver.take_some(most)
 
     def settle(self, message: MessageView) -> None:
-        """The consumer acknowledges what `deliver` has given it."""
+        """Acknowledge a message of `deliver`."""
         assert self._receiver is not None
         self._receiver.settle(message)
 
     def reject(self, message: MessageView) -> None:
-        """The consumer gives back what `deliver` has given it: a failed attempt (NACK)."""
+        """Reject a message of `deliver`: a failed delivery attempt (NACK)."""
         assert self._receiver is not None
         self._receiver.reject(message)
 
     def purge(self) -> int:
-        """Remove all that waits; how many that was."""
+        """Purge the queue of the address. Returns the number of removed messages."""
         return self._queue(ADDRESS).purge()
 
     def delete(self) -> None:
@@ -387,7 +387,7 @@ class PolicyHarness:
 
 
 def _check_fields(what: str, kind: type[Any], values: Mapping[str, object]) -> None:
-    """Raise `HarnessError` for a name that the dataclass does not have, and for a number of the wrong type."""
+    """Raise `HarnessError` for an unknown field of the dataclass, and for a number of the wrong type."""
     known = {each.name: str(each.type) for each in fields(kind)}
     for name, value in values.items():
         if name not in known:
@@ -400,7 +400,7 @@ def _check_fields(what: str, kind: type[Any], values: Mapping[str, object]) -> N
 
 
 class _CheckedView(AddressView):
-    """Timers that are obviously in the wrong unit are refused."""
+    """An `AddressView` that refuses timers in an obviously wrong unit."""
 
     def call_later(self, seconds: float, call: Callable[..., object], *args: Any) -> PolicyTimer:
         check_seconds("call_later", seconds)
@@ -408,16 +408,16 @@ class _CheckedView(AddressView):
 
 
 class _CheckedBinding(BoundPolicy):
-    """As in a broker; answers with a time that is obviously in the wrong unit are refused."""
+    """A `BoundPolicy` that refuses `Wait` with a time in an obviously wrong unit."""
 
     view = _CheckedView
 
     @property
     def admit(self) -> Callable[[Offer], object]:
-        ask = self.policy.admit
+        admit_of_policy = self.policy.admit
 
         def admit(offer: Offer) -> object:
-            answer = ask(offer)
+            answer = admit_of_policy(offer)
             if isinstance(answer, Wait):
                 check_milliseconds("Wait", answer.milliseconds)
             return answer
@@ -430,7 +430,7 @@ class _CheckedPolicies(Policies):
 
 
 class _GivenPolicies:
-    """Where policies of a harness are found."""
+    """The policies of a harness, by name."""
 
     def __init__(self, kinds: Mapping[str, type[AddressPolicy]]) -> None:
         self._kinds = kinds
@@ -440,7 +440,7 @@ class _GivenPolicies:
 
 
 class _Client:
-    """A connection, and its wire."""
+    """A connection, and the transport of its session."""
 
     def __init__(
         self, harness: PolicyHarness, name: str, acceptor: StompAcceptor, outgoing: Outgoing, user: str | None
@@ -456,10 +456,10 @@ class _Client:
         broker = harness.broker
         self.session = Session(broker, acceptor, Destinations(acceptor), Anonymous(), self, outgoing, name)
         login = [] if user is None else [("login", user)]
-        self.say(b"CONNECT", [("accept-version", "1.2"), ("host", "/"), *login])
+        self.send_frame(b"CONNECT", [("accept-version", "1.2"), ("host", "/"), *login])
         self._written = b""
 
-    def say(self, command: bytes, headers: list[tuple[str, str]], body: bytes = b"") -> None:
+    def send_frame(self, command: bytes, headers: list[tuple[str, str]], body: bytes = b"") -> None:
         self._harness.broker.clock.refresh()
         pairs = [(name.encode(), value.encode()) for name, value in headers]
         self._outgoing.within_read = True
@@ -467,13 +467,13 @@ class _Client:
         self._outgoing.within_read = False
         self._outgoing.flush()
 
-    def answer(self) -> bytes | None:
-        """The RECEIPT or ERROR that came, None where none did. MESSAGEs are left out."""
+    def last_reply(self) -> bytes | None:
+        """The last RECEIPT or ERROR since the last call, None without one. MESSAGEs are skipped."""
         written, self._written = self._written, b""
         frames = [written[at:] for at in (written.rfind(b"RECEIPT\n"), written.rfind(b"ERROR\n")) if at >= 0]
         return frames[-1] if frames else None
 
-    # the wire
+    # ---- transport
 
     def write(self, data: bytes) -> None:
         self._written += data
@@ -482,14 +482,14 @@ class _Client:
         """Nothing to close."""
 
     def pause_reading(self) -> None:
-        """Nothing is read by itself."""
+        """No effect: nothing is read."""
 
     def resume_reading(self) -> None:
-        """The same."""
+        """No effect: nothing is read."""
 
 
 class _HarnessConsumer(Consumer):
-    """Takes as many messages as it is told to."""
+    """A consumer that accepts a given number of messages."""
 
     def __init__(self) -> None:
         super().__init__()

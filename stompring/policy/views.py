@@ -12,7 +12,7 @@ from stompring.broker.reference import PENDING, Reference
 
 
 class MessageView:
-    """One message in one queue. May be kept; but what is kept cannot be freed, so that `waiting` should be asked."""
+    """One message in one queue. A policy may store it, but a stored message is not freed: check `waiting`."""
 
     __slots__ = ("_ref",)
 
@@ -21,97 +21,97 @@ class MessageView:
 
     @property
     def number(self) -> int:
-        """Goes up with each message that the broker takes. The same message has the same number in every queue."""
+        """Sequence number: greater for each new message of the broker, and the same in every queue of the message."""
         return self._ref.message.number
 
     @property
     def queue(self) -> str:
-        """The name of its queue."""
+        """Name of the queue."""
         return self._ref.queue.name
 
     @property
     def address(self) -> str:
-        """The name of the address it was sent to: another one than the queue's for a wildcard's queue."""
+        """Name of the address that it was sent to, which is not that of the queue for wildcard addresses."""
         return self._ref.message.address.name
 
     @property
     def waiting(self) -> bool:
-        """Whether it waits in the queue for a consumer now, in memory."""
+        """Whether it is in the queue in memory now, waiting for a consumer."""
         return self._ref.state == PENDING
 
     def header(self, name: str) -> str | None:
-        """One header, None where there is none of that name. Cheaper than `headers`."""
+        """Value of one header, None without such a header. Cheaper than `headers`."""
         value = self._ref.message.header(name.encode())
         return None if value is None else value.decode("utf-8", "replace")
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """All headers that its consumers see."""
+        """All headers of the MESSAGE frame."""
         return self._ref.message.headers()
 
     @property
     def body(self) -> bytes:
-        """Its body."""
+        """The body."""
         return self._ref.message.body
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in memory, as `max-size-bytes` counts them."""
+        """Bytes in memory, as counted by `max-size-bytes`."""
         return self._ref.message.size
 
     @property
     def priority(self) -> int:
-        """0 to 9."""
+        """Priority, 0 to 9."""
         return self._ref.message.traits.priority
 
     @property
     def durable(self) -> bool:
-        """Whether it survives a restart, in a durable queue."""
+        """Whether it survives a restart in a durable queue."""
         return self._ref.message.traits.durable
 
     @property
     def timestamp(self) -> int:
-        """When the broker took it, epoch milliseconds."""
+        """Time at which the broker accepted it, epoch milliseconds."""
         return self._ref.message.timestamp
 
     @property
     def expires(self) -> int:
-        """When its time is over, epoch milliseconds; 0 for never."""
+        """Time of expiry, epoch milliseconds; 0 for never."""
         return self._ref.message.expires
 
     @property
     def age(self) -> int:
-        """Milliseconds since the broker took it."""
+        """Milliseconds since the broker accepted it."""
         return max(0, self._ref.queue.broker.clock.now - self._ref.message.timestamp)
 
     @property
     def deliveries(self) -> int:
-        """How often it was given to a consumer so far."""
+        """Number of deliveries so far."""
         return self._ref.deliveries
 
     @property
     def user(self) -> str | None:
-        """Who sent it, None where security is off."""
+        """The user who sent it, None where security is off."""
         return self._ref.message.traits.user
 
     def give_up(self) -> bool:
-        """Let the queue give it up, as a ring does (messagesReplaced); False where it does not wait there any more."""
+        """Evict it from the queue, as a ring does (messagesReplaced). False if it is not waiting there any more."""
         if self._ref.state != PENDING:
             return False
         self._ref.queue.evict_message(self._ref)
         return True
 
     def copy_to(self, address: str, *, keep_expiry: bool = False) -> bool:
-        """Send a copy to another address, with headers that tell where it came from (``_AMQ_ORIG_…``).
+        """Send a copy to another address, with headers of its origin (``_AMQ_ORIG_…``). False if no queue took it.
 
-        In a hook that tells that the message leaves its queue, copy and leaving are one: after a crash it is never in
-        both places, nor in none. False where no queue took it. That address's `admit` is not asked. The copy expires
-        as its address-settings say, with ``keep_expiry`` also when the message would have.
+        In `evicted`, `expired`, `killed` and `dead_lettered` the copy is written atomically with the removal of the
+        message: after a crash the message is in exactly one of the two queues. `admit` of the other address is not
+        called. The copy expires by the settings of its address, with ``keep_expiry`` also at the message's own time.
         """
         return self._ref.queue.broker.copy(self._ref, address, keep_expiry=keep_expiry)
 
     def dead_letter(self) -> bool:
-        """Send a copy to the dead-letter-address of its queue's address; as `copy_to`."""
+        """Send a copy to the dead-letter-address of its queue's address, as `copy_to` does."""
         return self._ref.queue.broker.dead_letter(self._ref)
 
     def __repr__(self) -> str:
@@ -119,23 +119,23 @@ class MessageView:
 
 
 class QueueView:
-    """One queue. What is on disk counts in `message_count` and `paged`; everything else here is about memory."""
+    """One queue. Messages on disk count in `message_count` and `paged`; everything else is about messages in memory."""
 
     __slots__ = ("_queue", "give_up_oldest")
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        #: Give up the message that would be delivered next; False where none waits.
+        #: Evict the message that would be delivered next. False if the queue is empty.
         self.give_up_oldest = queue.evict_head
 
     @property
     def name(self) -> str:
-        """Its name, of which there is one in a broker."""
+        """Name, unique in the broker."""
         return self._queue.name
 
     @property
     def multicast(self) -> bool:
-        """Whether it is of routing type MULTICAST; else ANYCAST."""
+        """Whether its routing type is MULTICAST; else ANYCAST."""
         return self._queue.attributes.routing_type == "MULTICAST"
 
     @property
@@ -145,70 +145,70 @@ class QueueView:
 
     @property
     def ring_size(self) -> int:
-        """Messages that may wait in it, -1 without a limit."""
+        """Maximum number of waiting messages, -1 for no limit."""
         return self._queue.ring_size
 
     @property
     def over_size(self) -> int:
-        """Messages that wait in it beyond its ring-size."""
+        """Number of waiting messages above its ring-size."""
         size = self._queue.ring_size
         return max(0, self._queue.ring_count - size) if size >= 0 else 0
 
     def has_room(self, returning: bool = False) -> bool:
-        """Whether it keeps its ring-size; for a message that comes back, whether that one finds room too."""
+        """Whether it is within its ring-size; with ``returning`` counting a message that returns to it."""
         size = self._queue.ring_size
         return size < 0 or self._queue.ring_count + returning <= size
 
     @property
     def message_count(self) -> int:
-        """Waiting, scheduled, in delivery and paged (messageCount)."""
+        """Number of waiting, scheduled, delivering and paged messages (messageCount)."""
         return self._queue.message_count
 
     @property
     def waiting(self) -> int:
-        """Messages in memory that wait for a consumer."""
+        """Number of messages in memory that wait for a consumer."""
         return self._queue.count
 
     @property
     def delivering(self) -> int:
-        """Messages given to a consumer and not settled yet."""
+        """Number of messages delivered to consumers and not settled yet."""
         return self._queue.delivering
 
     @property
     def scheduled(self) -> int:
-        """Messages that wait for their time."""
+        """Number of scheduled messages."""
         return self._queue.scheduled_count
 
     @property
     def paged(self) -> int:
-        """Messages on disk only."""
+        """Number of messages on disk only."""
         return self._queue.paged_count
 
     @property
     def consumers(self) -> int:
-        """How many consumers it has."""
+        """Number of consumers."""
         return len(self._queue.consumers)
 
     @property
     def oldest(self) -> MessageView | None:
-        """The message in memory that would be delivered next; None where none waits."""
+        """The message in memory that would be delivered next, None without one."""
         ref = self._queue.dispatcher.first()
         return None if ref is None else MessageView(ref)
 
     @property
     def lowest(self) -> MessageView | None:
-        """The oldest of the messages with the lowest priority that wait in memory; None where none does."""
+        """The oldest message of the lowest priority among those in memory, None without one."""
         ref = self._queue.dispatcher.pending.lowest()
         return None if ref is None else MessageView(ref)
 
     @property
     def newest(self) -> MessageView | None:
-        """The message in memory that was sent last; None where none waits."""
+        """The message in memory that was sent last, None without one."""
         ref = self._queue.dispatcher.pending.latest()
         return None if ref is None else MessageView(ref)
 
     def messages(self) -> Iterator[MessageView]:
-        """What waits in memory, in the order of delivery. The queue must not change while this is read."""
+        """The waiting messages in memory, in order of delivery. The queue must not change during the iteration."""
         return map(MessageView, self._queue.dispatcher.in_order())
 
     def __repr__(self) -> str:
@@ -216,7 +216,7 @@ class QueueView:
 
 
 def view_of(queue: Queue) -> QueueView:
-    """What stands for a queue before its policies; always the same object."""
+    """The view of a queue; the same object each time."""
     view = queue.view
     if not isinstance(view, QueueView):
         view = queue.view = QueueView(queue)
@@ -227,7 +227,7 @@ Guard = Callable[[Callable[..., object], tuple[Any, ...]], None]
 
 
 class PolicyTimer:
-    """What `AddressView.call_later` returns."""
+    """A timer of `AddressView.call_later`."""
 
     __slots__ = ("_all", "_timer")
 
@@ -237,15 +237,15 @@ class PolicyTimer:
         timers.add(self)
 
     def begin(self, timer: Timer) -> None:
-        """The reactor's timer behind it."""
+        """Attach the reactor's timer."""
         self._timer = timer
 
     def active(self) -> bool:
-        """Whether it will still ring."""
+        """Whether the call is still pending."""
         return self._timer is not None and self._timer.active()
 
     def cancel(self) -> None:
-        """It rings no more. Nothing happens where it has rung."""
+        """Cancel the call. No effect after the call."""
         timer, self._timer = self._timer, None
         self._all.discard(self)
         if timer is not None and timer.active():
@@ -253,7 +253,7 @@ class PolicyTimer:
 
 
 class AddressView:
-    """The address that a policy is for. Every policy has one of its own (``self.address``)."""
+    """The address of a policy (``self.address``). Every policy has a view of its own."""
 
     def __init__(self, address: Address, guard: Guard) -> None:
         self._address = address
@@ -262,76 +262,76 @@ class AddressView:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the address."""
         return self._address.name
 
     @property
     def now(self) -> int:
-        """The time, epoch milliseconds: one reading for all that came with one read of a socket."""
+        """Current time, epoch milliseconds. The same for all frames of one read of a socket."""
         return self._address.directory.broker.clock.now
 
     @property
     def size(self) -> int:
-        """Bytes that its messages take in memory (addressSize)."""
+        """Bytes of its messages in memory (addressSize)."""
         return self._address.room.bytes
 
     @property
     def messages(self) -> int:
-        """Messages in memory that were sent to it."""
+        """Number of messages in memory that were sent to it."""
         return self._address.room.messages
 
     @property
     def message_count(self) -> int:
-        """Messages in all of its queues, on disk too."""
+        """Number of messages in all of its queues, those on disk included."""
         return self._address.message_count
 
     @property
     def full(self) -> bool:
-        """Whether it, or the broker, has reached its limit."""
+        """Whether the address or the broker has reached its limit."""
         return self._address.full is not None
 
     @property
     def limit_percent(self) -> int:
-        """How far its max-size-bytes or max-size-messages is used; 0 without a limit."""
+        """Usage of its max-size-bytes or max-size-messages in percent; 0 without a limit."""
         return self._address.room.percent
 
     @property
     def broker_percent(self) -> int:
-        """How far global-max-size or global-max-messages is used; 0 without a limit."""
+        """Usage of global-max-size or global-max-messages in percent; 0 without a limit."""
         return self._address.memory.percent
 
     @property
     def paging(self) -> bool:
-        """Whether new messages go to disk."""
+        """Whether new messages are paged to disk."""
         return self._address.pages is not None
 
     @property
     def queues(self) -> list[QueueView]:
-        """Its queues. Those of wildcard addresses that also get its messages are not among them."""
+        """Its queues, without queues of wildcard addresses that also receive its messages."""
         return [view_of(queue) for queue in self._address.queues.values()]
 
     def queue(self, name: str) -> QueueView | None:
-        """Its queue of that name."""
+        """Its queue of that name, None without one."""
         queue = self._address.queues.get(name)
         return None if queue is None else view_of(queue)
 
     def call_later(self, seconds: float, call: Callable[..., object], *args: Any) -> PolicyTimer:
-        """Call ``call`` after ``seconds``, on the reactor's ``callLater``. ``cancel()`` of what is returned stops that.
+        """Call ``call`` after ``seconds``, by the reactor's ``callLater``. ``cancel()`` of the result cancels the call.
 
-        Timers are cancelled when the policy is done with (`AddressPolicy.closed`). What is raised in one is logged
-        and counted as the hook ``timer``.
+        Timers are cancelled when the policy ends (`AddressPolicy.closed`). An exception in a timer is logged and
+        counted as one of the hook ``timer``.
         """
         clock, timer = self._address.directory.broker.clock, PolicyTimer(self._timers)
 
-        def over() -> None:
+        def expire() -> None:
             timer.cancel()
             clock.refresh()
             self._guard(call, args)
 
-        timer.begin(clock.reactor.callLater(seconds, over))
+        timer.begin(clock.reactor.callLater(seconds, expire))
         return timer
 
     def stop(self) -> None:
-        """Cancel all timers; the broker calls it."""
+        """Cancel all timers. Called by the broker."""
         for timer in list(self._timers):
             timer.cancel()

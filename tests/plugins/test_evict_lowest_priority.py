@@ -161,11 +161,13 @@ def test_what_a_transaction_sends() -> None:
     harness = house(otherwise="FAIL")
     send(harness, "1a", "1b", "1c")
     client = harness._client("p", None)
-    client.say(b"BEGIN", [("transaction", "t")])
+    client.send_frame(b"BEGIN", [("transaction", "t")])
     for _ in range(2):
-        client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t"), ("priority", "7")], b"new")
-    client.say(b"COMMIT", [("transaction", "t"), ("receipt", "1")])
-    assert (client.answer() or b"").startswith(b"RECEIPT")
+        client.send_frame(
+            b"SEND", [("destination", ADDRESS), ("transaction", "t"), ("priority", "7")], b"new"
+        )
+    client.send_frame(b"COMMIT", [("transaction", "t"), ("receipt", "1")])
+    assert (client.last_reply() or b"").startswith(b"RECEIPT")
     assert waiting(harness)[:2] == ["new", "new"]
 
 

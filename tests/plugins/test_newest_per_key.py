@@ -233,6 +233,6 @@ def test_a_reload_sees_what_waits() -> None:
 
 
 def test_parameters() -> None:
-    assert "lacks its parameter 'key'" in fault(KIND)
+    assert "parameter 'key' is required" in fault(KIND)
     assert "keep is '0': must be from 1 to 1000" in fault(KIND, key="k", keep=0)
     assert "must be one of keep, one-key" in fault(KIND, key="k", without_key="drop")

@@ -183,12 +183,12 @@ def test_a_reload_is_no_gift() -> None:
 def test_a_transaction_is_asked_about_when_its_messages_come() -> None:
     harness = PolicyHarness(KIND, messages_per_second=1, burst=2, when_exceeded="refuse")
     client = harness._client("p", None)
-    client.say(b"BEGIN", [("transaction", "t")])
+    client.send_frame(b"BEGIN", [("transaction", "t")])
     for _ in range(2):
-        client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t"), ("receipt", "1")])
-        assert (client.answer() or b"").startswith(b"RECEIPT")
-    client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t"), ("receipt", "1")])
-    assert (client.answer() or b"").startswith(b"ERROR")
+        client.send_frame(b"SEND", [("destination", ADDRESS), ("transaction", "t"), ("receipt", "1")])
+        assert (client.last_reply() or b"").startswith(b"RECEIPT")
+    client.send_frame(b"SEND", [("destination", ADDRESS), ("transaction", "t"), ("receipt", "1")])
+    assert (client.last_reply() or b"").startswith(b"ERROR")
 
 
 BOTH = {
@@ -228,10 +228,10 @@ def test_what_an_abort_undoes_takes_no_token() -> None:
     harness = PolicyHarness(KIND, when_exceeded="refuse", **BOTH)
     client = harness._client("producer", None)
     for _ in range(3):
-        client.say(b"BEGIN", [("transaction", "t")])
+        client.send_frame(b"BEGIN", [("transaction", "t")])
         for _ in range(4):
-            client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t")])
-        client.say(b"ABORT", [("transaction", "t")])
+            client.send_frame(b"SEND", [("destination", ADDRESS), ("transaction", "t")])
+        client.send_frame(b"ABORT", [("transaction", "t")])
     assert b"ERROR" not in client._written
     assert accepted(harness, 9) == 4
 

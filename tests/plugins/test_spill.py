@@ -79,7 +79,7 @@ def test_what_is_lost_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> 
 def test_to_itself() -> None:
     harness = house(to=ADDRESS)
     assert harness.errors == {"created": 1}
-    assert "cannot begin: address address would spill to itself" in harness.send(b"x").refused
+    assert "cannot start: address address would spill to itself" in harness.send(b"x").refused
     harness.reload(to="warm")
     assert harness.send(b"x").accepted
 
@@ -102,6 +102,6 @@ def test_a_reload_sends_it_elsewhere() -> None:
 
 
 def test_parameters() -> None:
-    assert "lacks its parameter 'to'" in fault(KIND)
+    assert "parameter 'to' is required" in fault(KIND)
     assert "to is 'a::b': it must be one address" in fault(KIND, to="a::b")
     assert "not a pattern" in fault(KIND, to="a.#")

@@ -96,9 +96,9 @@ def test_headers_with_a_meaning_keep_it() -> None:
 def test_in_a_transaction() -> None:
     harness = PolicyHarness(KIND, user_header="by")
     client = harness._client("producer", "ann")
-    client.say(b"BEGIN", [("transaction", "t")])
-    client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t"), ("by", "root")], b"x")
-    client.say(b"COMMIT", [("transaction", "t"), ("receipt", "1")])
+    client.send_frame(b"BEGIN", [("transaction", "t")])
+    client.send_frame(b"SEND", [("destination", ADDRESS), ("transaction", "t"), ("by", "root")], b"x")
+    client.send_frame(b"COMMIT", [("transaction", "t"), ("receipt", "1")])
     assert last(harness)["by"] == "ann"
 
 

@@ -249,6 +249,6 @@ def test_a_reload_that_takes_it_away_leaves_no_timer() -> None:
 
 
 def test_parameters() -> None:
-    assert "lacks its parameter 'max-age'" in fault(KIND)
+    assert "parameter 'max-age' is required" in fault(KIND)
     assert "max-age is '0': must be at least 1" in fault(KIND, max_age=0)
     assert "size is '0': must be at least 1" in fault(KIND, max_age=1, size=0)

@@ -216,8 +216,8 @@ def test_a_producer_that_waits_goes_away() -> None:
 @pytest.mark.parametrize("answer", [True, PAGE, "no", 3, Redirect(""), Redirect(3)])  # type: ignore[arg-type]
 def test_what_is_no_answer(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     harness = admits(lambda offer: answer)
-    assert "failed in admit; the broker's log tells more" in harness.send(b"m").refused
-    assert "is no answer of admit" in caplog.text
+    assert "failed in admit: see the broker's log" in harness.send(b"m").refused
+    assert "is not a verdict of admit" in caplog.text
     assert harness.waiting() == [] and harness.errors == {"admit": 1}
 
 
@@ -259,10 +259,10 @@ def test_what_comes_in_a_transaction_is_asked_about_when_it_comes() -> None:
 
     harness = admits(admit)
     client = harness._client("producer", None)
-    client.say(b"BEGIN", [("transaction", "t")])
-    client.say(b"SEND", [("destination", "address"), ("transaction", "t"), ("receipt", "1")], b"m")
+    client.send_frame(b"BEGIN", [("transaction", "t")])
+    client.send_frame(b"SEND", [("destination", "address"), ("transaction", "t"), ("receipt", "1")], b"m")
     assert asked == [b"m"] and harness.waiting() == []
-    client.say(b"COMMIT", [("transaction", "t")])
+    client.send_frame(b"COMMIT", [("transaction", "t")])
     assert asked == [b"m"] and harness.waiting() == [b"m"]
     assert harness.messages()[0].header("seen") == "yes"
 
@@ -417,11 +417,11 @@ def test_at_a_commit_all_are_asked_before_any_enters() -> None:
     client = harness._client("producer", None)
     for name, bodies in (("first", (b"a", b"bad")), ("second", (b"b", b"c"))):
         client = harness._client("producer", None)
-        client.say(b"BEGIN", [("transaction", name)])
+        client.send_frame(b"BEGIN", [("transaction", name)])
         for body in bodies:
-            client.say(b"SEND", [("destination", "address"), ("transaction", name)], body)
-        client.say(b"COMMIT", [("transaction", name), ("receipt", name)])
-        answer = client.answer() or b""
+            client.send_frame(b"SEND", [("destination", "address"), ("transaction", name)], body)
+        client.send_frame(b"COMMIT", [("transaction", name), ("receipt", name)])
+        answer = client.last_reply() or b""
         if name == "first":
             assert b"Transaction first is not committed: Address address is full" in answer.replace(
                 b"\\c", b":"
@@ -437,10 +437,10 @@ def test_what_is_to_be_dropped_is_dropped_at_the_commit() -> None:
     harness = full_with(lambda policy, offer: DROP if offer.body == b"bad" else ACCEPT)
     fill(harness)
     client = harness._client("producer", None)
-    client.say(b"BEGIN", [("transaction", "t")])
+    client.send_frame(b"BEGIN", [("transaction", "t")])
     for body in (b"a", b"bad", b"b"):
-        client.say(b"SEND", [("destination", "address"), ("transaction", "t")], body)
-    client.say(b"COMMIT", [("transaction", "t")])
+        client.send_frame(b"SEND", [("destination", "address"), ("transaction", "t")], body)
+    client.send_frame(b"COMMIT", [("transaction", "t")])
     assert harness.waiting() == [b"1", b"2", b"a", b"b"]
 
 

@@ -165,14 +165,14 @@ def test_a_module_that_cannot_be_loaded(
 def test_a_policy_that_is_not_there(plugin: Callable[[str, str], Path], xml: Writes) -> None:
     plugin("good", GOOD)
     (found,) = faults(xml('<broker-plugin name="goood"/>'))
-    assert found.startswith("2: broker-plugin 'goood': there is no policy 'goood', no goood.py in ")
+    assert found.startswith("2: broker-plugin 'goood': policy 'goood' not found: no goood.py in ")
     assert ENTRY_POINT_GROUP in found and found.endswith("did you mean 'good'?")
 
 
 @pytest.mark.parametrize(
     ("properties", "line", "fault"),
     [
-        ("", 5, "policy 'good' lacks its parameter 'must'"),
+        ("", 5, "policy 'good': parameter 'must' is required"),
         (
             MUST + '\n<property key="nummer" value="1"/>',
             6,
@@ -189,7 +189,7 @@ def test_a_policy_that_is_not_there(plugin: Callable[[str, str], Path], xml: Wri
             "policy 'good': number is '-1': must be at least 0",
         ),
         ('<property key="must" value="never"/>', 5, "policy 'good': must is 'never', which is not meant"),
-        ('<property key="must" value="crash"/>', 5, "policy 'good' failed in check: KeyError: 'oh'"),
+        ('<property key="must" value="crash"/>', 5, "policy 'good': check failed: KeyError: 'oh'"),
     ],
 )
 def test_parameters_that_cannot_be(
@@ -282,7 +282,7 @@ def test_a_class_with_two_names_is_one_policy(plugin: Callable[[str, str], Path]
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     os.mkfifo(tmp_path / "plugins" / "pipe.py")
-    with pytest.raises(PluginLoadError, match="is no file"):
+    with pytest.raises(PluginLoadError, match="is not a file"):
         PluginSources(str(tmp_path / "broker.xml")).load("pipe")
 
 
@@ -302,8 +302,8 @@ def test_a_module_is_taken_before_an_entry_point(
             "cannot be imported: ModuleNotFoundError: No module named 'nowhere_to_be_found'",
         ),
         (f"{__name__}:Missing", "cannot be imported: AttributeError"),
-        (f"{__name__}:offers", "which is no AddressPolicy"),
-        (f"{__name__}:FakeDistribution", "which is no AddressPolicy"),
+        (f"{__name__}:offers", "not an AddressPolicy"),
+        (f"{__name__}:FakeDistribution", "not an AddressPolicy"),
     ],
 )
 def test_an_entry_point_that_leads_nowhere(

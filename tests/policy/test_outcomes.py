@@ -184,16 +184,16 @@ def test_a_transaction(kind: type[Counts]) -> None:
     client = harness._client("producer", None)
 
     def begin(name: str, *bodies: bytes) -> None:
-        client.say(b"BEGIN", [("transaction", name)])
+        client.send_frame(b"BEGIN", [("transaction", name)])
         for body in bodies:
-            client.say(b"SEND", [("destination", ADDRESS), ("transaction", name)], body)
+            client.send_frame(b"SEND", [("destination", ADDRESS), ("transaction", name)], body)
 
     begin("committed", b"1", b"2")
     assert harness.policy.asked == [b"1", b"2"] and not harness.policy.came
-    client.say(b"COMMIT", [("transaction", "committed")])
+    client.send_frame(b"COMMIT", [("transaction", "committed")])
     begin("aborted", b"3")
     assert not harness.policy.gone
-    client.say(b"ABORT", [("transaction", "aborted")])
+    client.send_frame(b"ABORT", [("transaction", "aborted")])
     assert harness.policy.gone == [(b"3", "ABORT")]
     begin("lost", b"4", b"5")
     harness.disconnect("producer")
@@ -209,9 +209,9 @@ def test_a_transaction_that_is_not_committed(kind: type[Counts]) -> None:
     harness = PolicyHarness(kind, settings={"max_size_messages": 1, "address_full_policy": "FAIL"})
     say(harness, b"1")
     client = harness._client("producer", None)
-    client.say(b"BEGIN", [("transaction", "t")])
-    client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t")], b"2")
-    client.say(b"COMMIT", [("transaction", "t")])
+    client.send_frame(b"BEGIN", [("transaction", "t")])
+    client.send_frame(b"SEND", [("destination", ADDRESS), ("transaction", "t")], b"2")
+    client.send_frame(b"COMMIT", [("transaction", "t")])
     assert [body for body, _ in harness.policy.gone] == [b"2"]
 
 
@@ -220,9 +220,9 @@ def test_a_transaction_that_is_dropped(kind: type[Counts]) -> None:
     harness = PolicyHarness(kind, settings={"max_size_messages": 1, "address_full_policy": "DROP"})
     say(harness, b"1")
     client = harness._client("producer", None)
-    client.say(b"BEGIN", [("transaction", "t")])
-    client.say(b"SEND", [("destination", ADDRESS), ("transaction", "t")], b"2")
-    client.say(b"COMMIT", [("transaction", "t")])
+    client.send_frame(b"BEGIN", [("transaction", "t")])
+    client.send_frame(b"SEND", [("destination", ADDRESS), ("transaction", "t")], b"2")
+    client.send_frame(b"COMMIT", [("transaction", "t")])
     assert [body for body, _ in harness.policy.gone] == [b"2"] and harness.waiting() == [b"1"]
 
 

@@ -83,7 +83,7 @@ def test_texts_are_read(name: str, text: str, value: Any) -> None:
         ("size", "10 XB", "must be a number of bytes"),
         ("file", "", "must not be empty"),
         ("choice", "three", "must be one of one, two"),
-        ("words", "a,,b", "must be words with commas"),
+        ("words", "a,,b", "must be a comma-separated list"),
         ("maybe", "10", "must be at most 9"),
     ],
 )
@@ -131,7 +131,7 @@ def test_a_type_that_cannot_be() -> None:
 
 
 def test_an_annotation_that_means_nothing() -> None:
-    with pytest.raises(TypeError, match=r"the annotation of Wrong\.when cannot be read"):
+    with pytest.raises(TypeError, match=r"annotation of Wrong\.when cannot be evaluated"):
 
         class Wrong(AddressPolicy):
             """Has a parameter whose annotation names nothing."""
@@ -142,17 +142,17 @@ def test_an_annotation_that_means_nothing() -> None:
 @pytest.mark.parametrize("name", ["admit", "address", "parameters", "full_answer"])
 def test_a_name_that_is_taken(name: str) -> None:
     namespace = {name: parameter("What?"), "__annotations__": {name: str}, "__module__": __name__}
-    with pytest.raises(TypeError, match=f"Wrong.{name}: the name is taken"):
+    with pytest.raises(TypeError, match=f"Wrong.{name}: the name is reserved"):
         type("Wrong", (AddressPolicy,), namespace)
 
 
 @pytest.mark.parametrize(
     ("hint", "more", "fault"),
     [
-        (str, {"least": 1}, "least and most are for numbers, and it is a text"),
-        (bool, {"most": 1}, "least and most are for numbers"),
-        (int, {"default": 0, "least": 1}, "its default 0 is out of its bounds"),
-        (float, {"default": 2.0, "most": 1}, "its default 2.0 is out of its bounds"),
+        (str, {"least": 1}, "least and most apply to numbers only, not to text"),
+        (bool, {"most": 1}, "least and most apply to numbers only"),
+        (int, {"default": 0, "least": 1}, "default 0 is out of bounds"),
+        (float, {"default": 2.0, "most": 1}, "default 2.0 is out of bounds"),
     ],
 )
 def test_declarations_that_contradict_themselves(hint: Any, more: dict[str, Any], fault: str) -> None:
@@ -172,7 +172,7 @@ def test_bounds_are_shown_as_they_are() -> None:
 
 
 def test_a_parameter_without_annotation() -> None:
-    with pytest.raises(TypeError, match="parameter when of Wrong has no annotation"):
+    with pytest.raises(TypeError, match="parameter when of Wrong has no type annotation"):
 
         class Wrong(AddressPolicy):
             """Forgot the type."""

@@ -262,7 +262,7 @@ def test_a_policy_that_cannot_begin_closes_its_address_until_a_reload() -> None:
                 raise OSError("no such thing")
 
     harness = PolicyHarness(Broken)
-    text = "Policy policy-under-test of address address failed in created; the broker's log tells more"
+    text = "Policy policy-under-test of address address failed in created: see the broker's log"
     assert harness.send(b"m").refused == text
     assert harness.subscribe() == text
     assert harness.send(b"m", to="other").accepted
@@ -278,7 +278,7 @@ def test_what_does_not_fit_an_address_is_told() -> None:
         def created(self) -> None:
             raise ValueError("it would be its own")
 
-    text = "Policy policy-under-test of address address cannot begin: it would be its own"
+    text = "Policy policy-under-test of address address cannot start: it would be its own"
     assert PolicyHarness(Picky).send(b"m").refused == text
 
 
