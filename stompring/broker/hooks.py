@@ -1,8 +1,8 @@
-"""The seam to policies: what of an address may be decided by others, and who wants to hear of what happens there.
+"""Policy hooks: the calls of the broker to the policies of an address.
 
-`Hooks` has one call for each such point, made once for each address (`Policies.hooks_for`), and None where no policy
-wants it: nothing is ever looked up for a message. Who made the calls has taken care of what may go wrong in them: of
-`Refused` alone the broker must know.
+`Hooks` has one function for each hook, composed once for each address (`Policies.hooks_for`), and None where no policy
+overrides the hook: nothing is looked up for a message. Exceptions of policies are caught inside these functions; of
+their exceptions only `Refused` reaches the broker.
 """
 
 from __future__ import annotations
@@ -20,71 +20,68 @@ if TYPE_CHECKING:
     from .reference import Reference
 
 
-#: What a hook may raise without harm to anybody else. `sys.exit()` in a plugin is not meant for the broker.
+#: Exceptions of hooks that are caught. `sys.exit()` in a plugin must not end the broker.
 HOOK_EXCEPTIONS = (Exception, SystemExit)
 
 
-#: Seconds. A hook that takes longer is logged and counted: nobody else is served meanwhile.
+#: Seconds. A hook that takes longer is logged and counted: it blocks the broker.
 SLOW_HOOK = 0.02
 
 
 class AdmissionResult(NamedTuple):
-    """What becomes of an offered message that is not just accepted. Who refuses it raises `Refused` instead."""
+    """The result of an admission, None for a message that is accepted unchanged; `Refused` is raised for a refusal."""
 
     drop: bool = False
-    wait: int = (
-        0  # milliseconds after which it is evaluated further; nothing of its producer is read meanwhile
-    )
-    address: str | None = None  # it goes to this one instead
-    headers: Mapping[bytes, bytes | None] | None = (
-        None  # these are as if sent so; None for one that is not there
-    )
+    wait: int = 0  # milliseconds until the evaluation continues; the producer is not read meanwhile
+    address: str | None = None  # the address to route it to instead
+    headers: Mapping[bytes, bytes | None] | None = None  # headers to set; None removes one
 
 
 class Admission(Protocol):
-    """The evaluation of one message by the policies of one address. Each policy decides once."""
+    """The admission of one message by the policies of one address. Each policy decides once."""
 
     def evaluate(self, offer: Offer) -> AdmissionResult | None:
-        """What becomes of it, None where it may enter. After ``wait`` it goes on with who has asked for that.
+        """The result, None if the message may enter. A call after ``wait`` continues with the policy that waited.
 
         Raises `Refused`.
         """
 
     def entered(self, offer: Offer) -> None:
-        """Notify the policies that have let it pass that it has entered."""
+        """Notify the policies that accepted the message that it has entered."""
 
     def refused(self, offer: Offer, reason: str) -> None:
-        """Notify them that it has not, and will not."""
+        """Notify the policies that accepted the message that it does not enter."""
 
 
 class _NotEvaluated:
-    """Stands for the answer of a policy that was not asked."""
+    """The type of `NOT_EVALUATED`: no policy has evaluated the message yet."""
 
 
 NOT_EVALUATED = _NotEvaluated()
 
 
 class Subscriber(NamedTuple):
-    """Who wants to consume from a queue."""
+    """A client that subscribes to a queue."""
 
     queue: str  # name of the queue
     subscription: str  # ``id`` of the SUBSCRIBE
-    user: str | None  # who is logged in, None where security is off
-    client_id: str | None  # of CONNECT, None where none was sent
-    connection: str  # its number, as in management
+    user: str | None  # name of the user, None where security is off
+    client_id: str | None  # client-id of CONNECT, None without one
+    connection: str  # number of the connection, as in management
     peer: str  # host and port of the client
-    selector: str | None  # the filter, None where there is none
-    headers: Mapping[str, str]  # those of the SUBSCRIBE
+    selector: str | None  # the filter, None without one
+    headers: Mapping[str, str]  # headers of the SUBSCRIBE
 
 
-#: How a full address answers a message: as that policy would, with a reason of its own, or not at all (it may enter).
+#: Verdict for a message to a full address: a policy to apply, a refusal with its reason, or None to let it enter.
 FullAnswer = FullPolicy | Refused | None
 
+#: A notification hook: called with each reference that was enqueued, delivered, evicted ….
 Listener = Callable[["Reference"], None]
 
 
 class Hooks:
-    """The resolved policies of one address. ``answer`` is that of a full address where it is always the same."""
+    """The composed hooks of one address. ``answer`` is the verdict of a full address where it is always the same."""
 
     __slots__ = (
         "admission",
@@ -108,17 +105,15 @@ class Hooks:
 
     def __init__(self, answer: FullPolicy | None, overflow: Callable[[Any, bool], None]) -> None:
         self.answer = answer
-        self.overflow = (
-            overflow  # of what stands for a queue (`Policies.view_of`), and whether one comes back
-        )
+        self.overflow = overflow  # called with the view of a queue, and whether a message returns to it
         self.full: Callable[[Offer], FullAnswer] | None = None  # where ``answer`` is None
-        # what it answers other than None, or raises, is for `admission`: no call stands between a SEND and a policy
+        # called directly by SEND; a result other than None, or an exception, is passed to `admission`
         self.admit: Callable[[Offer], object] | None = None
-        # of a message to which ``admit`` has answered this, or `NOT_EVALUATED`
+        # called with the result of ``admit``, or `NOT_EVALUATED`
         self.admission: Callable[[object], Admission] = _no_admission
-        self.slow_admit: Callable[[float], None] = _not_slow  # ``admit`` took these seconds
-        self.reports_entered = False  # some policy wants to know of each message that it has entered
-        self.reports_refused = False  # … that it has not
+        self.slow_admit: Callable[[float], None] = _not_slow  # called with the seconds that ``admit`` took
+        self.reports_entered = False  # a policy overrides `AddressPolicy.entered`
+        self.reports_refused = False  # a policy overrides `AddressPolicy.refused`
         self.subscribed: Callable[[Subscriber], None] | None = None
         self.enqueued: Listener | None = None
         self.evicted: Listener | None = None
@@ -131,36 +126,36 @@ class Hooks:
 
 
 def _no_admission(answer: object) -> Admission:
-    """Nobody has answered."""
-    raise AssertionError("nothing to evaluate where nobody is asked")
+    """The default of ``Hooks.admission``."""
+    raise AssertionError("no policy of this address overrides admit")
 
 
 def _not_slow(seconds: float) -> None:
-    """Several policies are timed one by one."""
+    """No effect: several policies are timed one by one."""
 
 
 class Policies(Protocol):
-    """Who has the policies."""
+    """The policies of all addresses."""
 
     @property
     def errors(self) -> Mapping[tuple[str, str], int]:
-        """How often policies have raised, by policy and hook."""
+        """Number of exceptions of policies, by policy and hook."""
 
     @property
     def slow_hooks(self) -> Mapping[tuple[str, str], int]:
-        """How often hooks took longer than `SLOW_HOOK`, by policy and hook."""
+        """Number of calls longer than `SLOW_HOOK`, by policy and hook."""
 
     def names_for(self, address: Address) -> list[str]:
-        """The policies of an address that are not built in, in the order in which they are asked."""
+        """Names of the policies of an address that are not built in, in the order of their calls."""
 
     def hooks_for(self, address: Address) -> Hooks:
-        """The hooks of an address with the settings that it has now."""
+        """The hooks of an address for its present settings."""
 
     def evicted(self, queue: Queue) -> Listener | None:
-        """Who hears of what a ring gives up."""
+        """The listener for evictions of a ring, None without one."""
 
     def view_of(self, queue: Queue) -> Any:
-        """What stands for a queue in ``Hooks.overflow``."""
+        """The view of a queue for ``Hooks.overflow``."""
 
     def stop(self) -> None:
-        """No timer is left behind."""
+        """Stop all policies and cancel their timers."""

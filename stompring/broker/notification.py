@@ -1,4 +1,4 @@
-"""What the broker tells those who listen at ``activemq.notifications`` (Artemis, management notifications)."""
+"""Management notifications, sent to the address ``activemq.notifications`` as in Artemis."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .message import Message, Traits
 if TYPE_CHECKING:
     from .broker import Broker
 
-#: Where Artemis sends them.
+#: The management-notification-address of Artemis.
 ADDRESS = "activemq.notifications"
 
-#: The headers of one.
+#: The headers of a notification.
 NOTIFICATION_PROPERTIES = (
     "_AMQ_Address",
     "_AMQ_ConsumerCount",
@@ -29,17 +29,17 @@ NOTIFICATION_PROPERTIES = (
 
 
 def notify(broker: Broker, kind: str, properties: Mapping[str, str]) -> bool:
-    """Send a notification to those who subscribe there, and say whether there was anybody.
+    """Send a notification. Returns whether a subscription received it.
 
-    Without that address, or without a subscription of its own kind on it, nothing happens; nor while there is no room.
+    Nothing is sent without the address or without a queue of it, nor while the address is full.
     """
     address = broker.directory.addresses.get(ADDRESS)
     if address is None or not address.queues or address.full is not None:
         return False
     assert all(name in NOTIFICATION_PROPERTIES for name in properties)
     now = broker.clock.now
-    told = {"_AMQ_NotifType": kind, "_AMQ_NotifTimestamp": str(now), **properties}
-    lines = b"".join(header_line(name.encode(), value.encode()) for name, value in told.items())
+    headers = {"_AMQ_NotifType": kind, "_AMQ_NotifTimestamp": str(now), **properties}
+    lines = b"".join(header_line(name.encode(), value.encode()) for name, value in headers.items())
     traits = Traits(
         b"priority:4\npersistent:false\n" + lines,
         destination=ADDRESS.encode(),

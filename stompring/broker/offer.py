@@ -1,4 +1,4 @@
-"""A message at the door of an address, as the policies that may turn it away see it."""
+"""Offer: a message before its admission to an address, as policies see it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .message import Traits
 
-#: Headers that a SEND has for its own sake.
+#: Headers of the SEND frame itself, which are not headers of the message.
 OF_THE_FRAME = frozenset((b"content-length", b"receipt", b"transaction"))
 
 
 class Offer:
-    """One object for all messages of a connection that have the same headers: ``body`` is the one asked about now.
+    """A message offered to an address.
 
-    It must not be kept: what a policy wants to remember it copies.
+    Messages of one connection with the same headers share one object, with ``body`` of the present one: policies must
+    not store it, only copies of its values.
     """
 
     __slots__ = ("_headers", "_text", "address", "body", "client_id", "connection", "peer", "traits")
@@ -29,18 +30,18 @@ class Offer:
         client_id: str | None = None,
         peer: str = "",
     ) -> None:
-        self.address = address  # its name
+        self.address = address  # name of the address
         self.traits = traits
         self.body = b""  # the body of the message
-        self.connection = connection  # its number, as in management
-        self.client_id = client_id  # of CONNECT, None where none was sent
+        self.connection = connection  # number of the connection, as in management
+        self.client_id = client_id  # client-id of CONNECT, None without one
         self.peer = peer  # host and port of the client
         self._headers = headers
         self._text: dict[str, str] | None = None
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers of the SEND, but for those of the frame itself (``receipt``, ``transaction``)."""
+        """The headers of the SEND, without those of the frame itself (``receipt``, ``transaction``)."""
         if self._text is None:
             self._text = {
                 name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
@@ -50,15 +51,15 @@ class Offer:
         return self._text
 
     def changed(self, changes: Mapping[bytes, bytes | None]) -> Offer:
-        """The same with other headers, for whoever is asked next."""
+        """The same offer with other headers, for the next policy."""
         headers = {**self._headers, **changes}
-        kept = {name: value for name, value in headers.items() if value is not None}
-        offer = Offer(self.address, self.traits, kept, self.connection, self.client_id, self.peer)
+        merged = {name: value for name, value in headers.items() if value is not None}
+        offer = Offer(self.address, self.traits, merged, self.connection, self.client_id, self.peer)
         offer.body = self.body
         return offer
 
     def header(self, name: str) -> str | None:
-        """One header, None where it was not sent."""
+        """Value of one header, None without such a header."""
         return self.headers.get(name)
 
     @property
@@ -68,7 +69,7 @@ class Offer:
 
     @property
     def priority(self) -> int:
-        """0 to 9; 4 where none was sent."""
+        """Priority, 0 to 9; 4 by default."""
         return self.traits.priority
 
     @property
@@ -78,5 +79,5 @@ class Offer:
 
     @property
     def user(self) -> str | None:
-        """Who is logged in, None where security is off."""
+        """Name of the user, None where security is off."""
         return self.traits.user
