@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 MAX_DIGITS = 18
 
 
-class ServiceManager:
+class SystemdNotifier:
     """Sends notifications until the process ends. A socket that cannot be reached stops nothing."""
 
     def __init__(self, reactor: Any, environment: Mapping[str, str] | None = None) -> None:

@@ -45,7 +45,7 @@ from .logs import begin_logging
 from .persistence import Persistence
 from .protocol import Connections, StompFactory
 from .reload import Reload, apply, restart_required
-from .sd_notify import ServiceManager
+from .sd_notify import SystemdNotifier
 
 
 def use_monotonic_clock(reactor: Any) -> None:
@@ -97,7 +97,7 @@ class BrokerService(MultiService):
         self.ports: list[IListeningPort] = []
         self.listening: list[tuple[str, str, int]] = []  # acceptor, host, port
         self.stopping = False
-        self.supervisor = ServiceManager(reactor)
+        self.systemd = SystemdNotifier(reactor)
         if persistence is not None:
             self.store, self.paging = persistence.durable, persistence.paging
             self.dispatch = persistence.attach(self.broker)
@@ -168,11 +168,11 @@ class BrokerService(MultiService):
 
     def reload(self) -> Reload:
         """Read the configuration file again, and tell the log too what came of it. A broken one changes nothing."""
-        self.supervisor.reloading()
+        self.systemd.reloading()
         try:
             return self._reload()
         finally:
-            self.supervisor.reloaded()
+            self.systemd.reloaded()
 
     def _reload(self) -> Reload:
         file = self.configuration.file
@@ -278,7 +278,7 @@ def run(
 
     def started(_: object) -> None:
         service.garbage.start()
-        service.supervisor.ready()
+        service.systemd.ready()
         log.info("stompring %s is ready", configuration.name)
 
     def begin() -> None:
@@ -318,7 +318,7 @@ def _shutdown(service: BrokerService, reactor: Any) -> Callable[[], Deferred[Any
         for number in (signal.SIGINT, signal.SIGTERM):  # it is stopping: asked again it must not die half-way
             signal.signal(number, signal.SIG_IGN)
         log.info("stopping: closing %d connections", len(service.connections))
-        service.supervisor.stopping()
+        service.systemd.stopping()
         waited: Deferred[Any] = Deferred()
         stopped = service.stop_listening()
 

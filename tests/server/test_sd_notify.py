@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from twisted.internet.task import Clock
 
-from stompring.server.sd_notify import ServiceManager
+from stompring.server.sd_notify import SystemdNotifier
 
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
@@ -57,7 +57,7 @@ def listening(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listen
 
 
 def test_ready_reloading_stopping(listening: Listening) -> None:
-    supervisor = ServiceManager(Clock(), {"NOTIFY_SOCKET": listening.address})
+    supervisor = SystemdNotifier(Clock(), {"NOTIFY_SOCKET": listening.address})
     supervisor.reloading()
     supervisor.reloaded()
     assert listening.heard() == [], "it is not ready, whoever asks for a reload"
@@ -79,7 +79,7 @@ def test_ready_reloading_stopping(listening: Listening) -> None:
 @pytest.mark.parametrize("pid", [{}, {"WATCHDOG_PID": str(os.getpid())}])
 def test_signs_of_life_come_at_half_of_the_time(listening: Listening, pid: dict[str, str]) -> None:
     clock = Clock()
-    supervisor = ServiceManager(
+    supervisor = SystemdNotifier(
         clock, {"NOTIFY_SOCKET": listening.address, "WATCHDOG_USEC": "30000000", **pid}
     )
     clock.advance(60)
@@ -112,20 +112,20 @@ def test_signs_of_life_come_at_half_of_the_time(listening: Listening, pid: dict[
 )
 def test_nobody_watches(listening: Listening, watch: dict[str, str]) -> None:
     clock = Clock()
-    ServiceManager(clock, {"NOTIFY_SOCKET": listening.address, **watch}).ready()
+    SystemdNotifier(clock, {"NOTIFY_SOCKET": listening.address, **watch}).ready()
     assert listening.heard() == [["READY=1", "STATUS=ready"]] and clock.calls == []
 
 
 def test_without_a_manager() -> None:
     clock = Clock()
-    supervisor = ServiceManager(clock, {"WATCHDOG_USEC": "30000000"})
+    supervisor = SystemdNotifier(clock, {"WATCHDOG_USEC": "30000000"})
     supervisor.ready()
     supervisor.stopping()
     assert clock.calls == []
 
 
 def test_a_socket_that_is_not_there_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    supervisor = ServiceManager(Clock(), {"NOTIFY_SOCKET": str(tmp_path / "none")})
+    supervisor = SystemdNotifier(Clock(), {"NOTIFY_SOCKET": str(tmp_path / "none")})
     with caplog.at_level(logging.WARNING):
         supervisor.ready()
         supervisor.stopping()

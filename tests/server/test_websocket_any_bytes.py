@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stompring.server.websocket_cutting import SHORT
 from twisted.internet.task import Clock
 
 from stompring.broker.broker import Broker
 from stompring.policy.hooks import Policies
 from stompring.server.protocol import Connections, StompFactory
-from stompring.server.websocket_cutting import SHORT
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import StompAcceptor, WebSocketSettings
