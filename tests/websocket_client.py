@@ -1,6 +1,6 @@
 """A WebSocket client of a few lines, which says exactly what it is told to, and a `Dialogue` over it.
 
-It shares no code with the broker or with autobahn: RFC 6455 as read a second time.
+It shares no code with the broker or with the library `websockets`: RFC 6455 as read a second time.
 """
 
 from __future__ import annotations

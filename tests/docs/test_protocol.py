@@ -9,7 +9,13 @@ import pytest
 from stompring.broker.directory import MAX_NAME
 from stompring.server.authentication import Logins
 from stompring.server.protocol import LINGER
-from stompring.server.websocket import LONGEST_REQUEST, MOST_CONTROLS, MOST_FRAGMENTS, SHORT_FRAGMENT
+from stompring.server.websocket import (
+    MAX_CONTROL_FRAMES,
+    MAX_FRAME_BEFORE_CONNECT,
+    MAX_REQUEST_SIZE,
+    MAX_SHORT_FRAGMENTS,
+    SHORT_FRAGMENT,
+)
 from stompring.session.commands import VERBS
 from stompring.session.connect import VERSIONS
 from stompring.session.connection_limits import SUBPROTOCOLS, HandshakeRejected
@@ -265,10 +271,11 @@ def test_limits() -> None:
         (MAX_NAME, ""),
         (ROOM, "`outboxSize`"),
         (MAX_INTERVAL, ""),
-        (LONGEST_REQUEST, ""),
-        (acceptor.websocket.web_socket_max_frame_payload_length, "`webSocketMaxFramePayloadLength`"),
-        (MOST_CONTROLS, ""),
-        (MOST_FRAGMENTS, ""),
+        (MAX_REQUEST_SIZE, ""),
+        ("those of a STOMP frame", "`webSocketMaxFramePayloadLength`"),
+        (MAX_FRAME_BEFORE_CONNECT, ""),
+        (MAX_CONTROL_FRAMES, ""),
+        (MAX_SHORT_FRAGMENTS, ""),
     ]
     documented = [(row[1].partition(":")[0], row[2]) for row in rows(section("Limits"))]
     assert documented == [("no limit" if n == -1 else str(n), setting) for n, setting in expected]
@@ -279,9 +286,9 @@ def test_who_is_refused_a_websocket() -> None:
     for text, whole in texts_of_calls(source_of(HandshakeRejected), {HandshakeRejected.__name__}):
         assert whole and f"| `{text.value}` |" in told, text
     for text in (
-        f"The request is longer than {LONGEST_REQUEST} bytes",
-        f"More than {MOST_CONTROLS} pings and pongs within a second",
-        f"More than {MOST_FRAGMENTS} fragments of less than {SHORT_FRAGMENT} bytes within a second",
+        f"The request is longer than {MAX_REQUEST_SIZE} bytes",
+        f"More than {MAX_CONTROL_FRAMES} pings and pongs within a second",
+        f"More than {MAX_SHORT_FRAGMENTS} fragments of less than {SHORT_FRAGMENT} bytes within a second",
     ):
         assert f"| `{text}` |" in told
     assert all(f"`{subprotocol}`" in told for subprotocol in SUBPROTOCOLS)

@@ -276,7 +276,9 @@ def test_broken_rules_and_the_log(opened: Open, broker: BrokerProcess) -> None:
     client.socket.sendall(piece_bytes(BINARY, b"\n", mask=None))
     client.closed()
     assert client.ended is not None and client.ended.code == 1002
-    broker.wait_for_log(r"connection \S+ \(127.0.0.1:\d+\) closed: WebSocket closed \(1002\): unmasked")
+    broker.wait_for_log(
+        r"connection \S+ \(127.0.0.1:\d+\) closed: WebSocket closed \(1002\): incorrect masking"
+    )
 
 
 def test_who_closes_gives_everything_back(opened: Open, name: str, management: Management) -> None:

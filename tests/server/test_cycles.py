@@ -45,7 +45,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 
 #: Whose objects there must be none of.
-OURS = ("stompring", "twisted", "autobahn", "OpenSSL")
+OURS = ("stompring", "twisted", "websockets", "OpenSSL")
 
 #: Twisted's pool of threads, which checks passwords, leaves one small function for each call that refers to itself.
 NOT_OURS = "twisted.python.threadpool"

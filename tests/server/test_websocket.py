@@ -14,7 +14,13 @@ from stompring.broker.broker import Broker
 from stompring.policy.hooks import Policies
 from stompring.server import protocol as protocol_module
 from stompring.server.protocol import LINGER, Connections, StompFactory, StompProtocol
-from stompring.server.websocket import LONGEST_REQUEST, MOST_CONTROLS, MOST_FRAGMENTS, SHORT_FRAGMENT, SLICE
+from stompring.server.websocket import (
+    MAX_CONTROL_FRAMES,
+    MAX_FRAME_BEFORE_CONNECT,
+    MAX_REQUEST_SIZE,
+    MAX_SHORT_FRAGMENTS,
+    SHORT_FRAGMENT,
+)
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import FrameLimits, StompAcceptor, WebSocketSettings
@@ -161,7 +167,7 @@ class WebSocketTest(TestCase):
 
     def test_a_read_of_many_tiny_frames(self) -> None:
         protocol, transport = self.open()
-        whole = CONNECT + frame("SEND", b"y" * SLICE, destination="/queue/q", receipt="r")
+        whole = CONNECT + frame("SEND", b"y" * 16_384, destination="/queue/q", receipt="r")
         protocol.dataReceived(
             b"".join(piece_bytes(BINARY, whole[at : at + 3]) for at in range(0, len(whole), 3))
         )
@@ -172,6 +178,16 @@ class WebSocketTest(TestCase):
         self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
         self.say(protocol, *[frame("SEND", body, destination="/queue/q") for body in ("ż".encode(), b"\xff")])
         self.assertEqual([piece.opcode for piece in self.pieces(transport)], [TEXT, TEXT, BINARY])
+
+    def test_text_of_any_length(self) -> None:
+        protocol, transport = self.open(websocket={"web_socket_encoder_type": "text"})
+        self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+        transport.clear()
+        bodies = ["x" * length for length in (1, 125, 126, 65_535, 65_536, 1_000_000)]
+        self.say(protocol, *[frame("SEND", body.encode(), destination="/queue/q") for body in bodies])
+        pieces = self.pieces(transport)
+        self.assertEqual([parse(piece.payload)[0].body.decode() for piece in pieces], bodies)
+        self.assertEqual({piece.opcode for piece in pieces}, {TEXT})
 
     def test_a_plain_acceptor_speaks_both(self) -> None:
         for first, expected in ((b"\n\n" + CONNECT, b"CONNECTED\n"), (request(), b"HTTP/1.1 101 ")):
@@ -201,7 +217,7 @@ class WebSocketTest(TestCase):
     def test_a_request_that_does_not_end(self) -> None:
         protocol, transport = self.open(upgraded=False)
         protocol.dataReceived(b"GET / HTTP/1.1\r\n")
-        for _ in range(LONGEST_REQUEST // 1000 + 1):
+        for _ in range(MAX_REQUEST_SIZE // 1000 + 1):
             protocol.dataReceived(b"x" * 998 + b"\r\n")
         self.assertTrue(transport.value().startswith(b"HTTP/1.1 431 "), transport.value())
         self.clock.advance(0)
@@ -255,12 +271,48 @@ class WebSocketTest(TestCase):
         self.assertEqual((queue.count, queue.consumers), (1, []))
         self.clock.advance(0)
         self.assertTrue(transport.connected)
-        # the rest of it, and what the client answers
+        self.assertTrue(transport.half_closed)
+        # the rest of it, what the client answers, and its end
         protocol.dataReceived(piece_bytes(BINARY, data)[600:] + piece_bytes(CLOSE, close.payload))
         self.clock.advance(0)
-        self.assertFalse(transport.connected)
+        self.assertTrue(transport.connected)
+        transport.hang_up()
         self.assertFalse(transport.aborted)
         self.assertEqual(queue.count, 1)
+        self.assertEqual(self.clock.calls, [])
+
+    def test_frames_are_short_until_connected(self) -> None:
+        protocol, transport = self.open()
+        protocol.dataReceived(piece_bytes(BINARY, b"\n" * (MAX_FRAME_BEFORE_CONNECT + 1))[:20])
+        (close,) = self.pieces(transport)
+        self.assertEqual(close.code, 1009)
+        protocol, transport = self.open()
+        self.say(protocol, CONNECT)
+        self.say(protocol, frame("SEND", b"x" * MAX_FRAME_BEFORE_CONNECT, destination="/queue/q"))
+        self.assertEqual(self.commands(transport), ["CONNECTED"])
+        self.assertEqual(self.broker.directory.queue("q").count, 1)
+
+    def test_a_frame_is_as_long_as_one_of_stomp_may_be(self) -> None:
+        protocol, transport = self.open(limits=FrameLimits(max_body_length=1000))
+        self.say(protocol, CONNECT)
+        transport.clear()
+        protocol.dataReceived(piece_bytes(BINARY, b"\n" * 2_000_000)[:20])
+        (close,) = self.pieces(transport)
+        self.assertEqual(close.code, 1009)
+
+    def test_a_part_of_a_long_frame_is_a_sign_of_life(self) -> None:
+        protocol, transport = self.open()
+        self.say(protocol, frame("CONNECT", accept_version="1.2", host="/", heart_beat="1000,0"))
+        data = piece_bytes(BINARY, frame("SEND", b"x" * 4000, destination="/queue/q"))
+        for at in range(0, len(data), 400):
+            self.clock.advance(1)
+            protocol.dataReceived(data[at : at + 400])
+        self.assertTrue(transport.connected)
+        self.assertEqual(self.broker.directory.queue("q").count, 1)
+        for _ in range(4):
+            self.clock.advance(1)
+            protocol.dataReceived(piece_bytes(PING, b"x" * 100))
+        self.assertIn("Did not receive data", parse(self.pieces(transport)[2].payload)[0]["message"])
 
     def test_broken_rules(self) -> None:
         cases = [
@@ -273,22 +325,21 @@ class WebSocketTest(TestCase):
             (piece_bytes(PING, b"x", fin=False), 1002),
             (piece_bytes(PING, b"x" * 126), 1002),
             (piece_bytes(CLOSE, b"x"), 1002),
-            (b"\x82\xfe\x00\x05", 1002),
-            (b"\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\2\3\4", 1002),
+            (b"\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\2\3\4", 1009),
             (piece_bytes(TEXT, b"\xff\xfe"), 1007),
             (piece_bytes(TEXT, b"a\xc5"), 1007),
             (piece_bytes(TEXT, b"a\xc5", fin=False) + piece_bytes(0, b"a"), 1007),
         ]
         for data, code in cases:
             protocol, transport = self.open()
-            padded = data + b"\1\2\3\4" if data == b"\x82\xfe\x00\x05" else data
-            protocol.dataReceived(padded)
+            protocol.dataReceived(data)
             (close,) = self.pieces(transport)
             self.assertEqual(close.code, code, data)
             self.assertTrue(close.reason)
             protocol.dataReceived(b"x" * 1000)  # is not even looked at
             self.clock.advance(0)
-            self.assertFalse(transport.connected)
+            self.assertEqual(transport.connected, code == 1009)
+            transport.hang_up()
         self.assertEqual(self.clock.calls, [])
 
     def test_what_came_before_a_broken_rule_counts(self) -> None:
@@ -302,16 +353,16 @@ class WebSocketTest(TestCase):
 
     def test_pings_of_one_read_get_one_answer(self) -> None:
         protocol, transport = self.open()
-        protocol.dataReceived(b"".join(piece_bytes(PING, b"%d" % n) for n in range(MOST_CONTROLS)))
+        protocol.dataReceived(b"".join(piece_bytes(PING, b"%d" % n) for n in range(MAX_CONTROL_FRAMES)))
         self.assertEqual([piece.payload for piece in self.pieces(transport)], [b"99"])
 
     def test_a_flood_of_pings(self) -> None:
         protocol, transport = self.open()
         for _ in range(3):
-            protocol.dataReceived(piece_bytes(PING) * MOST_CONTROLS)
+            protocol.dataReceived(piece_bytes(PING) * MAX_CONTROL_FRAMES)
             self.clock.advance(1)
         self.assertEqual({piece.opcode for piece in self.pieces(transport)}, {PONG})
-        protocol.dataReceived(piece_bytes(PING) * (MOST_CONTROLS + 1))
+        protocol.dataReceived(piece_bytes(PING) * (MAX_CONTROL_FRAMES + 1))
         (close,) = self.pieces(transport)
         self.assertEqual(close.code, 1008)
 
@@ -320,11 +371,13 @@ class WebSocketTest(TestCase):
             protocol, transport = self.open()
             protocol.dataReceived(piece_bytes(opcode, b"", fin=False))
             for _ in range(3):
-                protocol.dataReceived(piece_bytes(0, b"\n", fin=False) * (MOST_FRAGMENTS - 1))
+                protocol.dataReceived(piece_bytes(0, b"\n", fin=False) * (MAX_SHORT_FRAGMENTS - 1))
                 self.clock.advance(1)
-            protocol.dataReceived(piece_bytes(0, b"\n" * SHORT_FRAGMENT, fin=False) * (MOST_FRAGMENTS + 1))
+            protocol.dataReceived(
+                piece_bytes(0, b"\n" * SHORT_FRAGMENT, fin=False) * (MAX_SHORT_FRAGMENTS + 1)
+            )
             self.assertEqual(self.pieces(transport), [])
-            protocol.dataReceived(piece_bytes(0, b"", fin=False) * (MOST_FRAGMENTS + 1))
+            protocol.dataReceived(piece_bytes(0, b"", fin=False) * (MAX_SHORT_FRAGMENTS + 1))
             (close,) = self.pieces(transport)
             self.assertEqual(close.code, 1008)
             self.assertIn("fragments", close.reason)
@@ -451,7 +504,7 @@ class WebSocketTest(TestCase):
         bomb = there.compress(b"\n" * 200_000_000) + there.flush(zlib.Z_SYNC_FLUSH)
         taken: list[int] = []
         self.patch(protocol, "take", lambda data: taken.append(len(data)))
-        protocol.dataReceived(piece_bytes(BINARY, bomb[:-4], rsv=4)[:64_000])
+        protocol.dataReceived(piece_bytes(BINARY, bomb[:-4], rsv=4))
         (close,) = self.pieces(transport)
         self.assertEqual(close.code, 1009)
         self.assertLess(sum(taken), 2_000_000)
@@ -460,4 +513,4 @@ class WebSocketTest(TestCase):
         protocol, transport = self.compressing()
         protocol.dataReceived(piece_bytes(BINARY, b"\xff" * 100, rsv=4))
         (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1007)
+        self.assertEqual(close.code, 1002)

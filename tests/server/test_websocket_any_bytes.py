@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stompring.server.websocket_cutting import SHORT
 from twisted.internet.task import Clock
 
 from stompring.broker.broker import Broker
 from stompring.policy.hooks import Policies
 from stompring.server.protocol import Connections, StompFactory
+from stompring.server.websocket import SHORT_MESSAGE
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import StompAcceptor, WebSocketSettings
@@ -46,7 +46,7 @@ LINES = (
 PIECES = st.builds(
     piece_bytes,
     st.sampled_from([0, TEXT, BINARY, BINARY, BINARY, CLOSE, PING, 10, 3]),
-    st.one_of(st.binary(max_size=130), st.just(b"\n" * 300), st.just(b"x" * (SHORT + 7))),
+    st.one_of(st.binary(max_size=130), st.just(b"\n" * 300), st.just(b"x" * (SHORT_MESSAGE + 7))),
     fin=st.sampled_from([True, True, True, False]),
     rsv=st.sampled_from([0, 0, 0, 0, 0, 0, 4, 1]),
     mask=st.sampled_from([b"\1\2\3\4", b"\0\0\0\0", b"\xff\xfe\xfd\xfc", b"abcd", b"ab\0d", None]),
@@ -96,7 +96,7 @@ class Taken:
 @settings(deadline=None)
 @given(st.lists(PIECES, max_size=12), st.binary(max_size=30), st.lists(st.integers(0, 3000)))
 def test_frames_of_any_kind(pieces: list[bytes], end: bytes, cuts: list[int]) -> None:
-    websocket = WebSocketSettings(only=True, web_socket_max_frame_payload_length=SHORT)
+    websocket = WebSocketSettings(only=True, web_socket_max_frame_payload_length=SHORT_MESSAGE)
     data = b"".join(pieces) + end
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     reads = [data[start:stop] for start, stop in zip(places, places[1:], strict=False)]

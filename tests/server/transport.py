@@ -13,6 +13,7 @@ class TcpTransport(StringTransportWithDisconnection):
         super().__init__()
         self.clock = clock
         self.aborted = False
+        self.half_closed = False
 
     def setTcpNoDelay(self, enabled: bool) -> None:
         """Nothing to delay."""
@@ -23,6 +24,10 @@ class TcpTransport(StringTransportWithDisconnection):
     def loseConnection(self) -> None:
         assert self.producer is None, "Twisted waits for a producer before it closes"
         self.clock.callLater(0, self.hang_up)
+
+    def loseWriteConnection(self) -> None:
+        assert self.producer is None, "Twisted waits for a producer before it closes"
+        self.half_closed = True
 
     def hang_up(self) -> None:
         """The client is gone."""

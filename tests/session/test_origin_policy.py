@@ -13,9 +13,9 @@ from stompring.settings.acceptor import WebSocketSettings
 HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 
 
-def test_autobahn_is_imported_when_it_is_needed() -> None:
+def test_the_websocket_library_is_imported_when_it_is_needed() -> None:
     """By a ws:// acceptor at the start, by others with the first client that asks: it takes time and memory."""
-    program = "import sys, stompring.server.service; print('autobahn' in sys.modules)"
+    program = "import sys, stompring.server.service; print('websockets' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
 

@@ -1,0 +1,105 @@
+"""The two things about frames of WebSocket that the broker does faster than the library: short reads, binary writes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.server.websocket import SHORT_MESSAGE, pack_binary, read_short_messages
+
+from ..websocket_client import BINARY, CLOSE, PING, TEXT, Piece, WebSocketClient, piece_bytes
+
+MASKS = st.binary(min_size=4, max_size=4)
+LEAD = b"MESSAGE\nsubscription:1\nmessage-id:1-"
+
+
+@given(st.lists(st.tuples(st.sampled_from([BINARY, TEXT]), st.text(max_size=200), MASKS)), st.data())
+def test_short_messages_wherever_the_read_ends(
+    messages: list[tuple[int, str, bytes]], data: st.DataObject
+) -> None:
+    payloads = [text.encode() for _, text, _ in messages]
+    whole = b"".join(piece_bytes(opcode, text.encode(), mask=mask) for opcode, text, mask in messages)
+    taken: list[bytes] = []
+    assert read_short_messages(whole, SHORT_MESSAGE, taken) == (len(whole), True)
+    assert taken == payloads
+    cut = data.draw(st.integers(0, len(whole)))
+    taken = []
+    at, incomplete = read_short_messages(whole[:cut], SHORT_MESSAGE, taken)
+    assert incomplete
+    assert read_short_messages(whole[at:], SHORT_MESSAGE, taken) == (len(whole) - at, True)
+    assert taken == payloads
+
+
+@pytest.mark.parametrize("length", [0, 1, 125, 126, SHORT_MESSAGE - 1, SHORT_MESSAGE])
+def test_lengths_that_are_read(length: int) -> None:
+    data = piece_bytes(BINARY, b"x" * length)
+    taken: list[bytes] = []
+    assert read_short_messages(data, SHORT_MESSAGE, taken) == (len(data), True)
+    assert taken == [b"x" * length]
+    for cut in range(min(len(data), 20)):
+        assert read_short_messages(data[:cut], SHORT_MESSAGE, []) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        piece_bytes(BINARY, b"x" * (SHORT_MESSAGE + 1)),
+        piece_bytes(BINARY, b"x" * 70_000),
+        piece_bytes(BINARY, b"x", mask=None),
+        piece_bytes(BINARY, b"x", rsv=4),
+        piece_bytes(BINARY, b"x", fin=False),
+        piece_bytes(0, b"x"),
+        piece_bytes(PING, b"x"),
+        piece_bytes(CLOSE, b"\x03\xe8"),
+        piece_bytes(TEXT, b"\xff"),
+        piece_bytes(TEXT, "ż".encode()[:1]),
+        b"\x82\xfe\x00\x05\1\2\3\4abcde",  # not the shortest length
+        b"\x82\xff" + b"\0" * 12,
+        b"\x82\x7f",
+    ],
+)
+def test_what_is_left_to_the_library(data: bytes) -> None:
+    good = piece_bytes(TEXT, b"good")
+    taken: list[bytes] = []
+    assert read_short_messages(good + data, SHORT_MESSAGE, taken) == (len(good), False)
+    assert taken == [b"good"]
+
+
+def test_no_more_than_is_allowed() -> None:
+    data = piece_bytes(BINARY, b"x" * 10)
+    assert read_short_messages(data, 9, []) == (0, False)
+    assert read_short_messages(data[:9], 9, []) == (0, False)
+    assert read_short_messages(data, 10, []) == (len(data), True)
+    assert read_short_messages(data[:9], 10, []) == (0, True)
+
+
+def unpacked(data: bytes) -> list[Piece]:
+    reader = WebSocketClient.__new__(WebSocketClient)
+    reader.buffer = data
+    found = []
+    while (piece := reader.cut()) is not None:
+        found.append(piece)
+    assert reader.buffer == b""
+    assert all(piece.fin and piece.rsv == 0 for piece in found)
+    return found
+
+
+@given(st.lists(st.binary(max_size=300)))
+def test_a_message_for_each_frame(bodies: list[bytes]) -> None:
+    parts: list[bytes] = []
+    frames: list[bytes] = []
+    for number, body in enumerate(bodies):
+        tail = b"%d\n\n%b\0\n" % (number, body)
+        parts += (b"\n", LEAD, tail) if number % 2 else (LEAD + tail,)
+        frames += (b"\n", LEAD + tail) if number % 2 else (LEAD + tail,)
+    pieces = unpacked(pack_binary(parts))
+    assert [piece.payload for piece in pieces] == frames
+    assert all(piece.opcode == BINARY for piece in pieces)
+
+
+@pytest.mark.parametrize("length", [125, 126, 65535, 65536, 1_000_000])
+def test_lengths_that_are_written(length: int) -> None:
+    frame = b"x" * (length - 2) + b"\0\n"
+    (piece,) = unpacked(pack_binary([frame[:100], frame[100:]]))
+    assert piece.payload == frame
