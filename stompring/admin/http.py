@@ -153,7 +153,7 @@ class RequestHandler:
     def _fault(self, fault: Exception) -> Answer:
         if not isinstance(fault, Refused):
             log.error("%s failed", self._log.what, exc_info=fault, extra=self._log.fields)
-            fault = Refused("Internal error; the broker's log tells more", status=500)
+            fault = Refused("Internal error; see the broker's log", status=500)
         self._log.refused(str(fault))
         self._served.broker.refusals.tell(fault, self._log.what, str(fault), self._log.fields)
         return problem_answer(fault, self._instance)

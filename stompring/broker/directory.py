@@ -115,7 +115,7 @@ class Directory:
         """Whether messages may be sent to an address. Raises `Refused` where its words are wildcards."""
         if self.wildcards.is_wildcard(name):
             raise Refused(
-                f"Address {name[:100]} has wildcards: messages are sent to one address, and only subscribers name many",
+                f"Address {name[:100]} has wildcards: SEND needs one address, only SUBSCRIBE accepts wildcards",
                 status=400,
             )
 

@@ -182,7 +182,7 @@ class Dispatcher:
         queue = self.queue
         limit = queue.attributes.max_consumers
         if 0 <= limit <= len(self.consumers):
-            raise Refused(f"queue {queue.name} has its max-consumers of {limit} already")
+            raise Refused(f"Queue {queue.name} has reached its max-consumers of {limit}")
         self.consumers.append(consumer)
         consumer.source = self._source_for(consumer)
         self._apply_exclusive()

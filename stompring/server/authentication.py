@@ -219,7 +219,7 @@ class Logins:
                 "login of %r could not be checked: %s", login, failure.getTraceback(), extra={"user": login}
             )
             reason = Refused(
-                "Security Error occurred: the login could not be checked; the broker's log tells more",
+                "Security Error occurred: the login could not be checked; see the broker's log",
                 status=500,
             )
             failure = Failure(reason)

@@ -74,7 +74,7 @@ def _owner(session: Session, head: Head, key: bytes) -> AcknowledgedSubscription
                 _check_name(head, key, subscription)
             return subscription
     raise Refused(
-        f"{text_of(head.command)}: no message with id '{shortened(key)}' waits to be acknowledged on this connection"
+        f"{text_of(head.command)}: no message with id '{shortened(key)}' awaits acknowledgement on this connection"
     )
 
 

@@ -70,9 +70,7 @@ class OfferedSend:
             if self._passed is None:
                 self._passed = [came_from]
             if ruling.address in self._passed:
-                raise Refused(
-                    f"Policies redirect in a circle: {' to '.join([*self._passed, ruling.address])}"
-                )
+                raise Refused(f"Policies redirect in a loop: {' to '.join([*self._passed, ruling.address])}")
             self._passed.append(ruling.address)
             self._hooks = plan.address.hooks
             if plan.admit is None:

@@ -54,9 +54,9 @@ class Destinations:
             routing_type = routing_type_of(asked)
         address, qualified, queue = name.partition(SEPARATOR)
         if qualified and (not queue or SEPARATOR in queue):
-            raise Refused(f"Destination '{text}' names no queue after '{SEPARATOR}'")
+            raise Refused(f"Destination '{text}' has no queue name after '{SEPARATOR}'")
         if not address and not qualified:
-            raise Refused(f"Destination '{text}' names no address")
+            raise Refused(f"Destination '{text}' has no address")
         return Destination(address, queue if qualified else None, routing_type)
 
 
@@ -78,7 +78,7 @@ def remote_form(text: str, session: str) -> str:
 def _rest(text: str, prefix: str) -> str:
     rest = text[len(prefix) :]
     if not rest:
-        raise Refused(f"Destination '{text}' names no temporary queue")
+        raise Refused(f"Destination '{text}' has no temporary queue name")
     return rest
 
 
@@ -93,7 +93,7 @@ def temporary_queue(session: Session, target: Destination) -> Queue:
     if queue is not None:
         return queue
     if not name.startswith(f"{TEMPORARY_QUEUE}{session.number}."):
-        raise NotFound(f"Temporary queue {name} does not exist: its connection is gone")
+        raise NotFound(f"Temporary queue {name} does not exist: its connection is closed")
     session.login.permit.check(PermissionType.CREATE_ADDRESS, name)
     session.login.permit.check(PermissionType.CREATE_NON_DURABLE_QUEUE, name)
     directory = session.broker.directory

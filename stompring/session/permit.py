@@ -92,7 +92,7 @@ class Permit:
         own = f"{TEMPORARY_QUEUE}{connection}."
         if address.startswith(TEMPORARY_QUEUE) and not address.startswith(own) and not self.is_free:
             self._rights.refusals[permission] += 1
-            raise Refused(f"Temporary queue {address[:SHOWN]} is of another connection", status=403)
+            raise Refused(f"Temporary queue {address[:SHOWN]} belongs to another connection", status=403)
         self.check(permission, address, queue)
 
     @property

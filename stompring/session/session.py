@@ -170,7 +170,7 @@ class Session:
             log.exception(
                 "session %s: %s failed", self.number, head.command if head else b"", extra=self.log_fields()
             )
-            self.fail(Refused("Internal error; the broker's log tells more"), head)
+            self.fail(Refused("Internal error; see the broker's log"), head)
         if taken < len(frames) and not (self.closed or self.leaving):
             self._held = frames[taken:] + self._held
             if self.blocked:

@@ -345,7 +345,7 @@ def _delete_durable(session: Session, durable: str) -> None:
     queue = session.broker.directory.queue(name)
     session.login.permit.check(DELETE_DURABLE, queue.address.name, queue.name)
     if queue.attributes.routing_type is not RoutingType.MULTICAST:
-        raise Refused(f"{name} is no durable subscription, but a queue of address {queue.address.name}")
+        raise Refused(f"{name} is not a durable subscription but a queue of address {queue.address.name}")
     if queue.consumers:
         raise Refused(f"Durable subscription {name} is in use by another consumer")
     session.broker.directory.delete_queue(name)

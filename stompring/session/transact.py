@@ -104,7 +104,7 @@ def transaction_of(session: Session, head: Head) -> Transaction:
     transaction = session.transactions.get(name)
     if transaction is None:
         raise NotFound(
-            f"{text_of(head.command)}: no transaction '{shortened(name)}' was begun on this connection"
+            f"{text_of(head.command)}: no transaction '{shortened(name)}' is open on this connection"
         )
     return transaction
 

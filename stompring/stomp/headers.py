@@ -97,18 +97,18 @@ class HeadScan:
             text = bytes(block[start : start + longest + 1])
             if start == 0:
                 raise ProtocolError(
-                    f"command line too long: {shown(text)} passes the limit of {longest} bytes",
+                    f"command line too long: {shown(text)} exceeds the limit of {longest} bytes",
                     limit="maxHeaderLength",
                 )
             name = shown(text.partition(b":")[0])
             raise ProtocolError(
-                f"header line too long: header {name} passes the limit of {longest} bytes",
+                f"header line too long: header {name} exceeds the limit of {longest} bytes",
                 limit="maxHeaderLength",
             )
         if stop > largest:
             command = _command(block)
             raise ProtocolError(
-                f"headers too big: those of {command} pass the limit of {largest} bytes altogether",
+                f"headers too large: the headers of {command} exceed the limit of {largest} bytes in total",
                 limit="maxHeaderLength",
             )
 
@@ -116,9 +116,9 @@ class HeadScan:
         if self._lines == 0:
             begun = bytes(block[: self._seen])
             if not begun:
-                return ProtocolError("a NUL stands where a command should begin")
+                return ProtocolError("NUL where a command is expected")
             return ProtocolError(
-                f"{shown(begun)} ends with NUL, and an empty line must follow the headers of a frame"
+                f"{shown(begun)} ends with NUL; an empty line must follow the headers of a frame"
             )
         hint = ""
         if not self._crlf and block.find(b"\r\n", 0, self._seen) >= 0:
@@ -606,7 +606,7 @@ class HeadReader:
             raise MalformedHead(str(fault), _receipt_in(block)) from None
         if head.content_length > self.max_body:
             raise ProtocolError(
-                f"body too long: content-length {head.content_length} of {shown(head.command)} passes the limit of "
+                f"body too long: content-length {head.content_length} of {shown(head.command)} exceeds the limit of "
                 f"{self.max_body} bytes",
                 head.headers.get(b"receipt"),
                 "maxBodyLength",

@@ -344,8 +344,8 @@ class Parser:
 def _wrong_length(head: Head, byte: int) -> ProtocolError:
     length, command = head.content_length, shown(head.command)
     return ProtocolError(
-        f"content-length {length} of {command} is not the length of its body: after {length} bytes stands "
-        f"{shown(bytes([byte]))} and not NUL",
+        f"content-length {length} of {command} does not match the body: expected NUL after {length} bytes, found "
+        f"{shown(bytes([byte]))}",
         head.headers.get(b"receipt"),
     )
 
@@ -353,7 +353,7 @@ def _wrong_length(head: Head, byte: int) -> ProtocolError:
 def _too_long(head: Head, limit: int) -> ProtocolError:
     command = shown(head.command)
     return ProtocolError(
-        f"body too long: that of {command}, without content-length, passes the limit of {limit} bytes",
+        f"body too long: the body of {command}, without content-length, exceeds the limit of {limit} bytes",
         head.headers.get(b"receipt"),
         "maxBodyLength",
     )

@@ -245,7 +245,7 @@ def test_policies_that_redirect_in_a_circle() -> None:
 
     others = {"b": {"address_policy": (PolicyUse("policy-under-test"),)}}
     harness = PolicyHarness(Round, others=others)
-    assert harness.send(b"m").refused == "Policies redirect in a circle: address to b to address"
+    assert harness.send(b"m").refused == "Policies redirect in a loop: address to b to address"
 
 
 # ---- that fails

@@ -361,7 +361,7 @@ def test_a_message_is_sent_to_one_address(destination: str) -> None:
     client = server.client()
     client.say("SEND", b"x", destination=destination, receipt="r")
     error = client.error()
-    assert "has wildcards: messages are sent to one address" in error["message"]
+    assert "has wildcards: SEND needs one address" in error["message"]
     assert reader.read() == [] and set(server.world.directory.addresses) == {"a.#"}
 
 

@@ -331,7 +331,7 @@ def test_a_temporary_queue_is_read_by_its_own_connection_alone(destination: str)
     owner, other = scene.client(), scene.client()
     owner.say("SUBSCRIBE", id="1", destination="/temp-queue/t")
     other.say("SUBSCRIBE", id="1", destination=destination)
-    assert other.error()["message"] == "Temporary queue temp-queue.1.t is of another connection"
+    assert other.error()["message"] == "Temporary queue temp-queue.1.t belongs to another connection"
     replier = scene.client()
     replier.say("SEND", b"reply", destination="/remote-temp-queue/1.t")
     assert owner.bodies() == [b"reply"]

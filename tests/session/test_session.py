@@ -74,7 +74,7 @@ def test_one_write_for_one_read() -> None:
         (frame("SEND", receipt="r"), "SEND needs a destination header", "r"),
         (frame("FLY", receipt="r"), "Unknown command", "r"),
         (frame("CONNECT", accept_version="1.2", host="/", receipt="r"), "already connected", "r"),
-        (frame("SEND", destination="/queue/", receipt="r"), "names no address", "r"),
+        (frame("SEND", destination="/queue/", receipt="r"), "has no address", "r"),
         (frame("SEND", destination="/queue/q", priority="10", receipt="r"), "priority must be", "r"),
         (frame("SEND", destination="/queue/q", expires="soon"), "expires must be", None),
         (frame("SEND", destination="/queue/q", destination_type="anycast"), "ANYCAST or MULTICAST", None),

@@ -294,7 +294,7 @@ def test_a_queue_is_not_deleted_as_a_durable_subscription() -> None:
     send(server.client(), b"1", "/queue/me.mine")
     client = server.client(client_id="me")
     client.say("UNSUBSCRIBE", id="s", durable_subscription_name="mine")
-    assert client.error()["message"] == "me.mine is no durable subscription, but a queue of address me.mine"
+    assert client.error()["message"] == "me.mine is not a durable subscription but a queue of address me.mine"
     assert bodies(server.world.directory.queues["me.mine"]) == [b"1"]
 
 
@@ -354,5 +354,5 @@ def test_temporary_queues_and_replies() -> None:
     assert (answer.body, answer["subscription"]) == (b"!", "/temp-queue/answers")
     asker.lose()
     send(answerer, b"!", reply_to)
-    assert "its connection is gone" in answerer.error()["message"]
+    assert "its connection is closed" in answerer.error()["message"]
     assert not [name for name in server.world.directory.queues if name.startswith("temp-queue.")]

@@ -116,7 +116,7 @@ def test_what_an_open_transaction_has_cannot_be_acknowledged_elsewhere(elsewhere
     client.say("BEGIN", transaction="u")
     client.say("ACK", id=ids[0], transaction="t")
     client.say("ACK", id=ids[0], **elsewhere)
-    assert "waits to be acknowledged" in client.error()["message"]
+    assert "awaits acknowledgement" in client.error()["message"]
     assert bodies(server.queue()) == [b"0"]
 
 

@@ -13,12 +13,12 @@ FAULTS: dict[str, tuple[bytes, bytes, list[str]]] = {
     "body longer than content-length": (
         b"1.2",
         b"SEND\ncontent-length:3\n\nabcd\0",
-        ["content-length 3", "'SEND'", "after 3 bytes stands 'd' and not NUL"],
+        ["content-length 3", "'SEND'", "expected NUL after 3 bytes, found 'd'"],
     ),
     "body shorter than content-length": (
         b"1.1",
         b"SEND\ncontent-length:5\n\nabc\0\nSEND\n\n\0",
-        ["content-length 5", "after 5 bytes stands 'S' and not NUL"],
+        ["content-length 5", "expected NUL after 5 bytes, found 'S'"],
     ),
     "content-length that is no number": (b"1.2", b"SEND\ncontent-length:ten\n\n\0", ["content-length 'ten'"]),
     "empty content-length": (b"1.2", b"SEND\ncontent-length:\n\n\0", ["content-length ''", "decimal number"]),
@@ -91,7 +91,7 @@ FAULTS: dict[str, tuple[bytes, bytes, list[str]]] = {
     ),
     "two CRs between frames": (b"1.2", b"\r\n\r\r\n", ["carriage return without line feed between frames"]),
     "lone CR between frames of 1.1": (b"1.1", b"\r\rSEND\n\n\0", ["carriage return without line feed"]),
-    "NUL in place of a command": (b"1.2", b"\0", ["NUL stands where a command should begin"]),
+    "NUL in place of a command": (b"1.2", b"\0", ["NUL where a command is expected"]),
     "NUL after the command": (
         b"1.2",
         b"DISCONNECT\0",
@@ -235,7 +235,7 @@ class TestAllHeadersTogether:
         assert len(stream) > 64 * 1024
         reads = pieces(stream, range(size, len(stream), size))
         error = read(opened(headers=100, line=1000), reads)[1]
-        assert error == "headers too big: those of 'SEND' pass the limit of 65536 bytes altogether"
+        assert error == "headers too large: the headers of 'SEND' exceed the limit of 65536 bytes in total"
 
     def test_refused_as_soon_as_passed(self) -> None:
         parser = opened(headers=100, line=1000)

@@ -37,14 +37,14 @@ def test_where_it_ends(block: bytes, crlf: bool, complete: bool) -> None:
 @pytest.mark.parametrize(
     "block, message",
     [
-        (b"x" * 6, "command line too long: 'xxxxxx' passes the limit of 5 bytes"),
-        (b"A\nabc:de", "header line too long: header 'abc' passes the limit of 5 bytes"),
-        (b"A\nabcdefgh", "header line too long: header 'abcdef' passes the limit of 5 bytes"),
+        (b"x" * 6, "command line too long: 'xxxxxx' exceeds the limit of 5 bytes"),
+        (b"A\nabc:de", "header line too long: header 'abc' exceeds the limit of 5 bytes"),
+        (b"A\nabcdefgh", "header line too long: header 'abcdef' exceeds the limit of 5 bytes"),
         (b"A\r\na:\nb:\nc:\n", "too many headers: 'A' has more than the limit of 2"),
         (b"A\na:\nb:\nc:\ntoo long", "too many headers: 'A' has more than the limit of 2"),
-        (b"A\na:\ntoo long\nc:\nd:", "header line too long: header 'too lo' passes the limit of 5 bytes"),
-        (b"A\0too long", "'A' ends with NUL, and an empty line must follow the headers of a frame"),
-        (b"too long\0", "command line too long: 'too lo' passes the limit of 5 bytes"),
+        (b"A\na:\ntoo long\nc:\nd:", "header line too long: header 'too lo' exceeds the limit of 5 bytes"),
+        (b"A\0too long", "'A' ends with NUL; an empty line must follow the headers of a frame"),
+        (b"too long\0", "command line too long: 'too lo' exceeds the limit of 5 bytes"),
     ],
 )
 def test_the_first_limit_that_is_passed(block: bytes, message: str) -> None:
@@ -60,7 +60,9 @@ def test_the_first_limit_that_is_passed(block: bytes, message: str) -> None:
 def test_all_lines_together_before_the_last_one(step: int) -> None:
     block = b"A\n" + (b"x:" + b"x" * 4093 + b"\n") * 15 + b"too long:" + b"x" * 5000
     scan = HeadScan(HeadLimits(100, 4096), crlf=True)
-    with pytest.raises(ProtocolError, match="headers too big: those of 'A' pass the limit of 65536 bytes"):
+    with pytest.raises(
+        ProtocolError, match="headers too large: the headers of 'A' exceed the limit of 65536 bytes"
+    ):
         for end in [*range(step, len(block), step), len(block)]:
             scan.advance(block[:end])
 
