@@ -253,7 +253,7 @@ class Dispatcher:
             self.ready.append(first)
 
     def next_consumer(self) -> Consumer:
-        """The ready consumer whose turn it is; the others come before it again. There is one."""
+        """The next ready consumer, round robin. Where there is only one, callers take it without this call."""
         ready = self.ready
         consumer = ready[0]
         ready.rotate(-1)
@@ -264,9 +264,9 @@ class Dispatcher:
 
         None where no ready consumer may have it, or another message comes first.
         """
-        everything = self.pending
-        for _ in range(len(self.ready)):
-            consumer = self.next_consumer()
+        ready, everything = self.ready, self.pending
+        for _ in range(len(ready)):
+            consumer = ready[0] if len(ready) == 1 else self.next_consumer()
             source = consumer.source
             if source is everything or source in matching:
                 # nothing waits for a consumer that is ready, except what it has just refused
@@ -368,6 +368,12 @@ class Dispatcher:
             else:
                 pending.insert(ref)
             pending.sweep(self.count)
+
+    def enlist_for_group(self, ref: Reference, consumer: Consumer) -> None:
+        """Add a pending reference to the backlog of its group's owner, which is ``consumer`` where it had none."""
+        assert self.groups is not None
+        self.count += 1
+        self.groups.add_to_backlog(ref, self.groups.claim(ref, consumer))
 
     def delist(self) -> None:
         """One reference is pending no more; its state says so already, and its lists drop it by and by."""
@@ -513,6 +519,8 @@ class Dispatcher:
                     if ref.place is None or paged is None or not paged.spill(ref, owner):
                         self.groups.add_to_backlog(ref, owner)
                     continue
+            if not self.blocks & NON_DESTRUCTIVE:
+                self.count -= 1
             return ref
 
     def next_in_memory(self, consumer: Consumer) -> Reference | None:

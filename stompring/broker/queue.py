@@ -401,15 +401,13 @@ class Queue:
     # ---- messages leave
 
     def deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """Deliver a pending reference that is taken off its list."""
-        dispatcher = self.dispatcher
-        dispatcher.count -= 1
+        """Deliver a reference that is in no list."""
         self.delivering += 1
         ref.state = DELIVERING
         ref.deliveries += 1
         ref.last_rejected_by = None
-        if dispatcher.groups is not None:
-            dispatcher.end_group(ref)
+        if self.dispatcher.groups is not None:
+            self.dispatcher.end_group(ref)
         if ref.place is not None and self.paged is not None:
             self.paged.on_delivered(ref, consumer)
         elif (traits := ref.message.traits).durable and self.durable:
@@ -723,7 +721,7 @@ class NonDestructiveQueue(Queue):
     in_memory_only = True
 
     def deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """Deliver a message, which stays where it is."""
+        """Deliver a message, which stays pending."""
         self.delivering += 1
         if self.hooks.delivered is not None:
             self.hooks.delivered(ref)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from stompring.broker.message import Message
 from stompring.broker.paging import Block, Cursor, Page, Position
-from stompring.broker.reference import PENDING
 
 from .target_list import TargetList, Track, key_of
 
@@ -253,7 +252,6 @@ class Prefetcher:
             ref = area.load(cursor, page, at, message)
             passed += 1
             if ref is not None:
-                queue.dispatcher.count += 1
                 queue.deliver(ref, consumer)
             if area.closed or (passed % STEP == 0 and not in_time()):
                 break
@@ -297,8 +295,6 @@ class Prefetcher:
             if self._is_ring() or not queue.count or self._room(0):
                 queue.on_due([ref], due)
             else:
-                ref.state = PENDING
-                queue.dispatcher.count += 1
                 area.put_back(ref)
             if not in_time():
                 return
@@ -308,8 +304,7 @@ class Prefetcher:
         area, queue = self._area, self._queue
         while not area.closed and self._wants_spilled(consumer):
             found = area.group_spill.next(consumer)
-            groups = queue.dispatcher.groups
-            if found is None or groups is None:
+            if found is None or queue.dispatcher.groups is None:
                 return
             _, cursor, (page, index) = found
             block = self._block(consumer, cursor, page, index)
@@ -317,8 +312,7 @@ class Prefetcher:
                 return
             ref = area.load(cursor, page, index, block.message(index))
             if ref is not None:
-                queue.dispatcher.count += 1
-                groups.add_to_backlog(ref, groups.claim(ref, consumer))
+                queue.dispatcher.enlist_for_group(ref, consumer)
 
     def _empty_ring(self) -> None:
         """A ring keeps nothing in memory that nobody has taken: it would stand in the way of what comes back."""
