@@ -179,7 +179,7 @@ def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[Address, Freed], Cou
         message = ref.message
         if ref.queue.attributes.non_destructive:
             continue
-        if ref.place is not None:
+        if ref.position is not None:
             paged[ref.queue] += 1
         holders[message] += 1
         if holders[message] == message.holders and message.account is message.address:

@@ -348,7 +348,7 @@ class Dispatcher:
         if ref.message.traits.group is not None and not self.blocks & (GROUPS | NON_DESTRUCTIVE):
             self.groups = MessageGroups()
             self.blocks |= GROUPS
-        if at_tail and ref.place is None and not self.selector_lists:
+        if at_tail and ref.position is None and not self.selector_lists:
             pending = self.pending
             pending.append(ref)
             if pending.size > 2 * count + SLACK:
@@ -363,7 +363,7 @@ class Dispatcher:
             if not at_tail:
                 pending.restore(ref)
                 continue
-            if ref.place is None:
+            if ref.position is None:
                 pending.append(ref)
             else:
                 pending.insert(ref)
@@ -516,7 +516,7 @@ class Dispatcher:
             if self.groups is not None:
                 owner = self.groups.claim(ref, consumer)
                 if owner is not consumer:
-                    if ref.place is None or paged is None or not paged.spill(ref, owner):
+                    if ref.position is None or paged is None or not paged.spill(ref, owner):
                         self.groups.add_to_backlog(ref, owner)
                     continue
             if not self.blocks & NON_DESTRUCTIVE:

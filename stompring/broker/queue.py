@@ -318,7 +318,7 @@ class Queue:
     def load(self, message: Message, place: Position, counts: tuple[int, int]) -> Reference:
         """A reference to what was read back from a page, in no list yet; ``counts`` are deliveries and attempts."""
         ref = self._add_reference(message, GONE)
-        ref.place = place
+        ref.position = place
         ref.deliveries, ref.attempts = counts
         return ref
 
@@ -365,7 +365,7 @@ class Queue:
         if ref.watched:
             ref.watched = False
             self.broker.expiry.forget()
-        if ref.place is not None:
+        if ref.position is not None:
             if (
                 self.paged is not None and reason is not None
             ):  # None: deleted, and its pages have forgotten it
@@ -408,7 +408,7 @@ class Queue:
         ref.last_rejected_by = None
         if self.dispatcher.groups is not None:
             self.dispatcher.end_group(ref)
-        if ref.place is not None and self.paged is not None:
+        if ref.position is not None and self.paged is not None:
             self.paged.on_delivered(ref, consumer)
         elif (traits := ref.message.traits).durable and self.durable:
             self.broker.storage.delivered(ref)
@@ -530,7 +530,7 @@ class Queue:
             self.dispatcher.enlist(ref, at_tail=False)
         if message.expires:
             self.broker.watch_expiry(ref)
-        if ref.place is not None and self.paged is not None:
+        if ref.position is not None and self.paged is not None:
             self.paged.on_requeued(ref)
         elif message.traits.durable and self.durable:
             self.broker.storage.returned(ref)

@@ -62,7 +62,7 @@ class OnDisk(Reference):
         message = block.message(index)
         super().__init__(message, queue, message.number, PENDING)
         self.cursor = cursor
-        self.place = (block.page, index)
+        self.position = (block.page, index)
         self.deliveries, self.attempts = cursor.counts(block.page, index)
         if cursor.states(block.page, index, index + 1)[0] == TIMED:
             self.state = SCHEDULED
@@ -70,8 +70,8 @@ class OnDisk(Reference):
 
     def load(self) -> Reference | None:
         """The reference itself, out of all lists; None where it is not on disk any more."""
-        assert self.place is not None
-        page, index = self.place
+        assert self.position is not None
+        page, index = self.position
         area = self.queue.paged
         if area is None or self.cursor not in area.cursors or self.cursor.pages.page(page.number) is not page:
             return None
@@ -273,8 +273,8 @@ def deliver_now(queue: Queue, number: int) -> Steps:
     """
     ref, broker = (yield from _scheduled(queue, number)), queue.broker
     if isinstance(ref, OnDisk):
-        assert queue.paged is not None and ref.place is not None
-        queue.paged.deliver_now(ref.cursor, *ref.place, ref.message)
+        assert queue.paged is not None and ref.position is not None
+        queue.paged.deliver_now(ref.cursor, *ref.position, ref.message)
         return
     if ref.recurrence is not None:
         copy = repeated(ref, broker.next_message_number(), broker.clock.now)

@@ -40,7 +40,7 @@ class Reference:
         "due",
         "last_rejected_by",
         "message",
-        "place",
+        "position",
         "queue",
         "recurrence",
         "sequence",
@@ -60,7 +60,7 @@ class Reference:
         self.due = 0  # epoch ms, while SCHEDULED
         self.recurrence: Recurrence | None = None
         self.watched = False  # known to the expiry clock
-        self.place: Position | None = None  # in a page, for a message that was read back from there
+        self.position: Position | None = None  # in a page, for a message that was read back from there
 
     def __lt__(self, other: Reference) -> bool:
         return self.sequence < other.sequence

@@ -290,7 +290,7 @@ class OfflineImport:
             if place.deliveries or place.attempts:
                 cursor.take(page, index)
                 ref = Reference(message, queue, message.number, SCHEDULED if due else GONE)
-                ref.place, ref.due = (page, index), due
+                ref.position, ref.due = (page, index), due
                 ref.deliveries, ref.attempts = place.deliveries, place.attempts
                 cursor.returned(ref)
                 cursor.put_back(ref)

@@ -180,13 +180,13 @@ class GroupSpill:
 
     def add(self, owner: Consumer, cursor: Cursor, ref: Reference) -> None:
         """Park a message."""
-        assert ref.place is not None
+        assert ref.position is not None
         kinds = self._of.setdefault(owner, {})
         kind = ref.message.traits.priority, cursor
         parked = kinds.get(kind)
         if parked is None:
             parked = kinds[kind] = SpilledMessages()
-        parked.add(key_of(*ref.place), ref.message.number)
+        parked.add(key_of(*ref.position), ref.message.number)
 
     def next(self, owner: Consumer) -> tuple[tuple[int, int], Cursor, Position] | None:
         """The first message that is parked for a consumer: its place in the queue's order, cursor and position."""
@@ -419,7 +419,7 @@ class TargetArea:
 
     def may_have(self, ref: Reference, consumer: Consumer) -> bool:
         """See `Area.may_have`."""
-        if ref.place is not None and self.shares.exhausted(consumer):
+        if ref.position is not None and self.shares.exhausted(consumer):
             return False
         if not self.waiting:
             return True
@@ -502,20 +502,20 @@ class TargetArea:
     def put_back(self, ref: Reference) -> None:
         """A pending message is on disk only from now on."""
         cursor = self._unload(ref)
-        assert ref.place is not None
-        page, index = ref.place
+        assert ref.position is not None
+        page, index = ref.position
         for one in (self.plain, *self.lists.values()):
             one.on_returned(cursor, page, index, ref.message)
 
     def _unload(self, ref: Reference) -> Cursor:
         cursor, message = self.cursor_of(ref), ref.message
-        assert cursor is not None and ref.place is not None
+        assert cursor is not None and ref.position is not None
         self.queue.unload(ref)
         cursor.put_back(ref)
         self._forget_size(ref)
         self.version += 1
         if message.expires:
-            self.dispatch.paged(cursor.pages, ref.place, message.expires, 0)
+            self.dispatch.paged(cursor.pages, ref.position, message.expires, 0)
         return cursor
 
     def give_up(self, enough: Callable[[], bool]) -> None:
@@ -526,7 +526,7 @@ class TargetArea:
             ref = pending.newest()
             if ref is None:
                 break
-            if ref.place is None or ref.sequence <= 0:
+            if ref.position is None or ref.sequence <= 0:
                 kept.append(ref)
             else:
                 self.chilled = True
@@ -581,15 +581,15 @@ class TargetArea:
     def spill(self, ref: Reference, owner: Consumer) -> bool:
         """See `Area.park`."""
         cursor = self.cursor_of(ref)
-        if cursor is None or ref.place is None or ref.sequence <= 0:
+        if cursor is None or ref.position is None or ref.sequence <= 0:
             return False
         if not self.group_spill.wants(owner) and (owner.group_backlog is None or self.dispatch.make_room(0)):
             return False
         self._unload(ref)
-        page, index = ref.place
+        page, index = ref.position
         self.group_spill.add(owner, cursor, ref)
         track, level = self.plain.track(cursor), ref.message.traits.priority
-        if track.next_unscanned(level) == ref.place:  # not where a selector was ahead
+        if track.next_unscanned(level) == ref.position:  # not where a selector was ahead
             track.skip(level, page, index)
         self.version += 1
         return True

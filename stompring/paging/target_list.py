@@ -280,7 +280,7 @@ NOTHING = -1  # in `TargetList.top`: nothing on disk comes before anything
 
 def was_straight(ref: Reference) -> bool:
     """Whether a message was handed over while its address paged, without being written, and came back."""
-    return ref.place is None and ref.message.account is not ref.message.address
+    return ref.position is None and ref.message.account is not ref.message.address
 
 
 class TargetList:
@@ -345,8 +345,8 @@ class TargetList:
         first = None if cursor is None or ref.sequence <= 0 else self.firsts.get(cursor)
         if first is None:
             return True
-        if ref.place is not None:
-            return key_of(*ref.place) < first
+        if ref.position is not None:
+            return key_of(*ref.position) < first
         if not was_straight(ref):
             return True
         assert cursor is not None

@@ -372,8 +372,8 @@ class Cursor:
 
     def put_back(self, ref: Reference) -> None:
         """A loaded reference is given up by memory: its position is waiting again, its counts are kept."""
-        assert ref.place is not None
-        page, index = ref.place
+        assert ref.position is not None
+        page, index = ref.position
         holding = self._holdings.get(page)
         if holding is None:
             return
@@ -405,8 +405,8 @@ class Cursor:
 
     def returned(self, ref: Reference) -> None:
         """A delivery of a loaded position came back: its counts are new."""
-        assert ref.place is not None
-        page, index = ref.place
+        assert ref.position is not None
+        page, index = ref.position
         holding = self._holdings.get(page)
         if holding is None or holding.states[index] != LOADED:
             return
@@ -427,7 +427,7 @@ class Cursor:
 
     def settle(self, ref: Reference, reason: Reason) -> None:
         """A loaded position is done with."""
-        place = ref.place
+        place = ref.position
         assert place is not None
         page, index = place
         holding = self._holdings.get(page)
@@ -591,8 +591,8 @@ class RetainingCursor(Cursor):
 
     def returned(self, ref: Reference) -> None:
         """See `Cursor.returned`."""
-        assert ref.place is not None
-        page, index = ref.place
+        assert ref.position is not None
+        page, index = ref.position
         holding = self._holdings.get(page)
         if holding is not None and holding.states[index] == LOADED and self._is_logged(ref):
             told = (holding.counts or {}).get(index, NEVER_DELIVERED)[0]
@@ -603,8 +603,8 @@ class RetainingCursor(Cursor):
 
     def settle(self, ref: Reference, reason: Reason) -> None:
         """See `Cursor.settle`."""
-        assert ref.place is not None
-        page, index = ref.place
+        assert ref.position is not None
+        page, index = ref.position
         holding, taker = self._holdings.get(page), ref.last_rejected_by
         news = None
         if holding is not None and holding.states[index] == LOADED and self._is_logged(ref):

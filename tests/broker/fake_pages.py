@@ -138,9 +138,9 @@ class FakeCursor:
         return self.counts(page, index)
 
     def _place(self, ref: Reference) -> tuple[Any, int]:
-        assert ref.place is not None
-        assert self._state(*ref.place) == LOADED, "it is not loaded"
-        return ref.place
+        assert ref.position is not None
+        assert self._state(*ref.position) == LOADED, "it is not loaded"
+        return ref.position
 
     def put_back(self, ref: Reference) -> None:
         page, index = self._place(ref)

@@ -323,7 +323,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         largest = max((message.size for message in self.sent.values()), default=0)
         held = [ref for taker in self.takers for ref in taker.unsettled]
         # and what came back that was handed over without being written, of which no more than that was out
-        held += [ref for ref in self.queue.dispatcher.in_order() if ref.place is None]
+        held += [ref for ref in self.queue.dispatcher.in_order() if ref.position is None]
         out = sum(ref.message.size for ref in held if ref.message.account is budget)
         # what nobody may be refused: a few messages for each list, and what is in delivery
         spared = (self.spared() + 16 * (1 + len(self.queue.dispatcher.selector_lists))) * largest

@@ -144,6 +144,6 @@ class PagedBroker(StoredBroker):
 
 def refer(queue: Queue, cursor: Cursor, message: Message, page: Page, index: int) -> Reference:
     ref = Reference(message, queue, message.number, DELIVERING)
-    ref.place = (page, index)
+    ref.position = (page, index)
     ref.deliveries, ref.attempts = cursor.take(page, index)
     return ref

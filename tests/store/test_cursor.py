@@ -80,7 +80,7 @@ class FindingTest(CursorTest):
         for ref in (refs[15], refs[3]):
             ref.state = PENDING
             cursor.put_back(ref)
-            self.assertEqual(cursor.first(4), ref.place)
+            self.assertEqual(cursor.first(4), ref.position)
 
     def test_a_page_that_nobody_looked_at_for_long_comes_back(self) -> None:
         positions = self.world.fill(self.q, 60)
@@ -193,7 +193,7 @@ class FactsTest(CursorTest):
                 Reason.ACKNOWLEDGED,
                 self.world.address("a").number,
                 self.q.number,
-                refs[0].place[0].number,
+                refs[0].position[0].number,
                 self.world.now,
             ),  # type: ignore[index]
         )
