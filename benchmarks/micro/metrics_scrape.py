@@ -16,6 +16,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from stompring.admin.http import admin_site
+from stompring.broker import publish
 from stompring.broker.message import Message, Traits
 from stompring.server.service import BrokerService
 from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType
@@ -51,7 +52,9 @@ def filled_service(queues: int) -> BrokerService:
         name = f"orders.europe.warehouse-{number:05d}.incoming"
         broker.directory.create_queue(QueueConfiguration(name, name, RoutingType.ANYCAST))
         address = broker.directory.address(name)
-        broker.send(Message(broker.next_message_number(), address, Traits(b""), b"x" * 128, broker.clock.now))
+        publish.send(
+            Message(broker.next_message_number(), address, Traits(b""), b"x" * 128, broker.clock.now)
+        )
     return service
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
+from stompring.broker import publish
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Clock as BrokerClock
 from stompring.broker.message import Message, Traits
@@ -99,7 +100,7 @@ class StoredBroker:
     def send(self, messages: int, turn: int = TURN) -> None:
         """Messages of 128 bytes, some in a turn."""
         address, broker, traits = self.queue.address, self.broker, self.traits
-        number, send = broker.next_message_number, broker.send
+        number, send = broker.next_message_number, publish.send
         for start in range(0, messages, turn):
             now = broker.clock.refresh()
             for _ in range(min(turn, messages - start)):

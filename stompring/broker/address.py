@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from stompring.settings.model import AddressSettings, FullPolicy, Retain, RoutingType
 
 from . import duplicates, page_mode
+from .expiry import changes_expiry
 from .memory import Room
 from .message import EVERYWHERE, NOWHERE, Message, Traits
 from .queue import Queue
@@ -53,14 +54,10 @@ class Address:
 
     __slots__ = (
         "__weakref__",
-        "_all",
         "_anycast",
-        "_generation",
         "_multicast",
-        "_not_for_all",
         "_said_full",
         "_said_pages_full",
-        "_sole",
         "_watching",
         "auto_created",
         "blocked_producers",
@@ -71,13 +68,16 @@ class Address:
         "dropped_messages",
         "duplicate_messages",
         "duplicates",
+        "generation",
         "hooks",
         "memory",
         "name",
+        "not_for_all",
         "number",
         "pages",
         "paused",
         "queues",
+        "reaches_all",
         "retained",
         "room",
         "routed_messages",
@@ -119,7 +119,7 @@ class Address:
         self.blocked_producers = 0
         self.turn = 0  # of its anycast queues
         self.stamp = 0  # goes up with every change of its queues: what was planned before is planned anew
-        self._generation = -1  # of the directory when the bindings were made
+        self.generation = -1  # of the directory when the bindings were made
         self._said_full = False
         self._watching = False  # for room: it was full, or pages
         self._said_pages_full = False
@@ -129,9 +129,7 @@ class Address:
     def apply(self, settings: AddressSettings) -> None:
         """New settings are in force."""
         self.settings = settings
-        self.changes_expiry = settings.no_expiry or (
-            max(settings.expiry_delay, settings.min_expiry_delay, settings.max_expiry_delay) >= 0
-        )
+        self.changes_expiry = changes_expiry(settings)
         self.retained = self._retained(settings.retain)
         self.room.limit(settings.max_size_bytes, settings.max_size_messages)
         self.hooks = self.directory.broker.policies.hooks_for(self)
@@ -273,16 +271,15 @@ class Address:
 
     def _unbind(self) -> None:
         """Forget the bindings until a message needs them: a queue that is deleted is freed by its count."""
-        self._generation = -1
-        self._sole: Queue | None = None
+        self.generation = -1
         self._anycast: list[AnycastGroup] = []
         self._multicast: list[Queue] = []
-        self._all: list[Queue] | None = None  # whoever a message may reach, where all reach the same
-        self._not_for_all = ANYCAST  # but for those sent with this routing type
+        self.reaches_all: list[Queue] | None = None  # the queues of every message, where all have the same
+        self.not_for_all = ANYCAST  # … but for those sent with this routing type
 
     def rebind(self) -> None:
         """Gather the queues that messages sent here reach."""
-        self._generation = self.directory.generation
+        self.generation = self.directory.generation
         sources = [self, *self.directory.wildcards_of(self)]
         self._anycast, self._multicast = [], []
         for source in sources:
@@ -291,19 +288,16 @@ class Address:
             if anycast:
                 self._anycast.append(AnycastGroup(source, anycast))
             self._multicast += [queue for queue in queues if queue.attributes.routing_type is MULTICAST]
-        self._sole = None
-        if len(self._anycast) == 1 and not self._multicast and len(self._anycast[0].queues) == 1:
-            only = self._anycast[0].queues[0]
-            self._sole = only if only.accepts is None else None
-        if self._sole is not None:
-            self._all, self._not_for_all = [self._sole], MULTICAST
+        only = self._anycast[0].queues[0] if len(self._anycast) == 1 and not self._multicast else None
+        if only is not None and len(self._anycast[0].queues) == 1 and only.accepts is None:
+            self.reaches_all, self.not_for_all = [only], MULTICAST
         else:
             plain = not self._anycast and all(queue.accepts is None for queue in self._multicast)
-            self._all, self._not_for_all = self._multicast if plain else None, ANYCAST
+            self.reaches_all, self.not_for_all = self._multicast if plain else None, ANYCAST
 
     def growth(self, count: int) -> int:
         """How many more messages ``count`` of them can make at the most: a full ring gives one up for each."""
-        if self._generation != self.directory.generation:
+        if self.generation != self.directory.generation:
             self.rebind()
         queues = {*self._multicast, *(queue for group in self._anycast for queue in group.queues)}
         if any(queue.ring_size < 0 for queue in queues):
@@ -311,36 +305,20 @@ class Address:
         return min(count, sum(max(0, queue.ring_size - queue.ring_count) for queue in queues))
 
     def route(self, message: Message) -> int:
-        """Put a message into every queue it belongs to, and say into how many."""
-        if self._generation != self.directory.generation:
-            self.rebind()
-        wanted = message.traits.routing_type
-        sole = self._sole
-        if sole is not None and wanted is not MULTICAST:
-            self.routed_messages += 1
-            sole.enqueue(message)
-            return 1
-        reached = 0
-        if wanted is not ANYCAST:
-            for queue in self._multicast:
-                if queue.accepts is None or queue.accepts(message):
-                    queue.enqueue(message)
-                    reached += 1
-        if wanted is not MULTICAST:
-            for group in self._anycast:
-                chosen = group.choose(message)
-                if chosen is not None:
-                    chosen.enqueue(message)
-                    reached += 1
-        return self.count_routed(reached)
+        """Put a message into every queue it belongs to, in memory. Returns how many queues. See `publish`."""
+        queues = self.choose(message)
+        reached = self.count_routed(len(queues))
+        for queue in queues:
+            queue.enqueue(message)
+        return reached
 
     def choose(self, message: Message) -> Sequence[Queue]:
-        """The queues a message belongs to, for those who do not just put it there."""
-        if self._generation != self.directory.generation:
+        """The queues a message belongs to."""
+        if self.generation != self.directory.generation:
             self.rebind()
         wanted = message.traits.routing_type
-        if self._all is not None and wanted is not self._not_for_all:
-            return self._all
+        if self.reaches_all is not None and wanted is not self.not_for_all:
+            return self.reaches_all
         chosen: list[Queue] = []
         if wanted is not ANYCAST:
             chosen += [queue for queue in self._multicast if queue.accepts is None or queue.accepts(message)]

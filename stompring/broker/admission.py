@@ -1,35 +1,40 @@
-"""Whether a message may enter an address now: full addresses, full pages, a full disk, a store that cannot keep up.
+"""Admission: whether a message may enter an address now. Memory, pages or the disk may be full, or the store slow.
 
-Asked for SEND and COMMIT alone, where a producer can be told. What the broker itself sends (dead letters, expired
-messages, scheduled ones that fall due) always enters.
+Checked for SEND and COMMIT only, where a producer can wait or be refused. What the broker itself sends (dead letters,
+expired messages, scheduled ones that fall due) is always admitted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, PageFullPolicy
 
 from . import page_mode
-from .address import Address
 from .hooks import FullAnswer
-from .memory import Room
 from .message import EVERYWHERE, MESSAGE_OVERHEAD, TAIL_OVERHEAD, Message
 from .offer import Offer
-from .queue import Queue
-from .reference import Reference
+
+if TYPE_CHECKING:
+    from .address import Address
+    from .memory import Room
+    from .queue import Queue
+    from .reference import Reference
 
 
-class Obstacle(NamedTuple):
-    """What stands in a message's way. ``policy`` is BLOCK, DROP or FAIL; with BLOCK ``room`` is what to wait for."""
+class Rejection(NamedTuple):
+    """Why a message may not enter an address now.
+
+    ``policy`` is BLOCK, DROP or FAIL; with BLOCK ``room`` is what to wait for.
+    """
 
     address: Address
     policy: FullPolicy
     room: Room | None  # None: the pages have reached their limit
-    reason: str | None = None  # where a policy has given one
+    reason: str | None = None  # instead of the text for a limit
 
     @property
     def of_memory(self) -> bool:
@@ -45,13 +50,11 @@ class Obstacle(NamedTuple):
             return describe_page_limit(address)
         if self.of_memory:
             return address.describe_full()
-        return f"Address {address.name} takes nothing that must be written: {room.fault or 'the disk is too slow'}"
+        return f"Address {address.name} rejects durable messages: {room.fault or 'the disk is too slow'}"
 
 
-def obstacle(
-    address: Address, durable: bool, offer: Offer | None = None, body: bytes = b""
-) -> Obstacle | None:
-    """What stands in the way of a message to ``address``, None where nothing does.
+def check(address: Address, durable: bool, offer: Offer | None = None, body: bytes = b"") -> Rejection | None:
+    """Why a message may not enter ``address`` now, None where it may.
 
     Where a policy decides for each message what a full address does with it (`Hooks.full`), it is shown the ``offer``.
     """
@@ -64,21 +67,21 @@ def obstacle(
             assert offer is not None
             answer = _answer(address, offer, body)
             if isinstance(answer, Refused):
-                return Obstacle(address, FullPolicy.FAIL, full, str(answer))
+                return Rejection(address, FullPolicy.FAIL, full, str(answer))
             policy = answer
         if policy is FullPolicy.PAGE:
             paging = room.paging or memory.should_page(room)
         elif policy is not None:
-            return Obstacle(address, policy, full)
+            return Rejection(address, policy, full)
     if not (paging or durable or address.retained == EVERYWHERE):
         return None
     if paging and not room.endless and (limit := _page_limit(address)) is not None:
         return limit
     broker = address.directory.broker
     if broker.disk.full:
-        return Obstacle(address, FullPolicy(address.settings.disk_full_policy), broker.disk)
+        return Rejection(address, FullPolicy(address.settings.disk_full_policy), broker.disk)
     if broker.storage.room.full:
-        return Obstacle(address, FullPolicy.BLOCK, broker.storage.room)
+        return Rejection(address, FullPolicy.BLOCK, broker.storage.room)
     return None
 
 
@@ -99,7 +102,7 @@ def _answer(address: Address, offer: Offer, body: bytes) -> FullAnswer:
     return answer
 
 
-def _page_limit(address: Address) -> Obstacle | None:
+def _page_limit(address: Address) -> Rejection | None:
     settings, pages = address.settings, address.pages
     policy = settings.page_full_policy
     if policy is None or pages is None:
@@ -107,7 +110,7 @@ def _page_limit(address: Address) -> Obstacle | None:
     if (0 <= settings.page_limit_bytes <= pages.bytes) or (
         0 <= settings.page_limit_messages <= pages.messages
     ):
-        return Obstacle(address, FullPolicy(policy), None)
+        return Rejection(address, FullPolicy(policy), None)
     address.pages_have_room()
     return None
 
@@ -232,12 +235,12 @@ def _no_room(address: Address, sizes: Sequence[int], limit: str) -> str:
     return f"Address {address.name} is too full for {messages} of {sum(sizes)} bytes: {limit}"
 
 
-def drop(hindered: Obstacle) -> None:
+def drop(rejection: Rejection) -> None:
     """Throw a message away, as the policy says. Said once, until there is room again."""
-    address = hindered.address
+    address = rejection.address
     address.dropped_messages += 1
-    if hindered.room is None:
-        address.log_pages_full(hindered.describe())
-    elif hindered.of_memory:
+    if rejection.room is None:
+        address.log_pages_full(rejection.describe())
+    elif rejection.of_memory:
         address.log_full("messages are dropped")
     # that the disk is full is said once for all addresses

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from stompring.errors import Refused
 
 from .consumer import Consumer, Matches
+from .expiry import is_expired
 from .reference import SLACK, PendingList, Reference
 
 if TYPE_CHECKING:
@@ -499,9 +500,9 @@ class Dispatcher:
                     source, ref = backlog, own
             if ref is None:
                 return None
-            expires = ref.message.expires
-            if expires and expires <= self.queue.broker.clock.now:
-                self.queue.expire(ref)
+            message = ref.message
+            if message.expires and is_expired(message, self.queue.broker.clock.now):
+                self.queue.broker.expiry.expire(ref)
                 continue
             paged = self.queue.paged if self.blocks & PAGED else None
             if paged is not None and not paged.may_have(ref, consumer):

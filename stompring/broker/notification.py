@@ -11,7 +11,7 @@ from stompring.stomp.frames import header_line
 from .message import Message, Traits
 
 if TYPE_CHECKING:
-    from .broker import Broker
+    from .address import Address
 
 #: The management-notification-address of Artemis.
 ADDRESS = "activemq.notifications"
@@ -28,16 +28,11 @@ NOTIFICATION_PROPERTIES = (
 )
 
 
-def notify(broker: Broker, kind: str, properties: Mapping[str, str]) -> bool:
-    """Send a notification. Returns whether a subscription received it.
-
-    Nothing is sent without the address or without a queue of it, nor while the address is full.
-    """
-    address = broker.directory.addresses.get(ADDRESS)
-    if address is None or not address.queues or address.full is not None:
-        return False
+def notification(
+    address: Address, number: int, now: int, kind: str, properties: Mapping[str, str]
+) -> Message:
+    """The message of one event: without a body, its properties as headers."""
     assert all(name in NOTIFICATION_PROPERTIES for name in properties)
-    now = broker.clock.now
     headers = {"_AMQ_NotifType": kind, "_AMQ_NotifTimestamp": str(now), **properties}
     lines = b"".join(header_line(name.encode(), value.encode()) for name, value in headers.items())
     traits = Traits(
@@ -45,4 +40,4 @@ def notify(broker: Broker, kind: str, properties: Mapping[str, str]) -> bool:
         destination=ADDRESS.encode(),
         routing_type=RoutingType.MULTICAST,
     )
-    return address.route(Message(broker.next_message_number(), address, address.mark(traits), b"", now)) > 0
+    return Message(number, address, address.mark(traits), b"", now)

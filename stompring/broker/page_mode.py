@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from stompring.settings.model import FullPolicy
 
 from .dispatcher import PERHAPS, SELECTORS
+from .expiry import is_expired
 
 if TYPE_CHECKING:
     from .address import Address
@@ -91,19 +92,6 @@ def leave(address: Address) -> None:
     broker.consider_deleting_address(address)
 
 
-def route(address: Address, message: Message) -> int:
-    """As `Address.route`, for an address that may be full or page."""
-    pages = pages_of(address)
-    if pages is None:
-        return address.route(message)
-    queues = address.choose(message)
-    if not queues:
-        return address.count_routed(0)
-    spread(pages, message, queues)
-    address.routed_messages += 1
-    return len(queues)
-
-
 def spread(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0) -> None:
     """Give a message of a paging address to its queues: straight, or by way of a page; at ``due`` if that is given."""
     traits, broker = message.traits, message.address.directory.broker
@@ -112,7 +100,7 @@ def spread(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0
     message.account = areas.budget
     durable = traits.durable
     straight = not due and traits.group is None
-    straight = straight and not (message.expires and message.expires <= broker.clock.now)
+    straight = straight and not (message.expires and is_expired(message, broker.clock.now))
     members = []
     for queue in queues:
         if queue.in_memory_only:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from .consumer import Consumer, Matches, not_from
 from .dispatcher import CLOSED, OBSERVED, PAGED, PAUSED, SELECTORS, Dispatcher
+from .expiry import is_expired
 from .message import EVERYWHERE, IN_DURABLE, NEVER, Message
+from .redelivery import redelivery_delay_of, remove_if_exhausted
 from .reference import DELIVERING, GONE, PENDING, SCHEDULED, PendingList, Reference
 from .storage import DELIVERED, POSTPONED, RETURNED, Entries, Reason
 
@@ -206,7 +208,7 @@ class Queue:
         if (
             ready
             and message.traits.group is None
-            and not (message.expires and message.expires <= self.broker.clock.now)
+            and not (message.expires and is_expired(message, self.broker.clock.now))
         ):
             dispatcher = self.dispatcher
             if not dispatcher.blocks:
@@ -257,7 +259,7 @@ class Queue:
         if self.ready:
             dispatcher.dispatch()
         if message.expires and ref.state == PENDING:
-            self.broker.watch_expiry(ref)
+            self.broker.expiry.watch(ref)
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
 
@@ -281,7 +283,7 @@ class Queue:
         ref.recurrence = recurrence
         self.postpone(ref, due)
         if message.expires:
-            self.broker.watch_expiry(ref)
+            self.broker.expiry.watch(ref)
         return ref
 
     def postpone(self, ref: Reference, due: int) -> None:
@@ -337,7 +339,7 @@ class Queue:
             if 0 <= self.ring_size < self.ring_count:
                 self.evict()
         if ref.message.expires and ref.state != GONE:
-            self.broker.watch_expiry(ref)
+            self.broker.expiry.watch(ref)
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
 
@@ -363,8 +365,7 @@ class Queue:
         if not message.holders:
             message.account.release(message.size)
         if ref.watched:
-            ref.watched = False
-            self.broker.expiry.forget()
+            self.broker.expiry.unwatch(ref)
         if ref.position is not None:
             if (
                 self.paged is not None and reason is not None
@@ -454,12 +455,6 @@ class Queue:
         self.detach(ref)
         self.drop(ref, None)
 
-    def expire(self, ref: Reference) -> None:
-        """The expiry time of a message has passed."""
-        self.detach(ref)
-        self.messages_expired += 1
-        self.broker.expired(ref)
-
     def kill(self, ref: Reference) -> None:
         """Remove a message otherwise than by a consumer."""
         self.detach(ref)
@@ -503,7 +498,7 @@ class Queue:
             else:
                 if failed:
                     ref.attempts += 1
-                if not (failed and self.broker.exhausted(ref)):
+                if not (failed and remove_if_exhausted(ref)):
                     self._requeue(ref, delayed=failed)
             if number % STEP == 0 and self.paged is not None:
                 self.paged.demand()  # what does not fit into memory goes back to disk
@@ -512,9 +507,9 @@ class Queue:
             self.broker.consider_deleting(self)
 
     def _requeue(self, ref: Reference, *, delayed: bool) -> None:
-        message, now = ref.message, self.broker.clock.now
-        if message.expires and message.expires <= now:
-            self.expire(ref)
+        message = ref.message
+        if is_expired(message, self.broker.clock.now):
+            self.broker.expiry.expire(ref)
             return
         if self.attributes.purge_on_no_consumers and not self.consumers:
             self.kill(ref)
@@ -522,14 +517,14 @@ class Queue:
         self.detach(ref)
         if self.drop_if_full(ref):
             return
-        delay = self.broker.redelivery_delay(ref) if delayed else 0
+        delay = redelivery_delay_of(ref) if delayed else 0
         if delay > 0:
             self.postpone(ref, self.broker.clock.from_now(delay))
         else:
             ref.state = PENDING
             self.dispatcher.enlist(ref, at_tail=False)
         if message.expires:
-            self.broker.watch_expiry(ref)
+            self.broker.expiry.watch(ref)
         if ref.position is not None and self.paged is not None:
             self.paged.on_requeued(ref)
         elif message.traits.durable and self.durable:
@@ -748,7 +743,7 @@ class NonDestructiveQueue(Queue):
                 continue
             if failed:
                 ref.attempts += 1
-                if self.broker.exhausted(ref):
+                if remove_if_exhausted(ref):
                     continue
                 if ref.message.traits.durable and self.durable:
                     self.broker.storage.returned(ref)

@@ -1,4 +1,4 @@
-"""Messages that are delivered again and again: period and repeat, or a cron expression (ActiveMQ Classic)."""
+"""Scheduled delivery: delay or time, period and repeat, or a cron expression (Artemis, ActiveMQ Classic)."""
 
 from __future__ import annotations
 
@@ -80,3 +80,34 @@ class Recurrence:
         if following <= now and self.period > 0:
             following += (now - following) // self.period * self.period + self.period
         return max(following, now)
+
+
+class Schedule:
+    """When messages with the same headers are delivered. A delay or time of 0 or below means "now", as in Artemis."""
+
+    __slots__ = ("delay", "due", "recurrence")
+
+    def __init__(self, due: int, delay: int, recurrence: Recurrence | None) -> None:
+        self.due = max(0, due)  # epoch ms (AMQ_SCHEDULED_TIME)
+        self.delay = max(0, delay)  # ms (AMQ_SCHEDULED_DELAY)
+        self.recurrence = recurrence
+
+    def due_at(self, now: int) -> int:
+        """When a message sent ``now`` is delivered (epoch ms), 0 for at once. A time wins over a delay."""
+        if self.due:
+            return self.due
+        if self.recurrence is not None and self.recurrence.cron is not None:
+            return self.recurrence.next_cron(now) or 0
+        if self.recurrence is not None:
+            return now + self.delay
+        return now + self.delay if self.delay else 0
+
+    @property
+    def is_delay(self) -> bool:
+        """Whether `due_at` gives a delay from now, and no time of the wall clock."""
+        return not self.due and (self.recurrence is None or self.recurrence.cron is None)
+
+    def new_recurrence(self) -> Recurrence | None:
+        """Each message counts its own repeats."""
+        r = self.recurrence
+        return None if r is None else Recurrence(r.period, r.repeat, r.cron, r.delay)

@@ -1,10 +1,20 @@
-"""When a message that came back is delivered again (Artemis, undelivered messages)."""
+"""Redelivery: when a message that came back is delivered again, and when not (Artemis, "Undelivered Messages")."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from stompring.settings.model import AddressSettings
+
+from . import publish
+from .storage import Reason
+
+if TYPE_CHECKING:
+    from .reference import Reference
+
+log = logging.getLogger(__name__)
 
 #: max-redelivery-delay when it is not set: so many times redelivery-delay.
 DEFAULT_CEILING = 10
@@ -28,22 +38,40 @@ def redelivery_delay(settings: AddressSettings, attempts: int, random: Callable[
     return max(0, min(ceiling, int(delay)))
 
 
-def lifetime(settings: AddressSettings, now: int, asked: int) -> int:
-    """When a message expires (epoch ms, 0 = never), from what its sender asked for (Artemis, message expiry).
+def redelivery_delay_of(ref: Reference) -> int:
+    """Milliseconds until a message that came back may be delivered again."""
+    queue = ref.queue
+    return redelivery_delay(queue.address.settings, ref.attempts, queue.broker.random)
 
-    no-expiry beats all. expiry-delay is for messages without an expiry; then min- and max-expiry-delay bound what
-    there is, and give one (the max, else the min) where there is none.
+
+def remove_if_exhausted(ref: Reference) -> bool:
+    """Remove a message from its queue if its last allowed attempt has failed; a copy goes to the dead-letter-address.
+
+    In a queue of the dead-letter address itself messages stay, whatever the number of attempts.
     """
-    if settings.no_expiry:
-        return 0
-    if not asked and settings.expiry_delay >= 0:
-        return now + settings.expiry_delay
-    least, most = settings.min_expiry_delay, settings.max_expiry_delay
-    if not asked:
-        bound = most if most >= 0 else least
-        return now + bound if bound >= 0 else 0
-    if most >= 0:
-        asked = min(asked, now + most)
-    if least >= 0:
-        asked = max(asked, now + least)
-    return asked
+    queue = ref.queue
+    settings = queue.address.settings
+    limit = settings.max_delivery_attempts
+    if limit < 0 or ref.attempts < max(limit, 1) or settings.dead_letter_address == queue.address.name:
+        return False
+    queue.detach(ref)
+    queue.messages_killed += 1
+    with queue.broker.together():
+        if publish.send_dead_letter(ref):
+            hook = queue.hooks.dead_lettered
+        else:
+            hook = queue.hooks.killed
+            log.warning(
+                "message %d of queue %s dropped after %d failed deliveries: %s",
+                ref.message.number,
+                queue.name,
+                ref.attempts,
+                "no dead-letter-address is set"
+                if settings.dead_letter_address is None
+                else f"dead-letter-address {settings.dead_letter_address} has no queue for it",
+                extra={"queue": queue.name, "address": queue.address.name},
+            )
+        if hook is not None:
+            hook(ref)
+        queue.drop(ref, Reason.KILLED)
+    return True

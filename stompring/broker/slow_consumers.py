@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stompring.settings.model import AddressSettings, SlowConsumerPolicy
 
-from .notification import notify
+from .publish import notify
 from .refusals import QUIET
 
 if TYPE_CHECKING:

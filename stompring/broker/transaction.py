@@ -13,7 +13,7 @@ from .reference import Reference
 
 if TYPE_CHECKING:
     from .address import Address
-    from .admission import Obstacle
+    from .admission import Rejection
     from .broker import Broker
     from .consumer import Consumer
 
@@ -69,7 +69,7 @@ class ByteQuota:
 #: Does something now; or gives an iterator that does it in steps, where it is about many messages.
 Step = Callable[[], object]
 Undo = Callable[[], "list[Reference]"]
-Question = Callable[[], "Obstacle | None"]
+Question = Callable[[], "Rejection | None"]
 Claim = Callable[[], "tuple[Address, bytes | None]"]
 
 #: The key of commits in the background.

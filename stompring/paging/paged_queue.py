@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from stompring.broker import page_mode
+from stompring.broker.expiry import is_expired
 from stompring.broker.message import Message, Traits
 from stompring.broker.paging import Block, Cursor, Page, Position
 from stompring.broker.reference import PENDING, Reference
@@ -475,16 +476,16 @@ class TargetArea:
         if not message.expires:
             ref.state = PENDING
             return ref
-        if message.expires <= self.queue.broker.clock.now:
-            self.queue.expire(ref)
+        if is_expired(message, self.queue.broker.clock.now):
+            self.queue.broker.expiry.expire(ref)
             return None
         ref.state = PENDING
-        self.queue.broker.watch_expiry(ref)
+        self.queue.broker.expiry.watch(ref)
         return ref
 
     def expire(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
         """The time of a message on disk is over."""
-        self.queue.expire(self.take_out(cursor, page, index, message))
+        self.queue.broker.expiry.expire(self.take_out(cursor, page, index, message))
 
     def evict(self, position: Position) -> None:
         """See `Area.evict`."""
@@ -494,7 +495,7 @@ class TargetArea:
         """See `Area.deliver_now`."""
         ref = self.take_out(cursor, page, index, message)
         if message.expires:
-            self.queue.broker.watch_expiry(ref)
+            self.queue.broker.expiry.watch(ref)
         self.queue.on_due([ref], self.queue.due_batch())
 
     # ---- messages go

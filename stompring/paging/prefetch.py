@@ -291,7 +291,7 @@ class Prefetcher:
                 return
             ref = area.take_out(cursor, page, index, block.message(index))
             if ref.message.expires:
-                queue.broker.watch_expiry(ref)
+                queue.broker.expiry.watch(ref)
             if self._is_ring() or not queue.count or self._room(0):
                 queue.on_due([ref], due)
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from stompring.broker import publish
 from stompring.broker.address import Address
 from stompring.broker.clock import Timer
 from stompring.broker.queue import Queue
@@ -108,11 +109,11 @@ class MessageView:
         message: after a crash the message is in exactly one of the two queues. `admit` of the other address is not
         called. The copy expires by the settings of its address, with ``keep_expiry`` also at the message's own time.
         """
-        return self._ref.queue.broker.copy(self._ref, address, keep_expiry=keep_expiry)
+        return publish.send_copy(self._ref, address, keep_expiry=keep_expiry)
 
     def dead_letter(self) -> bool:
         """Send a copy to the dead-letter-address of its queue's address, as `copy_to` does."""
-        return self._ref.queue.broker.dead_letter(self._ref)
+        return publish.send_dead_letter(self._ref)
 
     def __repr__(self) -> str:
         return f"<message {self.number} of queue {self.queue}>"

@@ -9,7 +9,7 @@ from stompring.broker.address import Address
 from stompring.broker.memory import Room
 
 if TYPE_CHECKING:
-    from .admit import OfferedSend
+    from .send import SendEvaluation
 
 
 class UnderWay(Exception):
@@ -27,7 +27,7 @@ class Blocked(Exception):
         address: Address,
         room: Room | None,
         milliseconds: int = 0,
-        offered: OfferedSend | None = None,
+        offered: SendEvaluation | None = None,
     ) -> None:
         super().__init__()
         assert room is not None or milliseconds > 0, "there must be an end to it"

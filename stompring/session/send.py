@@ -1,42 +1,40 @@
-"""SEND (STOMP 1.2, "SEND"): the hot path from a frame to the queues."""
+"""SEND (STOMP 1.2, "SEND"): from a frame to `publish`, by way of the policies of its address or of a transaction."""
 
 from __future__ import annotations
 
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from stompring.broker import page_mode
+from stompring.broker import admission
 from stompring.broker.address import Address
-from stompring.broker.admission import Obstacle, drop, obstacle
-from stompring.broker.duplicates import count_duplicate, is_known, lasts, remember
-from stompring.broker.hooks import HOOK_EXCEPTIONS, SLOW_HOOK
-from stompring.broker.message import Message
-from stompring.broker.redelivery import lifetime
+from stompring.broker.admission import Rejection
+from stompring.broker.hooks import HOOK_EXCEPTIONS, NOT_EVALUATED, SLOW_HOOK
+from stompring.broker.publish import publish, publish_committed
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy
 from stompring.stomp.frames import Head
 
-from .admit import OfferedSend
 from .blocked import Blocked
 from .send_plan import DUPLICATE_ID, ENTERED, SendPlan, derive, plan_anew
 from .transact import transaction_of
 
 if TYPE_CHECKING:
+    from stompring.broker.hooks import Admission, AdmissionResult, Hooks
+
     from .session import Session
 
 
 def on_SEND(session: Session, head: Head, body: bytes) -> None:
-    """Send a message. Raises `Blocked` while its address has no room and BLOCK is its policy."""
+    """Send a message. Raises `Blocked` while its address is full and BLOCK is its policy."""
     kin = head.base
     plan: SendPlan | None = head.plan if kin is None else kin.plan
     if plan is None or plan.stamp != plan.address.stamp:
         plan = plan_anew(session, head)
     session.messages_in += 1
-    offered: OfferedSend | None = None
     if plan.admit is not None:
         reports = plan.reports
         if reports == ENTERED:
-            _offer(OfferedSend(session, head, body, plan), session)
+            _send_evaluated(session, SendEvaluation(session, head, body, plan))
             return
         offer = plan.offer
         offer.body = body
@@ -49,176 +47,102 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         offer.body = b""  # it may be large, and the plan lasts as long as the connection
         if seconds > SLOW_HOOK:
             plan.address.hooks.slow_admit(seconds)
-        if answer is not None or (reports and (plan.gate is None or kin is not None)):
-            offered = OfferedSend(session, head, body, plan, answer)
-            if reports:
-                _offer(offered, session)
-                return
-            if not _decide(offered, session):
-                return
-            plan = offered.plan
-            if plan.reports:  # where it was redirected to
-                _offer(offered, session)
-                return
-    address = plan.address
-    gate = plan.gate
-    if gate is not None and kin is None:
-        traits = plan.traits
-        detour = address.room.detour or gate.full
-        if detour and (hindered := obstacle(address, traits.durable, plan.offer, body)) is not None:
-            _keep_out(session, hindered, head, body, plan, offered)
+        if answer is not None or (reports and not (plan.plain and kin is None)):
+            _send_evaluated(session, SendEvaluation(session, head, body, plan, answer))
             return
-        now = session.broker.clock.now
-        expires = 0
-        if traits.lifetime_end or address.changes_expiry:
-            expires = lifetime(address.settings, now, traits.lifetime_end)
-        message = Message(session.next_message_number(), address, traits, body, now, expires)
-        if not (page_mode.route(address, message) if detour else address.route(message)):
-            session.broker.unrouted(message)
-    elif plan.alone and kin is None and plan.identifier is not None and offered is None:
-        if is_known(address, plan.identifier):
-            count_duplicate(address, plan.identifier)
-        elif (hindered := obstacle(address, plan.traits.durable, plan.offer, body)) is not None:
-            _keep_out(session, hindered, head, body, plan, offered)
-        else:
-            put(session, plan, body)
-    else:
-        _enter(session, head, body, plan, offered)
+    if plan.transactional:
+        _send_in_transaction(session, head, body, plan, None)
+        return
+    rejection = publish(session.broker, plan, body)
+    if rejection is not None:
+        evaluation = None if plan.admit is None else SendEvaluation(session, head, body, plan, None)
+        _reject(session, rejection, evaluation)
+    if kin is not None or plan.receipt:
+        session.receipt(head, plan.traits.durable)
 
 
-def resume_SEND(session: Session, offered: OfferedSend) -> None:
+def resume_SEND(session: Session, evaluation: SendEvaluation) -> None:
     """Go on with a message that had to wait: no policy that has decided is asked again. Raises as `on_SEND`."""
     session.messages_in += 1
-    _offer(offered, session)
+    _send_evaluated(session, evaluation)
 
 
-def _decide(offered: OfferedSend, session: Session) -> bool:
-    """Let the policies decide that have not yet; False where they have dropped the message."""
+def _send_evaluated(session: Session, evaluation: SendEvaluation) -> None:
+    """Let the policies decide that have not yet, send the message, and notify them of what has become of it."""
+    head = evaluation.head
     try:
-        if offered.decide():
-            return True
+        if not evaluation.decide():
+            session.receipt(head)
+            return
     except Blocked:
         session.messages_in -= 1
         raise
     except Exception as error:
-        offered.refused(str(error))
+        evaluation.refused(str(error))
         raise
-    session.receipt(offered.head)
-    return False
-
-
-def _offer(offered: OfferedSend, session: Session) -> None:
-    """Let the policies decide that have not yet, and notify them of what becomes of the message."""
-    if not _decide(offered, session):
-        return
     try:
-        _enter(session, offered.head, offered.body, offered.plan, offered)
+        plan, body = evaluation.plan, evaluation.body
+        if b"transaction" in head.headers:
+            _send_in_transaction(session, head, body, plan, evaluation)
+            return
+        rejection = publish(session.broker, plan, body)
+        if rejection is None:
+            evaluation.entered()
+        else:
+            _reject(session, rejection, evaluation)
+        session.receipt(head, plan.traits.durable)
     except Blocked:
         raise
     except Exception as error:
-        offered.refused(str(error))
+        evaluation.refused(str(error))
         raise
 
 
-def _enter(session: Session, head: Head, body: bytes, plan: SendPlan, offered: OfferedSend | None) -> None:
-    """What `on_SEND` does with a message that is in a transaction, wants a receipt, or is more than routed."""
-    if b"transaction" in head.headers:
-        held = HeldSend(session, head, body, plan, offered)
-        transaction_of(session, head).send(
-            len(body) + len(plan.traits.block),
-            held.address,
-            held.go,
-            durable=plan.traits.durable,
-            ask=held.ask,
-            claim=held.claim if DUPLICATE_ID in (plan.head or head).headers else None,
-            cancel=None if offered is None else offered.refused,
-        )
-        session.receipt(head)
-        return
-    address = plan.address
-    if plan.identifier is not None and is_known(address, plan.identifier):
-        count_duplicate(address, plan.identifier)
-        if offered is not None:
-            offered.refused("its _AMQ_DUPL_ID was sent before")
-    elif (hindered := obstacle(address, plan.traits.durable, plan.offer, body)) is not None:
-        _keep_out(session, hindered, head, body, plan, offered)
-    else:
-        put(session, plan, body)
-        if offered is not None:
-            offered.entered()
-    session.receipt(head, plan.traits.durable)
+def _reject(session: Session, rejection: Rejection, evaluation: SendEvaluation | None) -> None:
+    """A message was not routed: its producer waits or fails (which is raised), or it was dropped."""
+    if rejection.policy is FullPolicy.BLOCK:
+        session.messages_in -= 1
+        raise Blocked(rejection.address, rejection.room, offered=evaluation)
+    if evaluation is not None:
+        evaluation.refused(rejection.describe())
+    if rejection.policy is FullPolicy.FAIL:
+        raise Refused(rejection.describe())
 
 
-def _keep_out(
-    session: Session, hindered: Obstacle, head: Head, body: bytes, plan: SendPlan, offered: OfferedSend | None
+def _send_in_transaction(
+    session: Session, head: Head, body: bytes, plan: SendPlan, evaluation: SendEvaluation | None
 ) -> None:
-    """A message may not enter: its producer waits or fails (which is raised), or it is dropped."""
-    if offered is None and plan.admit is not None:
-        offered = OfferedSend(session, head, body, plan, None)  # its policies have let it pass
-    if hindered.policy is FullPolicy.BLOCK:
-        session.messages_in -= 1
-        raise Blocked(hindered.address, hindered.room, offered=offered)
-    if offered is not None:
-        offered.refused(hindered.describe())
-    if hindered.policy is FullPolicy.FAIL:
-        raise Refused(hindered.describe())
-    drop(hindered)
+    """Add a message to its transaction."""
+    deferred = DeferredSend(session, head, body, plan, evaluation)
+    transaction_of(session, head).send(
+        len(body) + len(plan.traits.block),
+        deferred.address,
+        deferred.publish,
+        durable=plan.traits.durable,
+        ask=deferred.rejection,
+        claim=deferred.claim if DUPLICATE_ID in (plan.head or head).headers else None,
+        cancel=None if evaluation is None else evaluation.refused,
+    )
+    session.receipt(head)
 
 
-def put(session: Session, plan: SendPlan, body: bytes) -> None:
-    """Route a message that was admitted, and remember the id by which its address knows duplicates, if it has one."""
-    address, identifier = plan.address, plan.identifier
-    if identifier is None:
-        _route(session, plan, body)
-    elif lasts(address, plan.traits.durable):
-        paging = session.broker.paging
-        if paging is not None and paging.gathered:
-            paging.write_gathered()  # what came before is no part of what follows
-        storage = session.broker.storage
-        storage.begin(len(body) + len(plan.traits.block) + len(identifier))
-        try:
-            _route(session, plan, body)
-            remember(address, identifier, lasting=True)
-        finally:
-            storage.commit()
-    else:
-        _route(session, plan, body)
-        remember(address, identifier, lasting=False)
-
-
-def _route(session: Session, plan: SendPlan, body: bytes) -> None:
-    """At once, at its time, or into the one queue it names."""
-    address, traits, broker = plan.address, plan.traits, session.broker
-    now = broker.clock.now
-    expires = lifetime(address.settings, now, traits.lifetime_end)
-    message = Message(session.next_message_number(), address, traits, body, now, expires)
-    timing = plan.timing
-    due, recurrence = (0, None) if timing is None else (timing.due_at(now), timing.new_recurrence())
-    if due and timing is not None and timing.is_delay:
-        due = broker.clock.from_now(due - now)
-    if plan.queue is not None:
-        broker.send_to_queue(plan.queue, message, due, recurrence)
-    else:
-        broker.send(message, due, recurrence)
-
-
-class HeldSend:
+class DeferredSend:
     """A SEND that waits for the COMMIT of its transaction. The policies of its address have admitted it already.
 
-    ``offered`` is given where there are such policies.
+    ``evaluation`` is given where there are such policies.
     """
 
-    __slots__ = ("_body", "_head", "_hindered", "_offered", "_plan", "_session")
+    __slots__ = ("_body", "_evaluation", "_head", "_plan", "_rejection", "_session")
 
     def __init__(
-        self, session: Session, head: Head, body: bytes, plan: SendPlan, offered: OfferedSend | None = None
+        self, session: Session, head: Head, body: bytes, plan: SendPlan, evaluation: SendEvaluation | None
     ) -> None:
         self._session = session
-        self._offered = offered
+        self._evaluation = evaluation
         self._head = head
         self._body = body
         self._plan = plan
-        self._hindered: Obstacle | None = None  # what was answered to `ask`
+        self._rejection: Rejection | None = None  # what `rejection` has answered
 
     def address(self) -> Address:
         """Where it goes now, which may have changed since. Raises `Refused` where it cannot be sent any more."""
@@ -237,29 +161,147 @@ class HeldSend:
         """Where it goes, and the id by which duplicates are known there."""
         return self.address(), self._plan.identifier
 
-    def ask(self) -> Obstacle | None:
-        """What stands in its way, where a policy says so of each message."""
+    def rejection(self) -> Rejection | None:
+        """Why it may not enter, where a policy decides about each message."""
         address, plan = self.address(), self._plan
         if address.hooks.full is None:
             return None
-        self._hindered = obstacle(address, plan.traits.durable, plan.offer, self._body)
-        return self._hindered
+        self._rejection = admission.check(address, plan.traits.durable, plan.offer, self._body)
+        return self._rejection
 
-    def go(self) -> None:
-        """It happens: at a COMMIT, which nothing has to wait for any more."""
-        address, plan = self.address(), self._plan
-        hindered = self._hindered
-        if address.hooks.full is None:
-            hindered = obstacle(address, plan.traits.durable)
-        if hindered is not None and hindered.policy is FullPolicy.DROP:
-            if self._offered is not None:
-                self._offered.refused(hindered.describe())
-            drop(hindered)
-        elif plan.identifier is not None and is_known(address, plan.identifier):
-            count_duplicate(
-                address, plan.identifier
-            )  # while the commit was under way another one has sent it
+    def publish(self) -> None:
+        """At the COMMIT, which nothing has to wait for any more."""
+        self.address()
+        rejection = publish_committed(self._session.broker, self._plan, self._body, self._rejection)
+        if self._evaluation is None:
+            return
+        if rejection is None:
+            self._evaluation.entered()
         else:
-            put(self._session, plan, self._body)
-            if self._offered is not None:
-                self._offered.entered()
+            self._evaluation.refused(rejection.describe())
+
+
+class SendEvaluation:
+    """A SEND from the first policy that evaluates it until it has entered an address or was refused.
+
+    It may wait in between, for a while or for memory: what was decided stays decided. ``answer`` is that of the hooks
+    of its address (`Hooks.admit`): None where they all have let it pass, `NOT_EVALUATED` where they were not asked yet.
+    """
+
+    __slots__ = ("_admissions", "_decided", "_hooks", "_offer", "_passed", "_session", "body", "head", "plan")
+
+    def __init__(
+        self, session: Session, head: Head, body: bytes, plan: SendPlan, answer: object = NOT_EVALUATED
+    ) -> None:
+        self._session = session
+        self.head = head
+        self.body = body
+        self._begin(plan, answer)
+
+    def _begin(self, plan: SendPlan, answer: object) -> None:
+        self.plan = plan
+        self._offer = plan.offer
+        self._hooks: Hooks = plan.address.hooks
+        self._admissions: list[Admission] = []  # one for each address that it came to
+        if plan.admit is not None:
+            self._admissions.append(self._hooks.admission(answer))
+        self._passed: list[str] | None = None  # addresses that it was redirected from
+        self._decided = answer is None or plan.admit is None
+
+    def decide(self) -> bool:
+        """Whether it may enter, where ``plan`` says; False where a policy has dropped it.
+
+        The policies of an address that it is redirected to are asked as well. Raises `Refused`, or `Blocked` for a
+        message that must wait for a while.
+        """
+        if self.plan.stamp != self.plan.address.stamp:
+            self._renew()
+        while not self._decided:
+            ruling = self._evaluate()
+            if ruling is None:
+                break
+            if ruling.drop:
+                self.plan.address.dropped_messages += 1
+                self.refused("dropped by a policy")
+                return False
+            if ruling.wait:
+                raise Blocked(self.plan.address, None, ruling.wait, self)
+            came_from = self.plan.address.name
+            self.plan = plan = _derived(self._session, self.plan, self.head, ruling)
+            self._offer = plan.offer
+            if ruling.address is None:
+                break
+            if self._passed is None:
+                self._passed = [came_from]
+            if ruling.address in self._passed:
+                raise Refused(f"Policies redirect in a loop: {' to '.join([*self._passed, ruling.address])}")
+            self._passed.append(ruling.address)
+            self._hooks = plan.address.hooks
+            if plan.admit is None:
+                break
+            self._admissions.append(self._hooks.admission(NOT_EVALUATED))
+        self._decided = True
+        return True
+
+    def _evaluate(self) -> AdmissionResult | None:
+        offer = self._offer
+        offer.body = self.body
+        try:
+            return self._admissions[-1].evaluate(offer)
+        finally:
+            offer.body = b""  # it may be large, and the plan lasts as long as the connection
+
+    def _renew(self) -> None:
+        """Time has gone by: plan anew where the address has changed. Raises `Refused` where it cannot be sent now.
+
+        Where a reload has given the address other policies before these had all decided, those are asked instead.
+        """
+        plan, session = self.plan, self._session
+        anew = plan_anew(session, self.head)  # it must still be allowed to send where it was sent
+        if not self._decided:
+            address = session.broker.directory.addresses.get(plan.address.name)
+            if address is None or address.hooks is not self._hooks:
+                self.refused("the policies of the address have changed")
+                self._begin(anew, NOT_EVALUATED)
+                return
+        self.plan = anew if plan.head is None else derive(session, plan.head, plan.target)
+
+    # ---- what became of it
+
+    def entered(self) -> None:
+        """Notify the policies that have let it pass."""
+        admissions, self._admissions = self._admissions, []
+        offer = self._offer
+        offer.body = self.body
+        for one in admissions:
+            one.entered(offer)
+        offer.body = b""
+
+    def refused(self, reason: str) -> None:
+        """Notify the policies that have let it pass that it was in vain. Only the first call counts."""
+        admissions, self._admissions = self._admissions, []
+        offer = self._offer
+        offer.body = self.body
+        for one in admissions:
+            one.refused(offer, reason)
+        offer.body = b""
+
+
+def _derived(session: Session, plan: SendPlan, head: Head, ruling: AdmissionResult) -> SendPlan:
+    """The plan that a ruling makes of another one. One that is like the last one is not made again."""
+    if plan.derived is not None:
+        before, derived = plan.derived
+        if before == ruling and derived.stamp == derived.address.stamp:
+            return derived
+    base = plan.head or head.base or head
+    headers = dict(base.headers)
+    for name, value in (ruling.headers or {}).items():
+        if value is None:
+            headers.pop(name, None)
+        else:
+            headers[name] = value
+    changed = Head(head.command, headers, head.content_length)
+    target = plan.target if ruling.address is None else ruling.address
+    derived = derive(session, changed, target)
+    plan.derived = (ruling, derived)
+    return derived

@@ -16,17 +16,18 @@ from stompring.broker.hooks import AdmissionResult
 from stompring.broker.memory import Room, Rooms
 from stompring.broker.message import EVERYWHERE, Traits
 from stompring.broker.offer import Offer
+from stompring.broker.publish import NO_OFFER, Publication
 from stompring.broker.queue import Queue
+from stompring.broker.recurrence import FOREVER, Recurrence, Schedule
 from stompring.broker.transfer import BROKERS_OWN, IMPORTED
-from stompring.errors import ProtocolError
+from stompring.errors import ProtocolError, Refused
 from stompring.settings.model import PermissionType, RoutingType
 from stompring.stomp.frames import Head, header_line
 from stompring.stomp.headers import HeaderUse, Template, TemplateHead
 
 from .destination import TEMPORARY, remote_form, temporary_queue
-from .scheduling import LATEST, SCHEDULING, Timing, number
 from .subscribe import expect_replies
-from .text import check_identifier_length, text_of
+from .text import check_identifier_length, shortened, text_of
 
 if TYPE_CHECKING:
     from .session import Session
@@ -36,6 +37,14 @@ DUPLICATE_ID = b"_AMQ_DUPL_ID"
 
 #: Who has `manage` on it may set what only a broker sets, on a message that is imported.
 MANAGEMENT = "activemq.management"
+
+#: When a SEND is to be delivered (Artemis, ActiveMQ Classic).
+DELAY, TIME = b"AMQ_SCHEDULED_DELAY", b"AMQ_SCHEDULED_TIME"
+PERIOD, REPEAT, CRON = b"AMQ_SCHEDULED_PERIOD", b"AMQ_SCHEDULED_REPEAT", b"AMQ_SCHEDULED_CRON"
+SCHEDULING = frozenset((DELAY, TIME, PERIOD, REPEAT, CRON))
+
+#: Epoch ms up to the year 9999: larger numbers are mistakes, and overflow what clients make of them.
+LATEST = 253_402_300_799_999
 
 #: Headers by which a message is more than its body and the user's headers.
 MEANINGFUL = SCHEDULING | {
@@ -107,56 +116,44 @@ class Route:
 #: What policies of its address want to know of a message: that it was refused, or whatever became of it.
 REFUSED, ENTERED = 1, 2
 
-#: What plans have whose address has no policy that asks for it.
-NO_OFFER = Offer("", Traits(b""), {})
 
+class SendPlan(Publication):
+    """Where messages with one header block go and what they carry, and what the session does besides.
 
-class SendPlan:
-    """Where messages with one header block go and what they carry.
+    ``admit`` asks the policies of the address whether a message may enter. Where they have changed something, that is
+    a plan of its own (`derive`): ``head`` has the headers as changed, ``target`` is another address.
 
-    ``gate`` is what must not be full, besides the address, for messages that need nothing but routing; None for those
-    that need more. ``identifier`` is the id by which its address knows it again, None where there is none or the
-    address does not look. ``offer`` is what the policies of the address are shown, where one wants to see it, and
-    ``admit`` asks them whether the message may enter.
-
-    Where they have changed something, that is a plan of its own (`derive`): ``head`` has the headers as changed,
-    ``target`` is another address.
-
-    ``alone`` tells that it asks for no receipt and is in no transaction.
+    ``plain`` messages are routed at once, and ask for no receipt.
     """
 
     __slots__ = (
-        "address",
         "admit",
-        "alone",
         "derived",
-        "gate",
         "head",
-        "identifier",
-        "offer",
-        "queue",
+        "plain",
+        "receipt",
         "reports",
         "stamp",
         "target",
-        "timing",
-        "traits",
+        "transactional",
     )
 
     def __init__(
-        self, route: Route, traits: Traits, timing: Timing | None, gate: Room | Rooms | None
+        self,
+        route: Route,
+        traits: Traits,
+        schedule: Schedule | None,
+        limits: Room | Rooms,
+        headers: Mapping[bytes, bytes],
     ) -> None:
-        self.address = route.address
-        self.queue = route.queue
+        super().__init__(route.address, route.queue, traits, schedule, limits)
         self.stamp = route.stamp
-        self.traits = route.address.mark(traits)
-        self.timing = timing
-        self.gate = gate if timing is None and route.queue is None else None
         hooks = route.address.hooks
         self.admit = hooks.admit
         self.reports = ENTERED if hooks.reports_entered else REFUSED if hooks.reports_refused else 0
-        self.alone = False
-        self.identifier: bytes | None = None
-        self.offer = NO_OFFER
+        self.receipt = b"receipt" in headers
+        self.transactional = b"transaction" in headers
+        self.plain = self.direct and not (self.receipt or self.transactional)
         self.head: Head | None = None
         self.target: str | None = None
         self.derived: tuple[AdmissionResult, SendPlan] | None = None  # the last one that was made of this one
@@ -216,26 +213,22 @@ def _offer(session: Session, plan: SendPlan, headers: Mapping[bytes, bytes]) -> 
 
 
 def _plan_for(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
-    headers = head.headers
+    headers, broker = head.headers, session.broker
     origin = session.origin
     user = session.login.user
-    simple = b"receipt" not in headers and b"transaction" not in headers
-    gate: Room | Rooms | None = session.broker.memory if simple else None
+    every_queue = route.address.retained == EVERYWHERE
     if MEANINGFUL.isdisjoint(headers):
-        if simple and route.address.retained == EVERYWHERE:
-            gate = session.broker.durable_rooms
         block = PLAIN + user_block(headers, head.block)
-        return SendPlan(
-            route, Traits(block, destination, route.routing_type, origin=origin, user=user), None, gate
-        )
+        traits = Traits(block, destination, route.routing_type, origin=origin, user=user)
+        return SendPlan(route, traits, None, broker.durable_rooms if every_queue else broker.memory, headers)
     traits = _traits(session, head, destination, route, origin, user)
-    if simple and (traits.durable or route.address.retained == EVERYWHERE):
-        gate = session.broker.durable_rooms
-    plan = SendPlan(route, traits, None if SCHEDULING.isdisjoint(headers) else Timing(headers), gate)
+    schedule = None if SCHEDULING.isdisjoint(headers) else schedule_of(headers)
+    limits = broker.durable_rooms if traits.durable or every_queue else broker.memory
+    plan = SendPlan(route, traits, schedule, limits, headers)
     identifier = headers.get(DUPLICATE_ID)
     if identifier and cache_size(route.address):
-        plan.identifier, plan.gate = check_identifier_length("_AMQ_DUPL_ID", identifier), None
-    plan.alone = simple
+        plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
+        plan.direct = plan.plain = False
     return plan
 
 
@@ -383,3 +376,37 @@ def _group_sequence(headers: Mapping[bytes, bytes]) -> int:
     """Only -1 means something: the group ends with this message."""
     value = headers.get(b"JMSXGroupSeq") or headers.get(b"_AMQ_GROUP_SEQUENCE") or b"0"
     return -1 if value.strip() == b"-1" else 0
+
+
+def schedule_of(headers: Mapping[bytes, bytes]) -> Schedule:
+    """What the AMQ_SCHEDULED_… headers ask for. Raises `Refused` naming the one that is wrong."""
+    due = number(headers, TIME, -LATEST, LATEST)
+    delay = number(headers, DELAY, -LATEST, LATEST)
+    return Schedule(due, delay, _recurrence(headers, max(0, delay)))
+
+
+def _recurrence(headers: Mapping[bytes, bytes], delay: int) -> Recurrence | None:
+    cron = text_of(headers.get(CRON, b"").strip())
+    period = number(headers, PERIOD, 0, LATEST)
+    forever = headers.get(REPEAT, b"").strip() == b"-1"
+    repeat = FOREVER if forever else number(headers, REPEAT, 0, 2**31 - 1)
+    if repeat and not period:
+        raise Refused("AMQ_SCHEDULED_REPEAT needs an AMQ_SCHEDULED_PERIOD of at least 1 ms", status=400)
+    if not cron and not repeat:
+        return None
+    return Recurrence(period, repeat, cron or None, delay)
+
+
+def number(headers: Mapping[bytes, bytes], name: bytes, least: int, most: int, default: int = 0) -> int:
+    """A header that is a whole number. Raises `Refused` naming the header, the value and what it may be."""
+    value = headers.get(name)
+    if value is None:
+        return default
+    text = value.strip()
+    digits = text[1:] if text.startswith(b"-") else text
+    if digits.isdigit() and len(digits) < 20 and least <= (found := int(text)) <= most:
+        return found
+    raise Refused(
+        f"{text_of(name)} must be a whole number from {max(least, 0)} to {most}, not '{shortened(value)}'",
+        status=400,
+    )

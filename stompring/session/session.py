@@ -27,14 +27,13 @@ from stompring.stomp.headers import Template
 from stompring.stomp.parser import Parser
 
 from .acknowledge import SETTLING
-from .admit import OfferedSend
 from .blocked import Blocked, UnderWay
 from .commands import VERBS, opening_command
 from .connect import Authenticator, Login, UnsupportedVersion
 from .destination import Destination, Destinations
 from .heartbeat import Heartbeat
 from .outbox import Outbox, Outgoing, Wire
-from .send import on_SEND, resume_SEND
+from .send import SendEvaluation, on_SEND, resume_SEND
 from .send_plan import HEADER_USE, Route
 from .subscription import AcknowledgedSubscription, Subscription
 from .text import printable, text_of
@@ -94,7 +93,7 @@ class Session:
         self._held: list[Frame] = []  # came in while something must be waited for
         self.awaiting_login = False
         self._blocked_by: Address | None = None
-        self._offered: OfferedSend | None = None  # the SEND that waits, where policies were asked about it
+        self._offered: SendEvaluation | None = None  # the SEND that waits, where policies were asked about it
         self._room: Room | None = None  # where it is our turn to send again
         self._pause: Timer | None = None  # until a policy lets its producer go on
         self.temporary_queues: list[str] = []
@@ -125,7 +124,7 @@ class Session:
         if error is not None and not (self._held or self.closed or self.leaving):
             self.fail(error, None)
 
-    def _take(self, frames: list[Frame], offered: OfferedSend | None = None) -> None:
+    def _take(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
         """Do what frames say. ``offered`` is the first one, where that is a SEND which had to wait."""
         head = None
         verbs = VERBS

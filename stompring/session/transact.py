@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
-from stompring.broker.admission import Obstacle, breach, obstacle
+from stompring.broker.admission import Rejection, breach, check
 from stompring.broker.duplicates import count_duplicate, shown
 from stompring.broker.transaction import Transaction
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
@@ -52,11 +52,11 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
     breached = breach(loads, transaction.acknowledged)
     if breached is not None:
         raise Refused(f"Transaction {shortened(_name(head))} is not committed: {breached}")
-    for hindered in _rejections(transaction, loads):
-        if hindered.policy is FullPolicy.FAIL:
-            raise Refused(f"Transaction {shortened(_name(head))} is not committed: {hindered.describe()}")
-        if hindered.policy is FullPolicy.BLOCK and not _makes_room(session, hindered, frees):
-            raise Blocked(hindered.address, hindered.room)
+    for rejection in _rejections(transaction, loads):
+        if rejection.policy is FullPolicy.FAIL:
+            raise Refused(f"Transaction {shortened(_name(head))} is not committed: {rejection.describe()}")
+        if rejection.policy is FullPolicy.BLOCK and not _makes_room(session, rejection, frees):
+            raise Blocked(rejection.address, rejection.room)
     del session.transactions[_name(head)]
     transaction.commit()
     session.wait_for_work(
@@ -64,30 +64,30 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
     )
 
 
-def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Iterator[Obstacle]:
+def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Iterator[Rejection]:
     """What stands in the way, of each address, or of each message where policies say so of each."""
     of_each = False
     for address in addresses:
         if address.hooks.full is not None:
             of_each = True
             continue
-        hindered = obstacle(address, transaction.durable)
-        if hindered is None:
+        rejection = check(address, transaction.durable)
+        if rejection is None:
             continue
-        if hindered.policy is FullPolicy.FAIL and (hindered.room is None or hindered.of_memory):
+        if rejection.policy is FullPolicy.FAIL and (rejection.room is None or rejection.of_memory):
             continue  # `breach` has found that what is acknowledged makes the room
-        yield hindered
+        yield rejection
     for ask in transaction.questions if of_each else ():
-        hindered = ask()
-        if hindered is not None:
-            yield hindered
+        rejection = ask()
+        if rejection is not None:
+            yield rejection
 
 
-def _makes_room(session: Session, hindered: Obstacle, frees: set[Address]) -> bool:
+def _makes_room(session: Session, rejection: Rejection, frees: set[Address]) -> bool:
     """Whether what a transaction acknowledges is in the room it lacks: it must not wait for itself."""
-    if hindered.room is hindered.address.room:
-        return hindered.address in frees
-    return bool(frees) and hindered.room in (session.broker.memory, session.broker.disk)
+    if rejection.room is rejection.address.room:
+        return rejection.address in frees
+    return bool(frees) and rejection.room in (session.broker.memory, session.broker.disk)
 
 
 def on_ABORT(session: Session, head: Head, body: bytes) -> None:

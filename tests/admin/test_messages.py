@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stompring.admin.messages import BODY_SHOWN, body_view
+from stompring.broker import publish
 from stompring.broker.message import Message, Traits
 
 from .admin_server import BEGIN, AdminServer, Stomp, path
@@ -175,7 +176,7 @@ def test_long_bodies_are_cut(server: AdminServer, client: Stomp) -> None:
 
 def test_headers_that_are_no_text_are_replaced(server: AdminServer, client: Stomp) -> None:
     address = server.directory.address("q")
-    server.broker.send(Message(99, address, Traits(b"k\xff:v\xfe\n", group=b"\xff"), b"", 0))
+    publish.send(Message(99, address, Traits(b"k\xff:v\xfe\n", group=b"\xff"), b"", 0))
     (message,) = server.get(WHOLE)["data"]
     assert message["headers"]["k\N{REPLACEMENT CHARACTER}"] == "v\N{REPLACEMENT CHARACTER}"
     assert message["group"] == "\N{REPLACEMENT CHARACTER}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
+from stompring.broker import publish
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
 from stompring.broker.consumer import Consumer, Matches
@@ -98,7 +99,7 @@ class BrokerFixture:
         **traits: Any,
     ) -> Message:
         message = self.message(address, body, **traits)
-        self.broker.send(message, due, recurrence)
+        publish.send(message, due, recurrence)
         return message
 
     def slice_finely(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from stompring.broker.address import Address
-from stompring.broker.admission import Obstacle, drop, obstacle
+from stompring.broker.admission import Rejection, check, drop
 from stompring.broker.memory import Room
 from stompring.settings.model import DiskFullPolicy, FullPolicy, PageFullPolicy
 
@@ -89,35 +89,33 @@ def test_what_stands_in_the_way(
     world, address = place(**where)
     if disk_full:
         world.broker.disk.shut("the disk of /d is full")
-    found = obstacle(address, durable)
+    found = check(address, durable)
     rooms = {"address": address.room, "disk": world.broker.disk, "pages": None}
-    assert found == (None if expected is None else Obstacle(address, expected[0], rooms[expected[1]]))
+    assert found == (None if expected is None else Rejection(address, expected[0], rooms[expected[1]]))
 
 
 def test_the_store_is_waited_for_whatever_the_policies() -> None:
     world, address = place(disk_full_policy=DiskFullPolicy.DROP)
     store = world.broker.storage.room
     store.shut("cannot write /d/journal/000000001.journal: No space left on device")
-    assert obstacle(address, durable=False) is None
-    found = obstacle(address, durable=True)
-    assert found == Obstacle(address, BLOCK, store)
+    assert check(address, durable=False) is None
+    found = check(address, durable=True)
+    assert found == Rejection(address, BLOCK, store)
     assert "No space left on device" in found.describe()
     store.shut(None)
     store.limit(0)
-    found = obstacle(address, durable=True)
-    assert found is not None and found.describe().endswith(
-        "takes nothing that must be written: the disk is too slow"
-    )
+    found = check(address, durable=True)
+    assert found is not None and found.describe().endswith("rejects durable messages: the disk is too slow")
 
 
 def test_the_broker_as_a_whole_is_full() -> None:
     world, address = place(held=3, address_full_policy=FAIL)
     world.broker.memory.limit(-1, 3)
-    found = obstacle(address, durable=False)
-    assert found == Obstacle(address, FAIL, world.broker.memory)
+    found = check(address, durable=False)
+    assert found == Rejection(address, FAIL, world.broker.memory)
     assert found.describe() == "Address q is full: global-max-messages 3 is used up"
     world.broker.memory.limit(200)
-    found = obstacle(address, durable=False)
+    found = check(address, durable=False)
     assert found is not None and found.describe() == "Address q is full: global-max-size 200 bytes is used up"
 
 
@@ -126,8 +124,8 @@ def test_of_two_addresses_the_larger_one_needs_the_disk() -> None:
     small = world.address("small")
     world.broker.memory.limit(-1, 20)
     world.broker.disk.shut("the disk of /d is full")
-    assert obstacle(small, durable=False) is None, "it goes on in memory"
-    assert obstacle(large, durable=False) == Obstacle(large, BLOCK, world.broker.disk)
+    assert check(small, durable=False) is None, "it goes on in memory"
+    assert check(large, durable=False) == Rejection(large, BLOCK, world.broker.disk)
 
 
 SAID = [
@@ -144,14 +142,14 @@ def test_dropping_at_a_page_limit_is_said_once(
     pages = Pages(900, 5)
     _, address = place(pages, page_full_policy=PageFullPolicy.DROP, **limit)
     for _ in range(3):
-        found = obstacle(address, durable=False)
+        found = check(address, durable=False)
         assert found is not None and found.describe() == text
         drop(found)
     assert address.dropped_messages == 3
     assert [record.getMessage() for record in caplog.records] == [f"{text}: messages are dropped"]
     pages.bytes, pages.messages = 899, 4
-    assert obstacle(address, durable=False) is None
-    assert obstacle(address, durable=False) is None
+    assert check(address, durable=False) is None
+    assert check(address, durable=False) is None
     assert [record.getMessage() for record in caplog.records][1:] == [
         "address q: its pages are no longer full"
     ]
@@ -172,9 +170,9 @@ def test_settings_that_change_while_an_address_pages(
 ) -> None:
     """Where nothing limits the pages that is known beforehand; what comes to limit them counts at once."""
     _, address = place(Pages(10**9, 10**9), held=2)
-    assert address.room.endless and obstacle(address, durable=False) is None
+    assert address.room.endless and check(address, durable=False) is None
     address.apply(replace(address.settings, **changed))
-    found = obstacle(address, durable=False)
+    found = check(address, durable=False)
     assert (None if found is None else found.policy) is expected
     assert address.room.endless is (expected is None)
 
@@ -184,7 +182,7 @@ def test_dropping_because_of_the_disk_is_counted_and_left_to_its_monitor_to_say(
 ) -> None:
     world, address = place(disk_full_policy=DiskFullPolicy.DROP)
     world.broker.disk.shut("the disk of /d is full")
-    found = obstacle(address, durable=True)
+    found = check(address, durable=True)
     assert found is not None
     drop(found)
     assert address.dropped_messages == 1 and not caplog.records

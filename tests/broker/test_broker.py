@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stompring.broker import publish
 from stompring.broker.recurrence import FOREVER, Recurrence
 from stompring.broker.transaction import Transaction
 
@@ -215,7 +216,7 @@ def test_a_scheduled_message_in_a_transaction_waits_for_the_commit() -> None:
     transaction = Transaction(world.broker)
     message = world.message()
     transaction.send(
-        1, lambda: message.address, lambda: world.broker.send(message, world.now + 500), durable=False
+        1, lambda: message.address, lambda: publish.send(message, world.now + 500), durable=False
     )
     assert queue.scheduled_count == 0
     transaction.commit()
@@ -227,8 +228,8 @@ def test_a_scheduled_message_in_a_transaction_waits_for_the_commit() -> None:
 def test_to_one_queue_by_its_full_name() -> None:
     world = BrokerFixture()
     one, two = world.queue("one", "a", filter="x = '1'"), world.queue("two", "a")
-    world.broker.send_to_queue(one, world.message("a", b"no"))
-    world.broker.send_to_queue(one, world.message("a", b"yes", headers={"x": "1"}))
+    publish.send_to_queue(one, world.message("a", b"no"))
+    publish.send_to_queue(one, world.message("a", b"yes", headers={"x": "1"}))
     assert (bodies(one), bodies(two)) == ([b"yes"], [])
     assert (one.address.routed_messages, one.address.unrouted_messages) == (1, 1)
 

@@ -6,6 +6,8 @@ import logging
 
 import pytest
 
+from stompring.broker import publish
+
 from .broker_fixture import MULTICAST, assert_nothing_held, header_is, join
 from .paged_broker import PagedWorld, assert_nothing_paged, drained
 
@@ -183,7 +185,7 @@ def test_a_fully_qualified_send_pages_for_its_queue_alone() -> None:
     world = PagedWorld(limit=2)
     one, two = world.queue("one", "t", MULTICAST), world.queue("two", "t", MULTICAST)
     for _ in range(10):
-        world.broker.send_to_queue(one, world.message("t"))
+        publish.send_to_queue(one, world.message("t"))
     assert (one.message_count, two.message_count) == (10, 0)
     assert world.paging.appended == 8
     assert len(drained(world, join(one))) == 10

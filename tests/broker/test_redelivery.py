@@ -1,4 +1,4 @@
-"""Redelivery delays and lifetimes, as tables."""
+"""Redelivery delays, as tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.broker.redelivery import lifetime, redelivery_delay
+from stompring.broker.redelivery import redelivery_delay
 from stompring.settings.model import AddressSettings
 
 NOW = 1_000_000
@@ -54,26 +54,3 @@ def test_collision_avoidance_stays_within_its_factor(random: float, attempts: in
     plain = min(8000, 1000 * 2 ** (attempts - 1))
     delay = redelivery_delay(settings, attempts, lambda: random)
     assert plain * (1 - factor) - 1 <= delay <= min(8000, plain * (1 + factor))
-
-
-@pytest.mark.parametrize(
-    ("settings", "asked", "expires"),
-    [
-        ({}, 0, 0),
-        ({}, NOW + 5, NOW + 5),
-        ({"no_expiry": True, "expiry_delay": 10}, NOW + 5, 0),
-        ({"expiry_delay": 10}, 0, NOW + 10),
-        ({"expiry_delay": 0}, 0, NOW),
-        ({"expiry_delay": 10}, NOW + 5, NOW + 5),
-        ({"expiry_delay": 10, "min_expiry_delay": 20, "max_expiry_delay": 30}, 0, NOW + 10),
-        ({"min_expiry_delay": 20}, 0, NOW + 20),
-        ({"max_expiry_delay": 30}, 0, NOW + 30),
-        ({"min_expiry_delay": 20, "max_expiry_delay": 30}, 0, NOW + 30),
-        ({"min_expiry_delay": 20, "max_expiry_delay": 30}, NOW + 10, NOW + 20),
-        ({"min_expiry_delay": 20, "max_expiry_delay": 30}, NOW + 25, NOW + 25),
-        ({"min_expiry_delay": 20, "max_expiry_delay": 30}, NOW + 99, NOW + 30),
-        ({"min_expiry_delay": 20}, NOW - 500, NOW + 20),
-    ],
-)
-def test_lifetimes(settings: dict[str, Any], asked: int, expires: int) -> None:
-    assert lifetime(AddressSettings(**settings), NOW, asked) == expires

@@ -21,8 +21,7 @@ from stompring.session.connect import VERSIONS
 from stompring.session.connection_limits import SUBPROTOCOLS, HandshakeRejected
 from stompring.session.heartbeat import MAX_INTERVAL, MIN_BEAT, agree
 from stompring.session.outbox import ROOM
-from stompring.session.scheduling import SCHEDULING
-from stompring.session.send_plan import NOT_PASSED_ON
+from stompring.session.send_plan import NOT_PASSED_ON, SCHEDULING
 from stompring.settings.acceptor import StompAcceptor
 from stompring.stomp.headers import HeadLimits
 from stompring.stomp.parser import FIRST_BODY
@@ -49,7 +48,6 @@ SERVER_FRAMES = {"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"}
 SECTIONS = {
     "session/acknowledge.py": ("ACK", "NACK"),
     "session/connect.py": ("CONNECT and STOMP", "CONNECTED", "ERROR"),
-    "session/scheduling.py": ("SEND",),
     "session/send.py": ("SEND",),
     "session/send_plan.py": ("SEND",),
     "session/session.py": ("ERROR", "RECEIPT", "SEND", "ACK"),
@@ -83,7 +81,7 @@ MANAGEMENT_ONLY = {
 #: Errors that are made of another text, and where that one is found.
 MADE_OF_OTHERS = {
     "reason": "the authenticator, read below",
-    "hindered.describe()": "broker/admission.py, read below",
+    "rejection.describe()": "broker/admission.py, read below",
     "str(fault)": "the same error under another class",
     "str(reason)": "policy/bound_policy.py, said again to each who asks",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from stompring.broker import publish
 from stompring.broker.transaction import Transaction
 from stompring.settings.model import Retain
 from stompring.settings.model import Retention as Settings
@@ -59,7 +60,7 @@ def broker_files(**more: Any) -> dict[str, bytes]:
     consumer.ack_in(transaction)
     for body in (b"within", b"a transaction"):
         message = world.message("q", body, durable=True)
-        transaction.send(0, lambda: world.address("q"), lambda m=message: world.broker.send(m), durable=True)  # type: ignore[misc]
+        transaction.send(0, lambda: world.address("q"), lambda m=message: publish.send(m), durable=True)  # type: ignore[misc]
     transaction.commit()
     first, second = world.queues("a.one", "a.two")
     for number in range(more.pop("paged", 40)):

@@ -8,6 +8,7 @@ from unittest import mock
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from stompring.broker import publish
 from stompring.broker.consumer import Consumer
 from stompring.broker.message import Message
 from stompring.broker.reference import PENDING
@@ -133,7 +134,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
             if paging.gathering:
                 traits = message.traits = traits or message.traits
             self.sent[message.number] = message
-            self.world.broker.send(message)
+            publish.send(message)
         paging.gathering = False
         paging.write_gathered()
 

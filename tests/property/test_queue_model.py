@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from stompring.broker import publish
 from stompring.broker.reference import Reference
 from stompring.broker.transaction import Transaction
 
@@ -87,7 +88,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(priority=priorities, lifetime=LIFETIMES, look=looks)
     def send(self, priority: int, lifetime: int, look: tuple[bytes, int]) -> None:
         message, item = self._new(priority, lifetime, look)
-        self.world.broker.send(message)
+        publish.send(message)
         self.model.send(item)
         self._let(0)
 
@@ -95,7 +96,7 @@ class QueueMachine(RuleBasedStateMachine):
     def schedule(self, priority: int, lifetime: int, look: tuple[bytes, int], delay: int) -> None:
         message, item = self._new(priority, lifetime, look)
         due = self.world.now + delay * UNIT
-        self.world.broker.send(message, due)
+        publish.send(message, due)
         self.model.schedule(item, due)
         self._let(0)
 
@@ -215,7 +216,7 @@ class QueueMachine(RuleBasedStateMachine):
         def send() -> None:
             message, item = self._new(priority, 0, look)
             items.append(item)
-            self.world.broker.send(message)
+            publish.send(message)
 
         transaction.real.send(0, lambda: self.queue.address, send, durable=False)
         transaction.steps.append(("send", None, items))

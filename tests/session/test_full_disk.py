@@ -73,7 +73,7 @@ def test_fail_says_why() -> None:
     server.world.broker.disk.shut(FULL)
     send(client, b"1", receipt="1")
     error = client.error()
-    assert error["message"] == f"Address q takes nothing that must be written: {FULL}"
+    assert error["message"] == f"Address q rejects durable messages: {FULL}"
     assert error["receipt-id"] == "1"
 
 
@@ -88,7 +88,7 @@ def test_commit_while_the_disk_is_full(policy: DiskFullPolicy) -> None:
     client.say("COMMIT", transaction="t", receipt="done")
     if policy is DiskFullPolicy.FAIL:
         assert client.error()["message"] == (
-            f"Transaction t is not committed: Address q takes nothing that must be written: {FULL}"
+            f"Transaction t is not committed: Address q rejects durable messages: {FULL}"
         )
     elif policy is DiskFullPolicy.DROP:
         assert client.one("RECEIPT")["receipt-id"] == "done"

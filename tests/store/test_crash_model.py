@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from stompring.broker import publish
 from stompring.broker.broker import Broker
 from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
@@ -170,7 +171,7 @@ class Crashes(RuleBasedStateMachine):
         for address in sends:
             message = self.world.message(address, b"in a transaction", durable=True)
             transaction.send(
-                0, lambda: self.world.address("q"), lambda m=message: self.world.broker.send(m), durable=True
+                0, lambda: self.world.address("q"), lambda m=message: publish.send(m), durable=True
             )
         transaction.commit()
         if taker is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from stompring.broker import publish
 from stompring.broker.storage import Reason
 from stompring.broker.transaction import Transaction
 from stompring.store.record import DELIVERED, SETTLED, STATE, TRANSACTION, Cause, Kind, StoredMessage
@@ -152,7 +153,7 @@ def test_a_transaction_is_one_record() -> None:
     taker.ack_in(transaction)
     for body in (b"one", b"two"):
         message = world.message("q", body, durable=True)
-        transaction.send(0, lambda: world.address("q"), lambda m=message: world.broker.send(m), durable=True)  # type: ignore[misc]
+        transaction.send(0, lambda: world.address("q"), lambda m=message: publish.send(m), durable=True)  # type: ignore[misc]
     transaction.commit()
     (payload,) = told.records
     kind, _, _, count, number = TRANSACTION.unpack_from(payload)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stompring.broker import publish
 from stompring.broker.transaction import Transaction
 from stompring.errors import StoreError
 from stompring.store.record import Kind
@@ -34,9 +35,7 @@ def small() -> StoredBroker:
         taker.ack_in(transaction, taker.unsettled[:1])
         for name in ("p", "p"):
             message = world.message(name, b"t%d" % number, durable=True)
-            transaction.send(
-                0, lambda: world.address("p"), lambda m=message: world.broker.send(m), durable=True
-            )  # type: ignore[misc]
+            transaction.send(0, lambda: world.address("p"), lambda m=message: publish.send(m), durable=True)  # type: ignore[misc]
         transaction.commit()
         world.turn()
     return world

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stompring.broker import publish
 from stompring.broker.storage import Reason
 from stompring.settings.model import Retention as Settings
 from stompring.store.files import Files
@@ -140,7 +141,7 @@ def test_reasons_are_kept() -> None:
     replaced, killed = one.durable(), one.durable()
     queue.purge()
     expired = one.message("q", durable=True, expires=one.now + 125)
-    one.broker.send(expired)
+    publish.send(expired)
     one.turn()
     one.pass_time(250)
     assert history(one)[1] == {

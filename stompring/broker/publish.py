@@ -1,0 +1,326 @@
+"""Publishing: the one entrance for messages to addresses, whoever sends them.
+
+`publish` is for producers, who can be made to wait or refused: it checks for duplicates and limits before it routes.
+`send` and `send_to_queue` route what is admitted already. The broker's own messages (dead letters, expired messages,
+copies for policies, notifications) are always admitted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stompring.errors import Refused
+from stompring.settings.model import AddressSettings, FullPolicy, QueueConfiguration, RoutingType
+
+from . import admission, page_mode
+from .admission import Rejection
+from .duplicates import count_duplicate, is_known, lasts, remember
+from .expiry import expiry_time
+from .message import Message, Traits
+from .notification import ADDRESS, notification
+from .offer import Offer
+from .transfer import Transfer, copy_for
+
+if TYPE_CHECKING:
+    from .address import Address
+    from .broker import Broker
+    from .memory import Room, Rooms
+    from .queue import Queue
+    from .recurrence import Recurrence, Schedule
+    from .reference import Reference
+
+log = logging.getLogger(__name__)
+
+#: The offer of publications whose address has no policy that wants to see one.
+NO_OFFER = Offer("", Traits(b""), {})
+
+
+class Publication:
+    """What messages sent with the same headers have in common: where they go and what they carry.
+
+    ``limits`` is what must not be full, besides the address. ``direct`` messages need nothing but routing: they have
+    no duplicate id, no schedule, and name no queue.
+    """
+
+    __slots__ = ("address", "direct", "identifier", "limits", "offer", "queue", "schedule", "traits")
+
+    def __init__(
+        self,
+        address: Address,
+        queue: Queue | None,
+        traits: Traits,
+        schedule: Schedule | None,
+        limits: Room | Rooms,
+    ) -> None:
+        self.address = address
+        self.queue = queue  # the one queue it is for (a fully qualified queue name)
+        self.traits = address.mark(traits)
+        self.schedule = schedule
+        self.limits = limits
+        self.direct = schedule is None and queue is None
+        self.identifier: bytes | None = None  # of duplicate detection, where the address does that
+        self.offer = NO_OFFER  # as the policies of the address see its messages, where one wants to
+
+
+def publish(broker: Broker, publication: Publication, body: bytes) -> Rejection | None:
+    """Admit one message of a producer and route it. Returns why it was not routed, None where it was.
+
+    A rejection by BLOCK asks the producer to try again later, one by FAIL is an error; what DROP says has happened.
+    """
+    address = publication.address
+    if address.room.detour or publication.limits.full or not publication.direct:
+        return _publish_checked(broker, publication, body)
+    traits = publication.traits
+    now = broker.clock.now
+    expires = 0
+    if traits.lifetime_end or address.changes_expiry:
+        expires = expiry_time(address.settings, now, traits.lifetime_end)
+    message = Message(broker.next_message_number(), address, traits, body, now, expires)
+    if address.generation != address.directory.generation:
+        address.rebind()
+    queues = address.reaches_all
+    if queues and traits.routing_type is not address.not_for_all:  # as `Address.route`, without a call
+        address.routed_messages += 1
+        for queue in queues:
+            queue.enqueue(message)
+    elif not address.route(message):
+        unrouted(message)
+    return None
+
+
+def _publish_checked(broker: Broker, publication: Publication, body: bytes) -> Rejection | None:
+    """As `publish`, where something may be full, or the message needs more than routing."""
+    address, identifier = publication.address, publication.identifier
+    if identifier is not None and is_known(address, identifier):
+        count_duplicate(address, identifier)
+        return Rejection(address, FullPolicy.DROP, None, "its _AMQ_DUPL_ID was sent before")
+    if address.room.detour or publication.limits.full:
+        rejection = admission.check(address, publication.traits.durable, publication.offer, body)
+        if rejection is not None:
+            if rejection.policy is FullPolicy.DROP:
+                admission.drop(rejection)
+            return rejection
+    publish_admitted(broker, publication, body)
+    return None
+
+
+def publish_committed(
+    broker: Broker, publication: Publication, body: bytes, rejection: Rejection | None
+) -> Rejection | None:
+    """As `publish`, for a message of a transaction that is being committed: it neither waits nor fails any more.
+
+    ``rejection`` is what a policy that decides about each message has answered before the commit began.
+    """
+    address, identifier = publication.address, publication.identifier
+    if address.hooks.full is None:
+        rejection = admission.check(address, publication.traits.durable)
+    if rejection is not None and rejection.policy is FullPolicy.DROP:
+        admission.drop(rejection)
+        return rejection
+    if identifier is not None and is_known(
+        address, identifier
+    ):  # sent by another while the commit was under way
+        count_duplicate(address, identifier)
+        return Rejection(address, FullPolicy.DROP, None, "its _AMQ_DUPL_ID was sent before")
+    publish_admitted(broker, publication, body)
+    return None
+
+
+def publish_admitted(broker: Broker, publication: Publication, body: bytes) -> None:
+    """Route a message that was admitted, and remember its duplicate id, both as one for the store."""
+    address, traits, identifier = publication.address, publication.traits, publication.identifier
+    if identifier is None:
+        _send_one(broker, publication, body)
+    elif lasts(address, traits.durable):
+        paging, storage = broker.paging, broker.storage
+        if paging is not None and paging.gathered:
+            paging.write_gathered()  # what came before is no part of what follows
+        storage.begin(len(body) + len(traits.block) + len(identifier))
+        try:
+            _send_one(broker, publication, body)
+            remember(address, identifier, lasting=True)
+        finally:
+            storage.commit()
+    else:
+        _send_one(broker, publication, body)
+        remember(address, identifier, lasting=False)
+
+
+def _send_one(broker: Broker, publication: Publication, body: bytes) -> None:
+    """Send at once or at the scheduled time, to the address or to the one queue that is named."""
+    address, traits, schedule = publication.address, publication.traits, publication.schedule
+    now = broker.clock.now
+    expires = expiry_time(address.settings, now, traits.lifetime_end)
+    message = Message(broker.next_message_number(), address, traits, body, now, expires)
+    due, recurrence = (0, None) if schedule is None else (schedule.due_at(now), schedule.new_recurrence())
+    if due and schedule is not None and schedule.is_delay:
+        due = broker.clock.from_now(due - now)
+    if publication.queue is not None:
+        send_to_queue(publication.queue, message, due, recurrence)
+    else:
+        send(message, due, recurrence)
+
+
+# ---- routing
+
+
+def send(message: Message, due: int = 0, recurrence: Recurrence | None = None) -> None:
+    """Route an admitted message; at ``due`` (epoch ms) when that is given."""
+    address = message.address
+    if due:
+        queues = address.choose(message)
+        pages = page_mode.pages_of(address) if recurrence is None else None
+        if pages is not None:
+            page_mode.spread(pages, message, queues, due)
+        else:
+            for queue in queues:  # each counts its own repeats
+                queue.schedule(message, due, None if recurrence is None else replace(recurrence))
+        reached = address.count_routed(len(queues))
+    else:
+        reached = route(message)
+    if not reached:
+        unrouted(message)
+
+
+def send_to_queue(queue: Queue, message: Message, due: int = 0, recurrence: Recurrence | None = None) -> None:
+    """Put an admitted message into one queue of its address (a fully qualified queue name)."""
+    accepted = queue.open and (queue.accepts is None or queue.accepts(message))
+    message.address.count_routed(int(accepted))
+    if not accepted:
+        unrouted(message)
+    elif recurrence is None and (pages := page_mode.pages_of(message.address)) is not None:
+        page_mode.spread(pages, message, [queue], due)
+    elif due:
+        queue.schedule(message, due, recurrence)
+    else:
+        queue.enqueue(message)
+
+
+def route(message: Message) -> int:
+    """Put a message into the queues it belongs to, in memory or by way of pages. Returns how many queues."""
+    address = message.address
+    pages = page_mode.pages_of(address)
+    if pages is None:
+        return address.route(message)
+    queues = address.choose(message)
+    if queues:
+        page_mode.spread(pages, message, queues)
+    return address.count_routed(len(queues))
+
+
+def unrouted(message: Message) -> None:
+    """No queue accepted a message: it is lost, or a dead letter (``send-to-dla-on-no-route``)."""
+    address, settings = message.address, message.address.settings
+    if settings.send_to_dla_on_no_route and settings.dead_letter_address != address.name:
+        _send_dead_letter(message, address.name, settings)
+
+
+# ---- copies that the broker makes
+
+
+def send_dead_letter(ref: Reference) -> bool:
+    """Send a copy of a message to the dead-letter-address. False where there is none, or none of its queues took it."""
+    address = ref.queue.address
+    if address.settings.dead_letter_address == address.name:
+        return False
+    return _send_dead_letter(ref.message, ref.queue.name, address.settings)
+
+
+def send_expired(ref: Reference) -> bool:
+    """Send a copy of a message to the expiry-address. False where there is none, or none of its queues took it."""
+    settings, target = ref.queue.address.settings, ref.queue.address.settings.expiry_address
+    if target is None or target == ref.queue.address.name:
+        return False
+    origin = ref.message.address.name
+    if settings.auto_create_expiry_resources:
+        queue = f"{settings.expiry_queue_prefix}{origin}{settings.expiry_queue_suffix}"
+        _create_resource(ref.queue.broker, target, origin, queue)
+    return _send_copy(ref.message, ref.queue.name, target, Transfer.EXPIRED)
+
+
+def send_copy(ref: Reference, target: str, *, keep_expiry: bool = False) -> bool:
+    """Send a copy of a message to the address ``target``, which is created where that is allowed.
+
+    The copy expires as the settings of ``target`` say, with ``keep_expiry`` also when the message would have. False
+    where no queue took it.
+    """
+    message, queue = ref.message, ref.queue
+    try:
+        queue.broker.provision.address_for_send(target, None)
+    except Refused as reason:
+        log.warning(
+            "message %d of queue %s not copied to address %s: %s",
+            message.number,
+            queue.name,
+            target,
+            reason,
+            extra={"queue": queue.name, "address": queue.address.name},
+        )
+        return False
+    requested = message.expires if keep_expiry else 0
+    return _send_copy(message, queue.name, target, Transfer.POLICY, requested)
+
+
+def notify(broker: Broker, kind: str, properties: Mapping[str, str]) -> bool:
+    """Send a notification to whoever subscribes to `notification.ADDRESS`. False where no queue took it.
+
+    Nothing happens without that address, without a subscription of its own on it, or while it is full.
+    """
+    address = broker.directory.addresses.get(ADDRESS)
+    if address is None or not address.queues or address.full is not None:
+        return False
+    now = broker.clock.now
+    return route(notification(address, broker.next_message_number(), now, kind, properties)) > 0
+
+
+def _send_dead_letter(message: Message, queue: str, settings: AddressSettings) -> bool:
+    target, origin = settings.dead_letter_address, message.address.name
+    if target is None:
+        return False
+    if settings.auto_create_dead_letter_resources:
+        created = f"{settings.dead_letter_queue_prefix}{origin}{settings.dead_letter_queue_suffix}"
+        _create_resource(message.address.directory.broker, target, origin, created)
+    return _send_copy(message, queue, target, Transfer.DEAD_LETTER)
+
+
+def _send_copy(message: Message, queue: str, target: str, transfer: Transfer, requested: int = 0) -> bool:
+    broker = message.address.directory.broker
+    address = broker.directory.addresses.get(target)
+    if address is None or target in broker.copying_to:
+        return False  # rings that evict into each other would do so for ever
+    now = broker.clock.now
+    expires = expiry_time(address.settings, now, requested)
+    copy = copy_for(message, queue, address, broker.next_message_number(), now, expires, transfer)
+    broker.copying_to.append(target)
+    try:
+        return route(copy) > 0
+    finally:
+        broker.copying_to.pop()
+
+
+def _create_resource(broker: Broker, target: str, origin: str, queue: str) -> None:
+    """auto-create-dead-letter-resources and its like for expiry: one queue for each address of origin."""
+    if queue in broker.directory.queues:
+        return
+    literal = origin.replace("'", "''")
+    try:
+        broker.directory.create_queue(
+            QueueConfiguration(
+                name=queue,
+                address=target,
+                routing_type=RoutingType.MULTICAST,
+                filter=f"_AMQ_ORIG_ADDRESS = '{literal}'",
+                auto_created=True,
+            )
+        )
+    except Refused as reason:
+        log.warning(
+            "cannot create queue %s for messages of address %s: %s",
+            queue,
+            origin,
+            reason,
+            extra={"queue": queue, "address": target},
+        )
