@@ -32,7 +32,7 @@ PROGRESS_INTERVAL = 5.0
 @click.option(
     "--where",
     metavar="CONDITION",
-    help="Only messages for which this is true: SQL over the columns of 'messages', as \"queue = 'x' and "
+    help="Select messages by a condition: SQL over the columns of 'messages', as \"queue = 'x' and "
     "headers['colour'] = 'red'\", or a selector as for a subscription, as \"colour = 'red'\".",
 )
 @lake_options.period_options
@@ -41,41 +41,45 @@ PROGRESS_INTERVAL = 5.0
 @click.option(
     "--to",
     metavar="[ssl://]HOST:PORT",
-    help="The broker, any that speaks STOMP 1.2, with ssl:// over TLS. Not needed with --dry-run.",
+    help="Target broker, any STOMP 1.2 broker; ssl:// for TLS. Not required with --dry-run.",
 )
 @click.option(
     "--destination",
     metavar="NAME",
-    help="Where all of them go.  [default: each to the address that it came from]",
+    help="Destination of all messages.  [default: the address of each message]",
 )
 @click.option(
     "--rate",
     type=lake_options.FiniteRange(min=0.1),
     metavar="N",
-    help="No more than so many messages a second.",
+    help="Maximum rate in messages per second.",
 )
 @click.option(
     "--parts",
     type=click.IntRange(1, 256),
     default=1,
     show_default=True,
-    help="Connections that send at once. The messages of an address are all in one of them.",
+    help="Parallel connections. All messages of an address use the same connection.",
 )
 @click.option(
-    "--name", default="", metavar="NAME", help="Send once more what a replay with another name has sent."
+    "--name",
+    default="",
+    metavar="NAME",
+    help="Name of the replay: another name sends the same messages again.",
 )
-@click.option("--user", metavar="NAME", help="Who logs in.")
+@click.option("--user", metavar="NAME", help="User name for the login.")
 @click.option(
     "--password-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file whose first line is the password. Tasks read it: on a cluster it must be there for them.",
+    help="File with the password in its first line. Tasks read it: it must exist on each machine of a cluster.",
 )
 @click.option(
     "--ca-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Certificates (PEM) to check that of the broker against, for ssl://. Tasks read it.  [default: the system's]",
+    help="CA certificates (PEM) to verify the broker's certificate, for ssl://. Tasks read it.  "
+    "[default: the system's]",
 )
-@click.option("--dry-run", is_flag=True, help="Only tell what would be sent.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @lake_options.with_spark
 def replay(
     lake: str,
@@ -98,10 +102,10 @@ def replay(
     master: str | None,
     conf: tuple[str, ...],
 ) -> None:
-    """Send messages of a lake to a broker again, in order for each address, with receipts, each once.
+    """Send messages of a lake to a broker again: in order per address, with receipts, each message once.
 
-    One that was stopped or killed goes on where it was when the same is asked again. Each message has a duplicate id
-    (_AMQ_DUPL_ID), by which the broker drops what it has already got.
+    The same command resumes a replay that was stopped or killed. Each message has a duplicate id (_AMQ_DUPL_ID), by
+    which the broker drops messages that it already has.
     """
     from stompring.pipeline.lake.replay import Replay, ReplayPlan
     from stompring.pipeline.lake.selection import MessageSelection
@@ -111,13 +115,13 @@ def replay(
     found = lake_options.existing_lake(lake)
     begin, end = lake_options.time_range(since, until)
     if to is None and not dry_run:
-        raise click.UsageError("--to HOST:PORT is missing: the broker to send to")
+        raise click.UsageError("--to HOST:PORT is required: the target broker")
     try:
         host, port, tls = ("", 0, False) if to is None else parse_address(to)
     except ValueError as reason:
         raise click.BadParameter(str(reason), param_hint="--to") from None
     if ca_file is not None and not tls:
-        raise click.UsageError("--ca-file is for a broker over TLS: --to ssl://HOST:PORT")
+        raise click.UsageError("--ca-file requires TLS: --to ssl://HOST:PORT")
     name_of_broker = lake_options.broker_of(found, broker)
     versions = lake_options.selected_versions(found, version, as_of)
     choice = MessageSelection(where, begin, end, lake_options.patterns(address))
@@ -130,11 +134,11 @@ def replay(
             return
         if work.complete is not None:
             click.echo(
-                f"this was done before: {work.complete:,} messages were sent; --name NAME sends them once more"
+                f"replay is already complete: {work.complete:,} messages sent; --name NAME sends them again"
             )
             return
         if work.resumed:
-            click.echo(f"going on behind the {work.sent():,} messages that were sent before", err=True)
+            click.echo(f"resuming after {work.sent():,} messages already sent", err=True)
         endpoint = Endpoint(
             host,
             port,
@@ -149,7 +153,7 @@ def replay(
     seconds = time.monotonic() - began
     earlier = f", {before:,} before" if before else ""
     click.echo(
-        f"sent {sent:,} messages in {seconds:.1f} s ({sent / max(seconds, 1e-3):,.0f} a second){earlier}"
+        f"sent {sent:,} messages in {seconds:.1f} s ({sent / max(seconds, 1e-3):,.0f} messages/s){earlier}"
     )
 
 
@@ -191,7 +195,7 @@ def _progress(work: Replay) -> Iterator[None]:
     required=True,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The page, a file that needs no other.",
+    help="HTML file to write; it needs no other file.",
 )
 @lake_options.period_options
 @lake_options.broker_option
@@ -202,7 +206,7 @@ def _progress(work: Replay) -> Iterator[None]:
     type=lake_options.FiniteRange(0, 100),
     default=99.0,
     show_default=True,
-    help="Advice for rings: of what they threw away unread so much should have been kept.",
+    help="Advice for ring-size: share of the replaced messages that the ring should have kept.",
 )
 @click.option(
     "--unpaged",
@@ -210,20 +214,20 @@ def _progress(work: Replay) -> Iterator[None]:
     type=lake_options.FiniteRange(0, 100),
     default=99.0,
     show_default=True,
-    help="Advice for max-size-bytes: so much of the time an address should not have paged.",
+    help="Advice for max-size-bytes: share of the time in which an address should not have paged.",
 )
 @click.option(
     "--compare/--no-compare",
     default=True,
     show_default=True,
-    help="Compare the headline with the period before, which is as long. It needs --since.",
+    help="Compare the headline with the previous period of the same length. Requires --since.",
 )
 @click.option(
     "--plots",
     type=click.Choice(["static", "interactive", "both"]),
     default="static",
     show_default=True,
-    help="Interactive plots make the page 5 MB larger, and need scripts; static ones need none.",
+    help="Kind of plots: interactive plots add 5 MB and need scripts, static plots need none.",
 )
 @lake_options.with_spark
 def report(
@@ -242,7 +246,7 @@ def report(
     master: str | None,
     conf: tuple[str, ...],
 ) -> None:
-    """Write a page with plots: depths, times to acknowledge, rates, what rings threw away, and advice on sizes."""
+    """Write an HTML report: queue depths, times to acknowledge, rates, messages replaced by rings, sizing advice."""
     found = lake_options.existing_lake(lake)
     begin, end = lake_options.time_range(since, until)
     if broker is not None:
@@ -269,7 +273,7 @@ def report(
             progress=lambda part: click.echo(f"{part} …", err=True),
         )
     if not something:
-        click.echo("there is nothing in the lake for that", err=True)
+        click.echo("the lake has no data for this selection", err=True)
     click.echo(f"wrote {out}")
 
 
@@ -300,7 +304,7 @@ class _Commands(click.Group):
         missing = [name for name in REQUIRED_LIBRARIES if find_spec(name) is None]
         if missing:
             raise click.ClickException(
-                f"lake needs {', '.join(missing)}, which is not installed: pip install 'stompring[spark]'"
+                f"missing libraries for lake: {', '.join(missing)}: pip install 'stompring[spark]'"
             )
         logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO, stream=sys.stderr)
         logging.getLogger("py4j").setLevel(logging.ERROR)
@@ -347,7 +351,7 @@ def _error_text(fault: Exception) -> str | None:
     if isinstance(fault, (*ours, *of_views, StoreError, OSError)):
         return str(fault)
     if delta.is_delta_error(fault):
-        return f"a table of the lake cannot be read or written: {fault}"
+        return f"cannot read or write a table of the lake: {fault}"
     if is_spark_error(fault):
         return worker_message(str(fault)) or _task_error(str(fault))
     return None
@@ -366,12 +370,12 @@ def _task_error(text: str) -> str:
 
 @click.group(cls=_Commands)
 def lake() -> None:
-    """Tables, reports and replays of what the broker kept, with Spark.
+    """Delta tables, reports and replays of the messages that a broker retained.
 
-    The broker keeps what goes through it where its broker.xml has journal-retention-directory. 'lake ingest' puts that
-    into a lake: Delta tables 'messages', 'events' and 'samples' that Spark, DuckDB, Polars and pandas read.
+    A broker with journal-retention-directory in its broker.xml retains all messages. 'lake ingest' writes them to a
+    lake: the Delta tables 'messages', 'events' and 'samples', for Spark, DuckDB, Polars and pandas.
 
-    Needs pip install 'stompring[spark]'.
+    Requires pip install 'stompring[spark]'.
     """
 
 

@@ -30,35 +30,35 @@ REDRAW_SECONDS, LOG_SECONDS = 0.5, 10.0
     "--data",
     required=True,
     metavar="PLACE",
-    help="The data directory of the broker, as for 'stompring run', or a URL of it.",
+    help="Data directory of the broker, as for 'stompring run', or its URL.",
 )
 @click.option(
     "--retention",
     metavar="PLACE",
-    help="Where journal-retention-directory is.  [default: retention in the data directory]",
+    help="journal-retention-directory of the broker.  [default: retention in the data directory]",
 )
 @lake_options.lake_option
-@click.option("--follow", is_flag=True, help="Go on with what comes, until it is interrupted.")
+@click.option("--follow", is_flag=True, help="Continue with new messages until interrupted.")
 @click.option(
     "--interval",
     type=lake_options.FiniteRange(min=0.1),
     default=10.0,
     show_default=True,
-    help="With --follow: seconds between two looks.",
+    help="With --follow: polling interval in seconds.",
 )
 @click.option(
     "--max-bytes",
     type=click.IntRange(min=1),
     default=1 << 30,
     show_default=True,
-    help="Bytes of the broker's files in one batch, about: what is lost when it is killed, and done again.",
+    help="Approximate size of a batch in bytes of broker files; a killed ingest repeats its batch.",
 )
 @click.option(
     "--buckets",
     type=click.IntRange(1, 1000),
     default=8,
     show_default=True,
-    help="For a new lake: into how many parts addresses are spread in each day.",
+    help="For a new lake: number of buckets of addresses per day.",
 )
 @click.option(
     "--as",
@@ -66,7 +66,7 @@ REDRAW_SECONDS, LOG_SECONDS = 0.5, 10.0
     default="main",
     show_default=True,
     metavar="NAME",
-    help="The name of the broker in the lake: column 'broker' of each row.",
+    help="Name of the broker in the lake: column 'broker' of each row.",
 )
 @click.option(
     "--compact-files",
@@ -74,36 +74,36 @@ REDRAW_SECONDS, LOG_SECONDS = 0.5, 10.0
     default=64,
     show_default=True,
     metavar="N",
-    help="With --follow: put the small files of a day together where there are more than N in a bucket; 0: never.",
+    help="With --follow: compact a day when a bucket has more than N small files; 0: never.",
 )
 @click.option(
     "--vacuum-hours",
     type=click.IntRange(min=0),
     default=168,
     show_default=True,
-    help="With --follow: once an hour delete files that were of no use for so long.",
+    help="With --follow: delete files unreferenced for this many hours, once an hour.",
 )
-@click.option("--no-vacuum", is_flag=True, help="With --follow: delete none.")
+@click.option("--no-vacuum", is_flag=True, help="With --follow: never delete files.")
 @click.option(
     "--attempts",
     type=click.IntRange(min=1),
     default=10,
     show_default=True,
     metavar="N",
-    help="With --follow: how many attempts in a row may fail, each after a longer pause, before it ends.",
+    help="With --follow: consecutive failures before the command ends; pauses between attempts grow.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Answer Prometheus on this port; 0: on any that is free, which is told.",
+    help="With --follow: port for Prometheus metrics; 0: a free port, which is printed.",
 )
 @click.option(
     "--metrics-host",
     default="127.0.0.1",
     show_default=True,
     metavar="HOST",
-    help="The address to answer Prometheus on.",
+    help="Address for Prometheus metrics.",
 )
 @click.option(
     "--lease",
@@ -111,9 +111,9 @@ REDRAW_SECONDS, LOG_SECONDS = 0.5, 10.0
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="For a lake on S3: how long after an ingest was killed the next one waits before it takes over.",
+    help="For a lake on S3: time after which another ingest takes over from one that was killed.",
 )
-@click.option("--no-mark", is_flag=True, help="Do not tell the broker what was ingested.")
+@click.option("--no-mark", is_flag=True, help="Do not record the ingested positions for the broker.")
 @lake_options.with_spark
 def ingest(
     data: str,
@@ -135,10 +135,10 @@ def ingest(
     master: str | None,
     conf: tuple[str, ...],
 ) -> None:
-    """Put what is new in a data directory into a lake.
+    """Ingest new messages, events and samples of a data directory into a lake.
 
-    Works while the broker runs, and may be stopped or killed at any time: the next run goes on where it was, and
-    each message is in the lake once. The lake is made where there is none.
+    Works while the broker runs. It may be stopped or killed at any time: the next run continues, and the lake has each
+    message once. Creates the lake if it does not exist.
     """
     from stompring.pipeline.backlog import Limit
     from stompring.pipeline.files import DataFiles
@@ -161,7 +161,7 @@ def ingest(
     target = lake_options.lake_at(lake)
     lake_options.settings(conf)  # what is needed and cannot be had is told before anything is written
     if metrics_port is not None and not follow:
-        raise click.UsageError("--metrics-port is for --follow")
+        raise click.UsageError("--metrics-port requires --follow")
     metrics = IngestMetrics()
     if metrics_port is not None:
         _serve_metrics(metrics, metrics_host, metrics_port)
@@ -182,8 +182,8 @@ def _serve_metrics(metrics: IngestMetrics, host: str, port: int) -> None:
     try:
         port = metrics.serve(host, port)
     except OSError as fault:
-        raise click.ClickException(f"cannot answer Prometheus on {host}:{port}: {fault}") from None
-    click.echo(f"metrics are at http://{host}:{port}/metrics", err=True)
+        raise click.ClickException(f"cannot serve metrics on {host}:{port}: {fault}") from None
+    click.echo(f"serving metrics on http://{host}:{port}/metrics", err=True)
 
 
 def _location(option: str, text: str) -> str:
@@ -239,15 +239,15 @@ class _Run:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        told = ", ".join(f"{count:,} {name}" for name, count in sorted(self._rows.items())) or "nothing new"
-        behind = "" if self.following is None else f"; {self._lag()} are left"
+        told = ", ".join(f"{count:,} {name}" for name, count in sorted(self._rows.items())) or "no new rows"
+        behind = "" if self.following is None else f"; {self._lag()} left"
         click.echo(
             f"ingested {told} in {time.monotonic() - began:.1f} s "
             f"({self._batches:,} batches, {self._bytes / 1e6:,.1f} MB{behind})"
         )
 
     def _asked(self, number: int, frame: Any) -> None:
-        self._line.show("stopping after this batch; once more stops at once")
+        self._line.show("stopping after this batch; a second signal stops at once")
         self._stop.set()
         signal.signal(number, signal.SIG_DFL)
 
@@ -283,7 +283,7 @@ class _Run:
         more = f", {left / 1e6:,.1f} MB left" if left else ""
         more += f", {lag:,.0f} s behind" if lag else ""
         counts = ", ".join(f"{count:,} {name}" for name, count in sorted(batch.rows.items()))
-        faults = f", {len(batch.faults)} places could not be read" if batch.faults else ""
+        faults = f", {len(batch.faults)} unreadable places" if batch.faults else ""
         text = (
             f"batch {batch.number}: {batch.bytes / 1e6:,.1f} MB, {counts or 'no rows'} in {seconds:.1f} s "
             f"({rate:,.0f} messages/s){faults}{more}"

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--remove", is_flag=True, help="Delete the archive instead.")
+@click.option("--remove", is_flag=True, help="Delete the archive instead of creating it.")
 def warm(remove: bool) -> None:
-    """Make the archive of classes by which Spark's Java starts in half the time.
+    """Create the archive of Java classes that halves the start time of Spark.
 
     It is a file of about 170 MB in ~/.cache/stompring (XDG_CACHE_HOME; STOMPRING_CLASS_ARCHIVE names another
-    directory, or is 'off'). It fits one Java and one installation of pyspark: after an update this makes a new one, and
-    removes those that fit no more. Commands start without it as well.
+    directory, or is 'off'). It fits one Java and one installation of pyspark: after an update this command creates a
+    new one and removes the old ones. Commands work without it.
     """
     from stompring.pipeline.class_archive import ArchiveError, ClassArchive
     from stompring.pipeline.session import find_java
@@ -37,13 +37,13 @@ def warm(remove: bool) -> None:
         archive = ClassArchive(find_java(Path(directory)))
         if remove:
             gone = archive.remove()
-            click.echo(f"removed {archive.path}" if gone else "there is no archive")
+            click.echo(f"removed {archive.path}" if gone else "no archive to remove")
             return
         try:
             size = archive.create()
         except ArchiveError as reason:
             raise click.ClickException(str(reason)) from None
-    click.echo(f"made {archive.path}, {size / 1e6:,.0f} MB")
+    click.echo(f"created {archive.path}, {size / 1e6:,.0f} MB")
 
 
 def warm_in_background() -> None:
@@ -63,7 +63,7 @@ def warm_in_background() -> None:
         start_new_session=True,
         preexec_fn=_lower_priority,
     )
-    click.echo(f"making {archive.path}, by which Spark starts sooner (stompring lake warm --help)", err=True)
+    click.echo(f"creating {archive.path} so that Spark starts faster (stompring lake warm --help)", err=True)
 
 
 def _lower_priority() -> None:
@@ -90,7 +90,7 @@ def lake_option(command: Command) -> Command:
         "--lake",
         required=True,
         metavar="PLACE",
-        help="The directory of the lake, or a URL as s3://BUCKET/PATH.",
+        help="Directory of the lake, or a URL such as s3://BUCKET/PATH.",
     )(command)
 
 
@@ -100,13 +100,13 @@ def with_spark(command: Command) -> Command:
         "--conf",
         multiple=True,
         metavar="NAME=VALUE",
-        help="A setting of Spark, as spark.driver.memory=2g. May be given several times.",
+        help="Spark setting, such as spark.driver.memory=2g. Repeatable.",
     )
     master = click.option(
         "--master",
         metavar="URL",
-        help="Where Spark runs: local[N], or spark://HOST:PORT of a cluster.  "
-        "[default: local[*], or what spark-submit says]",
+        help="Spark master: local[N], or spark://HOST:PORT of a cluster.  "
+        "[default: local[*], or that of spark-submit]",
     )
     return master(conf(command))
 
@@ -118,7 +118,7 @@ def without_spark(command: Command) -> Command:
             name,
             multiple=several,
             expose_value=False,
-            help="Taken as by the other commands; not needed here.",
+            help="Accepted and ignored: this command runs without Spark.",
         )(command)
     return command
 
@@ -129,14 +129,13 @@ def period_options(command: Command) -> Command:
         "--address",
         multiple=True,
         metavar="PATTERN",
-        help="Only these addresses; * is one word, # any number of them. May be given several times.",
+        help="Address pattern; * matches one word, # any number of words. Repeatable.",
     )
-    until = click.option("--until", metavar="TIME", help="Only what was before this time.")
+    until = click.option("--until", metavar="TIME", help="End of the period, exclusive.")
     since = click.option(
         "--since",
         metavar="TIME",
-        help="Only what was at this time or later: 2026-07-01T12:00:00Z (UTC where it has no offset), or "
-        "milliseconds since the epoch.",
+        help="Begin of the period: 2026-07-01T12:00:00Z (UTC without an offset), or milliseconds since the epoch.",
     )
     return since(until(address(command)))
 
@@ -146,7 +145,7 @@ def broker_option(command: Command) -> Command:
     return click.option(
         "--broker",
         metavar="NAME",
-        help="Of a lake with several brokers: which of them, by the name that 'lake ingest --as' gave it.",
+        help="Broker of a lake with several brokers, by the name of 'lake ingest --as'.",
     )(command)
 
 
@@ -165,14 +164,14 @@ def version_options(command: Command) -> Command:
     as_of = click.option(
         "--as-of",
         metavar="TIME",
-        help="The lake as it was at this time: 2026-07-01T12:00:00Z (UTC where it has no offset), or milliseconds "
-        "since the epoch.",
+        help="Read the lake as of this time: 2026-07-01T12:00:00Z (UTC without an offset), or milliseconds since "
+        "the epoch.",
     )
     version = click.option(
         "--version",
         type=click.IntRange(min=0),
         metavar="N",
-        help="The lake as it was at this version of 'messages': 'lake history' shows them.",
+        help="Read the lake as of this version of 'messages'; 'lake history' lists the versions.",
     )
     return version(as_of(command))
 
@@ -183,7 +182,7 @@ def selected_versions(lake: Lake, version: int | None, as_of: str | None) -> dic
     from stompring.pipeline.options import OptionError, read_time
 
     if version is not None and as_of is not None:
-        raise click.UsageError("--version and --as-of are one and the same: give one of them")
+        raise click.UsageError("--version and --as-of cannot be combined")
     option = "--version" if as_of is None else "--as-of"
     try:
         return lake.versions(version, read_time("as-of", as_of))
@@ -301,7 +300,7 @@ def _require_connector(spark: Any) -> None:
     except Py4JJavaError:
         names = ",".join(s3a.packages(s3a.hadoop_version(s3a.spark_home())))
         words = "--packages " if is_submitted() else "--conf spark.jars.packages="
-        raise s3a.ConnectorNotFound(f"Spark has no connector to S3 among its jars: {words}{names}") from None
+        raise s3a.ConnectorNotFound(f"Spark has no S3 connector among its jars: {words}{names}") from None
 
 
 def patterns(addresses: tuple[str, ...]) -> tuple[str, ...]:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1 << 20),
     default=128 << 20,
     show_default=True,
-    help="Bytes of the files that are made, about.",
+    help="Approximate size of the compacted files in bytes.",
 )
 @lake_options.without_spark
 def compact(lake: str, target_size: int) -> None:
-    """Put small files together to large ones.
+    """Compact small files into large ones.
 
-    Readers see the one or the other. The small ones are there until 'lake vacuum' deletes them. Needs no Java.
+    Readers see either the small files or the large ones. 'lake vacuum' deletes the small files later. Needs no Java.
     """
     from stompring.pipeline.lake.views import Views
 
@@ -44,7 +44,7 @@ def compact(lake: str, target_size: int) -> None:
 
 
 def _show_compacted(name: str, made: int, gone: int) -> None:
-    click.echo(f"{name}: {gone:,} files became {made:,}" if gone else f"{name}: nothing to put together")
+    click.echo(f"{name}: compacted {gone:,} files into {made:,}" if gone else f"{name}: nothing to compact")
 
 
 @click.command()
@@ -54,12 +54,12 @@ def _show_compacted(name: str, made: int, gone: int) -> None:
     type=click.IntRange(min=0),
     default=168,
     show_default=True,
-    help="How long a file must have been of no use: a query or a replay that began earlier may still read it.",
+    help="Minimum age of unreferenced files: queries and replays that began earlier may still read them.",
 )
-@click.option("--dry-run", is_flag=True, help="Only tell which files would go.")
+@click.option("--dry-run", is_flag=True, help="List the files, and delete nothing.")
 @lake_options.without_spark
 def vacuum(lake: str, hours: int, dry_run: bool) -> None:
-    """Delete files that no table needs any more, and those of ingests that were killed. Needs no Java."""
+    """Delete files that no table references any more, including those of killed ingests. Needs no Java."""
     from stompring.pipeline.lake.views import Views
 
     found = lake_options.existing_lake(lake)
@@ -85,15 +85,15 @@ def _show_deleted(name: str, gone: list[str], dry_run: bool) -> None:
     type=click.Choice(["messages", "events", "samples", "all"]),
     default="messages",
     show_default=True,
-    help="Whose versions: those of 'messages' are the versions of the lake.",
+    help="Table; the versions of 'messages' are the versions of the lake.",
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Only the newest of these.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line in place of a text.")
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of versions.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @lake_options.without_spark
 def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
-    """Show the versions of a lake, the newest first: their times, and what made them. Needs no Java.
+    """List the versions of a lake, newest first, with their times and operations. Needs no Java.
 
-    --version and --as-of of other commands read the lake as it was then.
+    --version and --as-of of other commands read the lake as of a version or a time.
     """
     from stompring.pipeline.lake.delta import commits, iso_time
 
@@ -125,21 +125,21 @@ def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
 @lake_options.version_options
 @lake_options.without_spark
 def restore(lake: str, version: int | None, as_of: str | None) -> None:
-    """Let a lake be as it was at a version or a time. Needs no Java.
+    """Restore a lake to a version or a time. Needs no Java.
 
-    What was ingested since is ingested again by the next 'lake ingest', as far as the broker still has it. The versions
-    in between stay, and can be restored too, until 'lake vacuum' deletes their files.
+    The next 'lake ingest' ingests later messages again, as far as the broker still has them. Later versions can be
+    restored too, until 'lake vacuum' deletes their files.
     """
     found = lake_options.existing_lake(lake)
     with found.locked():
         found.migrate()
         versions = lake_options.selected_versions(found, version, as_of)
         if versions is None:
-            raise click.UsageError("--version N or --as-of TIME is missing: what is to be restored")
+            raise click.UsageError("--version N or --as-of TIME is required")
         found.restore(versions)
         found.migrate()
     for name, each in versions.items():
-        click.echo(f"{name}: as it was at version {each}")
+        click.echo(f"{name}: restored to version {each}")
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -152,27 +152,27 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--address",
     multiple=True,
     metavar="PATTERN",
-    help="The messages of these addresses; * is one word, # any number of them. May be given several times.",
+    help="Address pattern; * matches one word, # any number of words. Repeatable.",
 )
-@click.option("--where", metavar="SELECTOR", help="Of these, only messages that a selector is true for.")
+@click.option("--where", metavar="SELECTOR", help="Selector: only messages that match it.")
 @click.option(
     "--header",
     multiple=True,
     metavar="NAME[:TYPE]",
-    help="A column of a header: string, int, long, double, boolean, date or timestamp.  [default type: string]",
+    help="Column from a header; types: string, int, long, double, boolean, date, timestamp.  [default type: string]",
 )
-@click.option("--json-schema", metavar="FILE", type=_FILE, help="Columns by the JSON Schema of the bodies.")
-@click.option("--infer", is_flag=True, help="Columns by the bodies that are there now, which are JSON.")
+@click.option("--json-schema", metavar="FILE", type=_FILE, help="Columns from a JSON Schema of the bodies.")
+@click.option("--infer", is_flag=True, help="Columns inferred from the JSON bodies in the lake.")
+@click.option("--avro", metavar="FILE", type=_FILE, help="Columns from the Avro schema of the bodies.")
 @click.option(
-    "--avro", metavar="FILE", type=_FILE, help="Columns by the Avro schema that the bodies were written with."
+    "--materialize", is_flag=True, help="Store the rows in a Delta table, to which each ingest adds."
 )
-@click.option("--materialize", is_flag=True, help="Keep the rows in a table, to which each ingest adds.")
 @click.option(
     "--refresh",
     is_flag=True,
-    help="Of a materialized view: add the rows of new messages, and do nothing else.",
+    help="Add the rows of new messages to a materialized view.",
 )
-@click.option("--drop", is_flag=True, help="Delete the view instead, with its table.")
+@click.option("--drop", is_flag=True, help="Delete the view and its table.")
 @lake_options.without_spark
 def view(
     name: str,
@@ -187,7 +187,7 @@ def view(
     refresh: bool,
     drop: bool,
 ) -> None:
-    """Make a view NAME of messages, with columns of their bodies and headers. Needs no Java.
+    """Create a view NAME of messages, with typed columns from bodies and headers. Needs no Java.
 
     \b
     stompring lake view orders --lake lake --address orders.# --json-schema order.json --header region
@@ -199,7 +199,7 @@ def view(
     known = Views(found)
     if refresh or drop:
         if (refresh and drop) or address or where or header or json_schema or infer or avro or materialize:
-            raise click.UsageError("--refresh and --drop go alone with a name")
+            raise click.UsageError("--refresh and --drop take no other option than --lake")
         if drop:
             known.drop(name)
             click.echo(f"dropped {name}")
@@ -207,19 +207,19 @@ def view(
             _refresh(known.named(name))
         return
     if not address:
-        raise click.UsageError("--address is needed: of which messages the view is")
+        raise click.UsageError("--address is required: the addresses of the view")
     if sum((json_schema is not None, infer, avro is not None)) > 1:
-        raise click.UsageError("only one of --json-schema, --infer and --avro")
+        raise click.UsageError("--json-schema, --infer and --avro cannot be combined")
     definition = _definition(found, name, address, where, header, json_schema, infer, avro, materialize)
     made = known.create(definition)
     for column, type_ in definition.shown():
         click.echo(f"  {column}  {type_}")
     for column, origin, _ in definition.columns():
         if column != origin.removeprefix("header ").removeprefix("/"):
-            click.echo(f"{column} is {origin}, whose own name is taken", err=True)
+            click.echo(f"column {column} is {origin}: that name is in use", err=True)
     if materialize:
         rows, bad = made.counts()
-        click.echo(f"{name}: {rows:,} rows, {bad:,} of them did not fit (column _bad)")
+        click.echo(f"{name}: {rows:,} rows, {bad:,} of them not decoded (column _bad)")
 
 
 def _definition(
@@ -271,9 +271,9 @@ def _infer(lake: Lake, addresses: tuple[str, ...]) -> list[dict[str, Any]]:
         seen.add(body)
     fields, notes = seen.fields()
     for note in notes:
-        click.echo(f"wider: {note}", err=True)
+        click.echo(f"mixed types: {note}", err=True)
     if seen.bad:
-        click.echo(f"{seen.bad:,} of {seen.bodies:,} bodies are no JSON objects", err=True)
+        click.echo(f"{seen.bad:,} of {seen.bodies:,} bodies are not JSON objects", err=True)
     return fields
 
 
@@ -281,18 +281,20 @@ def _refresh(view: View) -> None:
     from stompring.pipeline.lake.views import ViewError
 
     if not view.definition.materialized:
-        raise ViewError(f"{view.name} has no table to refresh: it is always as the messages are")
+        raise ViewError(f"view {view.name} is not materialized: it has no table to refresh")
     done = view.refresh()
-    whole = ", all anew" if done.whole else ""
-    click.echo(f"{view.name}: {done.rows:,} rows more{whole}, {done.bad:,} of them did not fit (column _bad)")
+    whole = ", rebuilt" if done.whole else ""
+    click.echo(
+        f"{view.name}: added {done.rows:,} rows{whole}, {done.bad:,} of them not decoded (column _bad)"
+    )
 
 
 @click.command()
 @lake_options.lake_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object in place of a text.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @lake_options.without_spark
 def views(lake: str, as_json: bool) -> None:
-    """Show the views of a lake and their columns. Needs no Java."""
+    """List the views of a lake and their columns. Needs no Java."""
     from stompring.pipeline.lake.views import Views
 
     told: dict[str, Any] = {}
@@ -311,7 +313,7 @@ def views(lake: str, as_json: bool) -> None:
         click.echo(json.dumps(told, indent=2))
         return
     for name, about in told.items():
-        counts = f": {about['rows']:,} rows, {about['bad']:,} did not fit" if about["materialized"] else ""
+        counts = f": {about['rows']:,} rows, {about['bad']:,} not decoded" if about["materialized"] else ""
         where = f" where {about['where']}" if about["where"] else ""
         click.echo(f"{name} of {', '.join(about['addresses'])}{where}{counts}")
         for column, type_ in about["columns"].items():
@@ -327,15 +329,15 @@ def views(lake: str, as_json: bool) -> None:
     type=click.Choice(["table", "json", "csv"]),
     default="table",
     show_default=True,
-    help="How rows are shown; json is one object a line.",
+    help="Output format; json prints one object per line.",
 )
-@click.option("--limit", type=click.IntRange(min=1), help="No more rows than these.")
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of rows.")
 @click.option(
     "--engine",
     type=click.Choice(["spark", "duckdb"]),
     default="spark",
     show_default=True,
-    help="What answers: duckdb needs no Java and begins at once. The SQL is that of the engine.",
+    help="Query engine and its SQL dialect; duckdb starts at once and needs no Java.",
 )
 @lake_options.version_options
 @lake_options.with_spark
@@ -350,7 +352,7 @@ def sql(
     master: str | None,
     conf: tuple[str, ...],
 ) -> None:
-    """Show what a QUERY in SQL gives: over messages, events, samples and the views of the lake.
+    """Run a QUERY in SQL over the tables messages, events and samples and the views of a lake.
 
     \b
     stompring lake sql --lake lake "select queue, event, count(*) from events group by all order by 1, 2"
@@ -359,7 +361,7 @@ def sql(
     versions = lake_options.selected_versions(found, version, as_of)
     if engine == "duckdb":
         if master is not None or conf:
-            raise click.UsageError("--master and --conf are for --engine spark")
+            raise click.UsageError("--master and --conf require --engine spark")
         _by_duckdb(found, query, format_, limit, versions)
         return
     with lake_options.session(master, conf, found) as spark:
@@ -438,11 +440,11 @@ def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
 
 @click.command()
 @lake_options.lake_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object in place of a text.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @lake_options.version_options
 @lake_options.without_spark
 def tables(lake: str, as_json: bool, version: int | None, as_of: str | None) -> None:
-    """Show the tables of a lake: their rows, files and columns, and its brokers. Needs no Java."""
+    """List the tables of a lake with rows, files and columns, and its brokers. Needs no Java."""
     found = lake_options.existing_lake(lake)
     versions = lake_options.selected_versions(found, version, as_of) or {}
     about = {name: table.about(versions.get(name)) for name, table in found.tables.items()}
@@ -462,7 +464,7 @@ def tables(lake: str, as_json: bool, version: int | None, as_of: str | None) -> 
             click.echo(f"  {column}  {type_}")
     for name, one in brokers.items():
         click.echo(
-            f"broker {name}: {one['identity'] or 'identity not known'}, at {one['data'] or 'a place not known'}"
+            f"broker {name}: identity {one['identity'] or 'unknown'}, data directory {one['data'] or 'unknown'}"
         )
     for line in losses:
         click.echo(f"not ingested: {line}")

@@ -300,8 +300,8 @@ class DataLoss(Exception):
 
     def __init__(self, root: str, what: str) -> None:
         super().__init__(
-            f"{root}: {what} was deleted before it was read. Let the broker keep files for longer than nobody reads "
-            "them (journal-retention-directory); with the option failOnDataLoss false the query goes on without"
+            f"{root}: {what} deleted before it was read: let the broker retain files for longer "
+            "(journal-retention-directory), or set option failOnDataLoss to false to continue without it"
         )
 
 
@@ -466,8 +466,8 @@ def _check_position(position: Position, last: FileEntry) -> None:
         return
     if last.number + 1 < position.number or (last.number == position.number and last.size < position.offset):
         raise DirectoryReplaced(
-            f"{last.folder} ends with file {last.number}, and was read up to {position} before: "
-            "the data directory is another one, or was begun anew"
+            f"{last.folder} ends with file {last.number}, but was read up to {position} before: "
+            "the data directory was replaced or created anew"
         )
 
 

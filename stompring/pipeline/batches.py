@@ -139,7 +139,7 @@ def file_batches(
 def log_faults(records: Records, name: str) -> None:
     """What of a file could not be read, to the log."""
     for fault in records.faults:
-        log.warning("%s at %d: %s; it is left out", name, fault.at, fault.reason)
+        log.warning("%s at %d: %s; skipped", name, fault.at, fault.reason)
     if records.torn is not None:
         log.info("%s ends at %d: %s", name, records.torn.at, records.torn.reason)
 
@@ -151,7 +151,7 @@ def read_files(
     for name, start, stop in ranges:
         data = files.read(name)
         if data is not None and (why := files.misplaced(name, data)):
-            log.warning("%s/%s: %s; it is left out", files.root, name, why)
+            log.warning("%s/%s: %s; skipped", files.root, name, why)
         elif data is not None:
             records = Records(data, start, stop)
             yield from table_batches(records, wanted, files.page_messages)

@@ -132,7 +132,7 @@ class ClassArchive:
         """
         path = self.path
         if path is None or self._directory is None:
-            raise ArchiveError(f"{VARIABLE} switches archives off, or names a path that Java cannot take")
+            raise ArchiveError(f"{VARIABLE} disables archives, or names a path that Java does not accept")
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(self._directory):
             for left in self._directory.glob("new-*"):  # of a process that was killed
@@ -243,7 +243,7 @@ def _locked(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ArchiveError(f"another process is making an archive in {directory}") from None
+            raise ArchiveError(f"another process is creating an archive in {directory}") from None
         yield
 
 
@@ -253,7 +253,7 @@ def _run(command: list[Path | str]) -> None:
     except subprocess.CalledProcessError as fault:
         raise ArchiveError(f"{command[0]} failed: {(fault.stderr + fault.stdout).strip()[-500:]}") from None
     except subprocess.TimeoutExpired:
-        raise ArchiveError(f"{command[0]} was not done after {_TIMEOUT} s") from None
+        raise ArchiveError(f"{command[0]} did not finish within {_TIMEOUT} s") from None
 
 
 def _train(options: list[str], work: Path) -> None:
@@ -263,7 +263,7 @@ def _train(options: list[str], work: Path) -> None:
     from stompring.pipeline.session import JAVA_OPTIONS, SHORT_OPTIONS, active_session, spark_session
 
     if active_session() is not None or SparkContext._gateway is not None:
-        raise ArchiveError("this process has a session of Spark already")
+        raise ArchiveError("this process already has a Spark session")
     quoted = " ".join(f'"{each}"' for each in [JAVA_OPTIONS, SHORT_OPTIONS, *options])
     spark = spark_session(java_options=quoted, archive=False)
     process = SparkContext._gateway.proc  # type: ignore[attr-defined]
@@ -278,7 +278,7 @@ def _train(options: list[str], work: Path) -> None:
             status = process.wait(_TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise ArchiveError(f"Java was not done after {_TIMEOUT} s") from None
+            raise ArchiveError(f"Java did not finish within {_TIMEOUT} s") from None
     if status:
         raise ArchiveError(f"Java ended with status {status}")
 

@@ -152,13 +152,13 @@ class DataFiles:
         if self._given and not self._is_retention():
             looked_for = f"{IDENTITY}, journal, paging, samples"
             raise OptionError(
-                "retention", f"{self.retention} holds no retained files of a broker (looked for {looked_for})"
+                "retention", f"{self.retention} has no retained files of a broker (looked for {looked_for})"
             )
         marked = any(self.root.exists(name) for name in (VERSION, IDENTITY))
         if not marked and not self.every(frozenset().union(*ENDINGS.values()), empty=True):
             looked_for = f"{VERSION}, {IDENTITY}, and files as journal/000000001.journal"
             raise OptionError(
-                "path", f"{self.root} is no data directory of a broker (looked for {looked_for})"
+                "path", f"{self.root} is not a data directory of a broker (looked for {looked_for})"
             )
 
     def _is_retention(self) -> bool:
@@ -175,7 +175,7 @@ class DataFiles:
         if len(known) > 1:
             (root, here), (retention, there) = ((str(place), (each or b"").hex()) for place, each in found)
             raise StoreError(
-                f"the data directory {root} has the identity {here}, and the files retained here are of {there}",
+                f"retained files have identity {there}, but data directory {root} has identity {here}",
                 f"{retention}/{IDENTITY}",
                 0,
             )
@@ -253,7 +253,7 @@ class DataFiles:
                 continue
             except OSError as fault:
                 raise StoreError(fault.strerror or str(fault), f"{root}/{name}", 0) from None
-        log.warning("%s/%s is gone: it was deleted after the files were listed", self.root, name)
+        log.warning("%s/%s: deleted after the files were listed", self.root, name)
         return None
 
     def sync(self, name: str) -> None:

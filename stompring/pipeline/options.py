@@ -101,7 +101,7 @@ class Options:
         retention = _directory("retention", options["retention"]) if options.get("retention") else None
         copies = _boolean(options, "copies")
         if copies is not None and table != "messages":
-            raise OptionError("copies", f"is about messages: {table} has none")
+            raise OptionError("copies", f"applies to table messages, not to {table}")
         wanted = TableScan(table, columns, addresses, since, until, copies)
         return cls(_directory("path", options["path"]), wanted, retention, _streaming(options))
 
@@ -110,7 +110,7 @@ class Options:
         """From what was given to ``spark.read``, which takes no options of streams."""
         for name in _by_documented_name(given):
             if name in STREAM_OPTIONS:
-                raise OptionError(name, "is for spark.readStream alone")
+                raise OptionError(name, "is an option of spark.readStream only")
         return cls.of(given)
 
 
@@ -119,7 +119,7 @@ def _by_documented_name(given: Mapping[str, str]) -> dict[str, str]:
     options = {}
     for name, text in given.items():
         if name.lower() not in _NAMES:
-            raise OptionError(name, f"there is none of this name; there are {', '.join(ALL_OPTIONS)}")
+            raise OptionError(name, f"unknown option; options are {', '.join(ALL_OPTIONS)}")
         options[_NAMES[name.lower()]] = text
     return options
 
@@ -166,9 +166,11 @@ def _columns(table: str, text: str | None) -> tuple[str, ...]:
         raise OptionError("columns", "must name at least one column")
     for place, name in enumerate(names):
         if name not in TABLES[table]:
-            raise OptionError("columns", f"{table} has no column {name!r}; it has {', '.join(TABLES[table])}")
+            raise OptionError(
+                "columns", f"{table} has no column {name!r}; columns are {', '.join(TABLES[table])}"
+            )
         if name in names[:place]:
-            raise OptionError("columns", f"{name} is named twice")
+            raise OptionError("columns", f"{name} is listed twice")
     return names
 
 

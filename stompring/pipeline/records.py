@@ -80,7 +80,7 @@ class Records:
         """Those payloads that are good; a fault for each of the others."""
         if good.all():
             return begins, ends
-        self.faults += [Fault(int(at), "a record has a wrong length") for at in begins[~good]]
+        self.faults += [Fault(int(at), "wrong record length") for at in begins[~good]]
         return begins[good], ends[good]
 
     def fields(self, begins: Any, layout: Any) -> Any:
@@ -105,7 +105,7 @@ class Records:
                 return nothing  # no file of a broker
         elif header.format > FORMAT:
             self.faults.append(
-                Fault(0, f"this is format {header.format}, and only formats 1 to {FORMAT} can be read")
+                Fault(0, f"format {header.format} is not supported, formats 1 to {FORMAT} are")
             )
             return nothing
         places = self._sealed()
@@ -193,7 +193,7 @@ class Records:
                 break
             parts.append((start, at))
         if at != end:
-            self.faults.append(Fault(begin, "a transaction has a wrong length"))
+            self.faults.append(Fault(begin, "wrong transaction length"))
 
     def _names(self, what: int) -> dict[int, str]:
         begins, ends = self.of(Kind.NAME, NAME.size)

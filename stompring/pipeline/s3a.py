@@ -86,7 +86,7 @@ def hadoop_version(home: Path) -> str:
         if (found := re.fullmatch(r"hadoop-client-api-(\d+(?:\.\d+)*)\.jar", path.name)) is not None:
             return found[1]
     raise ConnectorNotFound(
-        f"{home}/jars has no hadoop-client-api: for S3 the Spark there must come with its Hadoop"
+        f"{home}/jars has no hadoop-client-api: S3 needs a Spark distribution with Hadoop"
     )
 
 
@@ -117,7 +117,7 @@ def manual_installation(hadoop: str) -> str:
 
 def _fetch(home: Path, hadoop: str, directory: Path, given: Mapping[str, str]) -> None:
     """Let Spark fetch the jars, all of them or none. Raises `NoConnector`."""
-    log.info("fetching Hadoop's connector to S3, once, to %s: %s", directory, ", ".join(packages(hadoop)))
+    log.info("fetching the Hadoop S3 connector to %s: %s", directory, ", ".join(packages(hadoop)))
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
         place = Path(temporary)
@@ -167,4 +167,4 @@ def _ivy_error(output: str) -> str:
         for line in lines:
             if re.fullmatch(pattern, line):
                 return line
-    return next((line for line in reversed(lines) if line), "it said nothing")
+    return next((line for line in reversed(lines) if line), "no output")

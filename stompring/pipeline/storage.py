@@ -78,7 +78,7 @@ class S3Config:
         )
         if (access is None) != (secret is None):
             missing = "AWS_SECRET_ACCESS_KEY" if secret is None else "AWS_ACCESS_KEY_ID"
-            raise ObjectStoreError(f"{missing} is missing: a key for S3 has an id and a secret")
+            raise ObjectStoreError(f"{missing} is not set: an S3 key has an id and a secret")
         region = given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION") or profile.get("region")
         if endpoint and not region:
             region = REGION
@@ -165,7 +165,7 @@ def _aws_profile(environment: Mapping[str, str]) -> dict[str, str]:
         try:
             parser.read(path, encoding="utf-8")
         except (ConfigError, OSError, UnicodeDecodeError) as fault:
-            raise ObjectStoreError(f"{path} cannot be read: {str(fault).partition(chr(10))[0]}") from None
+            raise ObjectStoreError(f"cannot read {path}: {str(fault).partition(chr(10))[0]}") from None
         if parser.has_section(section):
             found |= dict(parser.items(section))
     return found
@@ -179,7 +179,7 @@ def _region_of(bucket: str) -> str:
         return str(fs.resolve_s3_region(bucket))
     except OSError as fault:
         raise ObjectStoreError(
-            f"AWS_REGION is not set, and the region of {bucket} is unknown: {fault}"
+            f"AWS_REGION is not set and the region of bucket {bucket} is unknown: {fault}"
         ) from None
 
 
@@ -309,7 +309,7 @@ class ObjectStore:
                 raise ObjectStoreError(f"{place}: the bucket does not exist") from None
             raise FileNotFoundError(f"{place} does not exist") from None
         except (AlreadyExistsError, PreconditionError):
-            raise FileExistsError(f"{place} was written by somebody else") from None
+            raise FileExistsError(f"{place} was written by another process") from None
         except BaseError as fault:
             raise ObjectStoreError(f"{place}: {_store_message(str(fault))}") from None
 
@@ -323,7 +323,7 @@ def _store_message(text: str) -> str:
     for mark in ("Generic S3 error: ", "Error performing "):
         first = first.replace(mark, "")
     if "error sending request" in first or "onnection" in first or "dns" in first:
-        return f"the store cannot be reached (AWS_ENDPOINT_URL): {first}"
+        return f"cannot reach the object store (AWS_ENDPOINT_URL): {first}"
     return first
 
 
@@ -504,7 +504,7 @@ class Folder:
             return
         if self.local is None:
             if self.exists(name):
-                raise FileExistsError(f"{self.where}/{name} was written by somebody else")
+                raise FileExistsError(f"{self.where}/{name} was written by another process")
             self.write(name, data)
             return
         target = self.path(name)
@@ -513,10 +513,10 @@ class Folder:
         try:
             os.link(draft, target)
         except FileExistsError:
-            raise FileExistsError(f"{target} was written by somebody else") from None
+            raise FileExistsError(f"{target} was written by another process") from None
         except OSError:  # there are no links
             if os.path.exists(target):
-                raise FileExistsError(f"{target} was written by somebody else") from None
+                raise FileExistsError(f"{target} was written by another process") from None
             os.replace(draft, target)
         finally:
             with suppress(FileNotFoundError):

@@ -18,7 +18,7 @@ def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None if name in missing else there("click"))
     result = CliRunner().invoke(main, ["lake", "sql", "select 1", "--lake", "nowhere"])
     assert result.exit_code == 1
-    wanted = "Error: lake needs pyspark, deltalake, which is not installed: pip install 'stompring[spark]'"
+    wanted = "Error: missing libraries for lake: pyspark, deltalake: pip install 'stompring[spark]'"
     assert result.output.strip() == wanted
     assert "--data" in CliRunner().invoke(main, ["lake", "ingest", "--help"]).output
 

@@ -120,7 +120,7 @@ def test_one_process_makes_it_at_a_time(places: tuple[Path, Path, Path]) -> None
     places[2].mkdir()
     with open(places[2] / "lock", "w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(ArchiveError, match="another process is making an archive in "):
+        with pytest.raises(ArchiveError, match="another process is creating an archive in "):
             archive_of(places).create()
         assert not archive_of(places).has_failed()
     (places[2] / "new-left").mkdir()  # of one that was killed
@@ -183,7 +183,7 @@ def test_switched_off_or_not_writable(
     monkeypatch.setenv("STOMPRING_CLASS_ARCHIVE", "off")
     off = ClassArchive(places[0], None, places[1])
     assert off.options() == () and off.path is None
-    with pytest.raises(ArchiveError, match="STOMPRING_CLASS_ARCHIVE switches archives off"):
+    with pytest.raises(ArchiveError, match="STOMPRING_CLASS_ARCHIVE disables archives"):
         off.create()
     assert ClassArchive(places[0], tmp_path / "a:b", places[1]).path is None  # Java separates archives by it
     (tmp_path / "file").write_text("")
@@ -243,7 +243,7 @@ def test_warm_tells_why_not(places: tuple[Path, Path, Path], monkeypatch: pytest
     except JavaNotFound as reason:
         pytest.skip(str(reason))
     result = CliRunner().invoke(command, ["warm"])
-    assert result.exit_code == 1 and result.output.startswith("Error: STOMPRING_CLASS_ARCHIVE switches")
+    assert result.exit_code == 1 and result.output.startswith("Error: STOMPRING_CLASS_ARCHIVE disables")
     result = CliRunner().invoke(command, ["warm", "--remove"])
     assert result.exit_code == 0 and result.output == "there is no archive\n"
 

@@ -113,7 +113,7 @@ def test_deleted_meanwhile(root: Path, caplog: pytest.LogCaptureFixture) -> None
         assert list(read_files(DataFiles(str(root)), ranges(names[1:]), TableScan()))
         assert not caplog.records
         assert not list(read_files(DataFiles(str(root)), ranges(names[:1]), TableScan()))
-    assert f"{names[0]} is gone" in caplog.text
+    assert f"{names[0]}: deleted after the files were listed" in caplog.text
 
 
 def test_damage_is_told_in_the_log(root: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -125,7 +125,7 @@ def test_damage_is_told_in_the_log(root: Path, caplog: pytest.LogCaptureFixture)
     short = name.removeprefix("retention/")
     with caplog.at_level(logging.WARNING):
         list(read_files(DataFiles(str(root)), ranges([short]), TableScan()))
-    assert f"{short} at" in caplog.text and "left out" in caplog.text
+    assert f"{short} at" in caplog.text and "; skipped" in caplog.text
 
 
 def test_what_cannot_be_read(root: Path) -> None:

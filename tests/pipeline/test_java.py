@@ -62,7 +62,7 @@ def test_none(tmp_path: Path) -> None:
     old = pretend(tmp_path / "old", "18.0.1").parent.parent
     with pytest.raises(JavaNotFound, match="java is version 18; Spark needs"):
         find_java(tmp_path, {"JAVA_HOME": str(old), "PATH": ""})
-    with pytest.raises(JavaNotFound, match="missing/bin/java is no Java that starts"):
+    with pytest.raises(JavaNotFound, match="missing/bin/java does not start"):
         find_java(tmp_path, {"JAVA_HOME": str(tmp_path / "missing"), "PATH": ""})
 
 

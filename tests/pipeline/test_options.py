@@ -81,10 +81,13 @@ def test_lists() -> None:
         ({"retention": "ftp://bucket/x"}, "option retention: must be a local directory"),
         ({"path": "file://host/x"}, "option path: must be a local directory"),
         ({"table": "queues"}, "option table: must be one of messages, events, samples, not 'queues'"),
-        ({"columns": "body,weight"}, "option columns: messages has no column 'weight'; it has address, "),
+        (
+            {"columns": "body,weight"},
+            "option columns: messages has no column 'weight'; columns are address, ",
+        ),
         ({"columns": "added"}, "option columns: messages has no column 'added'"),
         ({"columns": ","}, "option columns: must name at least one column"),
-        ({"columns": "body,body"}, "option columns: body is named twice"),
+        ({"columns": "body,body"}, "option columns: body is listed twice"),
         ({"addresses": " ,"}, "option addresses: must name at least one"),
         ({"since": "yesterday"}, "option since: must be a time as 2026-07-01T12:00:00Z, or milliseconds"),
         ({"since": "9" * 5001}, "option since: must be a time as"),
@@ -101,13 +104,13 @@ def test_lists() -> None:
         ({"maxFilesPerTrigger": "1_0"}, "option maxFilesPerTrigger: must be a whole number greater than 0"),
         ({"since": "2", "until": "2"}, "option until: must be later than since"),
         ({"copies": "no"}, "option copies: must be true or false, not 'no'"),
-        ({"copies": "true", "table": "events"}, "option copies: is about messages: events has none"),
+        ({"copies": "true", "table": "events"}, "option copies: applies to table messages, not to events"),
         ({"startingOffsets": "0"}, "option startingOffsets: must be earliest or latest, not '0'"),
         ({"failOnDataLoss": "1"}, "option failOnDataLoss: must be true or false, not '1'"),
         ({"maxBytesPerTrigger": "1g"}, "option maxBytesPerTrigger: must be a whole number greater than 0"),
         ({"maxFilesPerTrigger": "0"}, "option maxFilesPerTrigger: must be a whole number greater than 0"),
         ({"maxRowsPerTrigger": "-1"}, "option maxRowsPerTrigger: must be a whole number greater than 0"),
-        ({"adresses": "a"}, "option adresses: there is none of this name; there are path, "),
+        ({"adresses": "a"}, "option adresses: unknown option; options are path, "),
     ],
 )
 def test_what_cannot_be(options: dict[str, str], text: str) -> None:
@@ -128,7 +131,7 @@ def test_options_of_streams() -> None:
     assert found.streaming == StreamOptions(True, False, 1, 2, 3) and found.wanted.copies is True
     assert Options.of_batch({"path": "/data", "copies": "false"}).wanted.copies is False
     for name in STREAM_OPTIONS:
-        with pytest.raises(OptionError, match=f"option {name}: is for spark.readStream alone"):
+        with pytest.raises(OptionError, match=f"option {name}: is an option of spark.readStream only"):
             Options.of_batch({"path": "/data", name.upper(): "1"})
 
 

@@ -34,7 +34,7 @@ def test_the_sentence_is_in_the_first_line(spark: Any, tmp_path: Path) -> None:
         return spark.read.format("stompring").options(**options).load(str(tmp_path)).count()
 
     for what, expected in (
-        (load, f"stompring: option path: {tmp_path} is no data directory of a broker (looked for"),
+        (load, f"stompring: option path: {tmp_path} is not a data directory of a broker (looked for"),
         (
             lambda: load(table="x"),
             "stompring: option table: must be one of messages, events, samples, not 'x'",
@@ -53,9 +53,7 @@ def test_in_a_stream_and_in_its_tasks(spark: Any, tmp_path: Path) -> None:
     (data / "identity").write_text(f"{TWO.hex()}\n")
     query = start(spark, data, tmp_path).start()
     text = shown(query.awaitTermination)
-    expected = (
-        f"stompring: the data directory {data} has the identity {TWO.hex()}, and the query has read one"
-    )
+    expected = f"stompring: data directory {data} has identity {TWO.hex()}, but the checkpoint of the query"
     assert expected in text.splitlines()[0], text
     assert expected in str(query.exception()).splitlines()[0]
     # a file that cannot be read: a task finds that

@@ -64,24 +64,22 @@ def identified_broker(
     `Replaced` for another one, `ValueError` for what cannot be a name.
     """
     known = brokers.get(name)
-    here = (
-        f"the data directory {data} has {'no identity' if identity is None else f'the identity {identity}'}"
-    )
+    here = f"data directory {data} has {'no identity' if identity is None else f'identity {identity}'}"
     other = next(
         (one for one in brokers.values() if one.name != name and _is_same(one, identity, data)), None
     )
     if other is not None:
         raise DirectoryReplaced(
-            f"{here}, and the lake {lake} knows it as the broker {other.name!r} (at {other.data}): under two "
-            f"names each message would be there twice. Ingest it with --as {other.name}"
+            f"{here}, and the lake {lake} has it as broker {other.name!r} (at {other.data}): ingesting it under a "
+            f"second name would duplicate each message; use --as {other.name}"
         )
     if known is None:
         return Broker.new(name, identity, data)
     if known.identity is not None and known.identity != identity:
         raise DirectoryReplaced(
-            f"{here}, and the lake {lake} knows the broker {name!r} by the identity {known.identity} "
-            f"(at {known.data}): it is the directory of another broker, or was wiped and begun anew. To have both "
-            "in this lake, ingest it under a name of its own: --as NAME"
+            f"{here}, but broker {name!r} of the lake {lake} has identity {known.identity} (at {known.data}): the "
+            "directory belongs to another broker or was created anew; to ingest both into this lake, use another "
+            "name: --as NAME"
         )
     return replace(known, identity=identity, data=data)
 
@@ -98,6 +96,6 @@ def check_name(name: str) -> str:
     """The name itself. Raises `ValueError`."""
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} cannot be the name of a broker: letters, digits, dots, dashes and underscores, 64 at most"
+            f"invalid broker name {name!r}: use letters, digits, dots, dashes and underscores, at most 64 characters"
         )
     return name

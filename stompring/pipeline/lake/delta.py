@@ -448,17 +448,21 @@ def versions_at(
         if version is None:
             first = min(messages.values())
             raise VersionNotFound(
-                f"there was no lake at {iso_time(time)}: its history begins at {iso_time(first.time)}"
+                f"no lake existed at {iso_time(time)}: its history begins at {iso_time(first.time)}"
             )
     if version not in messages:
-        raise VersionNotFound(f"there is no version {version}: there are {min(messages)} to {max(messages)}")
+        raise VersionNotFound(
+            f"version {version} does not exist: versions are {min(messages)} to {max(messages)}"
+        )
     found = {
         name: _matching_version(each, messages[version]) for name, each in known.items() if name != "messages"
     }
     versions = {"messages": version, **found}
     for name, each in versions.items():
         if tables[name].has_missing_files(each):
-            raise VersionNotFound(f"version {each} of {name} needs files that 'lake vacuum' has deleted")
+            raise VersionNotFound(
+                f"version {each} of {name} cannot be read: 'lake vacuum' deleted some of its files"
+            )
     return versions
 
 
@@ -482,9 +486,7 @@ def last_batches(messages: LakeTable, version: int) -> dict[str, Commit]:
     while version > 0:
         one = known.get(version)
         if one is None:
-            raise VersionNotFound(
-                f"the log of {messages.folder} does not go back to where version {version} was made"
-            )
+            raise VersionNotFound(f"the log of {messages.folder} does not reach back to version {version}")
         if one.restored is not None:
             version = one.restored
             continue

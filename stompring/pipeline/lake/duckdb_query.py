@@ -97,7 +97,7 @@ def query(
                         connection.register(view.name, view.source(at.get("messages")))
                 relation = connection.sql(text)
                 if relation is None:
-                    raise QueryError("it is a statement without rows, no query")
+                    raise QueryError("the statement returns no rows: only queries are supported")
                 if limit is not None:
                     relation = relation.limit(limit)
                 if hasattr(relation, "to_arrow_reader"):

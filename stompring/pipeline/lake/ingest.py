@@ -87,13 +87,13 @@ class Ingest:
         self.lake.check_lock()  # also where there is nothing to do: who has lost it must not go on
         last = self._intents.last()
         if last is not None and self._unfinished(last):
-            log.info("batch %d was begun by an earlier run and is completed", last.number)
+            log.info("completing batch %d of an earlier run", last.number)
             yield self._run_batch(last)
         while not until():
             self._broker = self.lake.admit(self.name, self.files)  # it may have been begun anew meanwhile
             last = self._intents.last()
             if last is not None and last.number != self._last_batch and self._unfinished(last):
-                raise Busy(f"another process ingests: it has begun batch {last.number} of {self.lake}")
+                raise Busy(f"another process is ingesting: it started batch {last.number} of {self.lake}")
             intent = self._next(last)
             if intent is None:
                 return
@@ -222,7 +222,7 @@ class Ingest:
     # ---- what it tells
 
     def _tell(self, intent: Intent, lost: list[MissingFiles], done: TaskOutput) -> None:
-        told = [f"{each} was deleted before it was ingested" for each in lost]
+        told = [f"{each} deleted before it was ingested" for each in lost]
         told += [f"{name} at {at}: {reason}" for name, at, reason in done.faults]
         for line in told:
             log.warning("%s", line)
@@ -237,7 +237,7 @@ class Ingest:
             try:
                 record_ingested(directory, self.lake.id, str(self.lake), intent.end)
             except OSError as fault:
-                log.warning("the broker is not told what was ingested: %s", fault)
+                log.warning("cannot record the ingested positions in the retention directory: %s", fault)
 
 
 def _latest(done: TaskOutput) -> int:
@@ -257,20 +257,20 @@ class IngestMetrics:
     def __init__(self) -> None:
         self.registry = prometheus_client.CollectorRegistry()
         self._lag = self._gauge(
-            "lag_seconds", "Time since the newest row of the last batch, while something is left; 0 for none."
+            "lag_seconds", "Age of the newest row of the last batch while files are left to ingest, else 0."
         )
-        self._left = self._gauge("lag_bytes", "Bytes of the broker's files that are not in the lake.")
-        self._rows = self._counter("rows", "Rows added, by table; rows of copies too.", "table")
-        self._bytes = self._counter("read_bytes", "Bytes of the broker's files that were ingested.")
-        self._faults = self._counter("faults", "Places of files that could not be read.")
-        self._lost = self._counter("lost_files", "Files that the broker deleted before they were ingested.")
-        self._batches = self._counter("batches", "Batches that were committed.")
-        self._failures = self._counter("failures", "Attempts that failed and were made again.")
-        self._seconds = self._gauge("last_batch_seconds", "How long the last batch took.")
-        self._at = self._gauge("last_batch_timestamp_seconds", "When the last batch was committed.")
-        self._files = self._gauge("table_files", "Files of a table.", "table")
-        self._compacted = self._counter("compacted_files", "Files that compaction replaced.", "table")
-        self._vacuumed = self._counter("vacuumed_files", "Files of no use that were deleted.", "table")
+        self._left = self._gauge("lag_bytes", "Bytes of broker files not yet ingested.")
+        self._rows = self._counter("rows", "Rows added, including rows of copies.", "table")
+        self._bytes = self._counter("read_bytes", "Bytes of broker files ingested.")
+        self._faults = self._counter("faults", "Unreadable places in broker files.")
+        self._lost = self._counter("lost_files", "Broker files deleted before they were ingested.")
+        self._batches = self._counter("batches", "Batches committed.")
+        self._failures = self._counter("failures", "Ingest attempts that failed and were retried.")
+        self._seconds = self._gauge("last_batch_seconds", "Duration of the last batch.")
+        self._at = self._gauge("last_batch_timestamp_seconds", "Time of the last commit.")
+        self._files = self._gauge("table_files", "Data files of a table.", "table")
+        self._compacted = self._counter("compacted_files", "Data files replaced by compaction.", "table")
+        self._vacuumed = self._counter("vacuumed_files", "Unreferenced files deleted by vacuum.", "table")
 
     def _gauge(self, name: str, text: str, *labels: str) -> Any:
         return prometheus_client.Gauge(f"stompring_lake_{name}", text, labels, registry=self.registry)
@@ -376,9 +376,7 @@ class ContinuousIngest:
         try:
             self.upkeep.run_due()
         except Exception as fault:  # delta-rs has exceptions of many kinds, and none of them matters here
-            log.warning(
-                "upkeep of %s failed, it is tried again after the next batch: %s", self.work.lake, fault
-            )
+            log.warning("maintenance of %s failed: %s; retrying after the next batch", self.work.lake, fault)
         done = self.upkeep.done
         for name, table in self.work.lake.tables.items():
             self.metrics.table(name, len(table.files()))
@@ -397,6 +395,6 @@ class ContinuousIngest:
         pause = min(self.first_pause * 2.0 ** (self._failed - 1), LONGEST_PAUSE)
         text = (str(fault).strip() or repr(fault)).splitlines()[0]
         log.warning(
-            "attempt %d of %d failed, the next is in %.0f s: %s", self._failed, self.attempts, pause, text
+            "ingest attempt %d of %d failed: %s; retrying in %.0f s", self._failed, self.attempts, text, pause
         )
         return pause

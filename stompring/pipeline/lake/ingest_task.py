@@ -102,7 +102,7 @@ class _Task:
     def read(self, one: Range) -> None:
         data = self.files.read(one.name)
         if data is None:
-            self.done.faults.append((one.name, one.start, "it was deleted before it was read"))
+            self.done.faults.append((one.name, one.start, "deleted before it was read"))
             return
         if why := self.files.misplaced(one.name, data):
             self.done.faults.append((one.name, one.start, why))

@@ -79,7 +79,7 @@ class IntentLog:
                 dict(told["versions"]),
             )
         except (ValueError, KeyError, TypeError) as fault:
-            raise ValueError(f"{self._state}/{name} cannot be read: {fault!r}") from None
+            raise ValueError(f"cannot read {self._state}/{name}: {fault!r}") from None
 
     def write(self, intent: Intent) -> None:
         """Remember one, for good when this returns. Raises `Busy` where another process has begun the same batch."""
@@ -93,7 +93,7 @@ class IntentLog:
         try:
             self._state.create(f"{_FOLDER}/{intent.number:09d}.json", json.dumps(told, indent=1).encode())
         except FileExistsError as fault:
-            raise Busy(f"another process ingests: batch {intent.number} is its ({fault})") from None
+            raise Busy(f"another process is ingesting: it started batch {intent.number} ({fault})") from None
         for name in self._names()[:-RETAINED_INTENTS]:
             self._state.remove(name)
 
@@ -123,9 +123,9 @@ def check_content(table: LakeTable, broker: str, files: DataFiles, positions: Po
         known = _known(table, broker, min(each[0] for each in found), max(each[0] for each in found))
         if not found <= known:
             raise DirectoryReplaced(
-                f"{files.root}/{one.name} has {len(found - known):,} messages that the broker {broker!r} has not in "
-                f"{table.folder}, where that file was ingested: the data directory is another one, or was begun anew. "
-                "To have both in this lake, ingest it under a name of its own: --as NAME"
+                f"{files.root}/{one.name} has {len(found - known):,} messages that are missing in {table.folder}, "
+                f"although that file of broker {broker!r} was ingested: the data directory belongs to another broker "
+                "or was created anew; to ingest both into this lake, use another name: --as NAME"
             )
         return
 
@@ -200,7 +200,9 @@ class Lake:
         """What ``lake.json`` says. Raises `NoLake`."""
         place = f"{self.state}/{_LAKE_FILE}"
         if not self.state.exists(_LAKE_FILE):
-            raise LakeNotFound(f"{self} is no lake: stompring lake ingest makes one ({place} is missing)")
+            raise LakeNotFound(
+                f"{self} is not a lake ({place} is missing): create one with 'stompring lake ingest'"
+            )
         try:
             about = json.loads(self.state.read(_LAKE_FILE))
             version, _ = int(about["version"]), str(about["id"])
@@ -208,8 +210,8 @@ class Lake:
             raise LakeNotFound(f"{place} is damaged: {fault!r}") from None
         if not 1 <= version <= VERSION:
             raise LakeNotFound(
-                f"the lake {self} has version {version}, and this stompring knows {VERSION} at most: "
-                f"a newer version of stompring has written {place}"
+                f"the lake {self} has version {version}, this stompring supports versions up to {VERSION}: "
+                "use a newer stompring"
             )
         return dict(about)
 
@@ -238,7 +240,7 @@ class Lake:
         """
         names = list(self.brokers())
         if name is None and len(names) > 1:
-            raise UnknownBroker(f"is needed: the lake {self} has the brokers {', '.join(names)}")
+            raise UnknownBroker(f"is required: the lake {self} has several brokers: {', '.join(names)}")
         if name is not None and name not in names:
             known = f"it has {', '.join(names)}" if names else "it has none"
             raise UnknownBroker(f"the lake {self} has no broker {name!r}; {known}")
@@ -264,11 +266,11 @@ class Lake:
         with self.rewriting() if earlier else nullcontext():
             for table in self.tables.values():
                 if migrate(table):
-                    log.info("%s: added the columns that it lacked", table.folder)
+                    log.info("%s: added missing columns", table.folder)
                 table.track_changes()
         if int(self._about()["version"]) < VERSION:
             self._write(self.id, self.brokers())
-            log.info("%s: the lake is of version %d now", self, VERSION)
+            log.info("lake %s: migrated to version %d", self, VERSION)
         self._migrated = True
 
     def admit(self, name: str, files: DataFiles) -> Broker:
@@ -290,9 +292,7 @@ class Lake:
         if broker != known:
             self._write(self.id, {**brokers, name: broker})
         if known is not None and known.data not in (None, broker.data):
-            log.info(
-                "the data directory of broker %s was at %s, and is at %s now", name, known.data, broker.data
-            )
+            log.info("data directory of broker %s moved from %s to %s", name, known.data, broker.data)
         return broker
 
     @contextmanager
@@ -389,8 +389,8 @@ class Lake:
         intent = IntentLog(self.state_folder(broker)).of_batch(last.batch)
         if intent is None:
             raise VersionNotFound(
-                f"how far broker {broker.name!r} was ingested with batch {last.batch} is not known any more: an "
-                "earlier version of stompring has written it. Choose a later version"
+                f"positions of broker {broker.name!r} after batch {last.batch} are unknown: an earlier version of "
+                "stompring wrote that batch; choose a later version"
             )
         return dump_positions(intent.end)
 
@@ -414,7 +414,7 @@ class Lake:
             self._mark(broker, begin)
         self.state.remove(_RESTORE_FILE)
         self._migrated = False
-        log.info("%s was restored to version %d", self, plan["tables"]["messages"])
+        log.info("lake %s: restored to version %d", self, plan["tables"]["messages"])
 
     def _mark(self, broker: Broker, begin: Positions) -> None:
         """Let the broker keep what is to be ingested again, where its retained files are in its data directory."""
@@ -423,7 +423,11 @@ class Lake:
             if directory is not None and self.id in read_ingested(directory):
                 record_ingested(directory, self.id, str(self), begin)
         except (OSError, ValueError) as fault:
-            log.warning("broker %s is not told what is to be ingested again: %s", broker.name, fault)
+            log.warning(
+                "broker %s: cannot reset the ingested positions in its retention directory: %s",
+                broker.name,
+                fault,
+            )
 
     # ---- reading
 

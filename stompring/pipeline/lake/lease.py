@@ -98,20 +98,20 @@ class Lease:
             return
         seconds = float(about.get("seconds", self._seconds))
         deadline = time.monotonic() + seconds
-        log.info("waiting up to %g s to see whether %s is alive", seconds, _owner_of(about))
+        log.info("waiting up to %g s for %s to renew its lease", seconds, _owner_of(about))
         while (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, seconds / RENEWALS / 4))
             now = self._objects.head(self._name)
             if now is None or now.tag != tag:
                 raise self._busy()
-        log.warning("taking over from %s: it has not renewed its lease for %g s", _owner_of(about), seconds)
+        log.warning("taking over the lease of %s: not renewed for %g s", _owner_of(about), seconds)
 
     def _busy(self) -> Busy:
         try:
             owner = _owner_of(_parsed(self._objects.read(self._name)[0]))
         except FileNotFoundError:
             owner = "it"
-        doing = "ingests" if self._name == _NAME else "is at work"
+        doing = "is ingesting" if self._name == _NAME else "is rewriting files"
         return Busy(f"another process {doing}: {owner} holds {self._objects.url}/{self._name}")
 
     def check(self) -> None:
@@ -131,7 +131,7 @@ class Lease:
             try:
                 self._objects.replace(self._name, self._document(), self._tag)
             except OSError as fault:
-                log.warning("the lease is not released, the next ingest waits for its end: %s", fault)
+                log.warning("cannot release the lease: %s; the next ingest waits until it expires", fault)
 
     # ---- renewing
 
@@ -141,7 +141,7 @@ class Lease:
                 try:
                     self._renew()
                 except OSError as fault:
-                    log.warning("the lease cannot be renewed now: %s", fault)
+                    log.warning("cannot renew the lease: %s; retrying", fault)
                 if self._lost is not None:
                     log.error("%s", self._lost)
                     return
@@ -154,7 +154,7 @@ class Lease:
         except FileExistsError:
             data, tag = self._objects.read(self._name)
             if not self._is_mine(data):
-                self._lost = f"the lease was lost to {_owner_of(_parsed(data))}, which ingests now"
+                self._lost = f"lost the lease: {_owner_of(_parsed(data))} took it over"
                 return
             self._tag = tag  # it was written, and the answer was lost on its way
         self._renewed = began

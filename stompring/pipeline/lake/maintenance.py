@@ -70,7 +70,7 @@ class Maintenance:
                 gone = len(table.vacuum(self.hours, dry_run=False, keep=keep))
                 self.done.vacuumed[name] += gone
                 if gone:
-                    log.info("%s: deleted %d files that were of no use for %d hours", name, gone, self.hours)
+                    log.info("%s: vacuumed %d files unreferenced for %d hours", name, gone, self.hours)
             for view in Views(self.lake).materialized():
                 self.done.vacuumed[view.name] += len(view.vacuum(self.hours, dry_run=False))
 

@@ -73,8 +73,10 @@ def _where(messages: Any, text: str) -> Any:
     try:
         compile_selector(text)
     except InvalidSelector as reason:
-        raise InvalidCondition(f"{text!r} is neither SQL ({sql}) nor a selector ({reason})") from None
-    log.info("%r is taken for a selector", text)
+        raise InvalidCondition(
+            f"condition {text!r} is neither SQL ({sql}) nor a selector ({reason})"
+        ) from None
+    log.info("condition %r is evaluated as a selector", text)
     return messages.mapInArrow(_SelectorFilter(text), messages.schema)
 
 

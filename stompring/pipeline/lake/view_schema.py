@@ -93,13 +93,13 @@ def convert(type_: Type, value: Any, place: str) -> Any:
     ((kind, inner),) = type_.items()
     if kind == "array":
         if not isinstance(value, list):
-            raise _mismatch(value, "no array", place)
+            raise _mismatch(value, "not an array", place)
         return [
             None if each is None else convert(inner, each, f"{place}/{at}") for at, each in enumerate(value)
         ]
     if kind == "map":
         if not isinstance(value, dict):
-            raise _mismatch(value, "no object", place)
+            raise _mismatch(value, "not an object", place)
         return [
             (_string(key, place), None if each is None else convert(inner, each, f"{place}/{key}"))
             for key, each in value.items()
@@ -112,7 +112,7 @@ def convert(type_: Type, value: Any, place: str) -> Any:
 def convert_struct(fields: Sequence[Mapping[str, Any]], value: Any, place: str) -> dict[str, Any]:
     """An object's values by the fields of a struct; others are left out. Raises `Misfit`."""
     if not isinstance(value, dict):
-        raise _mismatch(value, "no object", place)
+        raise _mismatch(value, "not an object", place)
     found: dict[str, Any] = {}
     for field in fields:
         name = field["name"]
@@ -136,11 +136,11 @@ def _mismatch(value: Any, what: str, place: str) -> TypeMismatch:
 
 def _string(value: Any, place: str) -> str:
     if not isinstance(value, str):
-        raise _mismatch(value, "no string", place)
+        raise _mismatch(value, "not a string", place)
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise TypeMismatch(f"{place or '#'}: the string has half of a surrogate pair") from None
+        raise TypeMismatch(f"{place or '#'}: the string has an unpaired surrogate") from None
     return value
 
 
@@ -155,9 +155,9 @@ def _whole(name: str) -> Any:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise _mismatch(value, "no whole number", place)
+            raise _mismatch(value, "not a whole number", place)
         if not least <= value <= most:
-            raise TypeMismatch(f"{place}: it is beyond {_DDL[name]}")
+            raise TypeMismatch(f"{place}: out of range of {_DDL[name]}")
         return value
 
     return whole
@@ -165,25 +165,25 @@ def _whole(name: str) -> Any:
 
 def _number(value: Any, place: str) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise _mismatch(value, "no number", place)
+        raise _mismatch(value, "not a number", place)
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if math.isinf(number):
-        raise TypeMismatch(f"{place}: it is beyond DOUBLE")
+        raise TypeMismatch(f"{place}: out of range of DOUBLE")
     return number
 
 
 def _boolean(value: Any, place: str) -> bool:
     if not isinstance(value, bool):
-        raise _mismatch(value, "no boolean", place)
+        raise _mismatch(value, "not a boolean", place)
     return value
 
 
 def _binary(value: Any, place: str) -> bytes:
     if not isinstance(value, bytes):
-        raise _mismatch(value, "no bytes", place)
+        raise _mismatch(value, "not bytes", place)
     return value
 
 
@@ -196,7 +196,7 @@ def _timestamp(value: Any, place: str) -> datetime:
         time = datetime.fromisoformat(value.upper())
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise _mismatch(value, "no date-time of RFC 3339", place) from None
+        raise _mismatch(value, "not an RFC 3339 date-time", place) from None
 
 
 def _date(value: Any, place: str) -> date:
@@ -207,7 +207,7 @@ def _date(value: Any, place: str) -> date:
             raise ValueError
         return date.fromisoformat(value)
     except ValueError:
-        raise _mismatch(value, "no date of RFC 3339", place) from None
+        raise _mismatch(value, "not an RFC 3339 date", place) from None
 
 
 _SCALAR: Mapping[str, Any] = {
@@ -245,7 +245,7 @@ def from_json_schema(text: bytes) -> list[dict[str, Any]]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as reason:
-        raise InvalidSchema(f"it is no JSON: {reason}") from None
+        raise InvalidSchema(f"not JSON: {reason}") from None
     found = _JsonSchema(document).fields()
     return found
 
@@ -257,7 +257,7 @@ class _JsonSchema:
     def fields(self) -> list[dict[str, Any]]:
         type_, _ = self._type(self._document, "#", ())
         if not isinstance(type_, dict) or "struct" not in type_:
-            raise InvalidSchema("#: columns need an object with properties")
+            raise InvalidSchema("#: an object with properties is required")
         found: list[dict[str, Any]] = type_["struct"]
         return found
 
@@ -266,9 +266,9 @@ class _JsonSchema:
         if schema is True or schema == {}:
             return "json", True
         if not isinstance(schema, dict):
-            raise InvalidSchema(f"{place}: {json.dumps(schema)[:40]} is no schema of values")
+            raise InvalidSchema(f"{place}: {json.dumps(schema)[:40]} is not a schema")
         if len(within) > MAX_DEPTH:
-            raise InvalidSchema(f"{place}: it is nested too deeply")
+            raise InvalidSchema(f"{place}: nested more than {MAX_DEPTH} levels")
         if "$ref" in schema:
             return self._reference(schema["$ref"], place, within)
         for word in ("anyOf", "oneOf"):
@@ -276,7 +276,7 @@ class _JsonSchema:
                 return self._one_of(schema[word], f"{place}/{word}", within)
         for word in ("allOf", "not", "if", "patternProperties"):
             if word in schema:
-                raise InvalidSchema(f"{place}/{word}: no type of a column follows from it")
+                raise InvalidSchema(f"{place}/{word}: not supported, it determines no column type")
         names = self._names(schema, place)
         null = "null" in names
         names = [name for name in names if name != "null"]
@@ -284,7 +284,7 @@ class _JsonSchema:
             names = ["number"]
         if len(names) != 1:
             what = " and ".join(names) or "null alone"
-            raise InvalidSchema(f"{place}/type: {what}: a column has one type beside null")
+            raise InvalidSchema(f"{place}/type: {what}: a column must have one type besides null")
         return self._of_name(names[0], schema, place, within), null
 
     def _names(self, schema: Mapping[str, Any], place: str) -> list[str]:
@@ -304,7 +304,7 @@ class _JsonSchema:
             raise InvalidSchema(f"{place}/type: must be a name, or a list of names")
         for name in names:
             if name not in _NAMES:
-                raise InvalidSchema(f"{place}/type: {name!r} is none of {', '.join(sorted(_NAMES))}")
+                raise InvalidSchema(f"{place}/type: {name!r} is not one of {', '.join(sorted(_NAMES))}")
         return list(names)
 
     def _of_name(self, name: str, schema: Mapping[str, Any], place: str, within: tuple[str, ...]) -> Type:
@@ -338,21 +338,21 @@ class _JsonSchema:
             raise InvalidSchema(f"{place}: must be a list")
         others = [(at, one) for at, one in enumerate(schemas) if one != {"type": "null"}]
         if len(others) != 1:
-            raise InvalidSchema(f"{place}: a column has one type beside null, and these are {len(others)}")
+            raise InvalidSchema(f"{place}: a column must have one type besides null, not {len(others)}")
         ((at, only),) = others
         type_, null = self._type(only, f"{place}/{at}", (*within, ""))
         return type_, null or len(others) < len(schemas)
 
     def _reference(self, reference: Any, place: str, within: tuple[str, ...]) -> tuple[Type, bool]:
         if not isinstance(reference, str) or not reference.startswith("#"):
-            raise InvalidSchema(f"{place}/$ref: {reference!r} is not in this file")
+            raise InvalidSchema(f"{place}/$ref: {reference!r} is not within this file")
         if reference in within:
-            raise InvalidSchema(f"{place}/$ref: {reference} contains itself, and a column cannot")
+            raise InvalidSchema(f"{place}/$ref: {reference} is recursive, which a column type cannot be")
         found = self._document
         for part in reference.removeprefix("#").split("/")[1:]:
             part = part.replace("~1", "/").replace("~0", "~")
             if not isinstance(found, dict) or part not in found:
-                raise InvalidSchema(f"{place}/$ref: there is no {reference}")
+                raise InvalidSchema(f"{place}/$ref: {reference} does not exist")
             found = found[part]
         return self._type(found, reference, (*within, reference))
 
@@ -387,12 +387,14 @@ def check_names(fields: Iterable[Mapping[str, Any]], place: str) -> None:
     for field in fields:
         name = field["name"]
         if not name:
-            raise InvalidSchema(f"{place}: an empty name is none of a column")
+            raise InvalidSchema(f"{place}: a column name must not be empty")
         if name.lower() in seen:
-            raise InvalidSchema(f"{place}: {seen[name.lower()]} and {name} are the same name in SQL")
+            raise InvalidSchema(
+                f"{place}: {seen[name.lower()]} and {name} differ only in case, which SQL ignores"
+            )
         seen[name.lower()] = name
     if len(seen) > MAX_FIELDS:
-        raise InvalidSchema(f"{place}: {len(seen):,} names, and {MAX_FIELDS:,} are the most")
+        raise InvalidSchema(f"{place}: {len(seen):,} names, at most {MAX_FIELDS:,} are supported")
 
 
 def decode_json(body: bytes) -> Any:
@@ -400,15 +402,15 @@ def decode_json(body: bytes) -> Any:
     try:
         return json.loads(body, parse_constant=_no_constant)
     except UnicodeDecodeError:
-        raise TypeMismatch("the body is no UTF-8") from None
+        raise TypeMismatch("the body is not UTF-8") from None
     except RecursionError:
         raise TypeMismatch("the body is nested too deeply") from None
     except ValueError as reason:
-        raise TypeMismatch(f"the body is no JSON: {reason}") from None
+        raise TypeMismatch(f"the body is not JSON: {reason}") from None
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is none of its values")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 # ---- the bodies that are there
@@ -440,7 +442,7 @@ class Inference:
         notes: list[str] = []
         type_ = self._root.type("", notes)
         if not isinstance(type_, dict):
-            raise InvalidSchema(f"of {self.bodies:,} bodies none is a JSON object with a name in it")
+            raise InvalidSchema(f"none of {self.bodies:,} bodies is a JSON object with members")
         return type_["struct"], notes
 
 
@@ -498,7 +500,7 @@ class _ObservedType:
         for name in self.names:
             if not name or names.setdefault(name.lower(), name) != name:
                 notes.append(
-                    f"{place or '#'}: {names.get(name.lower(), '')!r} and {name!r} are one name in SQL: STRING"
+                    f"{place or '#'}: {names.get(name.lower(), '')!r} and {name!r} differ only in case: STRING"
                 )
                 return "json"
         return {
@@ -555,7 +557,7 @@ def from_avro(text: bytes) -> list[dict[str, Any]]:
     """Fields of an Avro schema of a record. Raises `BadSchema`."""
     schema = _parsed(text)
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise InvalidSchema("#: columns need a record")
+        raise InvalidSchema("#: a record is required")
     found: list[dict[str, Any]] = _AvroSchema().type(schema, "#", ())["struct"]
     return found
 
@@ -566,9 +568,9 @@ def _parsed(text: bytes) -> Any:
     try:
         return parse_schema(json.loads(text))
     except (ValueError, RecursionError) as reason:
-        raise InvalidSchema(f"it is no JSON: {reason}") from None
+        raise InvalidSchema(f"not JSON: {reason}") from None
     except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError) as reason:
-        raise InvalidSchema(f"it is no Avro schema: {reason!r}") from None
+        raise InvalidSchema(f"not an Avro schema: {reason!r}") from None
 
 
 class _AvroSchema:
@@ -579,16 +581,16 @@ class _AvroSchema:
         if isinstance(schema, list):
             others = [one for one in schema if one != "null"]
             if len(others) != 1:
-                raise InvalidSchema(f"{place}: a union of {len(others)} types beside null is no column")
+                raise InvalidSchema(f"{place}: a union of {len(others)} types besides null is not supported")
             return self.type(others[0], place, within)
         if isinstance(schema, str):
             if schema in _PRIMITIVES:
                 return _PRIMITIVES[schema]
             if schema in within:
-                raise InvalidSchema(f"{place}: {schema} contains itself, and a column cannot")
+                raise InvalidSchema(f"{place}: {schema} is recursive, which a column type cannot be")
             if schema in self._named:
                 return self.type(self._named[schema], place, within)
-            raise InvalidSchema(f"{place}: {schema!r} is no type of a column")
+            raise InvalidSchema(f"{place}: {schema!r} is not a column type")
         name = schema["type"]
         if "name" in schema:
             self._named[schema["name"]] = schema
@@ -615,18 +617,18 @@ class _AvroSchema:
         ]
         check_names(fields, place)
         if not fields:
-            raise InvalidSchema(f"{place}: a record without fields is no column")
+            raise InvalidSchema(f"{place}: a record without fields is not supported")
         return {"struct": fields}
 
     def _logical(self, logical: str, schema: Mapping[str, Any], place: str) -> Type:
         if logical == "decimal":
             precision = schema["precision"]
             if precision > 38:
-                raise InvalidSchema(f"{place}: a decimal of {precision} digits, and 38 are the most")
+                raise InvalidSchema(f"{place}: a decimal of {precision} digits, at most 38 are supported")
             return {"decimal": [precision, schema.get("scale", 0)]}
         if logical in _LOGICAL:
             return _LOGICAL[logical]
-        raise InvalidSchema(f"{place}: there is no type of a column for {logical}")
+        raise InvalidSchema(f"{place}: logical type {logical} is not supported")
 
 
 _PRIMITIVES: Mapping[str, Type] = {
@@ -663,11 +665,11 @@ def avro_decoder(text: bytes) -> Decoder:
             value = schemaless_reader(file, schema, None)
         except Exception as reason:  # fastavro raises what its parts raise, for bytes of any kind
             raise TypeMismatch(
-                f"the body is no Avro of this schema: {str(reason) or repr(reason)}"[:300]
+                f"the body is not Avro of this schema: {str(reason) or repr(reason)}"[:300]
             ) from None
         left = len(body) - file.tell()
         if left:
-            raise TypeMismatch(f"the body is no Avro of this schema: it has {left} bytes behind the value")
+            raise TypeMismatch(f"the body is not Avro of this schema: {left} bytes follow the value")
         return _plain(value)
 
     return decode

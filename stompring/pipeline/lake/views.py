@@ -101,19 +101,19 @@ class ViewDefinition:
         """Raises `ViewError`, `BadSchema`."""
         if not _NAME.fullmatch(self.name) or self.name in TABLES:
             raise ViewError(
-                f"{self.name!r} is no name of a view: small letters, digits and _, at most 64, "
-                f"and none of {', '.join(TABLES)}"
+                f"invalid view name {self.name!r}: use lower-case letters, digits and _, at most 64 characters, "
+                f"and not {', '.join(TABLES)}"
             )
         if not self.fields and not self.headers:
-            raise ViewError("a view needs columns: of bodies (a schema), or of headers")
+            raise ViewError("a view needs columns, from a schema of bodies or from headers")
         for name, type_ in self.headers:
             if type_ not in HEADER_TYPES.values():
-                raise ViewError(f"header {name}: {type_!r} is none of {', '.join(HEADER_TYPES)}")
+                raise ViewError(f"header {name}: {type_!r} is not one of {', '.join(HEADER_TYPES)}")
         if self.where is not None:
             try:
                 compile_selector(self.where)
             except InvalidSelector as reason:
-                raise ViewError(f"the selector {self.where!r} of --where: {reason}") from None
+                raise ViewError(f"invalid selector {self.where!r} (--where): {reason}") from None
         self.columns()
 
     def columns(self) -> list[tuple[str, str, Type]]:
@@ -513,7 +513,7 @@ class Views:
         try:
             told = json.loads(self._folder.read(f"{name}.json"))
             if told["version"] != _VERSION:
-                raise ViewError(f"{place} is of version {told['version']}: a newer stompring has written it")
+                raise ViewError(f"{place} has version {told['version']}: use a newer stompring")
             known = told["view"]
             definition = ViewDefinition(
                 known["name"],
@@ -538,7 +538,7 @@ class Views:
         """Remember a new one. Raises `ViewError`, and what `Definition.check` raises."""
         definition.check()
         if self._folder.exists(f"{definition.name}.json"):
-            raise ViewError(f"there is a view {definition.name} already: --drop deletes it")
+            raise ViewError(f"view {definition.name} already exists: delete it with --drop")
         view = View(self._lake, definition)
         self._lake.folder.remove_all(f"{_FOLDER}/{definition.name}")  # of a drop that was killed
         told = {"version": _VERSION, "view": asdict(definition)}
@@ -563,7 +563,7 @@ class Views:
             try:
                 view.refresh()
             except Exception as fault:  # the messages are in the lake all the same
-                log.warning("view %s was not refreshed: %s", view.name, fault)
+                log.warning("view %s: refresh failed: %s", view.name, fault)
 
 
 def bodies(messages: LakeTable, addresses: tuple[str, ...]) -> Iterator[bytes]:

@@ -28,8 +28,8 @@ class StompFormat(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Refused: taking messages from a broker and forgetting which is no table."""
         raise ValueError(
-            "format stomp: spark.read has nothing to read, for messages are taken away as they are read. "
-            "Use spark.readStream, with trigger(availableNow=True) for what is there now"
+            "format stomp: spark.read is not supported, for reading consumes messages: "
+            "use spark.readStream, with trigger(availableNow=True) for the messages available now"
         )
 
     @defers_errors
@@ -41,7 +41,7 @@ class StompFormat(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> StompWriter:
         """``overwrite`` is refused: what was sent stays sent."""
         if overwrite:
-            raise ValueError("format stomp: a broker has nothing to overwrite; use mode('append')")
+            raise ValueError("format stomp: mode('overwrite') is not supported: use mode('append')")
         return StompWriter(writer_options(self.options, schema))
 
     @reports_errors

@@ -61,7 +61,7 @@ class OptionReader:
         names = {name.lower() for name in known}
         for name in self._given:
             if name not in names and name not in SPARK_OPTIONS:
-                raise OptionError(name, f"there is none of this name; there are {', '.join(known)}")
+                raise OptionError(name, f"unknown option; options are {', '.join(known)}")
 
     def text(self, name: str) -> str | None:
         """None where it is not given, or empty."""
@@ -89,7 +89,7 @@ class OptionReader:
         """A whole number."""
         text = (self.text(name) or str(default)).strip()
         if not (text.isascii() and text.isdigit() and len(text) < 16) or int(text) < least:
-            raise OptionError(name, f"must be a whole number from {least} on, not {text!r}")
+            raise OptionError(name, f"must be a whole number of at least {least}, not {text!r}")
         return int(text)
 
     def size(self, name: str, default: str) -> int:
@@ -123,12 +123,12 @@ class OptionReader:
         """The broker that the options name."""
         host, port, secure = self.parsed("url", self.required("url", "HOST:PORT of a broker"), parse_address)
         if self.text("password") and self.text("passwordFile"):
-            raise OptionError("passwordFile", "password is given too: one of them is enough")
+            raise OptionError("passwordFile", "cannot be combined with password")
         tls = self.flag("tls", secure)
         if secure and not tls:
-            raise OptionError("tls", "is false, and the url says ssl")
+            raise OptionError("tls", "is false, but the url has an ssl scheme")
         if self.text("caFile") and not tls:
-            raise OptionError("caFile", "means nothing without tls")
+            raise OptionError("caFile", "requires tls")
         return Endpoint(
             host,
             port,
@@ -162,7 +162,7 @@ class SinkOptions:
         given = OptionReader(options, SINK_OPTIONS)
         header = given.text("dedupHeader") if given.given("dedupHeader") else DEDUP_HEADER
         if header is None and given.text("jobId"):
-            raise OptionError("jobId", "means nothing where dedupHeader is empty")
+            raise OptionError("jobId", "requires a dedupHeader")
         return cls(
             given.endpoint(),
             given.text("destination"),
@@ -225,6 +225,6 @@ def _headers(text: str) -> list[tuple[str, str]]:
         if not sign or not name.strip():
             raise ValueError(f"must be NAME=VALUE, separated by commas, not {part!r}")
         if name.strip() in _RESERVED_HEADERS:
-            raise ValueError(f"{name.strip()} is written by the source itself")
+            raise ValueError(f"{name.strip()} is set by the source")
         found.append((name.strip(), value.strip()))
     return found

@@ -62,9 +62,7 @@ def check_columns(schema: Any, options: SinkOptions) -> None:
     """Raises `ValueError` for a schema (of Arrow) that cannot be sent, `OptionError` where an option is missing."""
     for field in schema:
         if field.name not in COLUMNS:
-            raise ValueError(
-                f"column {field.name}: there is none of this name; there are {', '.join(COLUMNS)}"
-            )
+            raise ValueError(f"column {field.name}: unknown column; columns are {', '.join(COLUMNS)}")
         what, fits = COLUMNS[field.name]
         if not fits(field.type):
             raise ValueError(f"column {field.name}: must be {what}, not {field.type}")
@@ -72,11 +70,11 @@ def check_columns(schema: Any, options: SinkOptions) -> None:
     if "body" not in names:
         raise ValueError("column body: is required")
     if len(names) < len(schema.names):
-        raise ValueError("a column is there twice")
+        raise ValueError("two columns have the same name")
     if "destination" not in names and options.destination is None:
-        raise OptionError("destination", "is required where there is no column destination")
+        raise OptionError("destination", "is required without a column destination")
     if "dedup_id" in names and options.dedup_header is None:
-        raise OptionError("dedupHeader", "must name a header where there is a column dedup_id")
+        raise OptionError("dedupHeader", "must name a header with a column dedup_id")
 
 
 class SendEncoder:
@@ -214,7 +212,7 @@ def header_lines(name: bytes, values: Any) -> Any:
 def _escaped(values: Any, column: str) -> Any:
     data = data_of(values).to_pybytes()
     if b"\0" in data:
-        raise ValueError(f"column {column}: there is a NUL in it, which no header can have")
+        raise ValueError(f"column {column}: NUL is not allowed in a header")
     for plain, escape in _ESCAPES:
         if plain in data:
             values = pc.replace_substring(values, plain, escape)

@@ -222,9 +222,7 @@ class StompStreamWriter(DataSourceStreamArrowWriter):
         query = self._options.job_id or context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         if not query or batch is None:
-            raise ValueError(
-                "Spark does not tell which query and batch this is: no duplicate ids can be made"
-            )
+            raise ValueError("Spark provides no query id and batch id: cannot create duplicate ids")
         return f"{query}-{batch}-{context.partitionId()}"
 
     def commit(self, messages: Sequence[TaskCommit | None], batchId: int) -> None:
@@ -252,11 +250,11 @@ def _results(messages: Iterable[TaskCommit | None]) -> list[TaskResult]:
 def _log_commit(what: str, messages: Sequence[TaskCommit | None]) -> None:
     sent = _results(messages)
     again = sum(one.again for one in sent)
-    more = f"; {again} tasks had been done before, and were completed" if again else ""
+    more = f"; {again} tasks were repeated" if again else ""
     log.info("%s: %d rows sent by %d tasks%s", what, sum(one.rows for one in sent), len(sent), more)
 
 
 def _log_abort(what: str, messages: Sequence[TaskCommit | None]) -> None:
     sent = _results(messages)
     rows = sum(one.rows for one in sent)
-    log.warning("%s failed: %d rows of %d tasks that did not are with the broker", what, rows, len(sent))
+    log.warning("%s failed: %d rows of %d successful tasks stay with the broker", what, rows, len(sent))

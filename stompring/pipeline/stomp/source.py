@@ -136,7 +136,7 @@ class Receiver:
                 if not self._heard and time.monotonic() >= until:
                     raise
                 pause = FIRST_RETRY if self._heard > begun else min(2 * pause, LAST_RETRY)
-                log.warning("%s; trying again in %.1f s", reason, pause)
+                log.warning("%s; reconnecting in %.1f s", reason, pause)
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopped, pause)
 
@@ -145,7 +145,7 @@ class Receiver:
             with self._changed:
                 self._connection = connection
             connection.subscribe(self._options.destination, self._options.headers)
-            log.info("Receiving %s from %s", self._options.destination, self._options.endpoint.address)
+            log.info("receiving %s from %s", self._options.destination, self._options.endpoint.address)
             self._note()
             coming: list[tuple[Head, bytes]] = []
             while not self._is_stopped():
@@ -307,9 +307,7 @@ def reader_columns(schema: StructType) -> tuple[str, ...]:
 
     for field in schema.fields:
         if field.name not in COLUMNS:
-            raise ValueError(
-                f"column {field.name}: there is none of this name; there are {', '.join(COLUMNS)}"
-            )
+            raise ValueError(f"column {field.name}: unknown column; columns are {', '.join(COLUMNS)}")
         if to_arrow_type(field.dataType, timezone="UTC") != TYPES[COLUMNS[field.name]]:
             raise ValueError(f"column {field.name}: is {COLUMNS[field.name]}, not {field.dataType}")
     return tuple(schema.names)

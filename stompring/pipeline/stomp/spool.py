@@ -152,8 +152,8 @@ class Spool:
         """Raises `SpoolError` where a position that a checkpoint has is not in this spool."""
         if position > self.tail:
             raise SpoolError(
-                f"{self.directory} ends before what the checkpoint says was read, "
-                f"segment {position.segment} at {position.offset}: it is not the spool of this query, or was emptied"
+                f"{self.directory} ends before the position of the checkpoint, segment {position.segment} at "
+                f"{position.offset}: it is the spool of another query, or was emptied"
             )
         _size(self.directory, position.segment)
 
@@ -217,7 +217,7 @@ def read_range(directory: Path, piece: SegmentRange) -> bytes:
             file.seek(piece.begin)
             data = file.read(piece.end - piece.begin)
     except FileNotFoundError:
-        raise _missing(directory, piece.segment, "is not there") from None
+        raise _missing(directory, piece.segment, "is missing") from None
     if len(data) < piece.end - piece.begin:
         raise _missing(directory, piece.segment, f"ends before {piece.end}")
     return data
@@ -254,7 +254,7 @@ def _spans(data: bytes) -> Iterator[tuple[int, int]]:
 def _complete_until(data: bytes, path: Path) -> int:
     """Where the last whole record of a segment ends."""
     if not data.startswith(HEADER):
-        raise SpoolError(f"{path} is no segment of a spool, or of another format")
+        raise SpoolError(f"{path} is not a spool segment of this format")
     view, end = memoryview(data), len(HEADER)
     for begin, stop in _spans(data[len(HEADER) :]):
         begin, stop = begin + len(HEADER), stop + len(HEADER)
@@ -269,13 +269,13 @@ def _size(directory: Path, number: int) -> int:
     try:
         return segment_path(directory, number).stat().st_size
     except FileNotFoundError:
-        raise _missing(directory, number, "is not there") from None
+        raise _missing(directory, number, "is missing") from None
 
 
 def _missing(directory: Path, number: int, what: str) -> SpoolError:
     return SpoolError(
-        f"segment {number} of the spool {directory} {what}, and the checkpoint needs it: "
-        "messages are lost, or this is another spool than the one of this query"
+        f"segment {number} of the spool {directory} {what}, but the checkpoint needs it: "
+        "messages are lost, or it is the spool of another query"
     )
 
 
@@ -291,7 +291,7 @@ def _locked(directory: Path, patience: float) -> Any:
             if time.monotonic() >= deadline:
                 opened.close()
                 raise SpoolError(
-                    f"{directory} is in use by another query, or by one that has not ended yet"
+                    f"{directory} is in use by another query, or by one that is still stopping"
                 ) from None
         except BaseException:
             opened.close()

@@ -340,7 +340,7 @@ def replayed(
     words = ("replay", "--lake", lake, "--to", to, "--destination", "again", "--rate", "300")
     for _ in range(kills):
         replay = Command(*words)
-        replay.wait_for(r"messages sent|going on behind")
+        replay.wait_for(r"messages sent|resuming after")
         time.sleep(chance.uniform(0, 3))
         replay.kill()
     words = words[:-2]  # as fast as it goes

@@ -87,7 +87,7 @@ def test_two_brokers_and_one_that_was_wiped(spark: Any, tmp_path: Path) -> None:
         sent(north, "after the wipe", 60)
         anew = identity(north.data)
         result = run("ingest", "--data", north.data, "--lake", lake)
-        refused(result, first, anew, "was wiped and begun anew", "--as NAME")
+        refused(result, first, anew, "was created anew", "--as NAME")
         assert by_broker(lake) == everything
         assert run("ingest", "--data", north.data, "--lake", lake, "--as", "north.2").exit_code == 0
         assert by_broker(lake) == {**everything, "north.2": on_disk(north.data)}
@@ -129,7 +129,7 @@ def several(lake: Path, directory: Path) -> None:
     refused(run("ingest", "--data", directory, "--lake", lake, "--as", "a/b"), "no data directory")
     refused(
         run("ingest", "--data", directory / "north/data", "--lake", lake, "--as", "a/b"),
-        "cannot be the name of a broker",
+        "invalid broker name",
     )
 
 
@@ -253,18 +253,18 @@ def test_what_is_no_data_directory_is_refused(spark: Any, tmp_path: Path) -> Non
     (nothing / "journal" / "0123").mkdir(parents=True)  # as of a system's own journal
     (nothing / "syslog").write_text("no broker wrote this")
     lake = tmp_path / "lake"
-    text = "is no data directory of a broker (looked for schema-version, identity, and files as journal/000000001"
+    text = "is not a data directory of a broker (looked for schema-version, identity, and files as journal/000000001"
     result = run("ingest", "--data", nothing, "--lake", lake)
     refused(result, str(nothing), text)
     assert result.exit_code == 2 and not lake.exists()
     refused(run("ingest", "--data", tmp_path / "none", "--lake", lake), "is not a directory")
     result = run("ingest", "--data", nothing, "--retention", nothing, "--lake", lake)
     refused(result, text)
-    with pytest.raises(Exception, match=r"logs is no data directory of a broker \(looked for"):
+    with pytest.raises(Exception, match=r"logs is not a data directory of a broker \(looked for"):
         spark.read.format("stompring").load(str(nothing)).count()
     query = spark.readStream.format("stompring").load(str(nothing)).writeStream.format("noop")
     started = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    with pytest.raises(Exception, match=r"logs is no data directory of a broker \(looked for"):
+    with pytest.raises(Exception, match=r"logs is not a data directory of a broker \(looked for"):
         started.awaitTermination()
 
 
@@ -275,7 +275,7 @@ def test_an_empty_data_directory_and_retained_files_alone(spark: Any, tmp_path: 
     refused(
         run("ingest", "--data", empty, "--retention", tmp_path / "none", "--lake", tmp_path / "lake"),
         "--retention",
-        "holds no retained files of a broker",
+        "has no retained files of a broker",
     )
     files = broker_files(identity=TWO, count=3)
     alone = write_files(tmp_path / "alone", files)

@@ -199,9 +199,9 @@ def test_bad_query_is_refused(filled: LakeFixture, text: str, reason: str) -> No
 
 def test_options_of_spark_are_refused(filled: LakeFixture, tmp_path: Path) -> None:
     result = sql(filled, "select 1", "--engine", "duckdb", "--conf", "a=b")
-    assert result.exit_code == 2 and "are for --engine spark" in result.output
+    assert result.exit_code == 2 and "require --engine spark" in result.output
     result = CliRunner().invoke(command, ["sql", "--lake", str(tmp_path), "select 1", "--engine", "duckdb"])
-    assert result.exit_code == 1 and "is no lake" in result.output
+    assert result.exit_code == 1 and "is not a lake" in result.output
 
 
 def test_long_result_is_not_in_memory(filled: LakeFixture) -> None:

@@ -139,7 +139,7 @@ def test_commands_read_a_version(spark: Any, three: tuple[Path, Path]) -> None:
     report = lake.parent / "report.html"
     assert "wrote" in done("report", "--lake", lake, "--out", report, "--version", "0")
     assert (
-        "there is nothing in the lake for that"
+        "the lake has no data for this selection"
         in run("report", "--lake", lake, "--out", report, "--version", "0").output
     )
 
@@ -147,10 +147,10 @@ def test_commands_read_a_version(spark: Any, three: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--version", "9"], "there is no version 9: there are 0 to 3"),
-        (["--as-of", "2001-01-01"], "there was no lake at 2001-01-01T00:00:00.000Z: its history begins at"),
+        (["--version", "9"], "version 9 does not exist: versions are 0 to 3"),
+        (["--as-of", "2001-01-01"], "no lake existed at 2001-01-01T00:00:00.000Z: its history begins at"),
         (["--as-of", "yesterday"], "must be a time as"),
-        (["--as-of", "2001-01-01", "--version", "1"], "give one of them"),
+        (["--as-of", "2001-01-01", "--version", "1"], "cannot be combined"),
     ],
 )
 def test_versions_that_are_not(three: tuple[Path, Path], words: list[str], text: str) -> None:
@@ -168,7 +168,9 @@ def test_a_version_whose_files_were_deleted(three: tuple[Path, Path]) -> None:
     for name in ("tables", "restore"):
         result = run(name, "--lake", lake, "--version", "2")
         assert result.exit_code == 2, result.output
-        assert "version 2 of messages needs files that 'lake vacuum' has deleted" in result.output
+        assert (
+            "version 2 of messages cannot be read: 'lake vacuum' deleted some of its files" in result.output
+        )
     assert run("restore", "--lake", lake).exit_code == 2
 
 
@@ -181,7 +183,7 @@ def test_what_was_restored_away_is_ingested_again_once(three: tuple[Path, Path])
         if version == 2:
             done("compact", "--lake", lake)
         output = done("restore", "--lake", lake, "--version", version)
-        assert f"messages: as it was at version {version}" in output
+        assert f"messages: restored to version {version}" in output
         assert numbers(lake) == numbers(lake, "events") == list(range(1, 2 * version + 1))
         (marked,) = read_ingested(data / "retention").values()  # the broker is to keep the rest
         assert marked.positions.get("journal", Position(0, 0)).number in (version, version + 1) or not version
@@ -349,7 +351,9 @@ def test_tables_shows_what_the_delta_log_says(three: tuple[Path, Path]) -> None:
     DeltaTable(str(lake / "samples")).alter.add_columns([Field("temperature", PrimitiveType("double"))])
     output = done("tables", "--lake", lake)
     assert "  temperature  DOUBLE" in output and "  headers  MAP<STRING,STRING>" in output
-    assert "  broker  STRING" in output and f"broker main: {ONE.hex()}, at {data}" in output
+    assert (
+        "  broker  STRING" in output and f"broker main: identity {ONE.hex()}, data directory {data}" in output
+    )
     told = json.loads(done("tables", "--lake", lake, "--json"))
     assert told["brokers"] == {"main": {"identity": ONE.hex(), "data": str(data)}}
     assert told["tables"]["samples"]["columns"]["temperature"] == "DOUBLE"

@@ -196,7 +196,7 @@ def _die(*arguments: object) -> bool:
 
 def test_nothing_and_no_lake(spark: Any, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
-    with pytest.raises(LakeNotFound, match="is no lake: stompring lake ingest makes one"):
+    with pytest.raises(LakeNotFound, match="is not a lake .*: create one with 'stompring lake ingest'"):
         lake.frames(spark)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "schema-version").write_text("2\n")

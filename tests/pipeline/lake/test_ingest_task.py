@@ -10,14 +10,14 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from pyarrow import parquet
-from stompring.pipeline.lake.task import IngestRanges, Job
-from stompring.pipeline.positions import Range
+from stompring.pipeline.files import Range
+from stompring.pipeline.lake.ingest_task import BatchJob, IngestRanges
 from benchmarks.segments import make
 
 root, lake = (Path(sys.argv[1]) / name for name in ("data", "lake"))
 lake.mkdir()
 make(root, 1000)
-job = Job(str(root), None, str(lake), 8, 0, ("messages", "events", "samples"), str(lake / "copies"), "main")
+job = BatchJob(str(root), None, str(lake), 8, 0, ("messages", "events", "samples"), str(lake / "copies"), "main")
 done = IngestRanges(job, None)([Range("journal/000000001.journal")])
 assert done.rows == {"messages": 1000, "events": 1500}, done
 print(*sys.modules)

@@ -41,16 +41,16 @@ def test_following_ends_in_good_order_when_it_is_told_to(
     follow.wait_for(r"batch 0: .* messages/s")
     assert manager.recv(1000) == b"READY=1\nSTATUS=ingesting"
     assert manager.recv(1000).startswith(b"STATUS=batch 0: ")
-    (metrics,) = re.findall(r"metrics are at (http://127\.0\.0\.1:\d+/metrics)", follow.output())
+    (metrics,) = re.findall(r"serving metrics on (http://127\.0\.0\.1:\d+/metrics)", follow.output())
     with urllib.request.urlopen(metrics, timeout=30) as answer:
         assert re.search(rb'stompring_lake_rows_total{table="messages"} [1-9]', answer.read())
     other = Command("ingest", "--data", str(data), "--lake", str(tmp_path / "lake"))
     other.process.wait(60)
-    assert "another process ingests" in other.output() and other.process.returncode == 1
+    assert "another process is ingesting" in other.output() and other.process.returncode == 1
     follow.process.send_signal(signal.SIGTERM)
     output = follow.finish()
     assert "stopping after this batch" in output and re.search(
-        r"ingested .*\d+ messages, .* batches, .* MB; 0\.0 MB, 0 s are left", output
+        r"ingested .*\d+ messages, .* batches, .* MB; 0\.0 MB, 0 s left", output
     )
 
 

@@ -94,7 +94,7 @@ def test_profiles_are_behind_the_environment(tmp_path: Path) -> None:
     given |= {"AWS_ACCESS_KEY_ID": "c", "AWS_SECRET_ACCESS_KEY": "d", "AWS_REGION": "eu-west-1"}
     assert S3Config.of(given) == S3Config("http://s:1", "eu-west-1", "c", "d", None, True)
     (tmp_path / ".aws" / "config").write_text("no section = 1\n")
-    with pytest.raises(ObjectStoreError, match=r"\.aws/config cannot be read"):
+    with pytest.raises(ObjectStoreError, match=r"cannot read .*\.aws/config"):
         S3Config.of(given)
 
 
@@ -103,8 +103,8 @@ def test_profiles_are_behind_the_environment(tmp_path: Path) -> None:
     [
         ({"AWS_ENDPOINT_URL": "store:9000"}, "AWS_ENDPOINT_URL must be http://HOST:PORT"),
         ({"AWS_ENDPOINT_URL": "http://store/path"}, "AWS_ENDPOINT_URL must be http://HOST:PORT"),
-        ({"AWS_ACCESS_KEY_ID": "a"}, "AWS_SECRET_ACCESS_KEY is missing"),
-        ({"AWS_SECRET_ACCESS_KEY": "a"}, "AWS_ACCESS_KEY_ID is missing"),
+        ({"AWS_ACCESS_KEY_ID": "a"}, "AWS_SECRET_ACCESS_KEY is not set"),
+        ({"AWS_SECRET_ACCESS_KEY": "a"}, "AWS_ACCESS_KEY_ID is not set"),
     ],
 )
 def test_wrong_settings_are_named(given: dict[str, str], reason: str) -> None:
@@ -157,7 +157,7 @@ def test_of_many_that_create_a_file_one_does(where: str, request: pytest.Fixture
         try:
             folder.create("new", b"%d" % number)
         except FileExistsError as fault:
-            assert "new was written by somebody else" in str(fault)
+            assert "new was written by another process" in str(fault)
             return False
         return True
 
@@ -172,7 +172,7 @@ def test_store_that_cannot_be_used_is_named(bucket: str, monkeypatch: pytest.Mon
         Folder("s3://no-such-bucket-here/x").write("a", b"")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setattr("stompring.pipeline.storage.RETRY_TIMEOUT", 1)
-    with pytest.raises(OSError, match=r"/lake/a: the store cannot be reached \(AWS_ENDPOINT_URL\)"):
+    with pytest.raises(OSError, match=r"/lake/a: cannot reach the object store \(AWS_ENDPOINT_URL\)"):
         Folder(f"{bucket}/lake").read("a")
 
 
@@ -194,7 +194,7 @@ def test_second_owner_is_refused_while_the_first_lives(bucket: str, monkeypatch:
         first._renew()  # the first lives: it has renewed before the second looks, however slow the machine is
         return real(self, name)
 
-    refused = "another process ingests: process .* holds s3://.*/lake/ingest.lease"
+    refused = "another process is ingesting: process .* holds s3://.*/lake/ingest.lease"
     with monkeypatch.context() as patched, pytest.raises(Busy, match=refused):
         patched.setattr(ObjectStore, "head", renewed)
         second.acquire()
@@ -227,7 +227,7 @@ def test_killed_owner_is_followed_and_a_stopped_one_ends(bucket: str) -> None:
     began = time.monotonic()
     second.acquire()
     assert time.monotonic() - began >= 0.6
-    with pytest.raises(LeaseLost, match="the lease was lost to process .*, which ingests now"):
+    with pytest.raises(LeaseLost, match="lost the lease: process .* took it over"):
         stopped.check()
     stopped.release()
     second.check()  # is not released by who has lost it
@@ -307,7 +307,7 @@ def test_batch_is_begun_by_one_process(bucket: str) -> None:
     first, second = (IntentLog(state) for state in states)
     begun = Intent(0, {}, {}, {"messages": 0})
     first.write(begun)
-    with pytest.raises(Busy, match="batch 0 is its"):
+    with pytest.raises(Busy, match="it started batch 0"):
         second.write(Intent(0, {}, {}, {"messages": 1}))
     assert second.last() == begun
     second.write(Intent(1, {}, {}, {}))

@@ -65,30 +65,30 @@ GOOD: list[dict[str, Any]] = [
 
 #: Bodies that do not fit, and what is said of them.
 BAD: list[tuple[bytes, str]] = [
-    (b"", "the body is no JSON"),
-    (b"\xff", "the body is no UTF-8"),
-    (b"{", "the body is no JSON"),
-    (b"[]", "#: [] is no object"),
+    (b"", "the body is not JSON"),
+    (b"\xff", "the body is not UTF-8"),
+    (b"{", "the body is not JSON"),
+    (b"[]", "#: [] is not an object"),
     (b"{}", "#: id is required"),
     (b'{"id": null}', "/id: null is not allowed"),
-    (b'{"id": "1"}', '/id: "1" is no whole number'),
-    (b'{"id": true}', "/id: true is no whole number"),
-    (b'{"id": 1.5}', "/id: 1.5 is no whole number"),
-    (b'{"id": 9223372036854775808}', "/id: it is beyond BIGINT"),
-    (b'{"id": 1e30}', "/id: it is beyond BIGINT"),
-    (b'{"id": 1, "price": 1e999}', "/price: it is beyond DOUBLE"),
-    (b'{"id": 1, "price": NaN}', "NaN is none of its values"),
-    (b'{"id": 1, "price": ' + b"9" * 400 + b"}", "/price: it is beyond DOUBLE"),
-    (b'{"id": ' + b"9" * 5000 + b"}", "the body is no JSON"),
-    (b'{"id": 1, "paid": 0}', "/paid: 0 is no boolean"),
+    (b'{"id": "1"}', '/id: "1" is not a whole number'),
+    (b'{"id": true}', "/id: true is not a whole number"),
+    (b'{"id": 1.5}', "/id: 1.5 is not a whole number"),
+    (b'{"id": 9223372036854775808}', "/id: out of range of BIGINT"),
+    (b'{"id": 1e30}', "/id: out of range of BIGINT"),
+    (b'{"id": 1, "price": 1e999}', "/price: out of range of DOUBLE"),
+    (b'{"id": 1, "price": NaN}', "NaN is not a JSON value"),
+    (b'{"id": 1, "price": ' + b"9" * 400 + b"}", "/price: out of range of DOUBLE"),
+    (b'{"id": ' + b"9" * 5000 + b"}", "the body is not JSON"),
+    (b'{"id": 1, "paid": 0}', "/paid: 0 is not a boolean"),
     (b'{"id": 1, "at": "2026-02-30T00:00:00Z"}', "/at: "),
     (b'{"id": 1, "at": "0001-01-01T00:00:00+10:00"}', "/at: "),
-    (b'{"id": 1, "at": "yesterday"}', '/at: "yesterday" is no date-time of RFC 3339'),
+    (b'{"id": 1, "at": "yesterday"}', '/at: "yesterday" is not an RFC 3339 date-time'),
     (b'{"id": 1, "day": "2026-2-3"}', "/day: "),
     (b'{"id": 1, "lines": [{"sku": "a"}, {"count": 1}]}', "/lines/1: sku is required"),
-    (b'{"id": 1, "lines": {}}', "/lines: {} is no array"),
-    (b'{"id": 1, "tags": {"a": 1}}', "/tags/a: 1 is no string"),
-    (b'{"id": 1, "address": "\\ud800"}', "/address: the string has half of a surrogate pair"),
+    (b'{"id": 1, "lines": {}}', "/lines: {} is not an array"),
+    (b'{"id": 1, "tags": {"a": 1}}', "/tags/a: 1 is not a string"),
+    (b'{"id": 1, "address": "\\ud800"}', "/address: the string has an unpaired surrogate"),
     (b"[" * 100_000, "the body is nested too deeply"),
 ]
 
@@ -179,10 +179,10 @@ def test_json_schema_gives_types_and_keeps_what_does_not_fit(filled: LakeFixture
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ("{", "it is no JSON"),
-        ({"type": "array"}, "#: columns need an object with properties"),
-        ({"type": "object"}, "#: columns need an object with properties"),
-        ({"properties": {"a": {"type": "int"}}}, "#/properties/a/type: 'int' is none of array, boolean"),
+        ("{", "not JSON"),
+        ({"type": "array"}, "#: an object with properties is required"),
+        ({"type": "object"}, "#: an object with properties is required"),
+        ({"properties": {"a": {"type": "int"}}}, "#/properties/a/type: 'int' is not one of array, boolean"),
         (
             {"properties": {"a": {"type": ["string", "integer"]}}},
             "#/properties/a/type: string and integer: a column",
@@ -190,23 +190,26 @@ def test_json_schema_gives_types_and_keeps_what_does_not_fit(filled: LakeFixture
         ({"properties": {"a": {"title": "x"}}}, "#/properties/a: type is missing"),
         (
             {"properties": {"a": {"$ref": "other.json"}}},
-            "#/properties/a/$ref: 'other.json' is not in this file",
+            "#/properties/a/$ref: 'other.json' is not within this file",
         ),
-        ({"properties": {"a": {"$ref": "#/$defs/b"}}}, "#/properties/a/$ref: there is no #/$defs/b"),
+        ({"properties": {"a": {"$ref": "#/$defs/b"}}}, "#/properties/a/$ref: #/$defs/b does not exist"),
         (
             {
                 "properties": {"a": {"$ref": "#/$defs/b"}},
                 "$defs": {"b": {"properties": {"c": {"$ref": "#/$defs/b"}}}},
             },
-            "#/$defs/b/properties/c/$ref: #/$defs/b contains itself",
+            "#/$defs/b/properties/c/$ref: #/$defs/b is recursive",
         ),
         (
             {"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}},
-            "#/properties/a/anyOf: a column has one type beside null, and these are 2",
+            "#/properties/a/anyOf: a column must have one type besides null, not 2",
         ),
-        ({"properties": {"a": {"allOf": []}}}, "#/properties/a/allOf: no type of a column follows from it"),
-        ({"properties": {"Ab": {}, "aB": {}}}, "#/properties: Ab and aB are the same name in SQL"),
-        ({"properties": {"a": False}}, "#/properties/a: false is no schema of values"),
+        (
+            {"properties": {"a": {"allOf": []}}},
+            "#/properties/a/allOf: not supported, it determines no column type",
+        ),
+        ({"properties": {"Ab": {}, "aB": {}}}, "#/properties: Ab and aB differ only in case"),
+        ({"properties": {"a": False}}, "#/properties/a: false is not a schema"),
     ],
 )
 def test_schema_that_gives_no_columns_is_refused_with_its_place(
@@ -236,7 +239,7 @@ def test_names_that_are_taken_get_a_prefix(filled: LakeFixture, tmp_path: Path) 
     view(filled, *words)
     found = rows_of(filled, "select region, header_queue, body_Queue, body_region, body__bad, queue from v")
     assert found == [["d", "e", "b", "c", None, "orders"]]
-    with pytest.raises(InvalidSchema, match="columns: a and A are the same name in SQL"):
+    with pytest.raises(InvalidSchema, match="columns: a and A differ only in case"):
         ViewDefinition("w", ("a",), headers=(("a", "string"), ("A", "string"))).check()
 
 
@@ -299,12 +302,12 @@ def test_inference_widens_and_reports(filled: LakeFixture) -> None:
     result = run("view", "v", "--lake", str(filled.lake), "--address", "orders", "--infer")
     assert result.exit_code == 0, result.output
     assert result.stderr.splitlines() == [
-        "wider: /n: a larger one in 1, a whole number in 1: DOUBLE",
-        "wider: /x: a number in 1, a whole number in 1: DOUBLE",
-        "wider: /s: a whole number in 1, an object in 1, a string in 1: STRING",
-        "wider: /l/[]: a number in 1, a whole number in 1: DOUBLE",
-        "wider: /m: a whole number in 1, an object in 1: STRING",
-        "2 of 5 bodies are no JSON objects",
+        "mixed types: /n: a larger one in 1, a whole number in 1: DOUBLE",
+        "mixed types: /x: a number in 1, a whole number in 1: DOUBLE",
+        "mixed types: /s: a whole number in 1, an object in 1, a string in 1: STRING",
+        "mixed types: /l/[]: a number in 1, a whole number in 1: DOUBLE",
+        "mixed types: /m: a whole number in 1, an object in 1: STRING",
+        "2 of 5 bodies are not JSON objects",
     ]
     columns = dict(line.split() for line in result.stdout.splitlines())
     assert {name: columns[name] for name in ("n", "x", "t", "s", "o", "l", "e", "m", "d")} == {
@@ -328,7 +331,7 @@ def test_inference_widens_and_reports(filled: LakeFixture) -> None:
 
 def test_inference_of_names_that_are_data_and_of_nothing() -> None:
     seen = Inference()
-    with pytest.raises(InvalidSchema, match="of 0 bodies none is a JSON object"):
+    with pytest.raises(InvalidSchema, match="none of 0 bodies is a JSON object"):
         seen.fields()
     for number in range(1200):
         seen.add(json.dumps({"by": {str(number): 1}, "Case": {"a": 1, "A": 2}, "deep": 1}).encode())
@@ -338,7 +341,7 @@ def test_inference_of_names_that_are_data_and_of_nothing() -> None:
         "Case": "STRING",
         "deep": "BIGINT",
     }
-    assert notes == ["/by: more than 1,000 names: STRING", "/Case: 'a' and 'A' are one name in SQL: STRING"]
+    assert notes == ["/by: more than 1,000 names: STRING", "/Case: 'a' and 'A' differ only in case: STRING"]
 
 
 AVRO: dict[str, Any] = {
@@ -380,22 +383,22 @@ def test_avro(filled: LakeFixture, tmp_path: Path) -> None:
     )
     whole = [1, "é", moment.replace(tzinfo=None), Decimal("1.25"), "B", str(key), [{"a": 1}], None]
     assert found[:2] == [whole, whole]
-    assert all(row[:7] == [None] * 7 and "is no Avro of this schema" in row[7] for row in found[2:])
-    assert "1 bytes behind the value" in found[3][7]
+    assert all(row[:7] == [None] * 7 and "is not Avro of this schema" in row[7] for row in found[2:])
+    assert "1 bytes follow the value" in found[3][7]
 
 
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"type": "array", "items": "int"}, "#: columns need a record"),
-        ({"type": "record"}, "it is no Avro schema"),
+        ({"type": "array", "items": "int"}, "#: a record is required"),
+        ({"type": "record"}, "not an Avro schema"),
         (
             {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]},
-            "#/a: a union of 2 types beside null is no column",
+            "#/a: a union of 2 types besides null is not supported",
         ),
         (
             {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "R"]}]},
-            "#/a: R contains itself",
+            "#/a: R is recursive",
         ),
         (
             {
@@ -403,7 +406,7 @@ def test_avro(filled: LakeFixture, tmp_path: Path) -> None:
                 "name": "R",
                 "fields": [{"name": "a", "type": {"type": "int", "logicalType": "time-millis"}}],
             },
-            "#/a: there is no type of a column for time-millis",
+            "#/a: logical type time-millis is not supported",
         ),
     ],
 )
@@ -422,7 +425,7 @@ def ids(filled: LakeFixture) -> list[int | None]:
 
 def materialized(filled: LakeFixture, tmp_path: Path) -> Any:
     told = view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), "--materialize")
-    assert told.splitlines()[-1] == f"v: {len(ids(filled))} rows, 0 of them did not fit (column _bad)"
+    assert told.splitlines()[-1] == f"v: {len(ids(filled))} rows, 0 of them not decoded (column _bad)"
     return Views(filled.lake).named("v")
 
 
@@ -437,18 +440,18 @@ def refresh(filled: LakeFixture) -> str:
 def test_refresh_adds_what_came_once(filled: LakeFixture, tmp_path: Path) -> None:
     filled.add(order(1), order(2))
     made = materialized(filled, tmp_path)
-    assert refresh(filled) == "v: 0 rows more, 0 of them did not fit (column _bad)\n"
+    assert refresh(filled) == "v: added 0 rows, 0 of them not decoded (column _bad)\n"
     filled.add(order(3))
     filled.add(b"bad", order(99), address="other")
     filled.add(b"bad")
     assert ids(filled) == [1, 2]  # as of the last refresh
-    assert refresh(filled) == "v: 2 rows more, 1 of them did not fit (column _bad)\n"
+    assert refresh(filled) == "v: added 2 rows, 1 of them not decoded (column _bad)\n"
     assert ids(filled) == [1, 2, 3, None]
     version = DeltaTable(made.folder.where).version()
     assert made.refresh() == (0, 0, False) and DeltaTable(made.folder.where).version() == version
     told = json.loads(ok("views", "--lake", str(filled.lake), "--json"))
     assert (told["v"]["rows"], told["v"]["bad"]) == (4, 1)
-    assert "v of orders: 4 rows, 1 did not fit" in ok("views", "--lake", str(filled.lake))
+    assert "v of orders: 4 rows, 1 not decoded" in ok("views", "--lake", str(filled.lake))
 
 
 def test_compaction_and_vacuum_of_messages_add_nothing(filled: LakeFixture, tmp_path: Path) -> None:
@@ -473,7 +476,7 @@ def test_small_files_of_a_materialized_view_are_put_together(filled: LakeFixture
         filled.add(order(number))
         assert made.refresh() == (1, 0, False)
     assert made.small_files(1 << 20) == 4
-    assert "view v: 4 files became 1\n" in ok("compact", "--lake", str(filled.lake))
+    assert "view v: compacted 4 files into 1\n" in ok("compact", "--lake", str(filled.lake))
     assert ids(filled) == [1, 2, 3, 4] and made.small_files(1 << 20) == 1
     assert "view v: 4 files deleted\n" in ok("vacuum", "--lake", str(filled.lake), "--hours", "0")
     filled.add(order(5))
@@ -575,18 +578,22 @@ def test_names_and_options_that_are_refused(filled: LakeFixture, tmp_path: Path)
     place, schema = str(filled.lake), schema_file(tmp_path)
     view(filled, "--address", "a", "--header", "h")
     for words, status, reason in [
-        (("v", "--address", "a", "--header", "h"), 1, "there is a view v already"),
-        (("messages", "--address", "a", "--header", "h"), 1, "'messages' is no name of a view"),
-        (("A-b", "--address", "a", "--header", "h"), 1, "'A-b' is no name of a view"),
-        (("w", "--header", "h"), 2, "--address is needed"),
+        (("v", "--address", "a", "--header", "h"), 1, "view v already exists"),
+        (("messages", "--address", "a", "--header", "h"), 1, "invalid view name 'messages'"),
+        (("A-b", "--address", "a", "--header", "h"), 1, "invalid view name 'A-b'"),
+        (("w", "--header", "h"), 2, "--address is required"),
         (("w", "--address", "a"), 1, "a view needs columns"),
         (("w", "--address", "a", "--header", "h:text"), 2, "one of string, int, long"),
         (("w", "--address", "a", "--header", "h", "--where", "a >"), 1, "the selector 'a >' of --where: "),
-        (("w", "--address", "a", "--infer", "--json-schema", schema), 2, "only one of"),
+        (
+            ("w", "--address", "a", "--infer", "--json-schema", schema),
+            2,
+            "--json-schema, --infer and --avro cannot be combined",
+        ),
         (("w", "--drop"), 1, "has no view 'w'; it has v"),
-        (("v", "--drop", "--refresh"), 2, "go alone"),
+        (("v", "--drop", "--refresh"), 2, "take no other option"),
         (("v", "--refresh"), 1, "v has no table to refresh"),
-        (("w", "--address", "a", "--infer"), 1, "of 0 bodies none is a JSON object"),
+        (("w", "--address", "a", "--infer"), 1, "none of 0 bodies is a JSON object"),
     ]:
         result = run("view", *words[:1], "--lake", place, *words[1:])
         assert result.exit_code == status and reason in result.output, (words, result.output)

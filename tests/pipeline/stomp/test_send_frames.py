@@ -152,7 +152,7 @@ def test_pieces() -> None:
             {"body": pa.binary(), "size": pa.int32()},
             {},
             ValueError,
-            "column size: there is none of this name",
+            "column size: unknown column",
         ),
         ({"headers": TYPES["headers"]}, {}, ValueError, "column body: is required"),
         ({"body": pa.int32()}, {}, ValueError, "column body: must be binary or string, not int32"),
@@ -162,12 +162,12 @@ def test_pieces() -> None:
             ValueError,
             "column headers: must be map<string,string>, not map",
         ),
-        ({"body": pa.binary()}, {"destination": ""}, OptionError, "option destination: is required where"),
+        ({"body": pa.binary()}, {"destination": ""}, OptionError, "option destination: is required without"),
         (
             {"body": pa.binary(), "dedup_id": pa.string()},
             {"dedupHeader": ""},
             OptionError,
-            "option dedupHeader: must name a header where there is a column dedup_id",
+            "option dedupHeader: must name a header with a column dedup_id",
         ),
     ],
 )
@@ -185,7 +185,7 @@ def test_rows_that_cannot_be() -> None:
     rows = [{"body": b"", "destination": "q"}, {"body": b"", "destination": None}]
     with pytest.raises(ValueError, match="column destination: is null in row 8, and option destination"):
         SendEncoder(options(destination=""), None).encode(batch(rows, types), 7)
-    with pytest.raises(ValueError, match="column headers: there is a NUL in it"):
+    with pytest.raises(ValueError, match="column headers: NUL is not allowed in a header"):
         given = batch(
             [{"body": b"", "headers": {"a": "b\0"}}], {name: TYPES[name] for name in ("body", "headers")}
         )

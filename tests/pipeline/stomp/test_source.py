@@ -99,9 +99,9 @@ def test_while_it_runs(reading: Reading, lasting: LastingBroker) -> None:
 def test_errors_name_what_is_wrong(spark: Any, reading: Reading, lasting: LastingBroker) -> None:
     for options, text in (
         ({"spool": ""}, "option spool: is required"),
-        ({"prefetch": "0"}, "option prefetch: must be a whole number from 1 on"),
-        ({"subscribeHeaders": "ack=auto"}, "option subscribeHeaders: ack is written by the source itself"),
-        ({"jobId": "5"}, "option jobid: there is none of this name; there are url, user"),
+        ({"prefetch": "0"}, "option prefetch: must be a whole number of at least 1"),
+        ({"subscribeHeaders": "ack=auto"}, "option subscribeHeaders: ack is set by the source"),
+        ({"jobId": "5"}, "option jobid: unknown option; options are url, user"),
     ):
         with pytest.raises(Exception, match=text):
             source = spark.readStream.format("stomp").options(
@@ -113,7 +113,7 @@ def test_errors_name_what_is_wrong(spark: Any, reading: Reading, lasting: Lastin
                 }
             )
             source.load().writeStream.format("noop").start().awaitTermination(60)
-    with pytest.raises(Exception, match="column weight: there is none of this name; there are destination"):
+    with pytest.raises(Exception, match="column weight: unknown column; columns are destination"):
         reading.run("weight INT")
     with pytest.raises(Exception, match="column body: is BINARY, not StringType"):
         reading.run("body STRING")

@@ -112,14 +112,14 @@ def test_what_is_committed_goes(tmp_path: Path) -> None:
         spool.unlink_before(spool.tail)
         assert segments(tmp_path) == [5] and records(spool) == []
         with pytest.raises(
-            SpoolError, match="segment 3 of the spool .* is not there, and the checkpoint needs it"
+            SpoolError, match="segment 3 of the spool .* is missing, but the checkpoint needs it"
         ):
             spool.check(ends[1])
         with pytest.raises(SpoolError, match="segment 3"):
             spool.pieces(ends[1], ends[2])
     with Spool(tmp_path) as spool:
         assert spool.tail == Position(5, len(HEADER))
-        with pytest.raises(SpoolError, match="ends before what the checkpoint says was read"):
+        with pytest.raises(SpoolError, match="ends before the position of the checkpoint"):
             spool.check(Position(9, 16))
         with pytest.raises(SpoolError, match="ends at 16, before 99"):
             spool.pieces(spool.tail, Position(5, 99))
@@ -147,8 +147,8 @@ def test_damage_is_told(tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match=f"is damaged at {len(HEADER) + 13}: messages in it are lost"):
         payload_spans(read_range(tmp_path, piece), piece, tmp_path)
     path.write_bytes(b"something else altogether")
-    with pytest.raises(SpoolError, match="is no segment of a spool"):
+    with pytest.raises(SpoolError, match="is not a spool segment"):
         Spool(tmp_path)
     path.unlink()
-    with pytest.raises(SpoolError, match="is not there"):
+    with pytest.raises(SpoolError, match="is missing"):
         read_range(tmp_path, piece)

@@ -86,20 +86,20 @@ def test_all_of_reading() -> None:
         ({"destination": ""}, "option destination: is required"),
         ({"spool": ""}, "option spool: is required: a directory of this query alone"),
         ({"spool": "hdfs://x/y"}, "option spool: must be a local path or a file: URL, not 'hdfs://x/y'"),
-        ({"timeout": "-1"}, "option timeout: must be a whole number from 1 on, not '-1'"),
-        ({"prefetch": "all"}, "option prefetch: must be a whole number from 1 on, not 'all'"),
+        ({"timeout": "-1"}, "option timeout: must be a whole number of at least 1, not '-1'"),
+        ({"prefetch": "all"}, "option prefetch: must be a whole number of at least 1, not 'all'"),
         ({"maxBytesPerTrigger": "much"}, "option maxBytesPerTrigger: must be a number of bytes"),
         ({"spoolLimit": "0"}, "option spoolLimit: must be at least 1 byte"),
         ({"subscribeHeaders": "x"}, "option subscribeHeaders: must be NAME=VALUE"),
         (
             {"subscribeHeaders": "receipt=1"},
-            "option subscribeHeaders: receipt is written by the source itself",
+            "option subscribeHeaders: receipt is set by the source",
         ),
         ({"tls": "yes"}, "option tls: must be true or false, not 'yes'"),
-        ({"caFile": "/ca"}, "option caFile: means nothing without tls"),
-        ({"url": "ssl://host:1", "tls": "false"}, "option tls: is false, and the url says ssl"),
-        ({"password": "a", "passwordFile": "b"}, "option passwordFile: password is given too"),
-        ({"path": "/x"}, "option path: there is none of this name; there are url, user, password"),
+        ({"caFile": "/ca"}, "option caFile: requires tls"),
+        ({"url": "ssl://host:1", "tls": "false"}, "option tls: is false, but the url has an ssl scheme"),
+        ({"password": "a", "passwordFile": "b"}, "option passwordFile: cannot be combined with password"),
+        ({"path": "/x"}, "option path: unknown option; options are url, user, password"),
     ],
 )
 def test_what_cannot_be(options: dict[str, str], text: str) -> None:
@@ -109,7 +109,7 @@ def test_what_cannot_be(options: dict[str, str], text: str) -> None:
 
 
 def test_a_job_without_ids() -> None:
-    with pytest.raises(OptionError, match="option jobId: means nothing where dedupHeader is empty"):
+    with pytest.raises(OptionError, match="option jobId: requires a dedupHeader"):
         sink(jobId="j", dedupHeader="")
 
 
