@@ -245,7 +245,7 @@ def test_warm_tells_why_not(places: tuple[Path, Path, Path], monkeypatch: pytest
     result = CliRunner().invoke(command, ["warm"])
     assert result.exit_code == 1 and result.output.startswith("Error: STOMPRING_CLASS_ARCHIVE disables")
     result = CliRunner().invoke(command, ["warm", "--remove"])
-    assert result.exit_code == 0 and result.output == "there is no archive\n"
+    assert result.exit_code == 0 and result.output == "no archive to remove\n"
 
 
 def test_values_of_numpy_are_known_without_pandas() -> None:

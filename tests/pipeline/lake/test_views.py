@@ -584,7 +584,7 @@ def test_names_and_options_that_are_refused(filled: LakeFixture, tmp_path: Path)
         (("w", "--header", "h"), 2, "--address is required"),
         (("w", "--address", "a"), 1, "a view needs columns"),
         (("w", "--address", "a", "--header", "h:text"), 2, "one of string, int, long"),
-        (("w", "--address", "a", "--header", "h", "--where", "a >"), 1, "the selector 'a >' of --where: "),
+        (("w", "--address", "a", "--header", "h", "--where", "a >"), 1, "invalid selector 'a >' (--where): "),
         (
             ("w", "--address", "a", "--infer", "--json-schema", schema),
             2,
@@ -592,7 +592,7 @@ def test_names_and_options_that_are_refused(filled: LakeFixture, tmp_path: Path)
         ),
         (("w", "--drop"), 1, "has no view 'w'; it has v"),
         (("v", "--drop", "--refresh"), 2, "take no other option"),
-        (("v", "--refresh"), 1, "v has no table to refresh"),
+        (("v", "--refresh"), 1, "view v is not materialized"),
         (("w", "--address", "a", "--infer"), 1, "none of 0 bodies is a JSON object"),
     ]:
         result = run("view", *words[:1], "--lake", place, *words[1:])

@@ -120,7 +120,7 @@ def test_errors_name_what_is_wrong(spark: Any, lasting: LastingBroker) -> None:
         write(rows.selectExpr("cast(body as int) as body"), lasting, destination="q")
     with pytest.raises(Exception, match="column destination: is null in row 3"):
         write(rows.selectExpr("body", "if(body = '3', null, 'q') as destination"), lasting)
-    with pytest.raises(Exception, match="mode\('overwrite'\) is not supported"):
+    with pytest.raises(Exception, match=r"mode\('overwrite'\) is not supported"):
         rows.write.format("stomp").mode("overwrite").options(url=url(lasting), destination="q").save()
     with pytest.raises(Exception, match="spark.read is not supported"):
         spark.read.format("stomp").options(url=url(lasting), destination="q").load().count()
