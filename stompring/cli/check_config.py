@@ -49,8 +49,8 @@ def check_config(context: click.Context, files: tuple[str, ...], data: str | Non
             refused += 1
             click.echo(str(error), err=True)
         else:
-            worries = (worry for _, _, worry in certificates if worry is not None)
-            for warning in (*configuration.warnings, *worries):
+            expiry_warnings = (warning for _, _, warning in certificates if warning is not None)
+            for warning in (*configuration.warnings, *expiry_warnings):
                 click.echo(f"{warning} (a warning)", err=True)
             click.echo(f"{file}: ok")
             for line in summary(configuration, data):
@@ -62,7 +62,7 @@ def check_config(context: click.Context, files: tuple[str, ...], data: str | Non
 
 
 def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str, str, str | None]]:
-    """Acceptor, description and worry of each certificate that the broker would show. Raises `ConfigurationError`."""
+    """Acceptor, description and expiry warning of each certificate. Raises `ConfigurationError`."""
     tls = [stomp.tls for stomp in configuration.stomp_acceptors]
     tls += [http.tls for http in configuration.http_acceptors]
     if not any(tls):
@@ -72,8 +72,8 @@ def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str,
 
     for name, context in read_tls_contexts(configuration).items():
         for identity in context.identities:
-            worry = identity.worry(time.time(), EXPIRY_WARNING)
-            yield name, identity.describe(), None if worry is None else f"acceptor '{name}': {worry}"
+            warning = identity.expiry_warning(time.time(), EXPIRY_WARNING)
+            yield name, identity.describe(), None if warning is None else f"acceptor '{name}': {warning}"
 
 
 def read_security_files(configuration: BrokerConfiguration) -> None:

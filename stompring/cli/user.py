@@ -133,7 +133,7 @@ def rm(name: str, config: str | None, users: str | None, roles: str | None) -> N
     Users(file)  # a missing file is an error here, where add would begin one
     if files.roles is not None and files.roles.exists():
         with files.edit_roles() as roles_edit:
-            lost = roles_edit.forget(name)
+            lost = roles_edit.revoke_all(name)
         for role in lost:
             click.echo(f"user {name!r} no longer has the role {role!r}")
     with edit_users(file) as edit:

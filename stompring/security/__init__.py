@@ -1,1 +1,1 @@
-"""Who may do what: so far, who is who."""
+"""Security: users, passwords, certificates, roles, permissions, limits on logins. Without Twisted."""

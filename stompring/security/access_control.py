@@ -19,23 +19,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from stompring.security.roles import Roles
+from stompring.security.roles import NO_ROLES, Roles
 from stompring.settings.broker_xml import QUEUE_SEPARATOR
 from stompring.settings.match import DEFAULT_SYNTAX, Pattern, covers, literal_name, overlaps
 from stompring.settings.model import BrokerConfiguration, PermissionType, SecuritySettingEntry, WildcardSyntax
 
 CACHE_SIZE = 16_384
-"""Addresses and queues for which it is remembered which entries decide."""
+"""Addresses and queues whose deciding entries are cached."""
 
 CREATE_QUEUE = frozenset(
     (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE),
 )
 
-NOBODY: frozenset[str] = frozenset()
-
 
 class Permissions:
-    """The ``<security-setting>`` entries of one configuration. Immutable: a reload makes a new one."""
+    """The ``<security-setting>`` entries of one configuration. Immutable: a reload creates a new object."""
 
     def __init__(
         self,
@@ -64,20 +62,20 @@ class Permissions:
 
     @classmethod
     def of(cls, configuration: BrokerConfiguration) -> Permissions:
-        """The entries of a whole broker.xml."""
+        """The entries of a broker.xml."""
         return cls(
             configuration.security_settings, configuration.wildcard, configuration.literal_match_markers
         )
 
     @property
     def grants_anything(self) -> bool:
-        """Whether there is an entry at all."""
+        """Whether there is any entry."""
         return bool(self._named or self._queues or self._literal or self._patterns)
 
     def allows(
         self, roles: frozenset[str], permission: PermissionType, address: str, queue: str | None = None
     ) -> bool:
-        """Whether somebody with these roles has a permission on an address, or on that queue of it."""
+        """Whether a user with these roles has a permission on an address, or on that queue of it."""
         if queue is not None and permission in CREATE_QUEUE and queue != address:
             if f"{address}{QUEUE_SEPARATOR}{queue}" not in self._queues and not self.allows(
                 roles, permission, queue
@@ -85,11 +83,11 @@ class Permissions:
                 return False
         deciding = self._deciding(address, queue)
         return bool(deciding) and all(
-            not roles.isdisjoint(entry.roles.get(permission, NOBODY)) for entry in deciding
+            not roles.isdisjoint(entry.roles.get(permission, NO_ROLES)) for entry in deciding
         )
 
     def _look_up(self, address: str, queue: str | None) -> tuple[SecuritySettingEntry, ...]:
-        """The entries that decide, which must all allow it; none where nobody may."""
+        """The deciding entries, all of which must grant the permission; none if every operation is refused."""
         if queue is not None:
             of_queue = self._queues.get(f"{address}{QUEUE_SEPARATOR}{queue}")
             if of_queue is not None:
@@ -121,7 +119,7 @@ class Permissions:
 
 
 class AccessControl:
-    """Asked for each decision that nobody remembers. ``refusals`` counts what was refused, since the start."""
+    """Permissions of roles and roles of users, as they are now. ``refusals`` counts refusals since the start."""
 
     def __init__(self, permissions: Permissions, roles: Roles) -> None:
         self.refusals: Counter[PermissionType] = Counter()
@@ -131,16 +129,16 @@ class AccessControl:
 
     @property
     def generation(self) -> tuple[int, int]:
-        """Another one when something may be decided otherwise than before: answers are worth remembering till then."""
+        """Changes when a decision may have changed: decisions can be cached until then."""
         return self._reloads, self._roles.generation
 
     @property
     def grants_anything(self) -> bool:
-        """Whether there is an entry at all."""
+        """Whether there is any entry."""
         return self._permissions.grants_anything
 
     def use(self, permissions: Permissions) -> None:
-        """The configuration was read again."""
+        """Replace the permissions after a reload."""
         self._permissions = permissions
         self._reloads += 1
 

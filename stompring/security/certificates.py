@@ -24,9 +24,9 @@ from cryptography.hazmat.primitives.serialization import (
 from stompring.errors import ConfigurationError
 from stompring.security.properties_file import WatchedFile, check_name, name_of
 
-#: What the files of certificates in a directory end in.
+#: The suffix of certificate files in a directory.
 SUFFIX = ".pem"
-#: And that of a key in a file of its own, beside its certificate.
+#: The suffix of a key file beside its certificate.
 KEY_SUFFIX = ".key"
 
 _JAVA = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
@@ -34,25 +34,25 @@ _DER = b"\x30"
 
 
 class CertificateError(Exception):
-    """A file does not hold what it should."""
+    """A certificate or key file cannot be used."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A certificate with its private key and the certificates that vouch for it, from one file."""
+    """A certificate with its private key and its chain, from one file."""
 
     file: str
-    chain: tuple[x509.Certificate, ...]  # the own one first
+    chain: tuple[x509.Certificate, ...]  # leaf certificate first
     key: PrivateKeyTypes = field(repr=False)
 
     @property
     def subject(self) -> str:
-        """Whose it is (RFC 4514)."""
+        """Subject of the certificate (RFC 4514)."""
         return subject_of(self.chain[0])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The hosts that it is for, names in lower case; those of subjectAltName, else the common name."""
+        """Host names and addresses in lower case: of subjectAltName, else the common name."""
         try:
             found = self.chain[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except (x509.ExtensionNotFound, ValueError):
@@ -63,70 +63,70 @@ class Identity:
 
     @property
     def not_before(self) -> datetime:
-        """From when on it holds."""
+        """Start of validity."""
         return self.chain[0].not_valid_before_utc
 
     @property
     def not_after(self) -> datetime:
-        """Until when it holds: it, and all that vouch for it here."""
+        """End of validity of the whole chain."""
         return min(certificate.not_valid_after_utc for certificate in self.chain)
 
     def describe(self) -> str:
-        """For people: whose, for what, until when."""
+        """Subject, hosts and end of validity, as text."""
         names = ", ".join(self.names) or "no host"
         return f"certificate {self.subject} for {names}, until {self.not_after:%Y-%m-%d %H:%M} UTC"
 
-    def worry(self, now: float, notice: float) -> str | None:
-        """What to say where it does not hold at ``now``, or for less than ``notice`` longer. Epoch seconds, seconds."""
+    def expiry_warning(self, now: float, notice: float) -> str | None:
+        """A warning if it is not valid at ``now`` (epoch seconds), or expires within ``notice`` seconds; else None."""
         shown = f"certificate {self.subject} ({self.file})"
-        left = self.not_after.timestamp() - now
-        if left <= 0:
-            return f"{shown} has expired, on {self.not_after:%Y-%m-%d %H:%M} UTC"
+        remaining = self.not_after.timestamp() - now
+        if remaining <= 0:
+            return f"{shown} has expired on {self.not_after:%Y-%m-%d %H:%M} UTC"
         if self.not_before.timestamp() > now:
-            return f"{shown} does not hold yet, but from {self.not_before:%Y-%m-%d %H:%M} UTC on"
-        if left < notice:
-            return f"{shown} expires in {left // 86_400:.0f} days, on {self.not_after:%Y-%m-%d %H:%M} UTC"
+            return f"{shown} is not valid before {self.not_before:%Y-%m-%d %H:%M} UTC"
+        if remaining < notice:
+            return (
+                f"{shown} expires in {remaining // 86_400:.0f} days, on {self.not_after:%Y-%m-%d %H:%M} UTC"
+            )
         return None
 
 
 def subject_of(certificate: x509.Certificate) -> str:
-    """Whose a certificate is, as RFC 4514 writes it: ``CN=anna,O=Example``."""
+    """Subject of a certificate in the format of RFC 4514: ``CN=anna,O=Example``."""
     return certificate.subject.rfc4514_string()
 
 
 def peer_subject(transport: object) -> str | None:
-    """The subject of the certificate that the other side of a connection showed, verified; None where there is none."""
+    """Subject of the verified certificate of the peer of a connection, None without one."""
     shown = getattr(transport, "getPeerCertificate", None)
     certificate = None if shown is None else shown()
     return None if certificate is None else subject_of(certificate.to_cryptography())
 
 
 def read_identities(paths: Sequence[str], keys: Sequence[str], password: str | None) -> list[Identity]:
-    """Those of all files, in their order; of a directory those of its ``.pem`` files, by name. Not empty.
+    """Read the identities of all files, in their order; of a directory those of its ``.pem`` files, by name.
 
-    ``keys`` has the private key of each of ``paths``, or is empty: a key is in its certificate's file then, or beside
-    it, called the same but for ``.key``. Raises `CertificateFault`.
+    ``keys`` has the private key file of each of ``paths``, or is empty: then the key is in the file of its
+    certificate, or beside it with the suffix ``.key``. Returns at least one. Raises `CertificateError`.
     """
     found: list[Identity] = []
-    for place, path in enumerate(paths):
-        own = keys[place] if keys else None
+    for index, path in enumerate(paths):
+        own = keys[index] if keys else None
         found += [_identity(file, own, password) for file in _files(Path(path), own)]
     return found
 
 
 def read_certificates(path: str) -> list[x509.Certificate]:
-    """All certificates of a file, at least one. Raises `CertificateFault`."""
+    """All certificates of a file, at least one. Raises `CertificateError`."""
     data = _read(Path(path))
     try:
         return x509.load_pem_x509_certificates(data)
     except ValueError as error:
-        raise CertificateError(
-            f"{path}: {_not_pem(data) or f'no certificate can be read: {error}'}"
-        ) from None
+        raise CertificateError(f"{path}: {_not_pem(data) or f'not a valid certificate: {error}'}") from None
 
 
 def source_files(paths: Sequence[str], keys: Sequence[str]) -> Iterator[Path]:
-    """All files that `read_identities` would read, and the directories in which they may come and go."""
+    """All files that `read_identities` would read, and their directories if given as such."""
     for path in map(Path, paths):
         files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
         if path.is_dir():
@@ -142,10 +142,10 @@ def _files(path: Path, key: str | None) -> list[Path]:
         return [path]
     files = sorted(path.glob(f"*{SUFFIX}"))
     if not files:
-        raise CertificateError(f"{path}: there is no {SUFFIX} file in this directory")
+        raise CertificateError(f"{path}: no {SUFFIX} file in this directory")
     if key is not None:
         raise CertificateError(
-            f"{path}: keyPath names a key for a directory; keys lie in or beside its files"
+            f"{path}: keyPath cannot be used with a directory: put keys into or beside its {SUFFIX} files"
         )
     return files
 
@@ -158,12 +158,12 @@ def _identity(file: Path, key_file: str | None, password: str | None) -> Identit
     if key_file is None and b"PRIVATE KEY-----" not in data:
         if not beside.exists():
             raise CertificateError(
-                f"{file}: there is no private key in it, and no file {beside.name} beside it; name it with keyPath"
+                f"{file}: no private key in the file, and no file {beside.name} beside it: set keyPath"
             )
         source, data = beside, _read(beside)
     key = _key(source, data, password)
     if _public(key) != _public(chain[0]):
-        raise CertificateError(f"{source}: this private key does not belong to the certificate in {file}")
+        raise CertificateError(f"{source}: private key does not match the certificate in {file}")
     return Identity(str(file), tuple(chain), key)
 
 
@@ -173,13 +173,11 @@ def _key(file: Path, data: bytes, password: str | None) -> PrivateKeyTypes:
         return load_pem_private_key(data, secret)
     except TypeError:
         if secret is None:
-            raise CertificateError(
-                f"{file}: the private key is encrypted: keyStorePassword is needed"
-            ) from None
-        return load_pem_private_key(data, None)  # of several keys some may not be encrypted
+            raise CertificateError(f"{file}: private key is encrypted: set keyStorePassword") from None
+        return load_pem_private_key(data, None)  # only some of several keys may be encrypted
     except (ValueError, UnsupportedAlgorithm) as error:
-        known = "the password is wrong, or it is damaged" if secret is not None else str(error)
-        why = _not_pem(data) or f"the private key cannot be read: {known}"
+        reason = "wrong password or damaged file" if secret is not None else str(error)
+        why = _not_pem(data) or f"private key cannot be read: {reason}"
         raise CertificateError(f"{file}: {why}") from None
 
 
@@ -198,10 +196,10 @@ def _not_pem(data: bytes) -> str | None:
     if b"-----BEGIN" in data:
         return None
     if data.startswith(_JAVA):
-        return "this is a keystore of Java; 'keytool -importkeystore' and 'openssl pkcs12' make PEM of it"
+        return "Java keystore, not PEM: convert it with 'keytool -importkeystore' and 'openssl pkcs12'"
     if data.startswith(_DER):
-        return "this is DER or PKCS12 and not PEM; 'openssl x509' or 'openssl pkcs12' makes PEM of it"
-    return "this is not PEM"
+        return "DER or PKCS12, not PEM: convert it with 'openssl x509' or 'openssl pkcs12'"
+    return "not a PEM file"
 
 
 CERTIFICATE_USERS_FILE = "certificate users file"
@@ -210,28 +208,28 @@ _COMMA = re.compile(r"(?<!\\),")
 
 
 class CertificateUsers:
-    """The users of one file by the subject of their certificate. The file is followed as the users file is."""
+    """The users of one file by the subject of their certificate. The file is read again when it has changed."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Read the file at ``path``. Raises ConfigurationError, with file and line, for what cannot be."""
+        """Read the file at ``path``. Raises ConfigurationError, with file and line, for an invalid line."""
         self._file = WatchedFile(path, CERTIFICATE_USERS_FILE, parse_certificate_users)
         self.path = self._file.path
 
     def user_of(self, subject: str) -> str | None:
-        """Whose certificate that is. None where the file does not know it."""
+        """The user of a certificate subject, None for an unknown subject."""
         return self._file.content.get(normalized(subject))
 
     def refresh(self) -> bool:
-        """See `FollowedFile.refresh`."""
+        """Read the file again if it has changed (`WatchedFile.refresh`)."""
         return self._file.refresh()
 
-    def follow(self) -> None:
-        """See `FollowedFile.follow`."""
-        self._file.follow()
+    def refresh_or_log(self) -> None:
+        """As `refresh`, but log errors (`WatchedFile.refresh_or_log`)."""
+        self._file.refresh_or_log()
 
 
 def parse_certificate_users(lines: list[str], file: str) -> Mapping[str, str]:
-    """Subject to user. Raises ConfigurationError with the line that is wrong."""
+    """Subject to user. Raises ConfigurationError with the invalid line."""
     users: dict[str, str] = {}
     lines_of_users: dict[str, int] = {}
     lines_of_subjects: dict[str, int] = {}
@@ -244,9 +242,7 @@ def parse_certificate_users(lines: list[str], file: str) -> Mapping[str, str]:
             if name in lines_of_users:
                 raise ValueError(f"user {name!r} is already in line {lines_of_users[name]}")
             if subject in users:
-                raise ValueError(
-                    f"the certificate {subject!r} is already in line {lines_of_subjects[subject]}"
-                )
+                raise ValueError(f"certificate {subject!r} is already in line {lines_of_subjects[subject]}")
         except ValueError as error:
             raise ConfigurationError(str(error), file, number) from None
         users[subject] = name
@@ -259,7 +255,7 @@ def _subject_of(line: str, name: str) -> str:
     subject = line.partition("=")[2].strip()
     if subject.startswith("/"):
         raise ValueError(
-            f"user {name!r}: write the subject itself, as CN=name, O=company; patterns are not taken"
+            f"user {name!r}: write the subject itself, as CN=name, O=company; patterns are not supported"
         )
     if "=" not in subject:
         raise ValueError("a line must be 'user = subject of the certificate', or begin with '#'")
@@ -267,7 +263,7 @@ def _subject_of(line: str, name: str) -> str:
 
 
 def normalized(subject: str) -> str:
-    """A subject (RFC 4514) in one spelling: no blanks around commas and equals signs, types in capitals."""
+    """A subject (RFC 4514) without white space around commas and equals signs, and with types in upper case."""
     parts = []
     for part in _COMMA.split(subject):
         kind, equals, value = part.partition("=")

@@ -11,31 +11,33 @@ from typing import Generic, TypeVar
 from stompring.settings.network import source_network
 
 FREE_FAILURES = 10
-"""Logins of a host that may fail before the next one is delayed."""
+"""Failed logins of a host before further ones are delayed."""
 
 FIRST_DELAY, LONGEST_DELAY = 0.25, 5.0
-"""Seconds of the first delay, which doubles with each failure, and of the longest: below any handshake-timeout."""
+"""Seconds of the first delay, doubled with each failure, and of the longest: below any handshake-timeout."""
 
 FORGET_AFTER = 300.0
-"""Seconds without a failure after which a host is like any other."""
+"""Seconds without a failure after which the failures of a host are forgotten."""
 
 MAX_HOSTS = 10_000
-"""Hosts that are remembered; beyond them the one whose last failure is oldest is forgotten."""
+"""Hosts with recorded failures; beyond them the host with the oldest last failure is removed."""
 
 MAX_DELAYED = 16
-"""Logins of one host that may wait out their delay at a time. More are refused at once."""
+"""Delayed logins of one host at a time. Further ones are refused at once."""
 
 
 class LoginThrottle:
-    """Failures by host. ``now`` gives seconds. An IPv6 host is its /64 network, which one client has to itself."""
+    """Delays for hosts with failed logins. ``now`` returns seconds. IPv6 hosts are counted by their /64 network."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()  # how many, the last one when
-        self._waiting: dict[str, int] = {}
+        self._failures: OrderedDict[str, tuple[int, float]] = (
+            OrderedDict()
+        )  # number of failures, time of the last one
+        self._delayed: dict[str, int] = {}
 
     def failed(self, host: str) -> bool:
-        """A login failed; True where it is the one after which logins of that host are delayed."""
+        """Record a failed login. True if it is the one after which logins of the host are delayed."""
         key = source_network(host)
         failures = self._of(key) + 1
         self._failures[key] = (failures, self._now())
@@ -45,24 +47,24 @@ class LoginThrottle:
         return failures == FREE_FAILURES
 
     def delay(self, host: str) -> float:
-        """Seconds that a login of that host has to wait."""
+        """Seconds by which the next login of a host is delayed."""
         beyond = self._of(source_network(host)) - FREE_FAILURES
         return 0.0 if beyond < 0 else min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(beyond, 16))
 
-    def enter(self, host: str) -> bool:
-        """A login is to wait; False where too many of that host do."""
+    def begin_delay(self, host: str) -> bool:
+        """Count a delayed login. False if the host has too many."""
         key = source_network(host)
-        if self._waiting.get(key, 0) >= MAX_DELAYED:
+        if self._delayed.get(key, 0) >= MAX_DELAYED:
             return False
-        self._waiting[key] = self._waiting.get(key, 0) + 1
+        self._delayed[key] = self._delayed.get(key, 0) + 1
         return True
 
-    def leave(self, host: str) -> None:
-        """A login has waited."""
+    def end_delay(self, host: str) -> None:
+        """The delay of a login is over."""
         key = source_network(host)
-        left = self._waiting.pop(key) - 1
-        if left:
-            self._waiting[key] = left
+        remaining = self._delayed.pop(key) - 1
+        if remaining:
+            self._delayed[key] = remaining
 
     def _of(self, key: str) -> int:
         found = self._failures.get(key)
@@ -79,82 +81,86 @@ Item = TypeVar("Item")
 
 
 class FairQueue(Generic[Item]):
-    """At most ``most`` items: beyond that the host with most of them loses its last one."""
+    """A round-robin queue over hosts of at most ``maximum`` items.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._by_host: OrderedDict[str, deque[Item]] = OrderedDict()  # who is next comes first
+    Beyond the maximum the host with the most items loses its last one, so that a host that sends many delays itself
+    and not others.
+    """
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._by_host: OrderedDict[str, deque[Item]] = OrderedDict()  # the next host comes first
         self._length = 0
 
     def __len__(self) -> int:
         return self._length
 
     def put(self, host: str, item: Item) -> Item | None:
-        """Let an item wait; returns the one that has to go for it, which may be itself."""
+        """Append an item. Returns the item that is dropped for it, which may be itself, or None."""
         self._by_host.setdefault(host, deque()).append(item)
         self._length += 1
-        if self._length <= self._most:
+        if self._length <= self._maximum:
             return None
-        # of hosts with as many the one that comes now, so that none has to go for one who is no better
-        most = max(self._by_host, key=lambda one: (len(self._by_host[one]), one == host))
-        gone = self._by_host[most].pop()
-        self._left(most)
-        return gone
+        # among hosts with equally many items this one, so that no other host loses an item to it
+        longest = max(self._by_host, key=lambda one: (len(self._by_host[one]), one == host))
+        dropped = self._by_host[longest].pop()
+        self._removed(longest)
+        return dropped
 
-    def take(self) -> Item:
-        """The next one, of the host whose turn it is. Raises `KeyError` where nobody waits."""
+    def get(self) -> Item:
+        """Remove and return the next item, one of each host in turn. Raises `KeyError` if the queue is empty."""
         host = next(iter(self._by_host), None)
         if host is None:
-            raise KeyError("nobody waits")
+            raise KeyError("the queue is empty")
         item = self._by_host[host].popleft()
         self._by_host.move_to_end(host)
-        self._left(host)
+        self._removed(host)
         return item
 
-    def _left(self, host: str) -> None:
+    def _removed(self, host: str) -> None:
         self._length -= 1
         if not self._by_host[host]:
             del self._by_host[host]
 
 
 MAX_VERIFIED_LOGINS = 1000
-"""Logins that are remembered (Artemis, ``authentication-cache-size``)."""
+"""Size of the cache of verified logins (Artemis, ``authentication-cache-size``)."""
 
 
 class VerifiedLogins:
-    """Which logins were found to be right less than ``seconds`` ago.
+    """A cache of logins that were verified less than ``seconds`` ago: argon2 is slow by design.
 
-    What is kept of one is a keyed digest, whose key nobody knows and which ends with the process: no password can be
-    had or tried from it elsewhere. ``now`` gives seconds.
+    The cache stores keyed digests; the key is random and exists only in this process, so that passwords cannot be
+    recovered from them. ``now`` returns seconds.
     """
 
     def __init__(self, seconds: float, now: Callable[[], float]) -> None:
         self._seconds = seconds
         self._now = now
         self._key = secrets.token_bytes(32)
-        self._ends: OrderedDict[bytes, float] = OrderedDict()
+        self._expiry: OrderedDict[bytes, float] = OrderedDict()
 
     def digest(self, generation: int, name: str, password: str) -> bytes:
-        """What a login is kept as. ``generation`` is that of the users file: another file, another digest."""
+        """The keyed digest of a login. ``generation`` is that of the users file: a changed file changes the digest."""
         parts = [str(generation).encode(), name.encode("utf-8", "surrogatepass")]
-        told = b"".join(b"%d:%b" % (len(part), part) for part in parts)
-        told += password.encode("utf-8", "surrogatepass")
-        return hmac.digest(self._key, told, "sha256")
+        message = b"".join(b"%d:%b" % (len(part), part) for part in parts)
+        message += password.encode("utf-8", "surrogatepass")
+        return hmac.digest(self._key, message, "sha256")
 
-    def knows(self, digest: bytes) -> bool:
-        """Whether it is kept, and not for too long."""
-        end = self._ends.get(digest)
+    def contains(self, digest: bytes) -> bool:
+        """Whether the login was verified less than ``seconds`` ago."""
+        end = self._expiry.get(digest)
         return end is not None and self._now() < end
 
-    def keep(self, digest: bytes) -> None:
-        """It was right just now."""
+    def add(self, digest: bytes) -> None:
+        """Add a login that was verified just now."""
         if self._seconds <= 0:
             return
-        self._ends[digest] = self._now() + self._seconds
-        self._ends.move_to_end(digest)
-        while len(self._ends) > MAX_VERIFIED_LOGINS:
-            self._ends.popitem(last=False)
+        self._expiry[digest] = self._now() + self._seconds
+        self._expiry.move_to_end(digest)
+        while len(self._expiry) > MAX_VERIFIED_LOGINS:
+            self._expiry.popitem(last=False)
 
     def clear(self) -> None:
-        """Know nothing."""
-        self._ends.clear()
+        """Remove all logins."""
+        self._expiry.clear()

@@ -1,4 +1,4 @@
-"""Password hashes: argon2 with the parameters that argon2-cffi takes by default.
+"""Password hashes: argon2 with the default parameters of argon2-cffi.
 
 Those are of RFC 9106, "low memory": 64 MiB, 3 passes, 4 lanes. One verification takes tens of milliseconds
 of processor time, so it must never run on the reactor's thread.
@@ -17,9 +17,9 @@ HASHER = PasswordHasher()
 
 
 def check_password(password: str) -> None:
-    """Raise ValueError, with the reason, for a password that not every CONNECT frame could carry.
+    """Raise ValueError for a password that cannot be sent in every CONNECT frame.
 
-    A ``passcode`` header can hold no NUL, which ends a frame, and in STOMP 1.0 no line end.
+    A ``passcode`` header cannot contain NUL, and in STOMP 1.0 no line end.
     """
     if not password:
         raise ValueError("a password cannot be empty")
@@ -32,7 +32,7 @@ def check_password(password: str) -> None:
 
 
 def is_argon2(text: str) -> bool:
-    """Whether ``text`` is an argon2 hash, of any parameters, in the usual ``$argon2id$…`` spelling."""
+    """Whether ``text`` is an argon2 hash in the format ``$argon2id$…``, with any parameters."""
     try:
         extract_parameters(text)
         for part in text.split("$")[-2:]:
@@ -43,7 +43,7 @@ def is_argon2(text: str) -> bool:
 
 
 def dummy_hash(hasher: PasswordHasher) -> str:
-    """A hash that costs as much as a true one and that no password has: random bytes in place of a digest."""
+    """A hash that no password matches and that takes as long to verify: random bytes in place of a digest."""
     salt, digest = (
         base64.b64encode(secrets.token_bytes(length)).rstrip(b"=").decode()
         for length in (hasher.salt_len, hasher.hash_len)

@@ -17,11 +17,11 @@ from typing import Generic, TypeVar
 from stompring.errors import ConfigurationError
 
 Version = tuple[int, ...] | None
-"""What tells a changed file from the one that was read; None where there is none."""
+"""Inode, time of change and size of a file; None without a file."""
 
 
 def version_of(path: Path) -> Version:
-    """The version of the file at ``path``. Raises OSError where it cannot be looked at."""
+    """The version of the file at ``path``. Raises OSError if it cannot be read."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -30,7 +30,7 @@ def version_of(path: Path) -> Version:
 
 
 def read_lines(path: Path, what: str) -> list[str]:
-    """The file's lines without their ends. Raises ConfigurationError for what is not readable UTF-8 text."""
+    """The lines of a file without line ends. Raises ConfigurationError if it is not readable or not UTF-8."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -44,14 +44,13 @@ def read_lines(path: Path, what: str) -> list[str]:
 
 @contextmanager
 def edit_lines(path: Path, what: str, check: Callable[[list[str]], object]) -> Iterator[list[str]]:
-    """Change a file's lines, or begin one: what the block leaves is written when it ends without an exception.
+    """Edit the lines of a file, or create it: the list of lines is written when the block ends without an exception.
 
-    ``check`` raises ConfigurationError for lines that are wrong from the beginning. The file is replaced at one
-    stroke, so that a broker that reads it sees the old one or the new one; a lock on its directory keeps two edits
-    from losing each other's work.
-    Raises ConfigurationError when the file has a broken line or cannot be read or written.
+    ``check`` raises ConfigurationError for invalid lines of the present file. The file is replaced atomically, so
+    that a broker reads the old or the new one; a lock on the directory serialises edits.
+    Raises ConfigurationError if the file has an invalid line or cannot be read or written.
     """
-    real = Path(os.path.realpath(path))  # a symbolic link stays one
+    real = Path(os.path.realpath(path))  # a symbolic link is preserved
     try:
         directory = os.open(real.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -73,29 +72,29 @@ def edit_lines(path: Path, what: str, check: Callable[[list[str]], object]) -> I
 
 
 def name_of(line: str) -> str | None:
-    """The name that a line is about; None for a comment or an empty line."""
+    """The name in a line; None for a comment or an empty line."""
     text = line.strip()
     return None if not text or text.startswith("#") else text.partition("=")[0].strip()
 
 
 def check_name(name: str, kind: str = "user") -> None:
-    """Raise ValueError, with the reason, for a name that a line cannot hold."""
+    """Raise ValueError for a name that cannot be written in a properties file."""
     if not name:
         raise ValueError(f"a {kind} name cannot be empty")
     if name != name.strip():
-        raise ValueError(f"{kind} name {name!r} begins or ends with a blank")
+        raise ValueError(f"{kind} name {name!r} begins or ends with white space")
     for character in name:
         if character in "=#":
             raise ValueError(
-                f"{kind} name {name!r} contains {character!r}, which has a meaning in {kind}s files"
+                f"{kind} name {name!r} contains {character!r}, which is reserved in {kind}s files"
             )
         if not character.isprintable():
             raise ValueError(f"{kind} name {name!r} contains the control character {character!r}")
 
 
 def unreadable(path: Path, error: OSError, what: str) -> ConfigurationError:
-    """What to tell an operator whose file cannot be read."""
-    hint = "; make one with: stompring user add NAME" if isinstance(error, FileNotFoundError) else ""
+    """The error for a file that cannot be read."""
+    hint = "; create it with: stompring user add NAME" if isinstance(error, FileNotFoundError) else ""
     return ConfigurationError(f"the {what} cannot be read: {error.strerror}{hint}", str(path))
 
 
@@ -104,13 +103,15 @@ def _unwritable(path: Path, error: OSError, what: str) -> ConfigurationError:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Put ``text`` in the place of a file: readable by its owner alone, and the owner stays the same."""
+    """Replace a file atomically: mode 0600, same owner."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp: mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode())
             file.flush()
-            with suppress(FileNotFoundError, PermissionError):  # a new file, or not ours to give away
+            with suppress(
+                FileNotFoundError, PermissionError
+            ):  # a new file, or no permission to change the owner
                 owner = path.stat()
                 os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
             os.fsync(file.fileno())
@@ -127,10 +128,10 @@ Content = TypeVar("Content")
 
 
 class WatchedFile(Generic[Content]):
-    """What is in one file, as ``parse`` reads its lines.
+    """A file that is parsed again when it has changed; the previous content stays in effect if it cannot be parsed.
 
-    No Twisted here: `refresh` and `follow` are plain calls for a thread pool, safe to make from several threads at
-    once, because what was read is replaced as a whole and never changed in place. ``generation`` goes up with it.
+    `refresh` and `refresh_or_log` are safe to call from several threads at once: the content is replaced as a whole
+    and never changed in place. ``generation`` is incremented with it.
     """
 
     def __init__(
@@ -141,22 +142,22 @@ class WatchedFile(Generic[Content]):
         *,
         optional: bool = False,
     ) -> None:
-        """Read the file at ``path``, which ``what`` is the kind of; ``optional``: no file is an empty one.
+        """Read the file at ``path``. ``what`` is its kind, for errors; ``optional``: a missing file counts as empty.
 
-        Raises ConfigurationError, with file and line, for a file that is missing or says what cannot be.
+        Raises ConfigurationError, with file and line, for a missing file or an invalid line.
         """
         self.path = Path(path)
         self.generation = 0
         self._what, self._parse, self._may_lack = what, parse, optional
-        self._version: Version | str = ""  # of no file
-        self._told = ""
+        self._version: Version | str = ""  # differs from every version
+        self._logged = ""
         self.content = parse([], str(self.path))
         self.refresh()
 
     def refresh(self) -> bool:
-        """Read the file again if it has changed since it was last taken; True if it had.
+        """Read the file again if it has changed. Returns whether it has.
 
-        Raises ConfigurationError when the changed file cannot be used; what was read before stays in force.
+        Raises ConfigurationError if the changed file cannot be used; the previous content stays in effect.
         """
         try:
             version = version_of(self.path)
@@ -169,14 +170,19 @@ class WatchedFile(Generic[Content]):
             self.content = self._parse(lines, str(self.path))
             self._version = version
             self.generation += 1
-        self._told = ""
+        self._logged = ""
         return changed
 
-    def follow(self) -> None:
-        """`refresh` for those who cannot help it: what is wrong with the file is for the log, once."""
+    def refresh_or_log(self) -> None:
+        """As `refresh`, but log an error, once for the same text."""
         try:
             self.refresh()
         except ConfigurationError as fault:
-            if str(fault) != self._told:
-                log.error("%s (the %s read before stay in force)", fault, self._what.removesuffix(" file"))
-            self._told = str(fault)
+            if str(fault) != self._logged:
+                log.error(
+                    "%s not reloaded, the previous %s stay in effect: %s",
+                    self._what,
+                    self._what.removesuffix(" file"),
+                    fault,
+                )
+            self._logged = str(fault)

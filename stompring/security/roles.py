@@ -1,4 +1,4 @@
-"""Which roles a user has: a roles file, one role per line, ``role = user, user``, as Artemis's has it."""
+"""Roles of users: a roles file, one role per line, ``role = user, user``, as in Artemis."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ NO_ROLES: frozenset[str] = frozenset()
 
 
 class Roles:
-    """The roles of one file, which is followed as the users file is. Without a file nobody has any."""
+    """The roles of one file, which is read again when it has changed. Without a file no user has a role."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Read the file at ``path``. Raises ConfigurationError, with file and line, for what cannot be."""
+        """Read the file at ``path``. Raises ConfigurationError, with file and line, for an invalid line."""
         self._file = WatchedFile(path, ROLES_FILE, roles_by_user, optional=True)
         self.path = self._file.path
 
     @property
     def generation(self) -> int:
-        """Goes up when the file was read again."""
+        """Incremented when the file was read again."""
         return self._file.generation
 
     def of(self, user: str) -> frozenset[str]:
@@ -32,60 +32,60 @@ class Roles:
         return self._file.content.get(user, NO_ROLES)
 
     def refresh(self) -> bool:
-        """See `FollowedFile.refresh`."""
+        """Read the file again if it has changed (`WatchedFile.refresh`)."""
         return self._file.refresh()
 
-    def follow(self) -> None:
-        """See `FollowedFile.follow`."""
-        self._file.follow()
+    def refresh_or_log(self) -> None:
+        """As `refresh`, but log errors (`WatchedFile.refresh_or_log`)."""
+        self._file.refresh_or_log()
 
 
 class RolesEdit:
-    """A roles file being changed: its lines, comments and all. Made by `edit_roles`."""
+    """An edit of a roles file: its lines, with comments. Created by `edit_roles`."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
 
     def grant(self, role: str, user: str) -> bool:
-        """Give a user a role; False where they had it. Raises ValueError for names that cannot be."""
+        """Grant a role to a user. False if the user has it already. Raises ValueError for an invalid name."""
         check_name(role, "role")
         check_member(user)
-        for place, line in enumerate(self.lines):
+        for index, line in enumerate(self.lines):
             if name_of(line) == role:
                 members = members_of(line)
                 if user in members:
                     return False
-                self.lines[place] = _line(role, [*members, user])
+                self.lines[index] = _line(role, [*members, user])
                 return True
         self.lines.append(_line(role, [user]))
         return True
 
     def revoke(self, role: str, user: str) -> bool:
-        """Take a role from a user; False where they had it not. A role without users goes as well."""
-        for place, line in enumerate(self.lines):
+        """Revoke a role from a user. False if the user does not have it. A role without users is removed."""
+        for index, line in enumerate(self.lines):
             if name_of(line) == role and user in members_of(line):
-                left = [member for member in members_of(line) if member != user]
-                self.lines[place : place + 1] = [_line(role, left)] if left else []
+                remaining = [member for member in members_of(line) if member != user]
+                self.lines[index : index + 1] = [_line(role, remaining)] if remaining else []
                 return True
         return False
 
-    def forget(self, user: str) -> list[str]:
-        """Take all roles from a user; returns which these were."""
+    def revoke_all(self, user: str) -> list[str]:
+        """Revoke all roles from a user. Returns the revoked roles."""
         roles = [name_of(line) for line in self.lines if name_of(line) and user in members_of(line)]
         return [role for role in roles if role is not None and self.revoke(role, user)]
 
 
 @contextmanager
 def edit_roles(path: Path) -> Iterator[RolesEdit]:
-    """Change a roles file, or begin one, as `edit_lines` does."""
+    """Edit a roles file, or create it (`edit_lines`)."""
     with edit_lines(path, ROLES_FILE, lambda lines: parse_roles(lines, str(path))) as lines:
         yield RolesEdit(lines)
 
 
 def parse_roles(lines: list[str], file: str) -> dict[str, tuple[str, ...]]:
-    """Role to users. Raises ConfigurationError with the line that is wrong."""
+    """Role to users. Raises ConfigurationError with the invalid line."""
     roles: dict[str, tuple[str, ...]] = {}
-    places: dict[str, int] = {}
+    line_numbers: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         role = name_of(line)
         if role is None:
@@ -94,17 +94,17 @@ def parse_roles(lines: list[str], file: str) -> dict[str, tuple[str, ...]]:
             if "=" not in line:
                 raise ValueError("a line must be 'role = user, user', or begin with '#'")
             check_name(role, "role")
-            if role in places:
-                raise ValueError(f"role {role!r} is already in line {places[role]}")
+            if role in line_numbers:
+                raise ValueError(f"role {role!r} is already in line {line_numbers[role]}")
             roles[role] = _checked_members(line, role)
         except ValueError as error:
             raise ConfigurationError(str(error), file, number) from None
-        places[role] = number
+        line_numbers[role] = number
     return roles
 
 
 def roles_by_user(lines: list[str], file: str) -> Mapping[str, frozenset[str]]:
-    """User to roles. Raises ConfigurationError with the line that is wrong."""
+    """User to roles. Raises ConfigurationError with the invalid line."""
     found: dict[str, set[str]] = {}
     for role, users in parse_roles(lines, file).items():
         for user in users:
@@ -118,10 +118,10 @@ def members_of(line: str) -> list[str]:
 
 
 def check_member(user: str) -> None:
-    """Raise ValueError for a user whose name a list of users cannot hold."""
+    """Raise ValueError for a user name that cannot be written in a list of users."""
     check_name(user)
     if "," in user:
-        raise ValueError(f"user name {user!r} contains ',', which has a meaning in roles files")
+        raise ValueError(f"user name {user!r} contains ',', which is reserved in roles files")
 
 
 def _checked_members(line: str, role: str) -> tuple[str, ...]:
@@ -130,10 +130,10 @@ def _checked_members(line: str, role: str) -> tuple[str, ...]:
         return ()
     for user in members:
         if not user:
-            raise ValueError(f"role {role!r} has a comma without a user beside it")
+            raise ValueError(f"role {role!r}: empty user name between commas")
         check_name(user)
         if members.count(user) > 1:
-            raise ValueError(f"role {role!r} names user {user!r} twice")
+            raise ValueError(f"role {role!r} lists user {user!r} twice")
     return tuple(members)
 
 

@@ -18,7 +18,7 @@ USERS_FILE = "users file"
 
 
 class UsersEdit:
-    """A users file being changed: its lines, comments and all. Made by `edit_users`."""
+    """An edit of a users file: its lines, with comments. Created by `edit_users`."""
 
     def __init__(self, lines: list[str], hasher: PasswordHasher) -> None:
         self.lines = lines
@@ -28,9 +28,9 @@ class UsersEdit:
         return name is not None and any(name_of(line) == name for line in self.lines)
 
     def put(self, name: str, password: str) -> None:
-        """Give the user ``name`` this password, whether they exist yet or not.
+        """Add the user ``name``, or replace the password.
 
-        Raises ValueError for a name or a password that cannot be.
+        Raises ValueError for an invalid name or password.
         """
         check_name(name)
         check_password(password)
@@ -41,7 +41,7 @@ class UsersEdit:
             self.lines.append(new)
 
     def remove(self, name: str) -> None:
-        """Take the user ``name`` out. Raises KeyError when there is none."""
+        """Remove the user ``name``. Raises KeyError for an unknown user."""
         if name not in self:
             raise KeyError(name)
         self.lines[:] = [line for line in self.lines if name_of(line) != name]
@@ -49,15 +49,15 @@ class UsersEdit:
 
 @contextmanager
 def edit_users(path: Path, hasher: PasswordHasher = HASHER) -> Iterator[UsersEdit]:
-    """Change a users file, or begin one, as `edit_lines` does."""
+    """Edit a users file, or create it (`edit_lines`)."""
     with edit_lines(path, USERS_FILE, lambda lines: parse_users(lines, str(path))) as lines:
         yield UsersEdit(lines, hasher)
 
 
 def parse_users(lines: list[str], file: str) -> dict[str, str]:
-    """User name to hash. Raises ConfigurationError with the line that is wrong."""
+    """User name to hash. Raises ConfigurationError with the invalid line."""
     hashes: dict[str, str] = {}
-    places: dict[str, int] = {}
+    line_numbers: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         name = name_of(line)
         if name is None:
@@ -66,41 +66,41 @@ def parse_users(lines: list[str], file: str) -> dict[str, str]:
             hashes[name] = _hash_of(line, name)
         except ValueError as error:
             raise ConfigurationError(str(error), file, number) from None
-        if name in places:
-            raise ConfigurationError(f"user {name!r} is already in line {places[name]}", file, number)
-        places[name] = number
+        if name in line_numbers:
+            raise ConfigurationError(f"user {name!r} is already in line {line_numbers[name]}", file, number)
+        line_numbers[name] = number
     return hashes
 
 
 def _hash_of(line: str, name: str) -> str:
-    """The hash in a line. What stands in its place is never repeated in a message: it may be a password."""
+    """The hash in a line. Errors never contain the value: it may be a password."""
     if "=" not in line:
         raise ValueError("a line must be 'name = hash', or begin with '#'")
     check_name(name)
     hashed = line.partition("=")[2].strip()
     if hashed.startswith("ENC("):
         raise ValueError(
-            f"the password of user {name!r} is hashed by Artemis and cannot be taken over; "
-            f"take the line out and set it with: stompring user add {name}"
+            f"user {name!r}: password hashes of Artemis, ENC(…), are not supported; "
+            f"remove the line and set the password with: stompring user add {name}"
         )
     if not is_argon2(hashed):
         raise ValueError(
-            f"what is given for user {name!r} is not an argon2 hash; "
-            f"take the line out and set a password with: stompring user add {name}"
+            f"user {name!r}: value is not an argon2 hash; "
+            f"remove the line and set a password with: stompring user add {name}"
         )
     return hashed
 
 
 class Users:
-    """The users of one file. Every login follows its changes; `refresh` does so without one.
+    """The users of one file, which is read again when it has changed, before each login.
 
-    `verify`, `refresh` and `follow` are plain calls for a thread pool, as those of `FollowedFile`.
+    `verify`, `refresh` and `refresh_or_log` are calls for a thread pool, as those of `WatchedFile`.
     """
 
     def __init__(self, path: str | os.PathLike[str], hasher: PasswordHasher = HASHER) -> None:
         """Read the file at ``path``.
 
-        Raises ConfigurationError, with file and line, for a file that is missing or says what cannot be.
+        Raises ConfigurationError, with file and line, for a missing file or an invalid line.
         """
         self._file = WatchedFile(path, USERS_FILE, parse_users)
         self.path = self._file.path
@@ -108,7 +108,7 @@ class Users:
 
     @property
     def generation(self) -> int:
-        """Goes up when the file was read again."""
+        """Incremented when the file was read again."""
         return self._file.generation
 
     def names(self) -> list[str]:
@@ -116,13 +116,13 @@ class Users:
         return list(self._file.content)
 
     def verify(self, name: str, password: str) -> bool:
-        """Whether ``password`` is that of the user ``name``, by the file as it is now.
+        """Whether ``password`` is that of the user ``name``, by the present file.
 
-        Takes as long for a user who does not exist. A changed file that cannot be used is logged, and the users
-        read before stay in force.
-        Raises ConfigurationError when the hash cannot be computed here (for example for lack of memory).
+        Takes as long for an unknown user. A changed file that cannot be used is logged, and the previous users stay
+        in effect.
+        Raises ConfigurationError if the hash cannot be computed, for example for lack of memory.
         """
-        self._file.follow()
+        self._file.refresh_or_log()
         hashed = self._file.content.get(name)
         try:
             return self._hasher.verify(hashed or dummy_hash(self._hasher), password) and hashed is not None
@@ -131,20 +131,20 @@ class Users:
         except UnicodeEncodeError:
             return False  # a lone surrogate: in no password that was ever set
         except VerificationError as error:
-            text = f"the password of user {name!r} cannot be checked: {error}"
+            text = f"password of user {name!r} cannot be verified: {error}"
             raise ConfigurationError(text, str(self.path)) from error
 
     def needs_rehash(self, name: str) -> bool:
-        """Whether the hash has other parameters than new ones get, so that the password is better set anew.
+        """Whether the hash has other parameters than new hashes: the password should be set again.
 
-        Raises KeyError for a user who does not exist.
+        Raises KeyError for an unknown user.
         """
         return self._hasher.check_needs_rehash(self._file.content[name])
 
     def refresh(self) -> bool:
-        """See `FollowedFile.refresh`."""
+        """Read the file again if it has changed (`WatchedFile.refresh`)."""
         return self._file.refresh()
 
-    def follow(self) -> None:
-        """See `FollowedFile.follow`."""
-        self._file.follow()
+    def refresh_or_log(self) -> None:
+        """As `refresh`, but log errors (`WatchedFile.refresh_or_log`)."""
+        self._file.refresh_or_log()

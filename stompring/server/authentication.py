@@ -173,12 +173,12 @@ class Logins:
         delay = self._throttle.delay(host)
         if not delay:
             return self._check(host, login, passcode)
-        if not self._throttle.enter(host):
+        if not self._throttle.begin_delay(host):
             reason = Refused(
                 f"Security Error occurred: too many failed logins from {host}; try again later", status=429
             )
             return fail(reason)
-        waited: Deferred[Any] = deferLater(self._reactor, delay, self._throttle.leave, host)
+        waited: Deferred[Any] = deferLater(self._reactor, delay, self._throttle.end_delay, host)
         return waited.addCallback(lambda _: self._check(host, login, passcode))
 
     def _check(self, host: str, login: str, passcode: str) -> Deferred[Login]:
@@ -286,7 +286,7 @@ class PasswordVerifier:
     def _answer(self, name: str, password: str, host: str) -> bool | Deferred[bool]:
         generation = self._users.generation
         digest = self._remembered.digest(generation, name, password)
-        if self._remembered.knows(digest):
+        if self._remembered.contains(digest):
             return True
         answer: Deferred[bool] = Deferred()
         if digest in self._asked:
@@ -301,7 +301,7 @@ class PasswordVerifier:
 
     def _go_on(self) -> None:
         while self._line and self._running < CONCURRENT_CHECKS:
-            check = self._line.take()
+            check = self._line.get()
             self._running += 1
             checked = self._in_thread(self._users.verify, check.name, check.password)
             checked.addBoth(self._checked, check)
@@ -309,7 +309,7 @@ class PasswordVerifier:
     def _checked(self, outcome: bool | Failure, check: _Check) -> None:
         self._running -= 1
         if outcome is True and check.generation == self._users.generation:
-            self._remembered.keep(check.digest)
+            self._remembered.add(check.digest)
         self._tell(check.digest, outcome)
         self._go_on()
 
@@ -388,7 +388,7 @@ class Security:
         """In a thread."""
         for file in (self.users, self._roles, self._certificates):
             if file is not None:
-                file.follow()
+                file.refresh_or_log()
 
     def _look_at_files(self) -> Deferred[None]:
         def told(failure: Failure) -> None:

@@ -257,9 +257,9 @@ class ListenerStack:
 
     def _warn(self, names: list[str]) -> None:
         for name, identity in self.identities():
-            worry = identity.worry(self._now(), EXPIRY_WARNING)
-            if name in names and worry is not None:
-                log.warning("acceptor %s: %s", name, worry, extra={"acceptor": name})
+            warning = identity.expiry_warning(self._now(), EXPIRY_WARNING)
+            if name in names and warning is not None:
+                log.warning("acceptor %s: %s", name, warning, extra={"acceptor": name})
 
     # ---- as time goes by
 

@@ -147,7 +147,7 @@ def test_list_prints_names_and_nothing_else(path: Path) -> None:
 def test_a_missing_file_is_an_error_with_what_to_do(path: Path, command: list[str]) -> None:
     result = user(*command, "--users", path)
     assert result.exit_code == 1
-    assert "No such file or directory; make one with: stompring user add NAME" in result.stderr
+    assert "No such file or directory; create it with: stompring user add NAME" in result.stderr
     assert not path.exists()
 
 
@@ -156,7 +156,7 @@ def test_a_fault_in_the_file_is_told_with_its_line(path: Path, command: list[str
     path.write_text("# users\nada = lovelace\n")
     result = user(*command, "--users", path, typed="x")
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: {path}:2: what is given for user 'ada' is not an argon2 hash")
+    assert result.stderr.startswith(f"Error: {path}:2: user 'ada': value is not an argon2 hash")
     assert path.read_text() == "# users\nada = lovelace\n"
 
 
@@ -259,7 +259,7 @@ def test_roles_that_cannot_be_given_or_taken(config: Path) -> None:
     for name in ("a=b", " a", ""):
         assert user("grant", "ada", name, "--config", config).exit_code == 2
     comma = user("add", "x,y", "--password-stdin", "--role", "a", "--config", config, typed="x")
-    assert comma.exit_code == 2 and "has a meaning in roles files" in comma.stderr
+    assert comma.exit_code == 2 and "is reserved in roles files" in comma.stderr
     assert user("list", "--config", config).stdout == "ada\ta\n", "nothing was added"
 
 

@@ -133,8 +133,8 @@ def stompring(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 WRONG = [
     ("missing", "cannot be read: No such file or directory"),
-    ("nonsense", "this is not PEM"),
-    ("mismatch", "this private key does not belong to the certificate in"),
+    ("nonsense", "not a PEM file"),
+    ("mismatch", "private key does not match the certificate in"),
 ]
 
 

@@ -61,7 +61,7 @@ def test_key_elsewhere(authority: Authority) -> None:
     path = authority.issue("b.pem", key_apart=True)
     elsewhere = path.with_name("private")
     path.with_suffix(".key").rename(elsewhere)
-    assert "no private key in it, and no file b.key beside it" in fault(path)
+    assert "no private key in the file, and no file b.key beside it" in fault(path)
     assert len(read_identities([str(path)], [str(elsewhere)], None)) == 1
 
 
@@ -75,7 +75,7 @@ def test_a_chain(authority: Authority) -> None:
 def test_a_directory(authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "certs").mkdir()
     inner = Authority(tmp_path / "certs", "zz")
-    assert "no private key in it" in fault(tmp_path / "certs")
+    assert "no private key in the file" in fault(tmp_path / "certs")
     inner.file.unlink()
     assert "no .pem file in this directory" in fault(tmp_path / "certs")
     for name in ("b", "a"):
@@ -83,34 +83,34 @@ def test_a_directory(authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "certs" / "README").write_text("none")
     found = read_identities([str(tmp_path / "certs")], [], None)
     assert [one.names for one in found] == [("a.example",), ("b.example",)]
-    assert "names a key for a directory" in fault(tmp_path / "certs", keys=(tmp_path / "x",))
+    assert "keyPath cannot be used with a directory" in fault(tmp_path / "certs", keys=(tmp_path / "x",))
 
 
 def test_encrypted_keys(authority: Authority) -> None:
     path = authority.issue("b.pem", password="secret")
     assert len(read_identities([str(path)], [], "secret")) == 1
-    assert "is encrypted: keyStorePassword is needed" in fault(path)
+    assert "is encrypted: set keyStorePassword" in fault(path)
     wrong = fault(path, password="wrong")
-    assert "the password is wrong" in wrong and "secret" not in wrong
+    assert "wrong password" in wrong and "secret" not in wrong
     assert len(read_identities([str(authority.issue("c.pem"))], [], "secret")) == 1
 
 
 def test_a_key_of_another(authority: Authority) -> None:
     one, other = authority.issue("b.pem", key_apart=True), authority.issue("c.pem", key_apart=True)
     assert fault(one, keys=(other.with_suffix(".key"),)) == (
-        f"{other.with_suffix('.key')}: this private key does not belong to the certificate in {one}"
+        f"{other.with_suffix('.key')}: private key does not match the certificate in {one}"
     )
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "this is not PEM"),
-        (b"\xfe\xed\xfe\xed\0\0", "this is a keystore of Java"),
-        (b"\x30\x82\x01\x02", "this is DER or PKCS12 and not PEM"),
-        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no certificate can be read"),
-        (b"-----BEGIN CERTIFICATE-----\n", "no certificate can be read"),
-        (bytes(range(256)) * 100, "this is not PEM"),
+        (b"", "not a PEM file"),
+        (b"\xfe\xed\xfe\xed\0\0", "Java keystore, not PEM"),
+        (b"\x30\x82\x01\x02", "DER or PKCS12, not PEM"),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "not a valid certificate"),
+        (b"-----BEGIN CERTIFICATE-----\n", "not a valid certificate"),
+        (bytes(range(256)) * 100, "not a PEM file"),
     ],
 )
 def test_files_that_hold_none(tmp_path: Path, content: bytes, expected: str) -> None:
@@ -124,7 +124,7 @@ def test_files_that_hold_none(tmp_path: Path, content: bytes, expected: str) -> 
 def test_a_damaged_key(authority: Authority) -> None:
     path = authority.issue("b.pem", key_apart=True)
     path.with_suffix(".key").write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
-    assert "the private key cannot be read" in fault(path)
+    assert "private key cannot be read" in fault(path)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -134,10 +134,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_what_dates_there_are_to_worry_about(authority: Authority) -> None:
     (found,) = read_identities([str(authority.issue("b.pem", begin=-1, days=10))], [], None)
     end, begin = found.not_after.timestamp(), found.not_before.timestamp()
-    assert found.worry(end - 10 * DAY, 9 * DAY) is None
-    assert "expires in 9 days, on " in (found.worry(end - 9 * DAY, 30 * DAY) or "")
-    assert "has expired, on " in (found.worry(end, 30 * DAY) or "")
-    assert "does not hold yet, but from " in (found.worry(begin - 1, 0) or "")
+    assert found.expiry_warning(end - 10 * DAY, 9 * DAY) is None
+    assert "expires in 9 days, on " in (found.expiry_warning(end - 9 * DAY, 30 * DAY) or "")
+    assert "has expired on " in (found.expiry_warning(end, 30 * DAY) or "")
+    assert "is not valid before " in (found.expiry_warning(begin - 1, 0) or "")
 
 
 def test_the_end_is_that_of_the_whole_chain(authority: Authority, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def line(*items: str, most: int = 100) -> tuple[FairQueue[str], list[str | None]
 
 
 def taken(found: FairQueue[str]) -> list[str]:
-    return [found.take() for _ in range(len(found))]
+    return [found.get() for _ in range(len(found))]
 
 
 def test_one_host_is_a_plain_line() -> None:
@@ -35,7 +35,7 @@ def test_several_take_turns() -> None:
 
 def test_who_comes_late_comes_before_the_second_of_who_sent_many() -> None:
     found, _ = line("a1", "a2", "a3")
-    assert found.take() == "a1"
+    assert found.get() == "a1"
     found.put("b", "b1")
     assert taken(found) == ["a2", "b1", "a3"]
 
@@ -54,5 +54,5 @@ def test_nobody_goes_for_one_who_is_no_better() -> None:
 def test_empty() -> None:
     found, _ = line()
     with pytest.raises(KeyError):
-        found.take()
+        found.get()
     assert len(found) == 0 and not found._by_host

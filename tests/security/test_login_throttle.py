@@ -75,7 +75,7 @@ def test_it_forgets(time: Time) -> None:
 
 
 def test_it_remembers_so_many_hosts(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(login, "HOSTS", 50)
+    monkeypatch.setattr(login, "MAX_HOSTS", 50)
     one = LoginThrottle(time)
     for _ in range(FREE_FAILURES):
         one.failed("192.0.2.1")
@@ -106,9 +106,9 @@ def test_what_counts_as_one_host(host: str, stands_for: str) -> None:
 
 def test_so_many_wait(time: Time) -> None:
     one = LoginThrottle(time)
-    assert all(one.enter("2001:db8::1") for _ in range(MAX_DELAYED))
-    assert not one.enter("2001:db8::2") and one.enter("192.0.2.1")
-    one.leave("2001:db8::3")
-    assert one.enter("2001:db8::4")
-    one.leave("192.0.2.1")
-    assert "192.0.2.1" not in one._waiting
+    assert all(one.begin_delay("2001:db8::1") for _ in range(MAX_DELAYED))
+    assert not one.begin_delay("2001:db8::2") and one.begin_delay("192.0.2.1")
+    one.end_delay("2001:db8::3")
+    assert one.begin_delay("2001:db8::4")
+    one.end_delay("192.0.2.1")
+    assert "192.0.2.1" not in one._delayed

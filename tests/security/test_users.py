@@ -68,7 +68,7 @@ def test_a_hash_that_cannot_be_computed_is_not_taken_for_a_wrong_password(path: 
             raise VerificationError("Memory allocation error")
 
     with pytest.raises(
-        ConfigurationError, match=r"users\.properties: .*'ada' cannot be checked: Memory alloc"
+        ConfigurationError, match=r"users\.properties: .*'ada' cannot be verified: Memory alloc"
     ):
         Users(path, NoMemory()).verify("ada", "lovelace")
 
@@ -143,7 +143,7 @@ def test_a_file_that_breaks_leaves_the_old_users_in_force(
     for _ in range(3):
         assert users.verify("ada", "lovelace")
     assert len(caplog.messages) == 1, "the log is told once, not at every login"
-    assert re.search(fault, caplog.text) and "stay in force" in caplog.text
+    assert re.search(fault, caplog.text) and "stay in effect" in caplog.text
     path.write_text(good + "# mended\n")
     assert users.refresh()
     assert not users.refresh()

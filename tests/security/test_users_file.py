@@ -46,18 +46,18 @@ def test_lines_that_are_understood(lines: list[str], expected: dict[str, str]) -
     [
         (["ada"], "users:1: a line must be 'name = hash', or begin with '#'"),
         (["# c", "", f"= {HASH}"], "users:3: a user name cannot be empty"),
-        ([f"a#b = {HASH}"], "users:1: user name 'a#b' contains '#', which has a meaning in users files"),
+        ([f"a#b = {HASH}"], "users:1: user name 'a#b' contains '#', which is reserved in users files"),
         ([f"a\x07b = {HASH}"], r"users:1: user name 'a\x07b' contains the control character '\x07'"),
         (
             ["ada = lovelace"],
-            "users:1: what is given for user 'ada' is not an argon2 hash; "
-            "take the line out and set a password with: stompring user add ada",
+            "users:1: user 'ada': value is not an argon2 hash; "
+            "remove the line and set a password with: stompring user add ada",
         ),
-        (["ada ="], "users:1: what is given for user 'ada' is not an argon2 hash; take the line out"),
+        (["ada ="], "users:1: user 'ada': value is not an argon2 hash; remove the line"),
         (
             ["ada = ENC(1024:AB:CD)"],
-            "users:1: the password of user 'ada' is hashed by Artemis and cannot be taken over; "
-            "take the line out and set it with: stompring user add ada",
+            "users:1: user 'ada': password hashes of Artemis, ENC(…), are not supported; "
+            "remove the line and set the password with: stompring user add ada",
         ),
         ([f"ada = {HASH}", "#", f"ada = {OTHER}"], "users:3: user 'ada' is already in line 1"),
     ],

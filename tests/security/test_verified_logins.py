@@ -14,13 +14,13 @@ def test_what_was_right_is_known_for_a_while() -> None:
     time = Time()
     one = VerifiedLogins(10, time)
     digest = one.digest(1, "ada", "lovelace")
-    assert not one.knows(digest)
-    one.keep(digest)
-    assert one.knows(one.digest(1, "ada", "lovelace"))
+    assert not one.contains(digest)
+    one.add(digest)
+    assert one.contains(one.digest(1, "ada", "lovelace"))
     time.now += 9.9
-    assert one.knows(digest)
+    assert one.contains(digest)
     time.now += 0.1
-    assert not one.knows(digest)
+    assert not one.contains(digest)
 
 
 @pytest.mark.parametrize(
@@ -35,31 +35,31 @@ def test_what_was_right_is_known_for_a_while() -> None:
 )
 def test_nothing_else_is(generation: int, name: str, password: str) -> None:
     one = VerifiedLogins(10, Time())
-    one.keep(one.digest(1, "ada", "lovelace"))
-    assert not one.knows(one.digest(generation, name, password))
+    one.add(one.digest(1, "ada", "lovelace"))
+    assert not one.contains(one.digest(generation, name, password))
 
 
 def test_no_password_is_kept_and_digests_differ_by_process() -> None:
     one, other = VerifiedLogins(10, Time()), VerifiedLogins(10, Time())
-    one.keep(one.digest(1, "ada", "lovelace"))
-    assert b"lovelace" not in b"".join(one._ends)
+    one.add(one.digest(1, "ada", "lovelace"))
+    assert b"lovelace" not in b"".join(one._expiry)
     assert one.digest(1, "ada", "lovelace") != other.digest(1, "ada", "lovelace")
 
 
 def test_zero_remembers_nothing_and_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     none = VerifiedLogins(0, Time())
-    none.keep(b"x")
-    assert not none.knows(b"x") and not none._ends
-    monkeypatch.setattr(login, "MOST", 3)
+    none.add(b"x")
+    assert not none.contains(b"x") and not none._expiry
+    monkeypatch.setattr(login, "MAX_VERIFIED_LOGINS", 3)
     one = VerifiedLogins(10, Time())
     for digest in (b"a", b"b", b"a", b"c", b"d"):
-        one.keep(digest)
-    assert [one.knows(digest) for digest in (b"a", b"b", b"c", b"d")] == [True, False, True, True]
+        one.add(digest)
+    assert [one.contains(digest) for digest in (b"a", b"b", b"c", b"d")] == [True, False, True, True]
     one.clear()
-    assert not one.knows(b"a")
+    assert not one.contains(b"a")
 
 
 def test_half_characters() -> None:
     one = VerifiedLogins(10, Time())
-    one.keep(one.digest(1, "a\ud800", "\udfff"))
-    assert one.knows(one.digest(1, "a\ud800", "\udfff"))
+    one.add(one.digest(1, "a\ud800", "\udfff"))
+    assert one.contains(one.digest(1, "a\ud800", "\udfff"))

@@ -296,7 +296,7 @@ def test_files_that_change_are_read_again(tmp_path: Path, caplog: pytest.LogCapt
         door.clock.advance(FILE_CHECK_INTERVAL)
     assert subjects(door) == ["CN=new,O=Example"]
     wrong = [line for line in caplog.messages if "the old ones stay in force" in line]
-    assert len(wrong) == 1 and f"{path}: this is not PEM" in wrong[0]
+    assert len(wrong) == 1 and f"{path}: not a PEM file" in wrong[0]
     path.unlink()
     door.clock.advance(FILE_CHECK_INTERVAL)
     Authority(tmp_path).issue("b.pem", common="newest")
