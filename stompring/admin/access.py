@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred
@@ -100,7 +101,19 @@ MANAGEMENT = "activemq.management"
 #: A permission, the address that it must be on, and the queue of that address where it is about one.
 RequiredPermission = tuple[PermissionType, str, str | None]
 
-PermissionRule = Callable[[Call], Iterator[RequiredPermission]]
+
+@dataclass(frozen=True, slots=True)
+class PermissionRule:
+    """The permissions that a route requires: a text for people, and what they are for one request."""
+
+    text: str
+    required: Callable[[Call], Iterator[RequiredPermission]]
+
+
+def rule(text: str) -> Callable[[Callable[[Call], Iterator[RequiredPermission]]], PermissionRule]:
+    """Make a rule of a function that yields the permissions that a request requires."""
+    return lambda required: PermissionRule(text, required)
+
 
 VIEW, EDIT, BROWSE, MANAGE = (
     PermissionType.VIEW,
@@ -110,48 +123,50 @@ VIEW, EDIT, BROWSE, MANAGE = (
 )
 
 
-def check_permissions(permit: Permit, need: PermissionRule, call: Call) -> None:
-    """Raise `Refused` (403) where a permission is lacking."""
+def check_permissions(permit: Permit, permissions: PermissionRule, call: Call) -> None:
+    """Raise `Refused` (403) if a permission is missing."""
     if permit.is_free or permit.allows(MANAGE, MANAGEMENT):
         return
-    for permission, address, queue in need(call):
+    for permission, address, queue in permissions.required(call):
         permit.check(permission, address, queue)
 
 
+@rule("none; any user")
 def no_permission(call: Call) -> Iterator[RequiredPermission]:
-    """For everybody who may ask at all."""
     yield from ()
 
 
+@rule("view on activemq.management")
 def view_broker(call: Call) -> Iterator[RequiredPermission]:
-    """To look at the broker, and at lists of everything in it."""
     yield VIEW, MANAGEMENT, None
 
 
+@rule("edit on activemq.management")
 def edit_broker(call: Call) -> Iterator[RequiredPermission]:
-    """To change something about the broker."""
     yield EDIT, MANAGEMENT, None
 
 
+@rule("view on the address")
 def view_address(call: Call) -> Iterator[RequiredPermission]:
-    """To look at the address in the path."""
     yield VIEW, call.names["name"], None
 
 
+@rule("edit on the address")
 def edit_address(call: Call) -> Iterator[RequiredPermission]:
-    """To change the address in the path."""
     yield EDIT, call.names["name"], None
 
 
+@rule("edit and createAddress on the address")
 def create_address(call: Call) -> Iterator[RequiredPermission]:
-    """To make the address in the body."""
     name = required(call.body, "name")
     yield EDIT, name, None
     yield PermissionType.CREATE_ADDRESS, name, None
 
 
+@rule(
+    "edit and deleteAddress on the address; of each of its queues deleteDurableQueue or deleteNonDurableQueue"
+)
 def delete_address(call: Call) -> Iterator[RequiredPermission]:
-    """To delete the address in the path, and the queues that go with it."""
     name = call.names["name"]
     yield EDIT, name, None
     yield PermissionType.DELETE_ADDRESS, name, None
@@ -160,23 +175,25 @@ def delete_address(call: Call) -> Iterator[RequiredPermission]:
         yield _deletion(queue), name, queue.name
 
 
+@rule("view on the address of the queue")
 def view_queue(call: Call) -> Iterator[RequiredPermission]:
-    """To look at the queue in the path."""
     yield VIEW, *_queue(call)
 
 
+@rule("edit on the address of the queue")
 def edit_queue(call: Call) -> Iterator[RequiredPermission]:
-    """To change the queue in the path, or what is in it."""
     yield EDIT, *_queue(call)
 
 
+@rule("browse on the address of the queue")
 def browse_queue(call: Call) -> Iterator[RequiredPermission]:
-    """To look at the messages of the queue in the path."""
     yield BROWSE, *_queue(call)
 
 
+@rule(
+    "edit and createDurableQueue or createNonDurableQueue on the address of the queue; createAddress for a new address"
+)
 def create_queue(call: Call) -> Iterator[RequiredPermission]:
-    """To make the queue in the body, and its address where that is missing."""
     name = required(call.body, "name")
     address = text("address", call.body["address"]) if "address" in call.body else name
     durable = flag("durable", call.body.get("durable", True))
@@ -187,8 +204,8 @@ def create_queue(call: Call) -> Iterator[RequiredPermission]:
     yield made, address, name
 
 
+@rule("edit and deleteDurableQueue or deleteNonDurableQueue on the address of the queue")
 def delete_queue(call: Call) -> Iterator[RequiredPermission]:
-    """To delete the queue in the path."""
     address, name = _queue(call)
     yield EDIT, address, name
     queue = call.context.broker.directory.queues.get(name)

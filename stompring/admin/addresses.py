@@ -14,12 +14,15 @@ from stompring.settings.references import hidden
 
 from .access import create_address, delete_address, edit_address, view_address, view_broker
 from .api import (
+    FORCE,
     LISTING,
+    NAME,
     NO_CONTENT,
     Answer,
+    Body,
+    BodyField,
     Call,
-    Fields,
-    Reader,
+    Response,
     Route,
     Steps,
     choices,
@@ -30,24 +33,37 @@ from .api import (
     required,
     view,
 )
-from .counters import ADDRESS, readers
+from .counters import ADDRESS, fields_of
+from .schema import Component, Field, Fields, array, boolean, integer, page_of, shown, string, structure
 from .tasks import background_done
 
+ROUTING_TYPE = {"enum": [str(kind) for kind in RoutingType]}
+ROUTING_TYPES = array(ROUTING_TYPE, "Routing types of the address.", uniqueItems=True)
+
 FIELDS: Fields[Address] = {
-    "name": lambda a: a.name,
-    "routingTypes": lambda a: sorted(a.routing_types),
-    "queueCount": lambda a: len(a.queues),
-    "messageCount": lambda a: a.message_count,
-    **readers(ADDRESS),
-    "policies": lambda a: a.directory.broker.policies.names_for(a),
-    "paused": lambda a: a.paused,
-    "autoCreated": lambda a: a.auto_created,
-    "configured": lambda a: a.configured,
+    "name": Field(lambda a: a.name, string("Name of the address.")),
+    "routingTypes": Field(lambda a: sorted(a.routing_types), ROUTING_TYPES),
+    "queueCount": Field(lambda a: len(a.queues), integer("Queues of the address.")),
+    "messageCount": Field(lambda a: a.message_count, integer("Sum of messageCount of its queues.")),
+    **fields_of(ADDRESS),
+    "policies": Field(
+        lambda a: a.directory.broker.policies.names_for(a),
+        array({"type": "string"}, "Address policies, in the order in which they are evaluated."),
+    ),
+    "paused": Field(
+        lambda a: a.paused, boolean("Whether its queues are paused. New queues start paused meanwhile.")
+    ),
+    "autoCreated": Field(lambda a: a.auto_created, boolean("Whether the address was created automatically.")),
+    "configured": Field(lambda a: a.configured, boolean("Whether broker.xml defines the address.")),
 }
 
-CHANGEABLE: dict[str, tuple[str, Reader]] = {
-    "routingTypes": ("routing_types", choices(RoutingType)),
-    "paused": ("paused", flag),
+CHANGEABLE: dict[str, BodyField] = {
+    "routingTypes": BodyField(
+        "routing_types",
+        choices(RoutingType),
+        array(ROUTING_TYPE, "Routing types of the address.", minItems=1),
+    ),
+    "paused": BodyField("paused", flag, boolean("Pause or resume all queues of the address.")),
 }
 
 
@@ -132,12 +148,90 @@ def forget_duplicates(call: Call) -> Answer:
     return json_answer({"forgotten": duplicates.forget_all(address_of(call))})
 
 
+SETTABLE = {name: field.schema for name, field in CHANGEABLE.items()}
+FORGOTTEN = structure({"forgotten": integer("Number of duplicate ids that were known.")})
+
+ADDRESS_SCHEMA = Component("Address", structure(shown(FIELDS)))
+ADDRESS_DETAIL = Component(
+    "AddressDetail",
+    structure(
+        {
+            **shown(FIELDS),
+            "queues": array({"type": "string"}, "Names of its queues."),
+            "settings": {
+                "type": "object",
+                "description": "The address-settings in force, with their names of broker.xml in camelCase.",
+            },
+        }
+    ),
+)
+
 WHOLE, ONE = "/api/v1/addresses", "/api/v1/addresses/{name}"
 ROUTES = (
-    Route("GET", WHOLE, list_addresses, view_broker, parameters=LISTING | FIELDS.keys()),
-    Route("POST", WHOLE, create, create_address, fields=frozenset({"name", *CHANGEABLE})),
-    Route("GET", ONE, show, view_address),
-    Route("PATCH", ONE, change, edit_address, fields=frozenset(CHANGEABLE)),
-    Route("DELETE", ONE, delete, delete_address, parameters=frozenset({"force"})),
-    Route("POST", f"{ONE}/forget-duplicates", forget_duplicates, edit_address),
+    Route(
+        "GET",
+        WHOLE,
+        list_addresses,
+        view_broker,
+        "listAddresses",
+        "List addresses.",
+        {200: Response("One page of addresses.", page_of(ADDRESS_SCHEMA))},
+        parameters=LISTING,
+        filters=FIELDS,
+    ),
+    Route(
+        "POST",
+        WHOLE,
+        create,
+        create_address,
+        "createAddress",
+        "Create an address without queues.",
+        {201: Response("The new address.", ADDRESS_DETAIL, headers=("Location",))},
+        body=Body({"name": string("Name of the address.", minLength=1), **SETTABLE}, ("name",), "NewAddress"),
+        errors=(409,),
+    ),
+    Route(
+        "GET",
+        ONE,
+        show,
+        view_address,
+        "address",
+        "Show one address.",
+        {200: Response("The address.", ADDRESS_DETAIL)},
+        parameters=(NAME,),
+    ),
+    Route(
+        "PATCH",
+        ONE,
+        change,
+        edit_address,
+        "changeAddress",
+        "Change the routing types of an address, pause or resume it.",
+        {200: Response("The changed address.", ADDRESS_DETAIL)},
+        parameters=(NAME,),
+        body=Body(SETTABLE, name="AddressChange"),
+        errors=(409,),
+    ),
+    Route(
+        "DELETE",
+        ONE,
+        delete,
+        delete_address,
+        "deleteAddress",
+        "Delete an address.",
+        {204: Response("The address is deleted.")},
+        "An address with queues requires force=true, which deletes them too.",
+        parameters=(NAME, FORCE),
+        errors=(409,),
+    ),
+    Route(
+        "POST",
+        f"{ONE}/forget-duplicates",
+        forget_duplicates,
+        edit_address,
+        "forgetDuplicates",
+        "Forget the duplicate ids of an address permanently.",
+        {200: Response("The number of duplicate ids that were known.", FORGOTTEN)},
+        parameters=(NAME,),
+    ),
 )

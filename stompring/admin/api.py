@@ -15,6 +15,7 @@ from stompring.errors import LimitReached, NotFound, Refused
 from stompring.settings.suggestions import with_suggestion
 
 from .context import AdminContext
+from .schema import Component, Fields, Schema
 from .tasks import STEP
 
 if TYPE_CHECKING:
@@ -286,9 +287,9 @@ def choices(kind: type[StrEnum]) -> Reader:
     return read
 
 
-def read_fields(body: Mapping[str, Any], readers: Mapping[str, tuple[str, Reader]]) -> dict[str, Any]:
-    """The fields of ``body`` that ``readers`` knows, checked, under our names. Raises 400."""
-    return {ours: read(name, body[name]) for name, (ours, read) in readers.items() if name in body}
+def read_fields(body: Mapping[str, Any], fields: Mapping[str, BodyField]) -> dict[str, Any]:
+    """The attributes that ``body`` sets, checked. Raises 400."""
+    return {each.attribute: each.read(name, body[name]) for name, each in fields.items() if name in body}
 
 
 def required(body: Mapping[str, Any], name: str) -> str:
@@ -329,23 +330,82 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the path or the query. ``component`` is its name in the OpenAPI document, where that differs."""
+
+    name: str
+    description: str
+    schema: Schema
+    where: str = "query"
+    component: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The JSON object that a request carries."""
+
+    fields: Mapping[str, Schema]
+    required: tuple[str, ...] = ()
+    name: str = ""  # of the component; without one the schema stands in the operation
+    optional: bool = False  # a request without a body is valid
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer that a route gives, by its status."""
+
+    description: str
+    schema: Schema | Component | None = None  # without one there is no body
+    content_types: tuple[str, ...] = (JSON,)
+    headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
-    """One method of one path. ``{name}`` in the path stands for any text."""
+    """One method of one path, with everything that the OpenAPI document says about it.
+
+    ``{name}`` in the path stands for any text. The errors that all routes of a kind have in common are not declared:
+    400, 401, 403, 404 of a path with a name, 413 and 415 of a body, 429, 503 of a change that is not synced.
+    """
 
     method: str
     path: str
     answer: Callable[[Call], Answer | Steps]
-    needs: PermissionRule  # where security is on
-    parameters: frozenset[str] = frozenset()  # of the query
-    fields: frozenset[str] = frozenset()  # of the body
-    public: bool = False  # answered without a login, where security is on
+    permissions: PermissionRule  # with security
+    operation: str  # the operationId
+    summary: str
+    responses: Mapping[int, Response]
+    description: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    filters: Fields[Any] = field(default_factory=dict)  # of a list: each is a parameter too
+    body: Body | None = None
+    errors: tuple[int, ...] = ()
+    public: bool = False  # answered without a login
+    query_names: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        named = (parameter.name for parameter in self.parameters if parameter.where == "query")
+        object.__setattr__(self, "query_names", frozenset((*named, *self.filters)))
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes something: it takes a body, and its answer waits until the change is on disk."""
+        return self.method != "GET"
+
+    @property
+    def fields(self) -> Mapping[str, Schema]:
+        """The fields of the body."""
+        return {} if self.body is None else self.body.fields
 
     def check(self, call: Call) -> None:
-        """Raise 400 for parameters and fields that mean nothing here: a misspelt one must not be ignored."""
+        """Raise 400 for unknown parameters and fields: a misspelt one must not be ignored."""
         for name in call.query.names:
-            if name not in self.parameters:
+            if name not in self.query_names:
                 raise Problem(
-                    400, with_suggestion(f"Unknown parameter {name!r}", name, self.parameters), parameter=name
+                    400,
+                    with_suggestion(f"Unknown parameter {name!r}", name, self.query_names),
+                    parameter=name,
                 )
         for name in call.body:
             if name not in self.fields:
@@ -372,51 +432,73 @@ class Routes:
 
     def find(self, method: str, segments: list[str]) -> tuple[Route, dict[str, str]]:
         """The route and the names in its path. Raises 404, and 405 with what is allowed. HEAD finds GET."""
-        place, names = self._root, []
+        node, names = self._root, []
         for segment in segments:
-            following = place.below.get(segment)
+            following = node.below.get(segment)
             if following is None and segment:
-                following = place.any_name
+                following = node.any_name
                 names.append(segment)
             if following is None:
                 raise NotFound(f"There is nothing at /{'/'.join(segments)}")
-            place = following
-        if not place.methods:
+            node = following
+        if not node.methods:
             raise NotFound(f"There is nothing at /{'/'.join(segments)}")
-        route = place.methods.get("GET" if method == "HEAD" else method)
+        route = node.methods.get("GET" if method == "HEAD" else method)
         if route is None:
-            allowed = ", ".join(sorted({*place.methods, *(["HEAD"] if "GET" in place.methods else [])}))
+            allowed = ", ".join(sorted({*node.methods, *(["HEAD"] if "GET" in node.methods else [])}))
             raise Problem(405, f"{method} is not possible here, but {allowed} is", {"Allow": allowed})
         keys = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
         return route, dict(zip(keys, names, strict=True))
 
     def _add(self, route: Route) -> None:
-        place = self._root
+        node = self._root
         for part in route.path[1:].split("/"):
             if part.startswith("{"):
-                place.any_name = place = place.any_name or _PathNode()
+                node.any_name = node = node.any_name or _PathNode()
             else:
-                place = place.below.setdefault(part, _PathNode())
-        place.methods[route.method] = route
+                node = node.below.setdefault(part, _PathNode())
+        node.methods[route.method] = route
 
 
 Thing = TypeVar("Thing")
 
-#: What is shown of a thing, each with how it is read.
-Fields = Mapping[str, Callable[[Thing], Any]]
-
-#: Parameters of every list besides its fields.
-PAGING = frozenset({"page", "size"})
-LISTING = PAGING | {"sort", "search"}
-
-#: Items of a page, unless said otherwise, and at most.
+#: Default and maximum of items per page.
 PAGE_SIZE = 200
 MAX_PAGE_SIZE = 1000
+
+NAME = Parameter("name", "A name, percent-encoded: / is %2F.", {"type": "string"}, "path", required=True)
+PAGE = Parameter("page", "Number of the page, from 1.", {"type": "integer", "minimum": 1, "default": 1})
+SIZE = Parameter(
+    "size",
+    "Maximum number of items per page.",
+    {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": PAGE_SIZE},
+)
+SEARCH = Parameter(
+    "search",
+    "Only items whose name contains this text, ignoring case. Connections: whose connectionID contains it.",
+    {"type": "string"},
+)
+SORT = Parameter(
+    "sort", "Field to sort by; a leading - sorts descending. Default: order of creation.", {"type": "string"}
+)
+FORCE = Parameter("force", "Also delete what depends on it.", {"type": "boolean", "default": False})
+
+#: Parameters of every list besides its fields.
+LISTING = (PAGE, SIZE, SEARCH, SORT)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyField:
+    """A field of a body: the attribute that it sets, how it is checked, and its schema."""
+
+    attribute: str
+    read: Reader
+    schema: Schema
 
 
 def view(thing: Thing, fields: Fields[Thing]) -> dict[str, Any]:
     """All fields of a thing."""
-    return {name: read(thing) for name, read in fields.items()}
+    return {name: field.read(thing) for name, field in fields.items()}
 
 
 def paging(query: Query, size: int = PAGE_SIZE, most: int = MAX_PAGE_SIZE) -> tuple[int, int]:
@@ -440,28 +522,28 @@ def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched
     chosen = things
     if keep is not None or key is not None:
         found: list[tuple[Any, Thing]] = []
-        for place, thing in enumerate(things):
+        for index, thing in enumerate(things):
             if keep is None or keep(thing):
                 found.append((None if key is None else key(thing), thing))
-            if place % STEP == STEP - 1:
+            if index % STEP == STEP - 1:
                 yield
         if key is not None:
             found.sort(key=lambda pair: pair[0], reverse=backwards)
         chosen = [thing for _, thing in found]
     items = []
-    for place, thing in enumerate(chosen[(page - 1) * size : page * size]):
+    for index, thing in enumerate(chosen[(page - 1) * size : page * size]):
         items.append(encode(view(thing, fields)))
-        if place % STEP == STEP - 1:
+        if index % STEP == STEP - 1:
             yield
     return page_answer(items, len(chosen), page, size)
 
 
 def _filter(query: Query, fields: Fields[Thing], searched: str) -> Callable[[Thing], bool] | None:
-    wanted = [(fields[name], value) for name, value in query if name in fields]
+    wanted = [(fields[name].read, value) for name, value in query if name in fields]
     text = (query.text("search") or "").lower()
     if not wanted and not text:
         return None
-    name_of = fields[searched]
+    name_of = fields[searched].read
 
     def keep(thing: Thing) -> bool:
         return (not text or text in name_of(thing).lower()) and all(
@@ -484,12 +566,12 @@ def _order(query: Query, fields: Fields[Thing]) -> tuple[Callable[[Thing], Any] 
     sort = query.text("sort")
     if not sort:
         return None, False
-    read = fields.get(sort.removeprefix("-"))
-    if read is None:
+    sorted_by = fields.get(sort.removeprefix("-"))
+    if sorted_by is None:
         raise Problem(400, f"sort: there is no field {sort.removeprefix('-')!r}", parameter="sort")
 
     def key(thing: Thing) -> tuple[bool, Any]:
-        value = read(thing)
+        value = sorted_by.read(thing)
         return value is not None, value
 
     return key, sort.startswith("-")

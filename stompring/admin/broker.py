@@ -5,12 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import stompring
+from stompring.broker.refusals import LIMITS
 from stompring.errors import Refused
 
 from .access import edit_broker, no_permission, view_broker
-from .api import Answer, Call, Fields, Route, json_answer, view
+from .api import Answer, Call, Response, Route, json_answer, view
 from .context import AdminContext
-from .counters import BROKER, memory_percentage, readers
+from .counters import BROKER, fields_of, memory_percentage
+from .schema import (
+    Component,
+    Field,
+    Fields,
+    array,
+    boolean,
+    integer,
+    number,
+    shown,
+    string,
+    structure,
+    timestamp,
+)
 
 
 def live(call: Call) -> Answer:
@@ -53,28 +67,57 @@ def open_listeners(context: AdminContext) -> list[dict[str, Any]]:
     ]
 
 
-HEALTH_ROUTES = (
-    Route("GET", "/health/live", live, no_permission, public=True),
-    Route("GET", "/health/ready", ready, no_permission, public=True),
+def policy_errors(context: AdminContext) -> list[dict[str, Any]]:
+    """Errors of address policies since the broker started."""
+    return [
+        {"policy": policy, "hook": hook, "count": count}
+        for (policy, hook), count in context.broker.policies.errors.items()
+    ]
+
+
+LISTENER = Component(
+    "Listener",
+    structure(
+        {
+            "acceptor": string("Name of the acceptor in broker.xml."),
+            "host": string("Configured host."),
+            "port": integer("Bound port.", None),
+        }
+    ),
+)
+POLICY_ERROR = structure(
+    {
+        "policy": string("Name of the policy in broker.xml."),
+        "hook": string("Name of the hook."),
+        "count": integer("Number of errors.", 1),
+    }
+)
+REFUSALS = structure(
+    {limit: integer(f"Rejected because of {limit}.") for limit in LIMITS},
+    "Connections, frames and requests rejected because a limit was reached, by limit.",
 )
 
-
 FIELDS: Fields[AdminContext] = {
-    "name": lambda s: s.configuration.name,
-    "version": lambda s: stompring.__version__,
-    "started": lambda s: s.broker.started_at,
-    **readers(BROKER),
-    "addressMemoryUsagePercentage": memory_percentage,
-    "listeners": open_listeners,
-    "policyErrors": lambda s: [
-        {"policy": policy, "hook": hook, "count": number}
-        for (policy, hook), number in s.broker.policies.errors.items()
-    ],
-    "refusals": lambda s: s.broker.refusals.counts,
-    "stopping": lambda s: s.stopping,
-    "configurationFile": lambda s: s.configuration.file,
-    "securityEnabled": lambda s: s.security is not None,
-    "persistenceEnabled": lambda s: s.configuration.persistence_enabled,
+    "name": Field(lambda s: s.configuration.name, string("Name of the broker.")),
+    "version": Field(lambda s: stompring.__version__, string("Version of stompring.")),
+    "started": Field(lambda s: s.broker.started_at, timestamp("Start of the broker.")),
+    **fields_of(BROKER),
+    "addressMemoryUsagePercentage": Field(
+        memory_percentage, number("addressMemoryUsage in percent of globalMaxSize; 0: no limit.")
+    ),
+    "listeners": Field(open_listeners, array(LISTENER, "Open listeners.")),
+    "policyErrors": Field(
+        policy_errors, array(POLICY_ERROR, "Errors of address policies, by policy and hook.")
+    ),
+    "refusals": Field(lambda s: s.broker.refusals.counts, REFUSALS),
+    "stopping": Field(lambda s: s.stopping, boolean("Whether the broker is stopping.")),
+    "configurationFile": Field(
+        lambda s: s.configuration.file, string("Path of the broker.xml in use.", null=True)
+    ),
+    "securityEnabled": Field(lambda s: s.security is not None, boolean("Whether security is enabled.")),
+    "persistenceEnabled": Field(
+        lambda s: s.configuration.persistence_enabled, boolean("Whether durable messages survive a restart.")
+    ),
 }
 
 
@@ -100,7 +143,74 @@ def reload(call: Call) -> Answer:
     )
 
 
+TEXTS = {"type": "string"}
+RELOAD = structure(
+    {
+        "configurationFile": string("Path of the file."),
+        "applied": array(TEXTS, "Changes applied by this reload."),
+        "restartRequired": array(TEXTS, "Differences from the running configuration that need a restart."),
+        "failed": array(TEXTS, "Changes that failed, with the reason."),
+    }
+)
+LIVENESS = Component("Liveness", structure({"status": {"const": "UP"}}))
+READINESS = Component(
+    "Readiness",
+    structure(
+        {
+            "status": {"enum": ["UP", "DOWN"]},
+            "stopping": boolean("Whether the broker is stopping."),
+            "listeners": array(LISTENER, "Open listeners."),
+            "missingListeners": array(TEXTS, "Acceptors whose listener is not open."),
+            "diskFault": string("Reason why the disk counts as full, or null.", null=True),
+            "storeFault": string("Reason why writes to the store fail, or null.", null=True),
+        }
+    ),
+)
+
 ROUTES = (
-    Route("GET", "/api/v1/broker", show, view_broker),
-    Route("POST", "/api/v1/reload", reload, edit_broker),
+    Route(
+        "GET",
+        "/health/live",
+        live,
+        no_permission,
+        "live",
+        "Check that the process responds.",
+        {200: Response("The process responds.", LIVENESS)},
+        public=True,
+    ),
+    Route(
+        "GET",
+        "/health/ready",
+        ready,
+        no_permission,
+        "ready",
+        "Check that the broker can serve clients.",
+        {
+            200: Response(
+                "Every listener is open, the store is writable, and the broker is not stopping.", READINESS
+            ),
+            503: Response("The broker cannot serve all clients.", READINESS),
+        },
+        public=True,
+    ),
+    Route(
+        "GET",
+        "/api/v1/broker",
+        show,
+        view_broker,
+        "broker",
+        "Show the broker.",
+        {200: Response("The broker.", Component("Broker", structure(shown(FIELDS))))},
+    ),
+    Route(
+        "POST",
+        "/api/v1/reload",
+        reload,
+        edit_broker,
+        "reload",
+        "Reload broker.xml, as SIGHUP does.",
+        {200: Response("The changes that were applied.", RELOAD)},
+        "A file with an error changes nothing; detail contains the error and its line.",
+        errors=(409,),
+    ),
 )

@@ -1,4 +1,4 @@
-"""``/api/v1/connections``: who is connected."""
+"""``/api/v1/connections``: list, show and close STOMP connections."""
 
 from __future__ import annotations
 
@@ -8,22 +8,53 @@ from stompring.errors import NotFound, Refused
 from stompring.session.session import Session
 
 from .access import edit_broker, view_broker
-from .api import LISTING, NO_CONTENT, Answer, Call, Fields, Route, Steps, json_answer, paged, view
+from .api import (
+    LISTING,
+    NO_CONTENT,
+    Answer,
+    Call,
+    Parameter,
+    Response,
+    Route,
+    Steps,
+    json_answer,
+    paged,
+    view,
+)
+from .queue_fields import CONSUMER
+from .schema import (
+    Component,
+    Field,
+    Fields,
+    array,
+    boolean,
+    integer,
+    page_of,
+    shown,
+    string,
+    structure,
+    timestamp,
+)
 from .tasks import STEP
 
-#: Of what is shown of a session, what lists show; one connection alone also shows its subscriptions.
+#: The fields in lists; GET of one connection adds its subscriptions.
 FIELDS: Fields[dict[str, Any]] = {
-    "connectionID": lambda c: c["connectionID"],
-    "remoteAddress": lambda c: c["remoteAddress"],
-    "user": lambda c: c["user"],
-    "clientID": lambda c: c["clientID"],
-    "protocol": lambda c: c["protocol"],
-    "acceptor": lambda c: c["acceptor"],
-    "creationTime": lambda c: c["creationTime"],
-    "blocked": lambda c: c["blocked"],
-    "messagesSent": lambda c: c["messagesSent"],
-    "transactionCount": lambda c: c["transactionCount"],
-    "subscriptionCount": lambda c: len(c["subscriptions"]),
+    "connectionID": Field(
+        lambda c: c["connectionID"], string("Id of the connection: session header of CONNECTED.")
+    ),
+    "remoteAddress": Field(lambda c: c["remoteAddress"], string("Address and port of the client.")),
+    "user": Field(lambda c: c["user"], string("User who logged in.", null=True)),
+    "clientID": Field(lambda c: c["clientID"], string("The client-id header of CONNECT.", null=True)),
+    "protocol": Field(
+        lambda c: c["protocol"],
+        string("`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use."),
+    ),
+    "acceptor": Field(lambda c: c["acceptor"], string("Name of the acceptor.")),
+    "creationTime": Field(lambda c: c["creationTime"], timestamp("Time of the connection.")),
+    "blocked": Field(lambda c: c["blocked"], boolean("Whether the connection is blocked by a full address.")),
+    "messagesSent": Field(lambda c: c["messagesSent"], integer("SEND frames received from the client.")),
+    "transactionCount": Field(lambda c: c["transactionCount"], integer("Open transactions.")),
+    "subscriptionCount": Field(lambda c: len(c["subscriptions"]), integer("Subscriptions.")),
 }
 
 
@@ -80,9 +111,46 @@ def close(call: Call) -> Answer:
     return NO_CONTENT
 
 
+CONNECTION = Component("Connection", structure(shown(FIELDS)))
+CONNECTION_DETAIL = Component(
+    "ConnectionDetail",
+    structure({**shown(FIELDS), "subscriptions": array(CONSUMER, "Subscriptions of the connection.")}),
+)
+CONNECTION_ID = Parameter(
+    "id", "The connectionID.", {"type": "string"}, "path", component="connectionID", required=True
+)
+
 WHOLE, ONE = "/api/v1/connections", "/api/v1/connections/{id}"
 ROUTES = (
-    Route("GET", WHOLE, list_connections, view_broker, parameters=LISTING | FIELDS.keys()),
-    Route("GET", ONE, show, view_broker),
-    Route("DELETE", ONE, close, edit_broker),
+    Route(
+        "GET",
+        WHOLE,
+        list_connections,
+        view_broker,
+        "listConnections",
+        "List STOMP connections.",
+        {200: Response("One page of connections.", page_of(CONNECTION))},
+        parameters=LISTING,
+        filters=FIELDS,
+    ),
+    Route(
+        "GET",
+        ONE,
+        show,
+        view_broker,
+        "connection",
+        "Show one connection.",
+        {200: Response("The connection.", CONNECTION_DETAIL)},
+        parameters=(CONNECTION_ID,),
+    ),
+    Route(
+        "DELETE",
+        ONE,
+        close,
+        edit_broker,
+        "closeConnection",
+        "Close a connection; the client gets an ERROR.",
+        {204: Response("The connection is closed.")},
+        parameters=(CONNECTION_ID,),
+    ),
 )

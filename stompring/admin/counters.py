@@ -5,8 +5,8 @@ They are read on request, from integers that the broker maintains anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from stompring.broker.address import Address
@@ -15,6 +15,7 @@ from stompring.session.subscription import AcknowledgedSubscription
 from stompring.settings.model import PermissionType
 
 from .context import AdminContext, Dispatch, Paging, Reading, Retention, Store
+from .schema import Field, Fields, Schema, typed
 
 Thing = TypeVar("Thing")
 
@@ -23,10 +24,10 @@ GAUGE, COUNTER = "gauge", "counter"
 
 @dataclass(frozen=True, slots=True)
 class Counter(Generic[Thing]):
-    """One number of a thing. ``read`` gives it as JSON shows it; Prometheus gets ``scale`` times as much.
+    """One number of a thing. ``read`` returns the JSON value; Prometheus gets ``scale`` times as much.
 
-    ``None`` is what is not known, or not there: null in JSON, and left out for Prometheus. ``labels`` are those of
-    one of several counters with the same metric, which follow each other.
+    A value of ``None`` is null in JSON, and absent from Prometheus; ``null`` says when that is. ``labels`` distinguish
+    counters of one metric, which follow each other. ``description`` is the meaning in JSON where HELP does not fit.
     """
 
     json: str
@@ -36,6 +37,19 @@ class Counter(Generic[Thing]):
     read: Callable[[Thing], Any]
     scale: float = 1
     labels: Mapping[str, str] = field(default_factory=dict)
+    type: str = "integer"  # in JSON
+    minimum: int = 0
+    null: str = ""
+    description: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON schema of the number."""
+        text = self.description or self.help.replace("1 while", "True while")
+        unit = "Milliseconds." if self.scale == 0.001 else ""
+        description = " ".join(part for part in (text, unit, self.null) if part)
+        bounds = {} if self.type == "boolean" else {"minimum": self.minimum}
+        return typed(self.type, description, bool(self.null), bounds)
 
 
 def oldest_message_age(queue: Queue) -> int | None:
@@ -85,6 +99,7 @@ QUEUE: tuple[Counter[Queue], ...] = (
         GAUGE,
         "Maximum number of pending messages (ring-size); -1: not a ring queue.",
         lambda q: q.ring_size,
+        minimum=-1,
     ),
     Counter(
         "messagesAdded",
@@ -142,6 +157,8 @@ QUEUE: tuple[Counter[Queue], ...] = (
         "Age of the next message to be delivered; 0: no pending message.",
         oldest_message_age,
         scale=0.001,
+        null="Null without a pending message, or if it is on disk and was not read yet.",
+        description="Age of the next message to be delivered.",
     ),
 )
 
@@ -173,6 +190,7 @@ ADDRESS: tuple[Counter[Address], ...] = (
         GAUGE,
         "1 while the address is paging: new messages are written to page files.",
         lambda a: a.room.paging,
+        type="boolean",
     ),
     Counter(
         "timesPaged",
@@ -226,9 +244,9 @@ ADDRESS: tuple[Counter[Address], ...] = (
 )
 
 
-def readers(counters: tuple[Counter[Thing], ...]) -> dict[str, Callable[[Thing], Any]]:
+def fields_of(counters: Iterable[Counter[Thing]]) -> Fields[Thing]:
     """The counters as fields of a JSON object."""
-    return {counter.json: counter.read for counter in counters}
+    return {counter.json: Field(counter.read, counter.schema) for counter in counters}
 
 
 def consumers_without_credit(context: AdminContext) -> int:
@@ -247,6 +265,7 @@ LIMITS: tuple[Counter[AdminContext], ...] = (
         GAUGE,
         "Limit on open STOMP connections (global-max-connections); -1: no limit.",
         lambda s: s.connections.threshold.limit,
+        minimum=-1,
     ),
     Counter(
         "globalMaxAddresses",
@@ -254,6 +273,7 @@ LIMITS: tuple[Counter[AdminContext], ...] = (
         GAUGE,
         "Limit on the number of addresses (global-max-addresses); -1: no limit.",
         lambda s: s.broker.configuration.global_max_addresses,
+        minimum=-1,
     ),
     Counter(
         "globalMaxQueues",
@@ -261,6 +281,7 @@ LIMITS: tuple[Counter[AdminContext], ...] = (
         GAUGE,
         "Limit on the number of queues (global-max-queues); -1: no limit.",
         lambda s: s.broker.configuration.global_max_queues,
+        minimum=-1,
     ),
     Counter(
         "transactionSize",
@@ -275,6 +296,7 @@ LIMITS: tuple[Counter[AdminContext], ...] = (
         GAUGE,
         "Limit on the memory of open transactions (global-max-transaction-size), in bytes; -1: no limit.",
         lambda s: s.broker.held.limit,
+        minimum=-1,
     ),
     Counter(
         "slowConnections",
@@ -344,6 +366,8 @@ def of_dispatch(read: Callable[[Dispatch], Any]) -> Callable[[AdminContext], Any
     return lambda context: None if context.dispatch is None else read(context.dispatch)
 
 
+NO_RETENTION = "Null without journal-retention-directory."
+
 DISK: tuple[Counter[AdminContext], ...] = (
     Counter(
         "diskUsage",
@@ -351,6 +375,7 @@ DISK: tuple[Counter[AdminContext], ...] = (
         GAUGE,
         "Used share of the disk of journal and pages, 0 to 1; of two disks the fuller one.",
         of_disk(lambda disk: round(disk.usage, 4)),
+        type="number",
     ),
     Counter(
         "diskFree",
@@ -365,6 +390,7 @@ DISK: tuple[Counter[AdminContext], ...] = (
         GAUGE,
         "1 while the disk counts as full (max-disk-usage, min-disk-free).",
         lambda context: None if context.disk_monitor is None else context.broker.disk.full,
+        type="boolean",
     ),
 )
 
@@ -375,6 +401,7 @@ STORE: tuple[Counter[AdminContext], ...] = (
         GAUGE,
         "1 while writes to the store fail.",
         of_store(lambda store: store.writer.failing is not None),
+        type="boolean",
     ),
     Counter(
         "storeFailures",
@@ -411,6 +438,7 @@ STORE: tuple[Counter[AdminContext], ...] = (
         "Time spent writing and syncing batches.",
         of_store(lambda store: store.writer.disk_seconds * 1000),
         scale=0.001,
+        type="number",
     ),
     Counter(
         "journalFiles",
@@ -460,6 +488,7 @@ STORE: tuple[Counter[AdminContext], ...] = (
         GAUGE,
         "Retained journal and page files (journal-retention-directory).",
         of_retention(lambda retention: retention.files),
+        null=NO_RETENTION,
     ),
     Counter(
         "retentionSize",
@@ -467,6 +496,7 @@ STORE: tuple[Counter[AdminContext], ...] = (
         GAUGE,
         "Size of the retained files, in bytes.",
         of_retention(lambda retention: retention.bytes),
+        null=NO_RETENTION,
     ),
     Counter(
         "retentionDeleted",
@@ -474,6 +504,7 @@ STORE: tuple[Counter[AdminContext], ...] = (
         COUNTER,
         "Retained files deleted after their period or because of the storage-limit.",
         of_retention(lambda retention: retention.deleted),
+        null=NO_RETENTION,
     ),
     Counter(
         "retentionDeletedNotIngested",
@@ -481,6 +512,7 @@ STORE: tuple[Counter[AdminContext], ...] = (
         COUNTER,
         "Retained files deleted before every known lake (ingested.json) had ingested them.",
         of_retention(lambda retention: retention.deleted_not_ingested),
+        null=NO_RETENTION,
     ),
     Counter(
         "pageBytesRead",
@@ -541,6 +573,7 @@ DISPATCH: tuple[Counter[AdminContext], ...] = (
         "Entries of target lists, by kind: direct (in memory) or reference (matching, on disk).",
         of_dispatch(lambda dispatch: dispatch.direct_entries),
         labels={"kind": "direct"},
+        description="Entries of target lists whose message is in memory.",
     ),
     Counter(
         "dispatchCacheReferences",
@@ -549,6 +582,7 @@ DISPATCH: tuple[Counter[AdminContext], ...] = (
         "Entries of target lists, by kind: direct (in memory) or reference (matching, on disk).",
         of_dispatch(lambda dispatch: dispatch.reference_entries),
         labels={"kind": "reference"},
+        description="Entries of target lists that match and are on disk.",
     ),
     Counter(
         "dispatchWatermarkLag",
@@ -566,7 +600,9 @@ DISPATCH: tuple[Counter[AdminContext], ...] = (
     ),
 )
 
-PERSISTENCE = DISK + STORE + DISPATCH
+PERSISTENCE = tuple(
+    replace(counter, null=counter.null or "Null without persistence.") for counter in DISK + STORE + DISPATCH
+)
 
 
 #: What became of a login, and how it is called in JSON.
@@ -574,6 +610,9 @@ OUTCOMES = ("accepted", "refused", "throttled", "overloaded", "failed")
 
 LOGINS_HELP = "Logins over STOMP and HTTP, by outcome."
 REFUSALS_HELP = "Requests denied for lack of a permission, by permission."
+
+
+NO_SECURITY = "Null without security."
 
 
 def _logins(outcome: str) -> Counter[AdminContext]:
@@ -584,6 +623,8 @@ def _logins(outcome: str) -> Counter[AdminContext]:
         LOGINS_HELP,
         lambda s: None if s.security is None else s.security.logins.outcomes[outcome],
         labels={"outcome": outcome},
+        null=NO_SECURITY,
+        description=f"Logins over STOMP and HTTP with the outcome {outcome!r}.",
     )
 
 
@@ -595,6 +636,8 @@ def _refusals(permission: PermissionType) -> Counter[AdminContext]:
         REFUSALS_HELP,
         lambda s: None if s.security is None else s.security.authority.refusals[permission],
         labels={"permission": permission.value},
+        null=NO_SECURITY,
+        description=f"Requests denied for lack of the permission {permission.value}.",
     )
 
 
@@ -667,6 +710,7 @@ BROKER: tuple[Counter[AdminContext], ...] = (
         GAUGE,
         "Limit on the memory of all messages (global-max-size), in bytes; -1: no limit.",
         lambda s: s.broker.memory.max_bytes,
+        minimum=-1,
     ),
     Counter(
         "globalMaxMessages",
@@ -674,6 +718,7 @@ BROKER: tuple[Counter[AdminContext], ...] = (
         GAUGE,
         "Limit on the number of messages in memory (global-max-messages); -1: no limit.",
         lambda s: s.broker.memory.max_messages,
+        minimum=-1,
     ),
     *LIMITS,
     *PERSISTENCE,

@@ -52,7 +52,7 @@ class RequestHandler:
         self, request: Request, context: AdminContext, routes: Routes, cooperator: Cooperator
     ) -> None:
         self._request = request
-        self._served = context
+        self._context = context
         self._routes = routes
         self._cooperator = cooperator
         self._method = request.method.decode("latin-1")
@@ -81,7 +81,7 @@ class RequestHandler:
 
     def _login(self) -> Deferred[Login] | None:
         certificate: str | None = getattr(self._request, "certificate", None)
-        return check_login(self._served, self._header("authorization"), self._log.host, certificate)
+        return check_login(self._context, self._header("authorization"), self._log.host, certificate)
 
     def _header(self, name: str) -> str | None:
         value = self._request.requestHeaders.getRawHeaders(name.encode())
@@ -101,7 +101,7 @@ class RequestHandler:
     def _listens_on(self) -> str:
         here = self._request.getHost()
         bound = getattr(here, "port", None)
-        configured = (host for _, host, port in self._served.listening if port == bound)
+        configured = (host for _, host, port in self._context.listening if port == bound)
         return next(configured, getattr(here, "host", ""))
 
     # ---- the route's part
@@ -109,12 +109,12 @@ class RequestHandler:
     def _answer(self, route: Route, names: dict[str, str], login: Login) -> None:
         if self._gone:
             return
-        self._served.broker.clock.refresh()
+        self._context.broker.clock.refresh()
         self._log.logged_in(login.user)
         try:
             call = self._call(names, login.user)
             self._log.read(call.body)
-            check_permissions(login.permit, route.needs, call)
+            check_permissions(login.permit, route.permissions, call)
             route.check(call)
         except Exception as fault:
             self._write(self._fault(fault))
@@ -141,7 +141,7 @@ class RequestHandler:
             check_content_type(self._header("content-type"), content)
             body = read_object(content.getvalue())
         accept = self._header("accept") or ""
-        return Call(self._served, names, Query(query.decode("latin-1")), body, accept, user)
+        return Call(self._context, names, Query(query.decode("latin-1")), body, accept, user)
 
     def _after(self, steps: Steps) -> Iterator[object]:
         try:
@@ -155,7 +155,7 @@ class RequestHandler:
             log.error("%s failed", self._log.what, exc_info=fault, extra=self._log.fields)
             fault = Refused("Internal error; see the broker's log", status=500)
         self._log.refused(str(fault))
-        self._served.broker.refusals.tell(fault, self._log.what, str(fault), self._log.fields)
+        self._context.broker.refusals.tell(fault, self._log.what, str(fault), self._log.fields)
         return problem_answer(fault, self._instance)
 
     def _login_failed(self, failure: Failure) -> None:
@@ -175,9 +175,9 @@ class RequestHandler:
             self._write(answer)
             return
         self._unsynced = answer
-        self._served.broker.storage.when_synced(self._synced)
+        self._context.broker.storage.when_synced(self._synced)
         if self._unsynced is not None and not self._gone:
-            self._timeout = self._served.reactor.callLater(SYNC_TIME, self._not_synced)
+            self._timeout = self._context.reactor.callLater(SYNC_TIME, self._not_synced)
 
     def _synced(self) -> None:
         answer, self._unsynced = self._unsynced, None
@@ -190,7 +190,7 @@ class RequestHandler:
         answer, self._unsynced, self._timeout = self._unsynced, None, None
         assert answer is not None
         if answer.status < 400:
-            store = self._served.store
+            store = self._context.store
             cause = None if store is None else store.writer.failing
             cause = cause or f"the disk has not synced it within {SYNC_TIME:.0f} seconds"
             refused = Refused(
@@ -286,7 +286,7 @@ class AdminResource(Resource):
 
     def __init__(self, context: AdminContext, routes: Routes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._served = context
+        self._context = context
         self._routes = routes
         self._cooperator = make_cooperator(context.reactor)
 
@@ -295,7 +295,7 @@ class AdminResource(Resource):
         request.setHeader("Server", "stompring")
         request.setHeader("Cache-Control", "no-store")
         request.setHeader("X-Content-Type-Options", "nosniff")
-        RequestHandler(request, self._served, self._routes, self._cooperator).begin()
+        RequestHandler(request, self._context, self._routes, self._cooperator).begin()
         return NOT_DONE_YET
 
 
@@ -318,19 +318,8 @@ class AdminSite(Site):
 
 def admin_routes() -> Routes:
     """All routes there are."""
-    return Routes(
-        (
-            *broker.HEALTH_ROUTES,
-            *metrics.ROUTES,
-            *openapi.ROUTES,
-            *broker.ROUTES,
-            *queues.ROUTES,
-            *messages.ROUTES,
-            *messages.SCHEDULED_ROUTES,
-            *addresses.ROUTES,
-            *connections.ROUTES,
-        )
-    )
+    parts = (broker, metrics, queues, messages, addresses, connections)
+    return Routes(openapi.with_document([route for part in parts for route in part.ROUTES]))
 
 
 def admin_site(service: AdminContext) -> AdminSite:

@@ -16,9 +16,23 @@ from stompring.broker.queue_browser import PageRead, iterate_timed
 from stompring.broker.reference import GONE, SCHEDULED, STATES, Reference
 
 from .access import browse_queue, edit_queue
-from .api import NO_CONTENT, PAGING, Call, Route, Steps, encode, message_number, page_answer, paging
+from .api import (
+    NAME,
+    NO_CONTENT,
+    PAGE,
+    Call,
+    Parameter,
+    Response,
+    Route,
+    Steps,
+    encode,
+    message_number,
+    page_answer,
+    paging,
+)
 from .context import AdminContext
 from .queues import queue_of
+from .schema import Component, boolean, integer, keyword, page_of, string, structure, timestamp
 from .tasks import STEP, page_read
 
 #: Bytes of a body that are shown, unless less is asked for. The whole body is for consumers.
@@ -130,13 +144,6 @@ def remove(call: Call) -> Steps:
     return NO_CONTENT
 
 
-MESSAGES_PATH = "/api/v1/queues/{name}/messages"
-ROUTES = (
-    Route("GET", MESSAGES_PATH, list_messages, browse_queue, parameters=PAGING | {"filter", "bodyLimit"}),
-    Route("DELETE", f"{MESSAGES_PATH}/{{id}}", remove, edit_queue),
-)
-
-
 #: References that are sorted at a time.
 RUN = 1000
 
@@ -186,9 +193,119 @@ def cancel(call: Call) -> Steps:
     return NO_CONTENT
 
 
-SCHEDULED_PATH = "/api/v1/queues/{name}/scheduled"
-SCHEDULED_ROUTES = (
-    Route("GET", SCHEDULED_PATH, list_scheduled, browse_queue, parameters=PAGING | {"bodyLimit"}),
-    Route("DELETE", f"{SCHEDULED_PATH}/{{id}}", cancel, edit_queue),
-    Route("POST", f"{SCHEDULED_PATH}/{{id}}/deliver", deliver, edit_queue),
+RECURRENCE = structure(
+    {
+        "period": integer("Milliseconds between two deliveries."),
+        "repeat": integer("Deliveries after the next one; -1: no end.", -1),
+        "cron": string("Cron expression.", null=True),
+        "delay": integer("Milliseconds after each time of the cron expression."),
+    },
+    "How it repeats after its due time; null: once.",
+)
+MESSAGE = Component(
+    "Message",
+    structure(
+        {
+            "messageID": string("The message-id header that consumers of the queue receive."),
+            "state": keyword(("pending", "scheduled", "delivering"), "pending, scheduled or delivering."),
+            "address": string("Address the message was sent to."),
+            "priority": integer("0 to 9.", maximum=9),
+            "durable": boolean("Whether the message was sent with persistent:true."),
+            "timestamp": timestamp("Time it was sent."),
+            "expires": timestamp("Time it expires; 0: never."),
+            "user": string("User who sent it.", null=True),
+            "group": string("Message group.", null=True),
+            "deliveryCount": integer("Number of deliveries."),
+            "failedAttempts": integer("Deliveries that count towards max-delivery-attempts."),
+            "dueTime": timestamp("Due time of a scheduled message.", null=True),
+            "recurrence": {**RECURRENCE, "type": ["object", "null"]},
+            "size": integer("Memory of the message, in bytes."),
+            "headers": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "description": "Headers as consumers receive them; bytes that are not UTF-8 are replaced.",
+            },
+            "body": string("The body or its beginning, in the encoding given."),
+            "encoding": keyword(("text", "base64"), "text: the body is UTF-8; base64: it is not."),
+            "bodySize": integer("Size of the whole body, in bytes."),
+            "bodyTruncated": boolean("Whether body is only the beginning."),
+        }
+    ),
+)
+MESSAGES = page_of(MESSAGE)
+
+MESSAGE_ID = Parameter(
+    "id",
+    "The messageID, or its part after the dash.",
+    {"type": "string"},
+    "path",
+    component="messageID",
+    required=True,
+)
+BROWSE_SIZE = Parameter(
+    "size",
+    "Maximum number of messages per page. Default and maximum: management-browse-page-size of the address.",
+    {"type": "integer", "minimum": 1},
+    component="browseSize",
+)
+BODY_LIMIT = Parameter(
+    "bodyLimit",
+    "Maximum number of bytes of each body.",
+    {"type": "integer", "minimum": 0, "maximum": BODY_SHOWN, "default": BODY_SHOWN},
+)
+FILTER = Parameter("filter", "Only messages that match this selector.", {"type": "string"})
+
+MESSAGES_PATH, SCHEDULED_PATH = "/api/v1/queues/{name}/messages", "/api/v1/queues/{name}/scheduled"
+ROUTES = (
+    Route(
+        "GET",
+        MESSAGES_PATH,
+        list_messages,
+        browse_queue,
+        "listMessages",
+        "List the messages of a queue: pending in order of delivery, then scheduled, then delivering.",
+        {200: Response("One page of messages.", MESSAGES)},
+        parameters=(NAME, PAGE, BROWSE_SIZE, FILTER, BODY_LIMIT),
+    ),
+    Route(
+        "DELETE",
+        f"{MESSAGES_PATH}/{{id}}",
+        remove,
+        edit_queue,
+        "removeMessage",
+        "Remove a pending or scheduled message; it counts as acknowledged.",
+        {204: Response("The message is removed.")},
+        parameters=(NAME, MESSAGE_ID),
+        errors=(409,),
+    ),
+    Route(
+        "GET",
+        SCHEDULED_PATH,
+        list_scheduled,
+        browse_queue,
+        "listScheduled",
+        "List the scheduled messages of a queue by due time.",
+        {200: Response("One page of messages.", MESSAGES)},
+        parameters=(NAME, PAGE, BROWSE_SIZE, BODY_LIMIT),
+    ),
+    Route(
+        "DELETE",
+        f"{SCHEDULED_PATH}/{{id}}",
+        cancel,
+        edit_queue,
+        "cancelScheduled",
+        "Cancel a scheduled message with all repetitions; it counts as acknowledged.",
+        {204: Response("The message is cancelled.")},
+        parameters=(NAME, MESSAGE_ID),
+    ),
+    Route(
+        "POST",
+        f"{SCHEDULED_PATH}/{{id}}/deliver",
+        deliver,
+        edit_queue,
+        "deliverScheduled",
+        "Deliver a scheduled message now; of a recurring one a copy, and its schedule continues.",
+        {204: Response("The message is due.")},
+        parameters=(NAME, MESSAGE_ID),
+    ),
 )

@@ -22,7 +22,7 @@ from stompring.broker.address import Address
 from stompring.broker.queue import Queue
 
 from .access import view_broker
-from .api import Answer, Call, Route
+from .api import Answer, Call, Parameter, Response, Route
 from .context import AdminContext
 from .counters import ADDRESS, BROKER, COUNTER, GAUGE, QUEUE, Counter
 from .doors import door_families
@@ -196,4 +196,27 @@ def queue_labels(queue: Queue) -> str:
     return f'{{address="{address}",queue="{name}",routing_type="{queue.attributes.routing_type}"}}'
 
 
-ROUTES = (Route("GET", "/metrics", scrape, view_broker, parameters=frozenset({NAMES})),)
+FAMILIES = Parameter(
+    NAMES,
+    "Names of families; without it all families.",
+    {"type": "array", "items": {"type": "string"}},
+    component="families",
+)
+ROUTES = (
+    Route(
+        "GET",
+        "/metrics",
+        scrape,
+        view_broker,
+        "metrics",
+        "Show metrics in Prometheus's text format or as OpenMetrics.",
+        {
+            200: Response(
+                "All metrics, or the families given.",
+                {"type": "string"},
+                ("text/plain", "application/openmetrics-text"),
+            )
+        },
+        parameters=(FAMILIES,),
+    ),
+)

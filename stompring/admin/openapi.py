@@ -1,23 +1,234 @@
-"""``GET /api/v1/openapi.json``: the description of this API for programs."""
+"""``GET /api/v1/openapi.json``: the OpenAPI 3.1 document, generated from what the routes declare."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from typing import Any
 
 from .access import no_permission
-from .api import Answer, Call, Route
+from .api import PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode
+from .schema import Component, integer, string, structure
+
+PROBLEM_SCHEMA = Component(
+    "Problem",
+    structure(
+        {
+            "type": string("Always about:blank."),
+            "title": string("Reason phrase of the HTTP status."),
+            "status": integer("HTTP status.", None),
+            "detail": string("Description of the error."),
+            "instance": string("Path of the request."),
+            "field": string("Field of the body with the error."),
+            "parameter": string("Parameter with the error."),
+            "line": integer("Line of the error in a body that is not JSON.", None),
+            "column": integer("Column of the error in a body that is not JSON.", None),
+        },
+        "Problem details (RFC 9457).",
+        ("type", "title", "status", "detail", "instance"),
+    ),
+)
+
+#: Errors by status: name of the component, description, headers.
+ERRORS: Mapping[int, tuple[str, str, Mapping[str, str]]] = {
+    400: ("BadRequest", "A parameter, a field or the body is invalid: see field, parameter and detail.", {}),
+    401: (
+        "Unauthorized",
+        "Security is enabled and the request has no valid login (HTTP Basic, no cookies).",
+        {"WWW-Authenticate": "The scheme Basic."},
+    ),
+    403: (
+        "Forbidden",
+        "The user lacks a permission (see detail), the Origin header is of another site, or the Host header is not "
+        "a name of this machine.",
+        {},
+    ),
+    404: ("NotFound", "The queue, address, message or connection does not exist.", {}),
+    409: ("Conflict", "The state of the broker does not allow the change: see detail.", {}),
+    413: ("TooLarge", "The body is longer than 1 MiB.", {}),
+    415: ("UnsupportedMediaType", "The body is not application/json in UTF-8.", {}),
+    429: (
+        "TooManyRequests",
+        "Too many failed logins from this host, or too many logins waiting to be checked.",
+        {"Retry-After": "Seconds."},
+    ),
+    503: (
+        "NotSynced",
+        "The change is in effect, but not synced to disk after 10 seconds; a crash before that loses it. detail names "
+        "the cause.",
+        {},
+    ),
+}
 
 
-@cache
-def document() -> bytes:
-    """The OpenAPI document that comes with the package."""
-    return files(__package__).joinpath("openapi.json").read_bytes()
+def errors_of(route: Route) -> list[int]:
+    """The statuses of the errors that a route may answer."""
+    statuses = {400, 403, *route.errors}
+    if not route.public:
+        statuses |= {401, 429}
+    if "{" in route.path:
+        statuses.add(404)
+    if route.changes:
+        statuses |= {413, 415, 503}
+    return sorted(statuses - route.responses.keys())
 
 
-def openapi(call: Call) -> Answer:
-    """The document as it is."""
-    return Answer(document())
+class Document:
+    """The document, and its components as they are met."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.parameters: dict[str, Any] = {}
+        self.responses: dict[str, Any] = {}
+        self.schemas: dict[str, Any] = {}
+        self.paths: dict[str, dict[str, Any]] = {}
+        for route in routes:
+            self.paths.setdefault(route.path, {})[route.method.lower()] = self.operation(route)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The whole document as JSON has it."""
+        login = {
+            "type": "http",
+            "scheme": "basic",
+            "description": "A user of the broker. Required while security-enabled is true.",
+        }
+        return {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "stompring management API",
+                "version": "1",
+                "description": "Monitor and manage a running broker. HEAD works wherever GET does. Unknown parameters "
+                "and fields are rejected with 400, other methods with 405. Sizes are bytes, times milliseconds.",
+            },
+            "servers": [{"url": "/"}],
+            "security": [{"login": []}],
+            "paths": self.paths,
+            "components": {
+                "securitySchemes": {"login": login},
+                "parameters": self.parameters,
+                "responses": self.responses,
+                "schemas": self.schemas,
+            },
+        }
+
+    def operation(self, route: Route) -> dict[str, Any]:
+        """One method of one path."""
+        permissions = f"Permissions: {route.permissions.text}."
+        description = permissions if not route.description else f"{route.description} {permissions}"
+        found: dict[str, Any] = {"operationId": route.operation, "summary": route.summary}
+        if not route.public:
+            found["description"] = description
+        parameters = [self.parameter(parameter) for parameter in route.parameters]
+        if route.filters:
+            parameters.append(self.filters(route))
+        if parameters:
+            found["parameters"] = parameters
+        if route.body is not None:
+            found["requestBody"] = self.body(route.body)
+        found["responses"] = {
+            **{str(status): self.response(response) for status, response in route.responses.items()},
+            **{str(status): self.error(status) for status in errors_of(route)},
+        }
+        if route.public:
+            found["security"] = []
+        return found
+
+    def parameter(self, parameter: Parameter) -> dict[str, str]:
+        """A reference to a parameter."""
+        name = parameter.component or parameter.name
+        described: dict[str, Any] = {
+            "name": parameter.name,
+            "in": parameter.where,
+            "description": parameter.description,
+            "schema": parameter.schema,
+        }
+        if parameter.required:
+            described["required"] = True
+        if parameter.schema["type"] == "array":
+            described |= {"style": "form", "explode": True}
+        self.parameters[name] = described
+        return {"$ref": f"#/components/parameters/{name}"}
+
+    def filters(self, route: Route) -> dict[str, Any]:
+        """The fields of a list as parameters."""
+        return {
+            "name": "fields",
+            "in": "query",
+            "description": "Only items whose field has this value: address=orders, temporary=false.",
+            "schema": {
+                "type": "object",
+                "properties": {name: {} for name in route.filters},
+                "additionalProperties": False,
+            },
+            "style": "form",
+            "explode": True,
+        }
+
+    def body(self, body: Body) -> dict[str, Any]:
+        """The JSON object of a request."""
+        schema = structure(body.fields, required=body.required)
+        found = self.schema(Component(body.name, schema) if body.name else schema)
+        return {"required": not body.optional, "content": {"application/json": {"schema": found}}}
+
+    def response(self, response: Response) -> dict[str, Any]:
+        """An answer."""
+        found: dict[str, Any] = {"description": response.description}
+        if response.schema is not None:
+            schema = self.schema(response.schema)
+            found["content"] = {content_type: {"schema": schema} for content_type in response.content_types}
+        if response.headers:
+            found["headers"] = {name: {"schema": {"type": "string"}} for name in response.headers}
+        return found
+
+    def error(self, status: int) -> dict[str, str]:
+        """A reference to an answer that is an error."""
+        name, description, headers = ERRORS[status]
+        found = self.response(Response(description, PROBLEM_SCHEMA, (PROBLEM,)))
+        if headers:
+            found["headers"] = {
+                header: {"description": text, "schema": {"type": "string"}}
+                for header, text in headers.items()
+            }
+        self.responses[name] = found
+        return {"$ref": f"#/components/responses/{name}"}
+
+    def schema(self, node: Any) -> Any:
+        """A schema with its named parts as references."""
+        if isinstance(node, Component):
+            if node.name not in self.schemas:
+                self.schemas[node.name] = {}  # reserves the name: a schema may refer to itself
+                self.schemas[node.name] = self.schema(node.schema)
+            return {"$ref": f"#/components/schemas/{node.name}"}
+        if isinstance(node, Mapping):
+            return {key: self.schema(value) for key, value in node.items()}
+        if isinstance(node, (list, tuple)):
+            return [self.schema(value) for value in node]
+        return node
 
 
-ROUTES = (Route("GET", "/api/v1/openapi.json", openapi, no_permission),)
+def document(routes: Sequence[Route]) -> dict[str, Any]:
+    """The OpenAPI document of these routes."""
+    return Document(routes).content
+
+
+def with_document(routes: Sequence[Route]) -> tuple[Route, ...]:
+    """These routes, and one that serves the document of all of them."""
+
+    @cache
+    def encoded() -> bytes:
+        return encode(document(everything))
+
+    def openapi(call: Call) -> Answer:
+        return Answer(encoded())
+
+    route = Route(
+        "GET",
+        "/api/v1/openapi.json",
+        openapi,
+        no_permission,
+        "openapi",
+        "Show this document.",
+        {200: Response("An OpenAPI 3.1 document.", {"type": "object"})},
+    )
+    everything = (*routes, route)
+    return everything

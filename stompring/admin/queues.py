@@ -13,10 +13,14 @@ from stompring.settings.model import QueueConfiguration, RoutingType
 
 from .access import create_queue, delete_queue, edit_queue, view_broker, view_queue
 from .api import (
+    FORCE,
     LISTING,
+    NAME,
     NO_CONTENT,
     Answer,
+    Body,
     Call,
+    Response,
     Route,
     Steps,
     flag,
@@ -27,7 +31,8 @@ from .api import (
     selector,
     text,
 )
-from .queue_fields import ATTRIBUTES, FIELDS, detailed
+from .queue_fields import ATTRIBUTES, FIELDS, QUEUE_DETAIL, QUEUE_SCHEMA, detailed
+from .schema import boolean, integer, page_of, string, structure
 from .tasks import STEP, background_done, page_read
 
 
@@ -125,13 +130,96 @@ def trim(call: Call) -> Steps:
     return json_answer({"replaced": replaced})
 
 
+PURGED = "Number of removed messages; each counts as killed."
+TRIMMED = "Number of evicted messages; each counts as replaced."
+PAUSED = boolean("Pause or resume the queue.")
+SETTABLE = {**{name: field.schema for name, field in ATTRIBUTES.items()}, "paused": PAUSED}
+NEW = {
+    "name": string("Name of the queue.", minLength=1),
+    "address": string("Address of the queue. Default: the name of the queue.", minLength=1),
+    **SETTABLE,
+}
+
 WHOLE, ONE = "/api/v1/queues", "/api/v1/queues/{name}"
 ROUTES = (
-    Route("GET", WHOLE, list_queues, view_broker, parameters=LISTING | FIELDS.keys()),
-    Route("POST", WHOLE, create, create_queue, fields=frozenset({"name", "address", "paused", *ATTRIBUTES})),
-    Route("GET", ONE, show, view_queue),
-    Route("PATCH", ONE, change, edit_queue, fields=frozenset({"paused", *ATTRIBUTES})),
-    Route("DELETE", ONE, delete, delete_queue, parameters=frozenset({"force"})),
-    Route("POST", f"{ONE}/purge", purge, edit_queue, fields=frozenset({"filter"})),
-    Route("POST", f"{ONE}/trim", trim, edit_queue),
+    Route(
+        "GET",
+        WHOLE,
+        list_queues,
+        view_broker,
+        "listQueues",
+        "List queues.",
+        {200: Response("One page of queues.", page_of(QUEUE_SCHEMA))},
+        parameters=LISTING,
+        filters=FIELDS,
+    ),
+    Route(
+        "POST",
+        WHOLE,
+        create,
+        create_queue,
+        "createQueue",
+        "Create a queue, and its address if it does not exist.",
+        {201: Response("The new queue.", QUEUE_DETAIL, headers=("Location",))},
+        "Fields that are not given come from the address-settings. The default routingType is the only routing type "
+        "of the address, or default-queue-routing-type.",
+        body=Body(NEW, ("name",), "NewQueue"),
+        errors=(409,),
+    ),
+    Route(
+        "GET",
+        ONE,
+        show,
+        view_queue,
+        "queue",
+        "Show one queue.",
+        {200: Response("The queue.", QUEUE_DETAIL)},
+        parameters=(NAME,),
+    ),
+    Route(
+        "PATCH",
+        ONE,
+        change,
+        edit_queue,
+        "changeQueue",
+        "Change attributes of a queue: all of them or none.",
+        {200: Response("The changed queue.", QUEUE_DETAIL)},
+        "Lowering ringSize removes no message: see trim. A reload resets the attributes of a queue of broker.xml.",
+        parameters=(NAME,),
+        body=Body(SETTABLE, name="QueueChange"),
+        errors=(409,),
+    ),
+    Route(
+        "DELETE",
+        ONE,
+        delete,
+        delete_queue,
+        "deleteQueue",
+        "Delete a queue and its messages.",
+        {204: Response("The queue is deleted.")},
+        "A queue with consumers requires force=true; the consumers get an ERROR.",
+        parameters=(NAME, FORCE),
+        errors=(409,),
+    ),
+    Route(
+        "POST",
+        f"{ONE}/purge",
+        purge,
+        edit_queue,
+        "purgeQueue",
+        "Remove all pending and scheduled messages, or those that match a selector.",
+        {200: Response("The number of removed messages.", structure({"removed": integer(PURGED)}))},
+        parameters=(NAME,),
+        body=Body({"filter": string("Selector.", null=True)}, optional=True),
+    ),
+    Route(
+        "POST",
+        f"{ONE}/trim",
+        trim,
+        edit_queue,
+        "trimQueue",
+        "Evict messages until the queue fits its ringSize.",
+        {200: Response("The number of evicted messages.", structure({"replaced": integer(TRIMMED)}))},
+        parameters=(NAME,),
+    ),
 )

@@ -30,7 +30,7 @@ class RequestLog:
     """Of one request. Its fields are those of the JSON format, and grow as the request is understood."""
 
     def __init__(self, request: Request, context: AdminContext) -> None:
-        self._served = context
+        self._context = context
         self._method = request.method.decode("latin-1")
         client = request.getClientAddress()
         self.host = str(getattr(client, "host", ""))
@@ -52,7 +52,7 @@ class RequestLog:
 
     def found(self, route: Route, names: dict[str, str]) -> None:
         """Which route it is, and the names in its path."""
-        directory = self._served.broker.directory
+        directory = self._context.broker.directory
         name = names.get("name", "")
         if route.path.startswith("/api/v1/queues/{"):
             self.fields["queue"] = name
@@ -104,7 +104,7 @@ class RequestLog:
             result = self.fields["reason"] = printable(" ".join(self._reason.split()), REASON)
         elif isinstance(answer.body, bytes) and 0 < len(answer.body) <= RESULT:
             result = self.fields["result"] = answer.body.decode()
-        self._served.broker.log_limit.info(
+        self._context.broker.log_limit.info(
             log,
             kind,
             "%s: %s (%s): %s: %d%s",

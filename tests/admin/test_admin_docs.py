@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stompring.admin import addresses, api, broker, connections, queue_fields
+from stompring.admin import addresses, api, broker, connections, messages, queue_fields
 from stompring.admin.counters import ADDRESS, BROKER, QUEUE, Counter
 from stompring.admin.http import admin_routes
 from stompring.admin.messages import message_view
+from stompring.admin.schema import Component, shown
 
 from .admin_server import AdminServer
 from .test_openapi import ALL, Operation
@@ -113,6 +115,33 @@ def test_fields(heading: str, fields: dict[str, Any], counters: tuple[Counter[An
         assert "The counters of `docs/metrics.md`, and:" in section(API, heading)
 
 
+def meanings(schemas: Mapping[str, Any]) -> list[list[str]]:
+    return [[f"`{name}`", str(resolved_schema(schema)["description"])] for name, schema in schemas.items()]
+
+
+def resolved_schema(schema: Any) -> Any:
+    return schema.schema if isinstance(schema, Component) else schema
+
+
+@pytest.mark.parametrize(
+    ("heading", "schemas"),
+    [
+        ("The broker", shown(broker.FIELDS)),
+        ("Queues", {**shown(queue_fields.FIELDS)}),
+        ("Queues", queue_fields.CONSUMER.schema["properties"]),
+        ("Messages", messages.MESSAGE.schema["properties"]),
+        ("Addresses", shown(addresses.FIELDS)),
+        ("Connections", shown(connections.FIELDS)),
+    ],
+)
+def test_meanings_of_fields(heading: str, schemas: Mapping[str, Any]) -> None:
+    counters = {counter.json for counter in (*QUEUE, *ADDRESS, *BROKER)}
+    documented = [row for row in rows(section(API, heading)) if len(row) == 2]
+    for name, meaning in meanings(schemas):
+        if name.strip("`") not in counters:
+            assert [name, meaning] in documented
+
+
 def test_fields_of_messages() -> None:
     server = AdminServer()
     queue = server.queue()
@@ -134,9 +163,10 @@ def test_fields_of_bodies() -> None:
 
 def test_parameters() -> None:
     lists = {row[0].strip("`") for row in rows(section(API, "Rules for every request"))}
-    assert api.LISTING <= lists
+    listing = {parameter.name for parameter in api.LISTING}
+    assert listing <= lists
     shown = {*queue_fields.FIELDS, *addresses.FIELDS, *connections.FIELDS}  # "any field"
-    others = {name for route in admin_routes().all for name in route.parameters - api.LISTING - shown}
+    others = {name for route in admin_routes().all for name in route.query_names - listing - shown}
     assert others == {"filter", "bodyLimit", "force", "name[]"} - shown
     for parameter in others - {"name[]"}:
         assert f"`{parameter}`" in API or f"`?{parameter}=" in API, parameter

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stompring.admin.counters import QUEUE, readers
+from stompring.admin.counters import QUEUE, fields_of
 from stompring.admin.queue_fields import FIELDS
 from stompring.store.segment import HEADER, find_footer
 
@@ -95,7 +95,7 @@ def test_every_attribute_that_a_queue_has(stopped: Stopped, tmp_path: Path) -> N
     file = tmp_path / "all.json"
     invoke("export", file, "--data", stopped.filled.data)
     _, queues, _ = exported(file)
-    counters = readers(QUEUE).keys() - {"ringSize"}
+    counters = fields_of(QUEUE).keys() - {"ringSize"}
     shown = FIELDS.keys() - counters - {"lastValue"}
     assert shown <= queues[0].keys()
 

@@ -102,7 +102,7 @@ def test_broker_xml_sets_the_option(row: Option) -> None:
 @by_name
 def test_the_http_interface_has_the_option(row: Option) -> None:
     assert row.json_name in FIELDS
-    assert ATTRIBUTES[row.json_name][0] == row.name
+    assert ATTRIBUTES[row.json_name].attribute == row.name
     assert row.http in (CHANGEABLE, CREATE_ONLY)
 
 
