@@ -56,7 +56,7 @@ def comma_list(what: str, read: Callable[[str], Any] = str) -> Callable[[str], t
     def reader(text: str) -> tuple[Any, ...]:
         found = [part.strip() for part in text.split(",")]
         if not all(found):
-            raise ValueError(f"must be {what} with a comma between each two")
+            raise ValueError(f"must be a comma-separated list of {what}")
         return tuple(read(part) for part in found)
 
     return reader
@@ -72,7 +72,7 @@ def _version(text: str) -> str:
 def _cipher_suite(text: str) -> str:
     """A name, and none of the words and signs by which OpenSSL knows more than one suite."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", text) or not re.search(r"[-_]", text):
-        raise ValueError(f"'{text}' is not the name of a cipher suite, as TLS_AES_256_GCM_SHA384")
+        raise ValueError(f"'{text}' is not the name of a cipher suite, for example TLS_AES_256_GCM_SHA384")
     return text
 
 
@@ -80,14 +80,15 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
-        raise ValueError(f"must be addresses and networks, as 10.0.0.7,192.168.0.0/24: {error}") from None
+        raise ValueError(
+            f"must be addresses and networks, for example 10.0.0.7,192.168.0.0/24: {error}"
+        ) from None
 
 
 def _store_type(text: str) -> str:
     if text.upper() != "PEM":
         raise ValueError(
-            "must be PEM, the one kind that is read here; 'openssl pkcs12 -in FILE -out broker.pem' makes such "
-            "of a PKCS12 file"
+            "must be PEM, the only supported type; 'openssl pkcs12 -in FILE -out broker.pem' converts a PKCS12 file"
         )
     return text.upper()
 
@@ -134,12 +135,12 @@ def tls_of(values: dict[str, Any], secure: bool, faults: list[str]) -> Tls | Non
         if name not in ("sslEnabled", *WITHOUT_EFFECT)
     }
     if secure and not enabled:
-        faults.append("sslEnabled is false, and the URL asks for TLS: write tcp:// or http:// for none")
+        faults.append("sslEnabled=false contradicts the URL: use tcp:// or http:// without TLS")
     if not enabled:
         others = [name for name in given if name != "sslEnabled"]
         if others and not secure:
             faults.append(
-                f"{others[0]} means nothing without TLS: write ssl:// or https://, or sslEnabled=true"
+                f"{others[0]} has no effect without TLS: use ssl:// or https://, or set sslEnabled=true"
             )
         return None
     tls = Tls(**plain)
@@ -150,16 +151,16 @@ def tls_of(values: dict[str, Any], secure: bool, faults: list[str]) -> Tls | Non
 
 def _tls_conflicts(tls: Tls) -> Iterator[str]:
     if not tls.key_store_path:
-        yield "TLS needs keyStorePath: a PEM file with the broker's certificate and those that vouch for it"
+        yield "TLS requires keyStorePath: a PEM file with the broker's certificate and its chain"
     elif tls.key_path and len(tls.key_path) != len(tls.key_store_path):
         yield (
-            f"keyPath names {len(tls.key_path)} files and keyStorePath {len(tls.key_store_path)}: "
-            "there must be one for each"
+            f"keyPath lists {len(tls.key_path)} files and keyStorePath {len(tls.key_store_path)}: "
+            "each certificate needs one key"
         )
     if tls.asks_for_certificates and tls.trust_store_path is None:
-        yield "needClientAuth and wantClientAuth need trustStorePath: a PEM file of those who vouch for clients"
+        yield "needClientAuth and wantClientAuth require trustStorePath: a PEM file with the CA certificates"
     if tls.trust_store_path is not None and not tls.asks_for_certificates:
-        yield "trustStorePath means nothing without needClientAuth or wantClientAuth"
+        yield "trustStorePath has no effect without needClientAuth or wantClientAuth"
 
 
 def proxy_of(values: dict[str, Any], faults: list[str]) -> ProxyProtocol | None:
@@ -167,7 +168,7 @@ def proxy_of(values: dict[str, Any], faults: list[str]) -> ProxyProtocol | None:
     trusted = values.get("proxy_protocol_trusted", ())
     if not values.get("enabled", False):
         if trusted:
-            faults.append("proxyProtocolTrusted means nothing without proxyProtocolEnabled=true")
+            faults.append("proxyProtocolTrusted has no effect without proxyProtocolEnabled=true")
         return None
     return ProxyProtocol(trusted)
 
@@ -209,9 +210,9 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
         "tcp": Scheme("STOMP", 61613),
         "ssl": Scheme("STOMP over TLS", 61612, secure=True),
         "ws": Scheme("STOMP over WebSocket", 61614, websocket=True),
-        "wss": Scheme("the same over TLS", 61615, secure=True, websocket=True),
+        "wss": Scheme("STOMP over WebSocket and TLS", 61615, secure=True, websocket=True),
         "http": Scheme("metrics, health, management", 8161),
-        "https": Scheme("the same over TLS", 8162, secure=True),
+        "https": Scheme("the same with TLS", 8162, secure=True),
     }
 )
 
@@ -220,9 +221,9 @@ def prefixes(text: str) -> tuple[str, ...]:
     """The comma-separated prefixes of ``anycastPrefix`` and ``multicastPrefix``."""
     found = tuple(part.strip() for part in text.split(","))
     if not all(found):
-        raise ValueError("must be prefixes with a comma between each two, as /queue/,queue/")
+        raise ValueError("must be a comma-separated list of prefixes, for example /queue/,queue/")
     if len(set(found)) < len(found):
-        raise ValueError("names a prefix twice")
+        raise ValueError("contains a prefix twice")
     return found
 
 
@@ -231,9 +232,9 @@ def protocols(text: str) -> tuple[str, ...]:
     listed = [part.strip().upper() for part in text.split(",")]
     for protocol in listed:
         if protocol not in PROTOCOLS:
-            raise ValueError(f"must be a list of {', '.join(sorted(PROTOCOLS))}")
+            raise ValueError(f"must be a comma-separated list of {', '.join(sorted(PROTOCOLS))}")
     if "STOMP" not in listed:
-        raise ValueError("must include STOMP, the one protocol spoken here")
+        raise ValueError("must include STOMP, the only supported protocol")
     return tuple(listed)
 
 
@@ -259,7 +260,9 @@ STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         "connectionTtlMax": Parameter("connection_ttl_max", _TIME),
         "heartBeatToConnectionTtlModifier": Parameter(
             "heart_beat_to_connection_ttl_modifier",
-            value_types.decimal(1, why="below 1 a client that beats on time would be cut off"),
+            value_types.decimal(
+                1, why="below 1 the broker would disconnect clients whose heart-beats are on time"
+            ),
         ),
         "handshake-timeout": Parameter("handshake_timeout", value_types.at_least(0, value_types.seconds)),
         "connectionsAllowed": Parameter("connections_allowed", _ALLOWED),
@@ -277,7 +280,7 @@ STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         "stompPrefetchCount": Parameter(
             "stomp_prefetch_count",
             value_types.at_least(
-                1, value_types.whole_number, "no limit", "with 0 nothing would ever be delivered"
+                1, value_types.whole_number, "no limit", "with 0 no message would be delivered"
             ),
         ),
         "disableStompServerHeader": Parameter("disable_stomp_server_header", value_types.boolean),
@@ -336,14 +339,12 @@ def _resolved_endpoint(written: str, resolve: Resolve) -> tuple[SplitResult, str
     except ValueError:
         if url == written:
             raise
-        raise ValueError(
-            f"'{written}' does not stand for the URL of a listener, scheme://host:port"
-        ) from None
+        raise ValueError(f"'{written}' does not resolve to a listener URL, scheme://host:port") from None
 
 
 def _endpoint(url: str) -> tuple[SplitResult, str, int]:
     if re.search(r"\s", url):
-        raise ValueError("the URL must not contain blanks before its parameters")
+        raise ValueError("the URL must not contain spaces before its parameters")
     split = _split(url)
     if split.scheme not in SCHEMES:
         raise ValueError(_wrong_scheme(split.scheme, url))
@@ -359,10 +360,10 @@ def _endpoint(url: str) -> tuple[SplitResult, str, int]:
     except ValueError:
         raise ValueError("the port must be a number from 0 to 65535") from None
     if not split.hostname:
-        raise ValueError("the URL names no host: write 127.0.0.1, or 0.0.0.0 for every interface")
+        raise ValueError("the URL has no host: use 127.0.0.1, or 0.0.0.0 for all interfaces")
     if port is None:
         usual = SCHEMES[split.scheme].usual_port
-        raise ValueError(f"the URL names no port, as {split.scheme}://{split.netloc.rstrip(':')}:{usual}")
+        raise ValueError(f"the URL has no port: write {split.scheme}://{split.netloc.rstrip(':')}:{usual}")
     return split, split.hostname, port
 
 
@@ -379,9 +380,9 @@ def _split(url: str) -> SplitResult:
 def _wrong_scheme(scheme: str, url: str) -> str:
     if scheme in OTHER_SCHEMES:
         known = " or ".join(f"{name}://" for name in SCHEMES)
-        return f"{scheme}:// ({OTHER_SCHEMES[scheme]}) is not supported by this version; use {known}"
+        return f"{scheme}:// ({OTHER_SCHEMES[scheme]}) is not supported; use {known}"
     known = " or ".join(f"{name}:// ({taken.serves})" for name, taken in SCHEMES.items())
-    return f"'{url}' is not a URL that starts with {known}"
+    return f"'{url}' is not a listener URL; it must start with {known}"
 
 
 def _stomp_acceptor(
@@ -475,7 +476,7 @@ def _unknown_parameter(key: str, table: Mapping[str, Parameter]) -> str:
     if key in ACCEPTOR_PARAMETERS:
         return not_supported(f"parameter '{key}'", ACCEPTOR_PARAMETERS[key])
     if table is LISTENER_PARAMETERS:
-        text = f"an http acceptor takes parameters of TLS and of the PROXY protocol alone, not '{key}'"
+        text = f"an http acceptor accepts parameters of TLS and of the PROXY protocol only, not '{key}'"
         return with_suggestion(text, key, table)
     return with_suggestion(f"unknown parameter '{key}'", key, (*table, "protocols"))
 
@@ -485,7 +486,7 @@ def _conflicts(acceptor: StompAcceptor) -> Iterator[str]:
     if most is not None and least > most:
         yield f"connectionTtlMin ({least}) is above connectionTtlMax ({most})"
     if acceptor.websocket.only and not acceptor.websocket.web_socket_upgrade:
-        yield "webSocketUpgrade is false, and nothing but WebSocket is spoken here: remove it, or listen with tcp://"
+        yield "webSocketUpgrade=false contradicts ws://, which accepts WebSocket only: remove it, or use tcp://"
     for prefix in sorted(set(acceptor.anycast_prefix) & set(acceptor.multicast_prefix)):
         yield f"'{prefix}' is both an anycastPrefix and a multicastPrefix"
 

@@ -128,7 +128,7 @@ def _validate(root: etree._Element, faults: Faults) -> None:
     if not schema.validate(root.getroottree()):
         log: Any = schema.error_log
         for error in log:
-            faults.add(error.line, f"against the schema: {error.message}")
+            faults.add(error.line, f"schema validation: {error.message}")
 
 
 class _DocumentReader:
@@ -147,12 +147,14 @@ class _DocumentReader:
         line = _line(root)
         name = self._plain_name(root)
         if name != _ROOT:
-            self._faults.add(line, f"the document is <{root.tag}>; it must be <{_ROOT}> with <core> in it")
+            self._faults.add(
+                line, f"the root element is <{root.tag}>; it must be <{_ROOT}> with a <core> element"
+            )
             self._faults.raise_if_any()
         root.tag = _ROOT
         node = self._node(root, root_rules()[_ROOT])
         if not len(root):
-            self._faults.add(line, f"<{_ROOT}> holds no <core>")
+            self._faults.add(line, f"<{_ROOT}> has no <core> element")
         return node
 
     def _node(self, element: etree._Element, rule: ElementRule) -> Node:
@@ -190,7 +192,10 @@ class _DocumentReader:
 
     def _read_attributes(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
         if len(element.attrib) > _MAX_ATTRIBUTES:
-            self._faults.add(node.line, f"<{node.name}> has {len(element.attrib)} attributes")
+            self._faults.add(
+                node.line,
+                f"<{node.name}> has {len(element.attrib)} attributes; at most {_MAX_ATTRIBUTES} are allowed",
+            )
             return
         for name, text in list(element.attrib.items()):
             name, text = str(name), str(text).strip()
@@ -206,7 +211,7 @@ class _DocumentReader:
                 node.attributes[name] = value
         for name, attribute in rule.attributes.items():
             if attribute.required and name not in element.attrib:
-                self._faults.add(node.line, f"<{node.name}> lacks its attribute '{name}'")
+                self._faults.add(node.line, f"<{node.name}> has no attribute '{name}'; it is required")
 
     def _value(self, what: str, line: int, kind: str, text: str) -> tuple[bool, object, str]:
         """Whether it can be read, what was read, and the text with what it refers to."""
@@ -217,7 +222,7 @@ class _DocumentReader:
         try:
             resolved = self._references.resolve(text)
             if _NOT_IN_XML.search(resolved):
-                raise ValueError("what it refers to holds a control character")
+                raise ValueError("the value of the reference contains a control character")
         except ValueError as error:
             self._faults.add(line, f"{what}: {error}")
             return False, None, ""
@@ -238,9 +243,11 @@ class _DocumentReader:
         if name.namespace in NAMESPACES:
             return name.localname
         if name.namespace == _XINCLUDE:
-            text = "XInclude is not supported; write everything into one file"
+            text = "XInclude is not supported; write the whole configuration into one file"
         else:
-            text = f"<{name.localname}> is of the unknown namespace '{name.namespace}'"
+            text = (
+                f"<{name.localname}> has the unknown namespace '{name.namespace}'; use urn:activemq or none"
+            )
         self._faults.add(_line(element), text)
         return None
 
@@ -248,8 +255,8 @@ class _DocumentReader:
         pieces = [element.text, *(child.tail for child in element)]
         for piece in pieces:
             if piece and piece.strip():
-                what = f"text '{piece.strip()[:40]}' in <{element.tag}>"
-                self._faults.add(_line(element), f"{what}, which holds elements and attributes only")
+                what = f"unexpected text '{piece.strip()[:40]}' in <{element.tag}>"
+                self._faults.add(_line(element), f"{what}; only elements and attributes are allowed")
 
 
 def _unknown_element(name: str, parent: str, rule: ElementRule) -> str:
@@ -356,12 +363,13 @@ def _retention(node: Node | None, core: Node, faults: Faults) -> Retention | Non
     period, unit = given.get("period", -1), given.get("unit", TimeUnit.DAYS)
     others = [core.first(name) for name in ("journal-directory", "paging-directory")]
     if any(other is not None and Path(other.value) == Path(node.value) for other in others):
-        faults.add(node.line, "<journal-retention-directory> must be a directory of its own")
+        faults.add(
+            node.line,
+            "<journal-retention-directory> must differ from <journal-directory> and <paging-directory>",
+        )
     persistent = core.first("persistence-enabled")
     if persistent is not None and persistent.value is False:
-        faults.add(
-            node.line, "<journal-retention-directory> needs a store, and <persistence-enabled> is false"
-        )
+        faults.add(node.line, "<journal-retention-directory> requires <persistence-enabled> to be true")
     return Retention(
         directory=node.value,
         period=period if period < 0 else period * unit.milliseconds,
@@ -413,7 +421,7 @@ class _UniqueNames:
     def take(self, what: str, line: int) -> None:
         """Note a fault where ``what`` was taken before."""
         if what in self._lines:
-            self._faults.add(line, f"{what} is already given at line {self._lines[what]}")
+            self._faults.add(line, f"{what} is already defined at line {self._lines[what]}")
         self._lines.setdefault(what, line)
 
 
@@ -441,9 +449,9 @@ def _acceptors(
 
 def _exposed_without_security(acceptor: Acceptor) -> str:
     return (
-        f"acceptor '{acceptor.name}' listens on {acceptor.host}, beyond this machine, with security switched "
-        "off: anybody could use it. To allow it set <security-enabled> to true and add users with "
-        "'stompring user add'; or listen on 127.0.0.1"
+        f"acceptor '{acceptor.name}' listens on {acceptor.host}, reachable from other machines, while "
+        "<security-enabled> is false. Set <security-enabled> to true and add users with 'stompring user add', or "
+        "listen on 127.0.0.1"
     )
 
 
@@ -472,8 +480,8 @@ def _address_settings(
 
 def _half_wildcard(match: str, word: str, wildcard: WildcardSyntax) -> str:
     return (
-        f"match '{match}': '{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole "
-        f"words, which '{word}' is not; to name such an address literally use <literal-match-markers>"
+        f"match '{match}': '{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole words, not "
+        f"in '{word}'; to match such an address literally use <literal-match-markers>"
     )
 
 
@@ -505,7 +513,7 @@ def _queues(
         values = {snake(key): value for key, value in node.attributes.items()}
         inside = node.leaves()
         if "user" in values and "user" in inside:
-            faults.add(node.line, "<queue> gives its user twice, as an attribute and as an element")
+            faults.add(node.line, "<queue> has both an attribute user and an element <user>; remove one")
         if "name" in values:
             once.take(f"queue '{values['name']}'", node.line)
             holder = node.first("filter")
@@ -547,7 +555,10 @@ def _check_zeros(node: Node, in_force: AddressSettings, faults: Faults) -> None:
         limit = node.first(name)
         if limit is not None and limit.value == 0:
             policy = in_force.address_full_policy
-            faults.add(limit.line, f"<{name}> is '0': with {policy} no message would get in; 0 is for PAGE")
+            faults.add(
+                limit.line,
+                f"<{name}> is '0': with {policy} the address would accept no message; 0 requires PAGE",
+            )
 
 
 def _ineffective_page_limit(node: Node, in_force: AddressSettings) -> str | None:
@@ -557,15 +568,15 @@ def _ineffective_page_limit(node: Node, in_force: AddressSettings) -> str | None
         return None
     limited = max(in_force.page_limit_bytes, in_force.page_limit_messages) >= 0
     if limited and in_force.page_full_policy is None:
-        return f"{said.line}: the page-limit has no effect without a <page-full-policy> (DROP or FAIL)"
+        return f"{said.line}: the page limit has no effect without <page-full-policy> (DROP or FAIL)"
     if in_force.page_full_policy is not None and not limited:
         return f"{said.line}: <page-full-policy> has no effect without <page-limit-bytes> or <page-limit-messages>"
     return None
 
 
 PAGE_NEEDS_STORE = (
-    "<address-full-policy> is 'PAGE', which needs a store, and <persistence-enabled> is false; "
-    "use BLOCK, DROP or FAIL, or let persistence-enabled be true"
+    "<address-full-policy> is 'PAGE': paging requires <persistence-enabled> to be true; "
+    "use BLOCK, DROP or FAIL, or set it to true"
 )
 
 
@@ -577,9 +588,11 @@ def read_plugins(core: Node, faults: Faults) -> tuple[PluginConfiguration, ...]:
         if name is None:
             continue
         if name in plugins:
-            faults.add(node.line, f"broker-plugin '{name}' is already given at line {plugins[name].line}")
+            faults.add(node.line, f"broker-plugin '{name}' is already defined at line {plugins[name].line}")
         elif name.upper() in list(FullPolicy):
-            faults.add(node.line, f"broker-plugin '{name}': {name.upper()} is built in; give it another name")
+            faults.add(
+                node.line, f"broker-plugin '{name}': {name.upper()} is a built-in policy; use another name"
+            )
         else:
             policy = node.attributes.get("policy", name)
             plugins[name] = PluginConfiguration(name, policy, _properties(node, faults), node.line)
@@ -604,14 +617,14 @@ def _policy_uses(setting: Node, known: list[str], faults: Faults) -> Iterator[Po
         if name is None:
             continue
         if name not in known:
-            text = f'<address-policy name="{name}"> is no <broker-plugin>'
+            text = f'<address-policy name="{name}"> names no <broker-plugin>'
             if not known:
                 text += f'; declare it: <broker-plugins><broker-plugin name="{name}"/></broker-plugins>'
             faults.add(node.line, with_suggestion(text, name, known))
         elif name in lines:
             text = f'<address-policy name="{name}"> is given twice; the first is at line {lines[name]}'
             faults.add(
-                node.line, text + "; to have it twice declare a second <broker-plugin> with its policy"
+                node.line, text + "; to apply it twice declare a second <broker-plugin> with the same policy"
             )
         else:
             yield PolicyUse(name, _properties(node, faults), node.attributes.get("enabled", True), node.line)
@@ -625,7 +638,7 @@ def _properties(node: Node, faults: Faults) -> tuple[Property, ...]:
         if key is None or value is None:
             continue
         if key in properties:
-            faults.add(one.line, f"property '{key}' is already given at line {properties[key].line}")
+            faults.add(one.line, f"property '{key}' is already defined at line {properties[key].line}")
         else:
             properties[key] = Property(key, value, one.line)
     return tuple(properties.values())
@@ -646,7 +659,7 @@ def read_security_settings(
             continue
         if match in entries:
             faults.add(
-                node.line, f"security-setting '{match}' is already given at line {entries[match].line}"
+                node.line, f"security-setting '{match}' is already defined at line {entries[match].line}"
             )
         if literal_name(match, markers) is None:
             for text in _wrong_match(match, wildcard):
@@ -659,14 +672,14 @@ def read_security_settings(
 def _wrong_match(match: str, wildcard: WildcardSyntax) -> Iterator[str]:
     address, qualified, queue = match.partition(QUEUE_SEPARATOR)
     if qualified and (not address or not queue or QUEUE_SEPARATOR in queue):
-        yield "a queue is named as address::queue"
+        yield "a queue is written as address::queue"
     pattern = Pattern(address, wildcard)
     if qualified and pattern.is_wildcard:
-        yield "the address of a queue is taken as it is, without wildcards"
+        yield "the address in address::queue must not contain wildcards"
     for word in pattern.half_wildcards():
         yield (
-            f"'{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole words, which "
-            f"'{word}' is not; to name such an address literally use <literal-match-markers>"
+            f"'{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole words, not in '{word}'; "
+            "to match such an address literally use <literal-match-markers>"
         )
 
 
@@ -679,7 +692,7 @@ def _permissions(setting: Node, faults: Faults) -> Iterator[tuple[PermissionType
         if kind in lines:
             faults.add(
                 node.line,
-                f"permission '{kind}' is already given at line {lines[kind]}; write all its roles there",
+                f"permission '{kind}' is already defined at line {lines[kind]}; list all its roles there",
             )
             continue
         lines[kind] = node.line
@@ -699,13 +712,13 @@ def read_resource_limits(core: Node, faults: Faults) -> tuple[ResourceLimit, ...
         if user is None:
             continue
         if user in limits:
-            faults.add(node.line, f"resource-limit-setting '{user}' is already given at line {lines[user]}")
+            faults.add(node.line, f"resource-limit-setting '{user}' is already defined at line {lines[user]}")
             continue
         sessions, old = node.first("max-sessions"), node.first(MAX_SESSIONS_OLD_NAME)
         if sessions is not None and old is not None:
             faults.add(
                 old.line,
-                f"<{MAX_SESSIONS_OLD_NAME}> is the old name of <max-sessions>, which is at line {sessions.line}",
+                f"<{MAX_SESSIONS_OLD_NAME}> is the old name of <max-sessions>, already defined at line {sessions.line}",
             )
         said = sessions or old
         queues = node.first("max-queues")

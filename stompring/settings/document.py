@@ -72,7 +72,7 @@ class Faults:
         self._found.add((line, text))
         self._added += 1
         if self._added >= MAX_FAULTS:
-            self._found.add((line, f"that makes {MAX_FAULTS} faults; what follows was not looked at"))
+            self._found.add((line, f"{MAX_FAULTS} faults found; the remainder was not checked"))
             self.raise_if_any()
 
     def hide(self, value: str, reference: str) -> None:

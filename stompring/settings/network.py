@@ -81,11 +81,11 @@ def parse_origins(text: str) -> tuple[str, ...]:
             found.append(ANY_ORIGIN if part.strip() == ANY_ORIGIN else normal_origin(part))
         except ValueError:
             raise ValueError(
-                "must be origins with a comma between each two, as https://app.example.com,http://localhost:8080, "
-                f"or {ANY_ORIGIN} for all; a page without one is {NULL_ORIGIN}"
+                "must be a comma-separated list of origins, for example https://app.example.com,http://localhost:8080, "
+                f"or {ANY_ORIGIN} for all; {NULL_ORIGIN} is the origin of pages without one"
             ) from None
     if len(set(found)) < len(found):
-        raise ValueError("names an origin twice")
+        raise ValueError("contains an origin twice")
     if ANY_ORIGIN in found and len(found) > 1:
-        raise ValueError(f"names {ANY_ORIGIN}, which is all of them, and others")
+        raise ValueError(f"contains {ANY_ORIGIN}, which means all origins, and others")
     return tuple(found)

@@ -33,21 +33,21 @@ class References:
         if found[1] is None:
             return REFERENCE_MARK
         if found[2] is None:
-            raise ValueError("'${' without '}' after it; the characters themselves are written '$${'")
+            raise ValueError("'${' has no closing '}'; write '$${' for the characters themselves")
         kind, _, name = found[1].partition(":")
         if kind == "env" and name:
             return self._of_environment(name)
         if kind == "file" and name:
             return self._of_file(name)
         raise ValueError(
-            f"'{found[0]}' stands for nothing: write ${{env:NAME}} or ${{file:PATH}}, and '$${{' for the "
-            "characters themselves"
+            f"'{found[0]}' is no reference: use ${{env:NAME}} or ${{file:PATH}}, and '$${{' for the characters "
+            "themselves"
         )
 
     def _of_environment(self, name: str) -> str:
         value = self._environment.get(name)
         if value is None:
-            raise ValueError(f"there is no environment variable {name}")
+            raise ValueError(f"environment variable {name} is not set")
         return value
 
     def _of_file(self, name: str) -> str:
@@ -57,13 +57,13 @@ class References:
                 content = file.read(MAX_FILE_BYTES + 1)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise ValueError(f"the file {path} cannot be read: {reason}") from None
+            raise ValueError(f"cannot read file {path}: {reason}") from None
         if len(content) > MAX_FILE_BYTES:
-            raise ValueError(f"the file {path} is longer than {MAX_FILE_BYTES} bytes")
+            raise ValueError(f"file {path} is longer than {MAX_FILE_BYTES} bytes")
         try:
             return content.decode().removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError:
-            raise ValueError(f"the file {path} must be UTF-8 text") from None
+            raise ValueError(f"file {path} is not UTF-8 text") from None
 
 
 def has_reference(text: str) -> bool:

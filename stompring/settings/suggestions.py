@@ -22,5 +22,5 @@ def with_suggestion(what: str, name: str, known: Iterable[str]) -> str:
     if near is not None:
         return f"{what}; did you mean '{near}'?"
     if known and len(known) <= MAX_LISTED:
-        return f"{what}; known here: {', '.join(sorted(known))}"
+        return f"{what}; known: {', '.join(sorted(known))}"
     return what

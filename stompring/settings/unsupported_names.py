@@ -1,6 +1,6 @@
-"""Names that Artemis knows and this version does not, so that the error for them says exactly that.
+"""Settings of Artemis without support here, each with the advice of its configuration error.
 
-A text beside a name says what to do instead. Read from Artemis's configuration reference, its schema and its
+Read from Artemis's configuration reference, its schema and its
 ``TransportConstants`` (2.x).
 """
 
@@ -11,28 +11,30 @@ from types import MappingProxyType
 
 
 def not_supported(what: str, instead: str) -> str:
-    """The sentence about ``what``, known to Artemis alone. ``instead`` is the text beside its name below."""
+    """The error for ``what``. ``instead`` is the advice in the tables below; without one: remove it."""
     ending = f": {instead}" if instead else "; remove it"
-    return f"{what} is known to Artemis, not supported by stompring{ending}"
+    return f"{what} is an Artemis setting without support in stompring{ending}"
 
 
 def _names(listed: str, instead: Mapping[str, str]) -> Mapping[str, str]:
     return MappingProxyType({name: "" for name in listed.split()} | dict(instead))
 
 
-AS_NEEDED = "journal files are made when they are needed and deleted when nothing in them lives; remove it"
-MADE = "directories are made where they are missing; remove it"
-ONE_WRITER = "one thread writes, all that came together in one piece; remove it"
-COUNTS_KEPT = "the delivery count of a durable message is written when it comes back; remove it"
-ALWAYS_EXACT = "expiry here is exact, by timer; remove the element"
-DELETED_AT_ONCE = "what is to be deleted here goes at its time, by timer; remove the element"
-LAST_VALUE = "last-value queues are not built yet; a ring-size of 1 keeps the newest message of a whole queue"
-ON_SIGHUP = "the file is read again on SIGHUP; remove the element"
-HTTP_API = "management is by HTTP: give an http:// acceptor"
+FILES_ON_DEMAND = (
+    "journal files are created on demand and deleted when all their records are consumed; remove it"
+)
+DIRECTORIES_CREATED = "missing directories are always created; remove it"
+ONE_WRITER = "one thread writes the journal, in batches; remove it"
+COUNT_ON_REQUEUE = "the delivery count of a durable message is written when it is requeued; remove it"
+EXACT_EXPIRY = "expiry is exact, by timer; remove the element"
+EXACT_DELETION = "deletion is exact, by timer; remove the element"
+LAST_VALUE = "last-value queues are not implemented; ring-size 1 retains the newest message of a queue"
+ON_SIGHUP = "send SIGHUP to reload the file; remove the element"
+HTTP_API = "management is over HTTP: add an http:// acceptor"
 AUTO_CREATE = "use auto-create-queues and auto-create-addresses"
 AUTO_DELETE = "use auto-delete-queues and auto-delete-addresses"
-PORTABLE = "sockets are left to the operating system; remove it"
-OF_JAVA_TLS = "TLS is that of OpenSSL, with files in PEM; remove it"
+SOCKET_DEFAULTS = "sockets use the defaults of the operating system; remove it"
+JAVA_TLS = "TLS is by OpenSSL, with PEM files; remove it"
 
 CORE = _names(
     """
@@ -55,41 +57,41 @@ CORE = _names(
     thread-pool-max-size transaction-timeout transaction-timeout-scan-period uuid-namespace
     view-permission-method-match-pattern authentication-cache-size authorization-cache-size
     """,
-    dict.fromkeys("create-bindings-dir create-journal-dir".split(), MADE)
-    | dict.fromkeys("journal-min-files journal-pool-files journal-max-atticfiles".split(), AS_NEEDED)
+    dict.fromkeys("create-bindings-dir create-journal-dir".split(), DIRECTORIES_CREATED)
+    | dict.fromkeys("journal-min-files journal-pool-files journal-max-atticfiles".split(), FILES_ON_DEMAND)
     | dict.fromkeys("journal-max-io journal-buffer-size journal-device-block-size".split(), ONE_WRITER)
-    | dict.fromkeys("max-redelivery-records persist-delivery-count-before-delivery".split(), COUNTS_KEPT)
+    | dict.fromkeys("max-redelivery-records persist-delivery-count-before-delivery".split(), COUNT_ON_REQUEUE)
     | {
-        "bindings-directory": "addresses and queues are kept in the journal; remove it",
-        "large-messages-directory": "messages of every size are kept in the journal and in pages; remove it",
-        "journal-datasync": "what is written is always synced; journal-sync-transactional and "
-        "journal-sync-non-transactional say whether a receipt waits for it",
-        "journal-file-open-timeout": "opening a file is not given up here; remove it",
-        "journal-type": "there is one kind of journal: plain files, each batch synced; remove it",
-        "literal-page-folders": "the name of a page folder's address is in its address.txt; remove it",
-        "log-journal-write-rate": "the journal's rates are metrics, at /metrics; remove it",
+        "bindings-directory": "addresses and queues are stored in the journal; remove it",
+        "large-messages-directory": "messages of any size are stored in the journal and in pages; remove it",
+        "journal-datasync": "every write is synced; journal-sync-transactional and journal-sync-non-transactional set "
+        "whether a RECEIPT waits for it",
+        "journal-file-open-timeout": "there is no timeout for opening files; remove it",
+        "journal-type": "the only journal type is plain files with one sync per batch; remove it",
+        "literal-page-folders": "address.txt in a page folder has the name of its address; remove it",
+        "log-journal-write-rate": "the write rate is a metric, at /metrics; remove it",
         "node-manager-lock-directory": "the lock is the file broker.lock beside the journal directory; remove it",
-        "page-max-concurrent-io": "pages are read by one thread of their own; remove it",
+        "page-max-concurrent-io": "one thread reads all pages; remove it",
         "read-whole-page": "pages are read in blocks; use prefetch-page-bytes",
-        "store": "messages are kept in files: use journal-directory and paging-directory",
-        "address-queue-scan-period": DELETED_AT_ONCE,
+        "store": "the store is files only: use journal-directory and paging-directory",
+        "address-queue-scan-period": EXACT_DELETION,
         "configuration-file-refresh-period": ON_SIGHUP,
-        "global-max-size-percent-of-jvm-max-memory": "there is no JVM here; use global-max-size, in bytes",
+        "global-max-size-percent-of-jvm-max-memory": "there is no JVM; use global-max-size, in bytes",
         "jmx-domain": HTTP_API,
         "jmx-management-enabled": HTTP_API,
         "jmx-use-broker-name": HTTP_API,
         "management-address": HTTP_API,
         "management-notification-address": HTTP_API,
-        "message-expiry-scan-period": ALWAYS_EXACT,
+        "message-expiry-scan-period": EXACT_EXPIRY,
         "metrics": "metrics are always on, at /metrics of an http:// acceptor; remove the element",
         "metrics-plugin": "metrics are always on, at /metrics of an http:// acceptor; remove the element",
-        "queues": "write the queue into <addresses>, within <address><anycast> or <address><multicast>",
+        "queues": "declare the queue in <addresses>, in <address><anycast> or <address><multicast>",
         "wild-card-routing-enabled": "use <wildcard-addresses><routing-enabled>",
-        "connection-ttl-check-interval": "silent connections are closed exactly in time; remove the element",
+        "connection-ttl-check-interval": "the connection TTL is exact, by timer; remove the element",
     },
 )
 
-CONFIGURATION = _names("", {"jms": "write addresses and queues into <core><addresses>", "server": ""})
+CONFIGURATION = _names("", {"jms": "declare addresses and queues in <core><addresses>", "server": ""})
 
 ADDRESS_SETTING = _names(
     """
@@ -102,7 +104,7 @@ ADDRESS_SETTING = _names(
     dict.fromkeys("last-value-queue default-last-value-queue default-last-value-key".split(), LAST_VALUE)
     | dict.fromkeys("auto-create-jms-queues auto-create-jms-topics".split(), AUTO_CREATE)
     | dict.fromkeys("auto-delete-jms-queues auto-delete-jms-topics".split(), AUTO_DELETE)
-    | {"max-size-bytes-reject-threshold": "a producer is made to wait, never refused; use max-size-bytes"},
+    | {"max-size-bytes-reject-threshold": "BLOCK never rejects a producer; use max-size-bytes"},
 )
 
 QUEUE = _names(
@@ -112,17 +114,17 @@ QUEUE = _names(
     dict.fromkeys("last-value last-value-key".split(), LAST_VALUE)
     | dict.fromkeys(
         "auto-delete auto-delete-delay auto-delete-message-count".split(),
-        "set it for the address, as auto-delete-created-queues and its like in <address-setting>",
+        "set auto-delete-created-queues and auto-delete-queues-… in <address-setting>",
     ),
 )
 
-PLUGIN = _names("", {"class-name": "plugins are written in Python here: give its name (docs/plugins.md)"})
+PLUGIN = _names("", {"class-name": "plugins are Python modules: set name and policy (docs/plugins.md)"})
 
 SECURITY_SETTINGS = _names(
     "",
     {
-        "role-mapping": "name the roles of the roles-file themselves in <permission>",
-        "security-setting-plugin": "write each <security-setting> into the file",
+        "role-mapping": "use the role names of the roles-file in <permission>",
+        "security-setting-plugin": "write every <security-setting> in broker.xml",
     },
 )
 
@@ -139,7 +141,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "security-settings": SECURITY_SETTINGS,
     }
 )
-"""By the element in which the names stand."""
+"""By the parent element of the names."""
 
 ACCEPTOR_PARAMETERS = _names(
     """
@@ -157,40 +159,40 @@ ACCEPTOR_PARAMETERS = _names(
         backlog batchDelay directDeliver localAddress localPort tcpNoDelay tcpReceiveBufferSize
         tcpSendBufferSize writeBufferHighWaterMark writeBufferLowWaterMark
         """.split(),
-        PORTABLE,
+        SOCKET_DEFAULTS,
     )
     | dict.fromkeys(
         """
         keyStoreProvider sslContext sslKrb5Config sslProvider trustManagerFactoryPlugin trustStoreProvider
         useDefaultSslContext forceSSLParameters
         """.split(),
-        OF_JAVA_TLS,
+        JAVA_TLS,
     )
     | {
-        "crlPath": "revoked certificates are not looked for: take their issuer out of trustStorePath, or use "
-        "certificates that live shortly",
-        "ocspResponderURL": "revoked certificates are not looked for; remove it",
-        "keyStoreAlias": "a PEM file has one certificate: name that file in keyStorePath",
-        "passwordCodec": "keyStorePassword is taken as it is; remove it",
-        "sniHost": "keyStorePath may name several certificates, of which each client gets the one with the name "
-        "that it asks for; remove it",
-        "trustAll": "clients must be vouched for by trustStorePath; remove it",
+        "crlPath": "revocation lists are not supported: remove the issuer from trustStorePath, or use short-lived "
+        "certificates",
+        "ocspResponderURL": "revocation checks are not supported; remove it",
+        "keyStoreAlias": "a PEM file has one certificate: set keyStorePath to that file",
+        "passwordCodec": "keyStorePassword is not encoded; remove it",
+        "sniHost": "keyStorePath may list several certificates; each client gets the one for its requested name; "
+        "remove it",
+        "trustAll": "client certificates must be signed by a CA in trustStorePath; remove it",
         "trustStorePassword": "a PEM file of certificates has no password; remove it",
-        "verifyHost": "clients are not known by their host's name; remove it",
+        "verifyHost": "host names of clients are not verified; remove it",
     }
     | dict.fromkeys(
         "stompMinLargeMessageSize stomp-min-large-message-size".split(),
-        "every message has the same kind of body here; its limit is maxBodyLength",
+        "large messages need no setting; maxBodyLength limits the body",
     ),
 )
 
 OTHER_SCHEMES: Mapping[str, str] = MappingProxyType(
     {
-        "stomp+ssl": "a client's name for ssl",
+        "stomp+ssl": "the scheme of clients for ssl",
         "vm": "in-VM",
     }
 )
-"""What a listener's URL may start with elsewhere and not here, and what that would be."""
+"""Schemes of URLs that no listener here supports."""
 
 PROTOCOLS = frozenset({"AMQP", "CORE", "HORNETQ", "MQTT", "OPENWIRE", "STOMP"})
-"""What Artemis takes in ``protocols``."""
+"""The values of ``protocols`` in Artemis."""

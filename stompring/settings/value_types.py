@@ -63,7 +63,7 @@ def byte_size(text: str) -> int:
     if match is None:
         if _WHOLE.fullmatch(text):
             return whole_number(text)
-        raise ValueError("must be a number of bytes, as 1048576, 100K, 10MB or 1GB")
+        raise ValueError("must be a number of bytes, for example 1048576, 100K, 10MB or 1GB")
     size = whole_number(match[1]) * _SCALE[(match[2] or "").lower()]
     if size > MAX_LONG:
         raise ValueError(f"must not exceed {MAX_LONG} bytes")
@@ -174,14 +174,14 @@ def optional_name(text: str) -> str | None:
 def resource_name(text: str) -> str:
     """The name of an address or a queue: not empty, no ``::``, which joins an address and its queue."""
     if "::" in text:
-        raise ValueError("must not contain '::', which stands between an address and a queue")
+        raise ValueError("must not contain '::', the separator of address and queue")
     return name(text)
 
 
 def plugin_name(text: str) -> str:
     """The name of a broker-plugin or of a policy."""
     if not _PLUGIN.fullmatch(text):
-        raise ValueError("must be a name of letters, digits, '-' and '_' that begins with a letter")
+        raise ValueError("must consist of letters, digits, '-' and '_' and begin with a letter")
     return text
 
 
@@ -215,7 +215,7 @@ def role_list(text: str) -> tuple[str, ...]:
     """Names of roles with a comma between each two."""
     found = tuple(part.strip() for part in text.split(","))
     if not all(found):
-        raise ValueError("must be roles with a comma between each two, as admins, clerks")
+        raise ValueError("must be a comma-separated list of roles, for example admins, clerks")
     return found
 
 
@@ -229,12 +229,12 @@ def character(text: str) -> str:
 def markers(text: str) -> str:
     """The opening and the closing mark of a literal match (``<literal-match-markers>``)."""
     if len(text) != 2:
-        raise ValueError("must be exactly two characters, the mark before and the mark after, as ()")
+        raise ValueError("must be exactly two characters, the opening and the closing mark, for example ()")
     return text
 
 
-ZERO_ADMITS_NOTHING = "0 would let no message in; use -1 for no limit"
-ZERO_RING = "a ring of 0 would hold nothing; use -1 for no ring"
+ZERO_ADMITS_NOTHING = "0 would accept no message; use -1 for no limit"
+ZERO_RING = "a ring of 0 holds no message; use -1 for no ring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "messageLimit": _number(1, whole_number, "no limit", ZERO_ADMITS_NOTHING),
         "positiveOrNoLimit": _number(1, whole_number, "no limit"),
         "ringSize": _number(1, whole_number, "no ring", ZERO_RING),
-        "attempts": _number(1, whole_number, "no limit", "the first delivery is an attempt"),
+        "attempts": _number(1, whole_number, "no limit", "the first delivery counts as an attempt"),
         "count": _number(0, whole_number),
         "countOrNoLimit": _number(0, whole_number, "no limit"),
         "positiveCount": _number(1, whole_number),

@@ -67,7 +67,7 @@ def test_all_faults_of_a_bad_file_are_told(bad: str) -> None:
     assert result.stderr.splitlines() == [
         f"{bad}:2: unknown element <nmae> in <core>; did you mean 'name'?",
         f"{bad}:3: <global-max-size> is '0': must be -1 (no limit) or at least 1; "
-        "0 would let no message in; use -1 for no limit",
+        "0 would accept no message; use -1 for no limit",
     ]
 
 
@@ -132,7 +132,7 @@ def test_warnings_are_told_and_no_faults(tmp_path: Path) -> None:
     result = run(str(path))
     assert result.exit_code == 0 and result.stdout.startswith(f"{path}: ok")
     assert result.stderr == (
-        f"{path}:7: the page-limit has no effect without a <page-full-policy> (DROP or FAIL) (a warning)\n"
+        f"{path}:7: the page limit has no effect without <page-full-policy> (DROP or FAIL) (a warning)\n"
     )
 
 

@@ -346,11 +346,11 @@ def test_new_in_a_folder(here: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("9lives", "must be a name of letters"),
-        ("a.b", "must be a name of letters"),
-        ("../up", "must be a name of letters"),
-        ("", "must be a name of letters"),
-        ("größe", "must be a name of letters"),
+        ("9lives", "must consist of letters"),
+        ("a.b", "must consist of letters"),
+        ("../up", "must consist of letters"),
+        ("", "must consist of letters"),
+        ("größe", "must consist of letters"),
         ("class", "a word of Python's own"),
         ("None", "a word of Python's own"),
         ("drop", "DROP is built in"),

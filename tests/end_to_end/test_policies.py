@@ -194,7 +194,7 @@ def test_a_fault_refuses_one_operation_and_is_counted(start_broker: StartBroker,
             '<broker-plugin name="door"/>',
             '<address-policy name="dor"/>',
             None,
-            "<address-policy name=\"dor\"> is no <broker-plugin>; did you mean 'door'?",
+            "<address-policy name=\"dor\"> names no <broker-plugin>; did you mean 'door'?",
         ),
     ],
 )

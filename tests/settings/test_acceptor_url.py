@@ -134,9 +134,9 @@ def test_protocols_must_include_stomp() -> None:
         == stomp("")
     )
     assert faults(f"{BASE}?protocols=AMQP,CORE") == [
-        "parameter 'protocols' is 'AMQP,CORE': must include STOMP, the one protocol spoken here"
+        "parameter 'protocols' is 'AMQP,CORE': must include STOMP, the only supported protocol"
     ]
-    assert "must be a list of" in faults(f"{BASE}?protocols=STOMP,SMTP")[0]
+    assert "must be a comma-separated list of" in faults(f"{BASE}?protocols=STOMP,SMTP")[0]
 
 
 def test_old_names_are_taken() -> None:
@@ -146,34 +146,34 @@ def test_old_names_are_taken() -> None:
 
 
 FAULTS = [
-    ("127.0.0.1:61613", "'127.0.0.1:61613' is not a URL that starts with tcp://"),
-    ("", "is not a URL"),
+    ("127.0.0.1:61613", "'127.0.0.1:61613' is not a listener URL; it must start with tcp://"),
+    ("", "is not a listener URL"),
     (
         "stomp+ssl://127.0.0.1:61612",
-        "stomp+ssl:// (a client's name for ssl) is not supported by this version",
+        "stomp+ssl:// (the scheme of clients for ssl) is not supported",
     ),
-    ("ssl://127.0.0.1", "names no port, as ssl://127.0.0.1:61612"),
-    ("https://localhost:", "names no port, as https://localhost:8162"),
-    ("ws://127.0.0.1/stomp", "names no port, as ws://127.0.0.1:61614"),
+    ("ssl://127.0.0.1", "the URL has no port: write ssl://127.0.0.1:61612"),
+    ("https://localhost:", "the URL has no port: write https://localhost:8162"),
+    ("ws://127.0.0.1/stomp", "the URL has no port: write ws://127.0.0.1:61614"),
     ("ws://user@127.0.0.1:61614/stomp", "must be ws://host:port/path?parameters, without user or '#'"),
     ("ws://127.0.0.1:61614/stomp#x", "must be ws://host:port/path?parameters, without user or '#'"),
-    ("ws://127.0.0.1:61614?webSocketUpgrade=false", "nothing but WebSocket is spoken here"),
-    ("amqp://127.0.0.1:5672", "is not a URL that starts with tcp://"),
-    ("tcp://:61613", "names no host: write 127.0.0.1, or 0.0.0.0 for every interface"),
-    ("tcp://127.0.0.1", "names no port, as tcp://127.0.0.1:61613"),
-    ("http://localhost:", "names no port, as http://localhost:8161"),
+    ("ws://127.0.0.1:61614?webSocketUpgrade=false", "webSocketUpgrade=false contradicts ws://"),
+    ("amqp://127.0.0.1:5672", "is not a listener URL; it must start with tcp://"),
+    ("tcp://:61613", "the URL has no host: use 127.0.0.1, or 0.0.0.0 for all interfaces"),
+    ("tcp://127.0.0.1", "the URL has no port: write tcp://127.0.0.1:61613"),
+    ("http://localhost:", "the URL has no port: write http://localhost:8161"),
     ("tcp://127.0.0.1:65536", "the port must be a number from 0 to 65535"),
     ("tcp://127.0.0.1:stomp", "the port must be a number from 0 to 65535"),
     ("tcp://[::1:61613", "not a URL"),
     ("tcp://[nonsense]:61613", "not a URL"),
     ("tcp://user:secret@127.0.0.1:61613", "without path, user or '#'"),
     ("tcp://127.0.0.1:61613/stomp", "without path, user or '#'"),
-    ("tcp://127.0.0.1 :61613", "must not contain blanks"),
+    ("tcp://127.0.0.1 :61613", "must not contain spaces"),
     (
         "http://127.0.0.1:8161?maxHeaders=3",
-        "an http acceptor takes parameters of TLS and of the PROXY protocol alone, not 'maxHeaders'",
+        "an http acceptor accepts parameters of TLS and of the PROXY protocol only, not 'maxHeaders'",
     ),
-    ("http://127.0.0.1:8161?protocols=STOMP", "alone, not 'protocols'"),
+    ("http://127.0.0.1:8161?protocols=STOMP", "only, not 'protocols'"),
     ("http://127.0.0.1:8161?proxyProtocolEnable=true", "did you mean 'proxyProtocolEnabled'?"),
     (f"{BASE}?anycastPrefx=/queue/", "unknown parameter 'anycastPrefx'; did you mean 'anycastPrefix'?"),
     (f"{BASE}?handshakeTimeout=3", "did you mean 'handshake-timeout'?"),
@@ -181,34 +181,37 @@ FAULTS = [
     (f"{BASE}?webSocketMaxFramePayloadLength=0", "must be -1 (no limit) or at least 1"),
     (
         f"{BASE}?webSocketAllowedOrigins=app.example.com",
-        "must be origins with a comma between each two, as https:",
+        "must be a comma-separated list of origins, for example https:",
     ),
-    (f"{BASE}?webSocketAllowedOrigins=https://a/app", "must be origins with a comma between each two"),
-    (f"{BASE}?webSocketAllowedOrigins=http://a,http://A:80", "names an origin twice"),
-    (f"{BASE}?webSocketAllowedOrigins=*,null", "names *, which is all of them, and others"),
+    (f"{BASE}?webSocketAllowedOrigins=https://a/app", "must be a comma-separated list of origins"),
+    (f"{BASE}?webSocketAllowedOrigins=http://a,http://A:80", "contains an origin twice"),
+    (f"{BASE}?webSocketAllowedOrigins=*,null", "contains *, which means all origins, and others"),
     (
         f"{BASE}?useEpoll=true",
-        "parameter 'useEpoll' is known to Artemis, not supported by stompring; remove it",
+        "parameter 'useEpoll' is an Artemis setting without support in stompring; remove it",
     ),
-    (f"{BASE}?stompMinLargeMessageSize=1", "its limit is maxBodyLength"),
+    (f"{BASE}?stompMinLargeMessageSize=1", "maxBodyLength limits the body"),
     (f"{BASE}?connectionTtl", "'connectionTtl' is not a parameter: write name=value"),
     (f"{BASE}?connectionTtl=0", "parameter 'connectionTtl' is '0': must be at least 1"),
     (f"{BASE}?connectionTtl=1;connectionTtl=2", "parameter 'connectionTtl' is given twice"),
     (f"{BASE}?stompConsumerCredits=1;stompConsumerWindowSize=2", "'stompConsumerWindowSize' is given twice"),
     (f"{BASE}?connectionTtlMin=5;connectionTtlMax=4", "connectionTtlMin (5) is above connectionTtlMax (4)"),
     (f"{BASE}?connectionTtlMax=999", "connectionTtlMin (1000) is above connectionTtlMax (999)"),
-    (f"{BASE}?heartBeatToConnectionTtlModifier=0.5", "a client that beats on time would be cut off"),
+    (
+        f"{BASE}?heartBeatToConnectionTtlModifier=0.5",
+        "the broker would disconnect clients whose heart-beats are on time",
+    ),
     (
         f"{BASE}?stompPrefetchCount=0",
-        "must be -1 (no limit) or at least 1; with 0 nothing would ever be delivered",
+        "must be -1 (no limit) or at least 1; with 0 no message would be delivered",
     ),
     (f"{BASE}?stompConsumerWindowSize=-2", "must be -1 (no limit) or at least 0"),
     (f"{BASE}?maxBodyLength=10X", "must be a number of bytes"),
     (f"{BASE}?maxHeaders=0", "must be at least 1"),
     (f"{BASE}?disableStompServerHeader=yes", "must be true or false"),
-    (f"{BASE}?anycastPrefix=/queue/,,q/", "must be prefixes with a comma between each two"),
-    (f"{BASE}?anycastPrefix=", "must be prefixes with a comma between each two"),
-    (f"{BASE}?anycastPrefix=a/,a/", "names a prefix twice"),
+    (f"{BASE}?anycastPrefix=/queue/,,q/", "must be a comma-separated list of prefixes"),
+    (f"{BASE}?anycastPrefix=", "must be a comma-separated list of prefixes"),
+    (f"{BASE}?anycastPrefix=a/,a/", "contains a prefix twice"),
     (f"{BASE}?anycastPrefix=a/;multicastPrefix=b/,a/", "'a/' is both an anycastPrefix and a multicastPrefix"),
 ]
 

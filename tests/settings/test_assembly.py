@@ -15,9 +15,9 @@ SECURE = "<security-enabled>true</security-enabled>"
 def test_a_listener_beyond_the_machine_needs_security(url: str) -> None:
     (found,) = faults(QUIET, acceptor(url))
     assert found.startswith("4: acceptor 'x' listens on ")
-    assert "with security switched off" in found
+    assert "while <security-enabled> is false" in found
     assert (
-        "set <security-enabled> to true and add users with 'stompring user add'; or listen on 127.0.0.1"
+        "Set <security-enabled> to true and add users with 'stompring user add', or listen on 127.0.0.1"
         in found
     )
     configuration = parse(SECURE, acceptor(url))
@@ -36,10 +36,10 @@ def test_acceptors_given_twice() -> None:
     first = '<acceptors><acceptor name="x">tcp://127.0.0.1:1</acceptor>'
     second = '<acceptor name="{}">{}</acceptor></acceptors>'
     assert faults(first, second.format("x", "tcp://127.0.0.1:2")) == [
-        "4: acceptor 'x' is already given at line 3"
+        "4: acceptor 'x' is already defined at line 3"
     ]
     assert faults(first, second.format("y", "http://127.0.0.1:1")) == [
-        "4: a listener on 127.0.0.1:1 is already given at line 3"
+        "4: a listener on 127.0.0.1:1 is already defined at line 3"
     ]
     parse(first, second.format("y", "tcp://[::1]:1"))
 
@@ -63,10 +63,10 @@ def test_addresses_queues_and_settings_given_twice() -> None:
         '<multicast><queue name="r"/></multicast></address>',
         "</addresses>",
     ) == [
-        "5: address-setting 'a.#' is already given at line 4",
-        "9: address 'a' is already given at line 8",
-        "10: queue 'q' is already given at line 8",
-        "12: queue 'r' is already given at line 11",
+        "5: address-setting 'a.#' is already defined at line 4",
+        "9: address 'a' is already defined at line 8",
+        "10: queue 'q' is already defined at line 8",
+        "12: queue 'r' is already defined at line 11",
     ]
 
 
@@ -105,4 +105,4 @@ def test_expiry_delays_must_not_cross() -> None:
 def test_a_user_given_twice() -> None:
     queue = '<queue name="q" user="a"><user>b</user></queue>'
     (found,) = faults(f'<addresses><address name="a"><anycast>{queue}</anycast></address></addresses>')
-    assert found == "3: <queue> gives its user twice, as an attribute and as an element"
+    assert found == "3: <queue> has both an attribute user and an element <user>; remove one"

@@ -32,14 +32,14 @@ def test_limits_of_users() -> None:
 @pytest.mark.parametrize(
     ("inside", "expected"),
     [
-        (setting("ann", "") * 2, "resource-limit-setting 'ann' is already given at line"),
+        (setting("ann", "") * 2, "resource-limit-setting 'ann' is already defined at line"),
         (
             setting("ann", "<max-sessions>5</max-sessions><max-connections>5</max-connections>"),
-            "<max-connections> is the old name of <max-sessions>, which is at line",
+            "<max-connections> is the old name of <max-sessions>, already defined at line",
         ),
         (setting("ann", "<max-queues>-2</max-queues>"), "<max-queues> is '-2'"),
         (setting("ann", "<max-queue>2</max-queue>"), "unknown element <max-queue>"),
-        ("<resource-limit-setting/>", "lacks its attribute 'match'"),
+        ("<resource-limit-setting/>", "has no attribute 'match'; it is required"),
     ],
 )
 def test_what_cannot_be(inside: str, expected: str) -> None:

@@ -84,35 +84,44 @@ def test_trusted_proxies() -> None:
 
 
 FAULTS = [
-    ("ssl://h:1", "TLS needs keyStorePath: a PEM file"),
-    ("https://h:1", "TLS needs keyStorePath: a PEM file"),
-    ("tcp://h:1?sslEnabled=true", "TLS needs keyStorePath: a PEM file"),
-    (f"ssl://h:1?sslEnabled=false;{CERTIFICATE}", "sslEnabled is false, and the URL asks for TLS"),
-    (f"tcp://h:1?{CERTIFICATE}", "keyStorePath means nothing without TLS: write ssl:// or https://"),
-    ("http://h:1?sslAutoReload=true", "sslAutoReload means nothing without TLS"),
-    ("tcp://h:1?keyStoreType=PEM", "keyStoreType means nothing without TLS"),
-    (f"ssl://h:1?{CERTIFICATE};keyStoreType=JKS", "'keyStoreType' is 'JKS': must be PEM, the one kind"),
+    ("ssl://h:1", "TLS requires keyStorePath: a PEM file"),
+    ("https://h:1", "TLS requires keyStorePath: a PEM file"),
+    ("tcp://h:1?sslEnabled=true", "TLS requires keyStorePath: a PEM file"),
+    (f"ssl://h:1?sslEnabled=false;{CERTIFICATE}", "sslEnabled=false contradicts the URL"),
+    (f"tcp://h:1?{CERTIFICATE}", "keyStorePath has no effect without TLS: use ssl:// or https://"),
+    ("http://h:1?sslAutoReload=true", "sslAutoReload has no effect without TLS"),
+    ("tcp://h:1?keyStoreType=PEM", "keyStoreType has no effect without TLS"),
+    (
+        f"ssl://h:1?{CERTIFICATE};keyStoreType=JKS",
+        "'keyStoreType' is 'JKS': must be PEM, the only supported type",
+    ),
     (f"ssl://h:1?{CERTIFICATE};keyStoreType=PEMCFG", "'keyStoreType' is 'PEMCFG': must be PEM"),
     (f"ssl://h:1?{CERTIFICATE};trustStoreType=PKCS12", "'trustStoreType' is 'PKCS12': must be PEM"),
     (
         f"ssl://h:1?{CERTIFICATE};keyPath=a,b",
-        "keyPath names 2 files and keyStorePath 1: there must be one for each",
+        "keyPath lists 2 files and keyStorePath 1: each certificate needs one key",
     ),
-    ("ssl://h:1?keyStorePath=a,,b", "must be files and directories with a comma between each two"),
-    (f"ssl://h:1?{CERTIFICATE};needClientAuth=true", "needClientAuth and wantClientAuth need trustStorePath"),
-    (f"ssl://h:1?{CERTIFICATE};wantClientAuth=true", "needClientAuth and wantClientAuth need trustStorePath"),
-    (f"ssl://h:1?{CERTIFICATE};trustStorePath=ca.pem", "trustStorePath means nothing without needClientAuth"),
+    ("ssl://h:1?keyStorePath=a,,b", "must be a comma-separated list of files and directories"),
+    (
+        f"ssl://h:1?{CERTIFICATE};needClientAuth=true",
+        "needClientAuth and wantClientAuth require trustStorePath",
+    ),
+    (
+        f"ssl://h:1?{CERTIFICATE};wantClientAuth=true",
+        "needClientAuth and wantClientAuth require trustStorePath",
+    ),
+    (f"ssl://h:1?{CERTIFICATE};trustStorePath=ca.pem", "trustStorePath has no effect without needClientAuth"),
     (f"ssl://h:1?{CERTIFICATE};enabledProtocols=TLSv1.1", "'TLSv1.1' is not one of TLSv1.2, TLSv1.3"),
     (f"ssl://h:1?{CERTIFICATE};enabledCipherSuites=ALL", "'ALL' is not the name of a cipher suite"),
     (f"ssl://h:1?{CERTIFICATE};enabledCipherSuites=A-B:C-D", "'A-B:C-D' is not the name of a cipher suite"),
     (f"ssl://h:1?{CERTIFICATE};keyStorePassword=", "parameter 'keyStorePassword': must not be empty"),
-    (f"ssl://h:1?{CERTIFICATE};sslProvider=JDK", "TLS is that of OpenSSL, with files in PEM; remove it"),
-    (f"ssl://h:1?{CERTIFICATE};crlPath=x", "revoked certificates are not looked for"),
-    (f"ssl://h:1?{CERTIFICATE};sniHost=x", "keyStorePath may name several certificates"),
+    (f"ssl://h:1?{CERTIFICATE};sslProvider=JDK", "TLS is by OpenSSL, with PEM files; remove it"),
+    (f"ssl://h:1?{CERTIFICATE};crlPath=x", "revocation lists are not supported"),
+    (f"ssl://h:1?{CERTIFICATE};sniHost=x", "keyStorePath may list several certificates"),
     (f"ssl://h:1?{CERTIFICATE};trustStorePassword=x", "has no password; remove it"),
     (
         "tcp://h:1?proxyProtocolTrusted=10.0.0.1",
-        "proxyProtocolTrusted means nothing without proxyProtocolEnabled",
+        "proxyProtocolTrusted has no effect without proxyProtocolEnabled",
     ),
     (
         "tcp://h:1?proxyProtocolEnabled=true;proxyProtocolTrusted=proxy.example",
@@ -152,7 +161,7 @@ def test_without_tls_there_are_no_paths() -> None:
 
 def test_faults_are_told_with_file_and_line() -> None:
     assert faults(acceptor("ssl://127.0.0.1:1?keyPath=b"), "<security-enabled>false</security-enabled>") == [
-        "3: acceptor 'x': TLS needs keyStorePath: a PEM file with the broker's certificate and those that vouch for it"
+        "3: acceptor 'x': TLS requires keyStorePath: a PEM file with the broker's certificate and its chain"
     ]
 
 

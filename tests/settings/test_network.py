@@ -41,5 +41,5 @@ def test_hosts() -> None:
 def test_lists() -> None:
     assert parse_origins("*") == ("*",)
     assert parse_origins("https://b, null ,http://a:8080") == ("https://b", "null", "http://a:8080")
-    with pytest.raises(ValueError, match="with a comma between each two"):
+    with pytest.raises(ValueError, match="a comma-separated list of"):
         parse_origins("https://a,,https://b")

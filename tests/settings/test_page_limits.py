@@ -22,8 +22,8 @@ def test_page_without_a_store_is_refused_with_its_line() -> None:
         ("a.#", "<max-size-bytes>1MB</max-size-bytes>\n<address-full-policy>page</address-full-policy>")
     )
     assert faults(QUIET, IN_MEMORY, page) == [
-        "8: <address-full-policy> is 'PAGE', which needs a store, and <persistence-enabled> is false; "
-        "use BLOCK, DROP or FAIL, or let persistence-enabled be true"
+        "8: <address-full-policy> is 'PAGE': paging requires <persistence-enabled> to be true; "
+        "use BLOCK, DROP or FAIL, or set it to true"
     ]
     assert parse(QUIET, page).warnings == ()
 
@@ -38,7 +38,10 @@ ZEROS = [
 @pytest.mark.parametrize(("core", "inside", "policy"), ZEROS)
 def test_a_limit_of_0_is_for_page_alone(core: str, inside: str, policy: str) -> None:
     (fault,) = faults(QUIET, core, settings(("a", inside)))
-    assert fault.startswith("7: <max-size-") and f"is '0': with {policy} no message would get in" in fault
+    assert (
+        fault.startswith("7: <max-size-")
+        and f"is '0': with {policy} the address would accept no message" in fault
+    )
 
 
 def test_a_limit_of_0_with_page() -> None:
@@ -57,7 +60,7 @@ def test_a_limit_of_0_is_looked_at_with_the_policy_that_is_in_force_there() -> N
 BYTES = "<page-limit-bytes>1MB</page-limit-bytes>"
 MESSAGES = "<page-limit-messages>5</page-limit-messages>"
 POLICY = "<page-full-policy>DROP</page-full-policy>"
-NO_POLICY = "the page-limit has no effect without a <page-full-policy> (DROP or FAIL)"
+NO_POLICY = "the page limit has no effect without <page-full-policy> (DROP or FAIL)"
 NO_LIMIT = "<page-full-policy> has no effect without <page-limit-bytes> or <page-limit-messages>"
 
 HALVES = [

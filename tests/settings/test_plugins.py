@@ -83,27 +83,30 @@ def test_policies_of_all_entries_that_match_add_up() -> None:
 @pytest.mark.parametrize(
     ("lines", "fault"),
     [
-        ([plugins('<broker-plugin policy="x"/>')], "3: <broker-plugin> lacks its attribute 'name'"),
+        (
+            [plugins('<broker-plugin policy="x"/>')],
+            "3: <broker-plugin> has no attribute 'name'; it is required",
+        ),
         (
             [plugins('<broker-plugin name="1st"/>')],
-            "name of <broker-plugin> is '1st': must be a name of letters",
+            "name of <broker-plugin> is '1st': must consist of letters",
         ),
-        ([plugins('<broker-plugin name="a/b"/>')], "must be a name of letters"),
+        ([plugins('<broker-plugin name="a/b"/>')], "must consist of letters"),
         (
             [plugins('<broker-plugin name="page"/>')],
-            "broker-plugin 'page': PAGE is built in; give it another name",
+            "broker-plugin 'page': PAGE is a built-in policy; use another name",
         ),
         (
             [plugins('<broker-plugin class-name="a.B" name="b"/>')],
-            "attribute 'class-name' of <broker-plugin> is known",
+            "attribute 'class-name' of <broker-plugin> is an Artemis setting",
         ),
         (
             [plugins('<broker-plugin name="a"><property key="k"/></broker-plugin>')],
-            "lacks its attribute 'value'",
+            "has no attribute 'value'; it is required",
         ),
         (
             [plugins('<broker-plugin name="a"/>', '<broker-plugin name="a"/>')],
-            "broker-plugin 'a' is already given at line 3",
+            "broker-plugin 'a' is already defined at line 3",
         ),
         (
             [
@@ -111,13 +114,13 @@ def test_policies_of_all_entries_that_match_add_up() -> None:
                     '<broker-plugin name="a"><property key="k" value="1"/><property key="k" value="2"/></broker-plugin>'
                 )
             ],
-            "property 'k' is already given at line 3",
+            "property 'k' is already defined at line 3",
         ),
         (
             [settings('<address-policy name="one"/>')],
-            'is no <broker-plugin>; declare it: <broker-plugins><broker-plugin name="one"/></broker-plugins>',
+            'names no <broker-plugin>; declare it: <broker-plugins><broker-plugin name="one"/></broker-plugins>',
         ),
-        ([ONE, settings('<address-policy name="on"/>')], "is no <broker-plugin>; did you mean 'one'?"),
+        ([ONE, settings('<address-policy name="on"/>')], "names no <broker-plugin>; did you mean 'one'?"),
         (
             [ONE, settings('<address-policy name="one"/>', '<address-policy name="one"/>')],
             '<address-policy name="one"> is given twice',

@@ -49,16 +49,16 @@ def test_what_it_stands_for(references: References, text: str, value: str) -> No
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("${env:MISSING}", "there is no environment variable MISSING"),
-        ("${file:missing}", "missing cannot be read: No such file"),
-        ("${file:binary}", "must be UTF-8 text"),
+        ("${env:MISSING}", "environment variable MISSING is not set"),
+        ("${file:missing}", "missing: No such file"),
+        ("${file:binary}", "binary is not UTF-8 text"),
         ("${file:long}", "is longer than 65536 bytes"),
-        ("${file:.}", "cannot be read"),
-        ("${file:a\0b}", "cannot be read"),
-        ("${env:}", "'${env:}' stands for nothing"),
-        ("${NAME}", "'${NAME}' stands for nothing: write ${env:NAME} or ${file:PATH}"),
-        ("${sys:NAME}", "stands for nothing"),
-        ("a${env:NAME", "without '}' after it"),
+        ("${file:.}", "cannot read file"),
+        ("${file:a\0b}", "cannot read file"),
+        ("${env:}", "'${env:}' is no reference"),
+        ("${NAME}", "'${NAME}' is no reference: use ${env:NAME} or ${file:PATH}"),
+        ("${sys:NAME}", "is no reference"),
+        ("a${env:NAME", "has no closing '}'"),
     ],
 )
 def test_what_stands_for_nothing(references: References, text: str, fault: str) -> None:
@@ -125,14 +125,16 @@ def test_a_value_that_is_wrong_is_not_shown(
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\uffff"])
 def test_characters_that_no_document_can_hold(tmp_path: Path, character: str) -> None:
     (tmp_path / "odd").write_text(f"s3cret{character}", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=":2: <name>: what it refers to holds a control character"):
+    with pytest.raises(
+        ConfigurationError, match=":2: <name>: the value of the reference contains a control character"
+    ):
         configured(tmp_path, "<name>${file:odd}</name>")
 
 
 def test_a_place_that_is_wrong_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VALUE", "s3cret")
     for place in ("${env:VALUE}://127.0.0.1:1", "tcp://127.0.0.1:${env:VALUE}", "tcp://${env:VALUE}"):
-        with pytest.raises(ConfigurationError, match="does not stand for the URL of a listener") as raised:
+        with pytest.raises(ConfigurationError, match="does not resolve to a listener URL") as raised:
             configured(tmp_path, f'<acceptors><acceptor name="s">{place}</acceptor></acceptors>')
         assert "s3cret" not in str(raised.value)
 
@@ -140,7 +142,7 @@ def test_a_place_that_is_wrong_is_not_shown(tmp_path: Path, monkeypatch: pytest.
 def test_a_missing_one_is_told_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         configured(tmp_path, "\n<name>${env:NO_SUCH_THING}</name>")
-    assert str(raised.value).endswith("broker.xml:3: <name>: there is no environment variable NO_SUCH_THING")
+    assert str(raised.value).endswith("broker.xml:3: <name>: environment variable NO_SUCH_THING is not set")
 
 
 def test_parameters_that_are_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,13 +62,16 @@ def test_where_it_is() -> None:
         ([retention(directory="")], "3: <journal-retention-directory> is ''"),
         (
             [retention(directory="data/journal"), "<journal-directory>data/journal</journal-directory>"],
-            "of its own",
+            "must differ from",
         ),
         (
             [retention(directory="data/paging"), "<paging-directory>data/paging</paging-directory>"],
-            "of its own",
+            "must differ from",
         ),
-        ([retention(), "<persistence-enabled>false</persistence-enabled>"], "needs a store"),
+        (
+            [retention(), "<persistence-enabled>false</persistence-enabled>"],
+            "requires <persistence-enabled> to be true",
+        ),
     ],
 )
 def test_what_cannot_be(lines: list[str], fault: str) -> None:

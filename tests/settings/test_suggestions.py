@@ -25,8 +25,6 @@ def test_nearest(name: str, expected: str | None) -> None:
 
 def test_unknown_lists_the_few() -> None:
     assert with_suggestion("what", "ring-sise", KNOWN) == "what; did you mean 'ring-size'?"
-    assert (
-        with_suggestion("what", "wibble", KNOWN) == "what; known here: max-consumers, ring-policy, ring-size"
-    )
+    assert with_suggestion("what", "wibble", KNOWN) == "what; known: max-consumers, ring-policy, ring-size"
     assert with_suggestion("what", "wibble", [f"name{n}" for n in range(9)]) == "what"
     assert with_suggestion("what", "wibble", []) == "what"

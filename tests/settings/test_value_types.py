@@ -90,7 +90,7 @@ def test_times_have_no_units(text: str) -> None:
 RANGES = [
     ("byteLimit", ["-1", "1", "10MB"], ["0", "-2", "0K"], "use -1 for no limit"),
     ("messageLimit", ["-1", "1"], ["0", "-2", "1K"], ""),
-    ("ringSize", ["-1", "1", "1000000"], ["0", "-5"], "a ring of 0 would hold nothing; use -1 for no ring"),
+    ("ringSize", ["-1", "1", "1000000"], ["0", "-5"], "a ring of 0 holds no message; use -1 for no ring"),
     ("attempts", ["-1", "1"], ["0", "-2"], ""),
     ("count", ["0", "5"], ["-1"], "must be at least 0"),
     ("countOrNoLimit", ["-1", "0"], ["-2"], "must be -1 (no limit) or at least 0"),
@@ -123,7 +123,7 @@ RANGES = [
         "pluginName",
         ["a", "rate-limit", "B_2"],
         ["", "2nd", "a.b", "-a"],
-        "must be a name of letters, digits,",
+        "must consist of letters, digits,",
     ),
     ("pageFullPolicy", ["DROP", "fail"], ["BLOCK", "PAGE", ""], "must be one of DROP, FAIL"),
     ("diskFullPolicy", ["BLOCK", "drop", "FAIL"], ["PAGE"], "must be one of BLOCK, DROP, FAIL"),
