@@ -1,4 +1,4 @@
-"""How much may be held (``max-size-…``, ``global-max-…``), what else can be full, and who waits for room."""
+"""Memory limits (``max-size-…``, ``global-max-…``) and other limits that producers wait for."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ BOUNDLESS = sys.maxsize
 class Room:
     """A count of bytes and messages with limits, and the producers that wait for it to fall below them.
 
-    An address has one, the broker has one; so have the store, for what is to be written, and the disk. ``full`` is
-    kept up to date so that the hot path reads one flag: who changes ``bytes`` and ``messages`` (`Address.occupy`,
-    `Address.release`) calls `review` where it may change, at ``brim_bytes`` and ``brim_messages``. ``detour`` is
-    another such flag: messages cannot just be put into their queues, because the room is full or its address pages.
-    ``endless`` is a third: its address pages, and neither its policy nor a limit of its pages can end that.
+    Each address has one, the broker has one; so have the store, for what is to be written, and the disk.
+
+    Three flags are kept up to date for the hot path. ``full``: a limit is reached. Whoever changes ``bytes`` and
+    ``messages`` (`Address.occupy`, `Address.release`) calls `review` when they are at the thresholds. ``detour``:
+    messages cannot just be enqueued, because the address is full or pages. ``endless``: the address pages, and
+    neither its policy nor a limit of its pages can end that.
     """
 
     __slots__ = (
