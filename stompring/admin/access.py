@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from stompring.broker.queue import Queue
 from stompring.errors import Refused
 from stompring.session.connect import Credentials, Login
-from stompring.session.permit import Permit
+from stompring.session.permissions import Authorizer
 from stompring.settings.acceptor_url import is_local, is_loopback
 from stompring.settings.model import PermissionType
 from stompring.settings.network import host_name
@@ -123,12 +123,12 @@ VIEW, EDIT, BROWSE, MANAGE = (
 )
 
 
-def check_permissions(permit: Permit, permissions: PermissionRule, call: Call) -> None:
+def check_permissions(authorizer: Authorizer, permissions: PermissionRule, call: Call) -> None:
     """Raise `Refused` (403) if a permission is missing."""
-    if permit.is_free or permit.allows(MANAGE, MANAGEMENT):
+    if authorizer.allows_all or authorizer.allows(MANAGE, MANAGEMENT):
         return
     for permission, address, queue in permissions.required(call):
-        permit.check(permission, address, queue)
+        authorizer.check(permission, address, queue)
 
 
 @rule("none; any user")

@@ -101,7 +101,7 @@ def create(call: Call) -> Answer:
     given = read_fields(call.body, CHANGEABLE)
     default = frozenset({directory.settings.lookup(name).default_address_routing_type})
     if name not in directory.addresses:
-        directory.allowance.check_address(name)
+        directory.resource_limits.check_address(name)
     address = directory.create_address(name, given.get("routing_types", default))
     set_paused(address, given.get("paused", False))
     return json_answer(detailed(address), 201, {"Location": f"/api/v1/addresses/{quote(name, safe='')}"})

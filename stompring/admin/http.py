@@ -114,7 +114,7 @@ class RequestHandler:
         try:
             call = self._call(names, login.user)
             self._log.read(call.body)
-            check_permissions(login.permit, route.permissions, call)
+            check_permissions(login.authorizer, route.permissions, call)
             route.check(call)
         except Exception as fault:
             self._write(self._fault(fault))

@@ -61,9 +61,9 @@ def create(call: Call) -> Answer:
     attributes.setdefault("routing_type", default_type(directory, address))
     attributes.setdefault("user", call.user)
     if name not in directory.queues:
-        directory.allowance.check_queue(attributes.get("user"))
+        directory.resource_limits.check_queue(attributes.get("user"))
         if address not in directory.addresses:
-            directory.allowance.check_address(address)
+            directory.resource_limits.check_address(address)
     queue = directory.create_queue(QueueConfiguration(name=name, address=address, **attributes))
     if paused:
         queue.pause()

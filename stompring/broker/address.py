@@ -10,7 +10,7 @@ from stompring.settings.model import AddressSettings, FullPolicy, Retain, Routin
 
 from . import duplicates, page_mode
 from .expiry import changes_expiry
-from .memory import Room
+from .memory import MemoryLimit
 from .message import EVERYWHERE, NOWHERE, Message, Traits
 from .queue import Queue
 
@@ -102,7 +102,7 @@ class Address:
         self.routing_types = routing_types
         self.directory = directory
         self.memory = directory.memory
-        self.room = Room()
+        self.room = MemoryLimit()
         self.pages: Pages | None = None  # while it is in page mode
         self.times_paged = 0
         self.queues: dict[str, Queue] = {}
@@ -138,7 +138,7 @@ class Address:
             queue.update_hooks()
             self.directory.broker.slow_consumers.watch(queue)
         duplicates.review(self)
-        self.note_pages()
+        self.update_slow_path()
 
     def _retained(self, retain: Retain) -> int | None:
         """What ``Traits.retained`` is of messages sent here, None where it depends on their being durable."""
@@ -161,11 +161,11 @@ class Address:
         room.messages += 1
         memory.bytes += size
         memory.messages += 1
-        if room.bytes >= room.brim_bytes or room.messages >= room.brim_messages:
+        if room.bytes >= room.threshold_bytes or room.messages >= room.threshold_messages:
             room.review()
             if room.full and self.pages is None:
                 page_mode.pages_of(self)
-        if memory.bytes >= memory.brim_bytes or memory.messages >= memory.brim_messages:
+        if memory.bytes >= memory.threshold_bytes or memory.messages >= memory.threshold_messages:
             memory.review()
 
     def release(self, size: int) -> None:
@@ -183,16 +183,16 @@ class Address:
             self._has_room()
 
     @property
-    def full(self) -> Room | None:
+    def full(self) -> MemoryLimit | None:
         """What is full for the next message: the address, the broker, or nothing."""
         if self.room.full:
             return self.room
         return self.memory if self.memory.full else None
 
-    def note_pages(self) -> None:
+    def update_slow_path(self) -> None:
         """Page mode, or what ends it, may have changed."""
         self.room.page(self.pages is not None)
-        self.room.endless = (
+        self.room.unbounded = (
             self.pages is not None
             and self.policy is FullPolicy.PAGE
             and self.settings.page_full_policy is None
@@ -220,7 +220,7 @@ class Address:
             return FullPolicy.BLOCK
         return answer
 
-    def block(self, room: Room | None) -> None:
+    def block(self, room: MemoryLimit | None) -> None:
         """A producer has to wait for ``room``, or for a policy. Said once until the address has room again."""
         self.blocked_producers += 1
         if room is self.room or room is self.memory:  # the store and the disk speak for themselves
@@ -230,7 +230,7 @@ class Address:
         """A producer goes on."""
         self.blocked_producers -= 1
 
-    def watch_room(self) -> None:
+    def watch_memory(self) -> None:
         """Look at what room there is whenever a message has left."""
         self._watching = True
 
@@ -254,7 +254,7 @@ class Address:
             self._said_pages_full = True
             log.warning("%s: messages are dropped", which, extra={"address": self.name})
 
-    def pages_have_room(self) -> None:
+    def pages_not_full(self) -> None:
         """A message may be paged."""
         if self._said_pages_full:
             self._said_pages_full = False

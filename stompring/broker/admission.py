@@ -20,7 +20,7 @@ from .offer import Offer
 
 if TYPE_CHECKING:
     from .address import Address
-    from .memory import Room
+    from .memory import MemoryLimit
     from .queue import Queue
     from .reference import Reference
 
@@ -33,7 +33,7 @@ class Rejection(NamedTuple):
 
     address: Address
     policy: FullPolicy
-    room: Room | None  # None: the pages have reached their limit
+    room: MemoryLimit | None  # None: the pages have reached their limit
     reason: str | None = None  # instead of the text for a limit
 
     @property
@@ -60,7 +60,7 @@ def check(address: Address, durable: bool, offer: Offer | None = None, body: byt
     """
     room, memory = address.room, address.memory
     paging = room.paging
-    if not room.endless and (room.full or memory.full):
+    if not room.unbounded and (room.full or memory.full):
         full = room if room.full else memory
         policy = address.policy
         if policy is None:
@@ -75,7 +75,7 @@ def check(address: Address, durable: bool, offer: Offer | None = None, body: byt
             return Rejection(address, policy, full)
     if not (paging or durable or address.retained == EVERYWHERE):
         return None
-    if paging and not room.endless and (limit := _page_limit(address)) is not None:
+    if paging and not room.unbounded and (limit := _page_limit(address)) is not None:
         return limit
     broker = address.directory.broker
     if broker.disk.full:
@@ -111,7 +111,7 @@ def _page_limit(address: Address) -> Rejection | None:
         0 <= settings.page_limit_messages <= pages.messages
     ):
         return Rejection(address, FullPolicy(policy), None)
-    address.pages_have_room()
+    address.pages_not_full()
     return None
 
 
@@ -191,13 +191,13 @@ def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[Address, Freed], Cou
     return freed, paged
 
 
-def _passed(room: Room, sizes: Sequence[int], freed: Freed) -> int | None:
+def _passed(room: MemoryLimit, sizes: Sequence[int], freed: Freed) -> int | None:
     """Which limit of a room is reached before the last of some messages comes: 0 bytes, 1 number, None neither."""
     if not sizes:
         return None
-    if room.bytes - freed.bytes + sum(sizes[:-1]) >= room.brim_bytes:
+    if room.bytes - freed.bytes + sum(sizes[:-1]) >= room.threshold_bytes:
         return 0
-    return 1 if room.messages - freed.messages + len(sizes) - 1 >= room.brim_messages else None
+    return 1 if room.messages - freed.messages + len(sizes) - 1 >= room.threshold_messages else None
 
 
 def _pages_passed(
@@ -209,7 +209,7 @@ def _pages_passed(
         held, count = room.bytes - freed.bytes, room.messages - freed.messages
         first = 0
         for size in sizes:
-            if held >= room.brim_bytes or count >= room.brim_messages:
+            if held >= room.threshold_bytes or count >= room.threshold_messages:
                 break
             held, count, first = held + size + MESSAGE_OVERHEAD, count + 1, first + 1
         sizes = sizes[first:]
@@ -226,7 +226,7 @@ def _pages_passed(
     return None
 
 
-def _most(room: Room, limit: int) -> int:
+def _most(room: MemoryLimit, limit: int) -> int:
     return (room.max_bytes, room.max_messages)[limit]
 
 

@@ -13,16 +13,16 @@ from stompring.settings.model import (
 )
 
 from .address import Address
+from .auto_create import AutoCreate
+from .auto_delete import AutoDelete
 from .background import Background
 from .clock import NOTICED, Clock, FromNow, Reactor
 from .directory import Directory
-from .disposal import Disposal
 from .expiry import Expiry
 from .hooks import Policies
 from .log_limit import LogLimit
-from .memory import Room, Rooms, SharedRoom
+from .memory import GlobalMemoryLimit, MemoryLimit, MemoryLimits
 from .paging import PagedQueues, Paging
-from .provision import Provision
 from .publish import send_expired
 from .queue import DueBatch, Queue
 from .reference import SCHEDULED, Reference
@@ -59,17 +59,19 @@ class Broker:
         self.storage: Storage = storage or NoStorage()
         self.paging: Paging | None = None  # with a store both of these are set, else nothing ever pages
         self.areas: PagedQueues | None = None
-        self.memory = SharedRoom(
+        self.memory = GlobalMemoryLimit(
             configuration.global_max_size,
             configuration.global_max_messages,
             lambda: self.directory.addresses.values(),
         )
-        self.disk = Room()  # shut while the disk is full
-        self.durable_rooms = Rooms(self.memory, self.disk, self.storage.room)  # what durable messages need
+        self.disk = MemoryLimit()  # shut while the disk is full
+        self.durable_limits = MemoryLimits(
+            self.memory, self.disk, self.storage.room
+        )  # what durable messages need
         settings = SettingsRepository.of(configuration)
         self.directory = Directory(self, settings, WildcardAddresses(configuration.wildcard), self.memory)
-        self.provision = Provision(self, self.directory)
-        self.disposal = Disposal(self, self.directory)
+        self.auto_create = AutoCreate(self, self.directory)
+        self.auto_delete = AutoDelete(self, self.directory)
         self.background = Background(self.clock, now or reactor.seconds)
         self.schedule = TimerQueue(self.clock, self.background, _still_scheduled, self._fall_due)
         steady = self.clock.steady
@@ -106,11 +108,11 @@ class Broker:
 
     def consider_deleting(self, queue: Queue) -> None:
         """A queue lost its last consumer or a message: auto-delete."""
-        self.disposal.consider(queue)
+        self.auto_delete.consider(queue)
 
     def consider_deleting_address(self, address: Address) -> None:
         """An address lost a queue: auto-delete."""
-        self.disposal.consider_address(address)
+        self.auto_delete.consider_address(address)
 
     # ---- time
 
@@ -182,7 +184,7 @@ class Broker:
         self.schedule.stop()
         self.delays.stop()
         self.expiry.stop()
-        self.disposal.stop()
+        self.auto_delete.stop()
         self.slow_consumers.stop()
         self.refusals.stop()
         self.log_limit.stop()

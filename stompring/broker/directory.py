@@ -11,10 +11,10 @@ from stompring.settings.match import SettingsRepository
 from stompring.settings.model import QueueConfiguration, RoutingType
 
 from .address import Address
-from .allowance import Allowance
 from .attributes import QueueAttributes
-from .memory import SharedRoom
+from .memory import GlobalMemoryLimit
 from .queue import NonDestructiveQueue, Queue
+from .resource_limits import ResourceLimits
 from .wildcards import WildcardAddresses
 
 if TYPE_CHECKING:
@@ -25,7 +25,11 @@ class Directory:
     """Addresses by name, queues by name (a queue's name is unique in the whole broker)."""
 
     def __init__(
-        self, broker: Broker, settings: SettingsRepository, wildcards: WildcardAddresses, memory: SharedRoom
+        self,
+        broker: Broker,
+        settings: SettingsRepository,
+        wildcards: WildcardAddresses,
+        memory: GlobalMemoryLimit,
     ) -> None:
         self.broker = broker
         self.settings = settings
@@ -33,7 +37,7 @@ class Directory:
         self.memory = memory
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
-        self.allowance = Allowance(broker.configuration, self)
+        self.resource_limits = ResourceLimits(broker.configuration, self)
         self.generation = (
             0  # goes up when the queues of a wildcard address change: all bindings are then stale
         )
@@ -169,7 +173,7 @@ class Directory:
         kind = NonDestructiveQueue if attributes.non_destructive else Queue
         queue = kind(name, address, attributes, self.broker)
         address.queues[name] = self.queues[name] = queue
-        self.allowance.owner(None, attributes.user)
+        self.resource_limits.owner(None, attributes.user)
         address.used = True
         address.changed()
         return queue
@@ -194,7 +198,7 @@ class Directory:
                 f"max-consumers {attributes.max_consumers} is less than the {len(queue.consumers)} consumers "
                 f"that queue {queue.name} has"
             )
-        self.allowance.owner(queue.attributes.user, attributes.user)
+        self.resource_limits.owner(queue.attributes.user, attributes.user)
         queue.attributes = attributes
         queue.ring_size = attributes.ring_size
         queue.update_hooks()
@@ -210,7 +214,7 @@ class Directory:
             raise Refused(f"Queue {name} has {len(queue.consumers)} consumers")
         del self.queues[name]
         del queue.address.queues[name]
-        self.allowance.owner(queue.attributes.user, None)
+        self.resource_limits.owner(queue.attributes.user, None)
         queue.address.changed()
         queue.close(f"Queue {name} was deleted")
         self.broker.storage.unbind(queue)

@@ -11,32 +11,32 @@ from typing import Protocol
 OVERDRAFT = 8
 
 #: Asks after which the largest address is looked for again.
-TRUSTED = 1000
+CHECKS_BETWEEN_SCANS = 1000
 
 #: Addresses that one ask may have to pay for.
-LOOKS = 16
+ADDRESSES_PER_CHECK = 16
 
 #: The brim of a room without a limit.
-BOUNDLESS = sys.maxsize
+UNLIMITED = sys.maxsize
 
 
-class Room:
+class MemoryLimit:
     """A count of bytes and messages with limits, and the producers that wait for it to fall below them.
 
     Each address has one, the broker has one; so have the store, for what is to be written, and the disk.
 
     Three flags are kept up to date for the hot path. ``full``: a limit is reached. Whoever changes ``bytes`` and
-    ``messages`` (`Address.occupy`, `Address.release`) calls `review` when they are at the thresholds. ``detour``:
-    messages cannot just be enqueued, because the address is full or pages. ``endless``: the address pages, and
+    ``messages`` (`Address.occupy`, `Address.release`) calls `review` when they are at the thresholds. ``slow_path``:
+    messages cannot just be enqueued, because the address is full or pages. ``unbounded``: the address pages, and
     neither its policy nor a limit of its pages can end that.
     """
 
     __slots__ = (
-        "brim_bytes",
-        "brim_messages",
+        "threshold_bytes",
+        "threshold_messages",
         "bytes",
-        "detour",
-        "endless",
+        "slow_path",
+        "unbounded",
         "fault",
         "full",
         "max_bytes",
@@ -50,7 +50,7 @@ class Room:
     def __init__(self, max_bytes: int = -1, max_messages: int = -1) -> None:
         self.bytes = 0
         self.messages = 0
-        self.full = self.detour = self.endless = False
+        self.full = self.slow_path = self.unbounded = False
         self.fault: str | None = None  # why nothing may enter, whatever the counts say
         self.paging = False
         self.waiting: deque[Callable[[], None]] = deque()
@@ -60,8 +60,8 @@ class Room:
     def limit(self, max_bytes: int, max_messages: int = -1) -> None:
         """Change the limits; waiting producers go on when that made room."""
         self.max_bytes, self.max_messages = max_bytes, max_messages
-        self.brim_bytes = max_bytes if max_bytes >= 0 else BOUNDLESS
-        self.brim_messages = max_messages if max_messages >= 0 else BOUNDLESS
+        self.threshold_bytes = max_bytes if max_bytes >= 0 else UNLIMITED
+        self.threshold_messages = max_messages if max_messages >= 0 else UNLIMITED
         self.review()
 
     def shut(self, fault: str | None) -> None:
@@ -72,14 +72,16 @@ class Room:
     def page(self, paging: bool) -> None:
         """The address of this room pages from now on, or no longer."""
         self.paging = paging
-        self.detour = self.full or paging
+        self.slow_path = self.full or paging
 
     def review(self) -> None:
         """Set ``full`` anew. A limit is reached, not passed: the message that reaches it was the last to enter."""
         self.full = (
-            self.bytes >= self.brim_bytes or self.messages >= self.brim_messages or self.fault is not None
+            self.bytes >= self.threshold_bytes
+            or self.messages >= self.threshold_messages
+            or self.fault is not None
         )
-        self.detour = self.full or self.paging
+        self.slow_path = self.full or self.paging
         if not self.full and self.waiting and not self._waking:
             # one at a time: a thousand producers must not all rush to the place of one message
             self._waking = True
@@ -91,7 +93,7 @@ class Room:
         for call in waiting:
             call()
 
-    def woken(self) -> None:
+    def resumed(self) -> None:
         """Who was called from ``waiting`` has used the room, or needs none any more: the next one may try."""
         self._waking = False
         self.review()
@@ -107,12 +109,12 @@ class Room:
         return int(max(shares) * 100)
 
 
-class Rooms:
+class MemoryLimits:
     """Several rooms, of which a message needs all."""
 
     __slots__ = ("_rooms",)
 
-    def __init__(self, *rooms: Room) -> None:
+    def __init__(self, *rooms: MemoryLimit) -> None:
         self._rooms = rooms
 
     @property
@@ -124,13 +126,13 @@ class Rooms:
         return False
 
 
-class Sharer(Protocol):
+class LimitedAddress(Protocol):
     """Who has a part of a `SharedRoom`: an address."""
 
-    room: Room
+    room: MemoryLimit
 
 
-class SharedRoom(Room):
+class GlobalMemoryLimit(MemoryLimit):
     """What all addresses hold together, and which of them should page when that is too much.
 
     The largest pages first. While the limit is just reached nobody else does; the more it is passed the smaller an
@@ -141,15 +143,15 @@ class SharedRoom(Room):
     __slots__ = ("_largest", "_looked_at", "_sharers", "_since")
 
     def __init__(
-        self, max_bytes: int, max_messages: int, sharers: Callable[[], Collection[Sharer]] = tuple
+        self, max_bytes: int, max_messages: int, sharers: Callable[[], Collection[LimitedAddress]] = tuple
     ) -> None:
         self._sharers = sharers
-        self._largest: Room | None = None
+        self._largest: MemoryLimit | None = None
         self._looked_at = 0.0  # the share of the largest when all addresses were looked at
-        self._since = TRUSTED  # asks since then
+        self._since = CHECKS_BETWEEN_SCANS  # asks since then
         super().__init__(max_bytes, max_messages)
 
-    def should_page(self, room: Room) -> bool:
+    def should_page(self, room: MemoryLimit) -> bool:
         """Whether an address with this room should page. Cheap enough to be asked for each of its messages."""
         if room.full:
             return True
@@ -158,7 +160,7 @@ class SharedRoom(Room):
         passed = (self.share(self) - 1) * OVERDRAFT
         return passed >= 1 or self.share(room) >= self._largest_share(room) * (1 - passed)
 
-    def share(self, room: Room) -> float:
+    def share(self, room: MemoryLimit) -> float:
         """The part of the nearer limit that a room takes."""
         share = 0.0
         if self.max_bytes > 0:
@@ -167,7 +169,7 @@ class SharedRoom(Room):
             share = max(share, room.messages / self.max_messages)
         return share
 
-    def _largest_share(self, asking: Room) -> float:
+    def _largest_share(self, asking: MemoryLimit) -> float:
         """Who grows asks, so that only who shrinks must be looked for.
 
         A look at all addresses is due when the largest has lost half of its share, and now and then for all that
@@ -176,9 +178,9 @@ class SharedRoom(Room):
         largest = self._largest or asking
         share = self.share(largest)
         self._since += 1
-        if share < self._looked_at / 2 or self._since > TRUSTED or self._largest is None:
+        if share < self._looked_at / 2 or self._since > CHECKS_BETWEEN_SCANS or self._largest is None:
             sharers = self._sharers()
-            if self._largest is None or self._since > len(sharers) // LOOKS:
+            if self._largest is None or self._since > len(sharers) // ADDRESSES_PER_CHECK:
                 rooms = [sharer.room for sharer in sharers]
                 largest = max(rooms, key=self.share, default=asking)
                 share = self._looked_at = self.share(largest)

@@ -46,7 +46,7 @@ class Traits:
         "escaped",
         "group",
         "group_sequence",
-        "lifetime_end",
+        "requested_expiry",
         "like",
         "origin",
         "priority",
@@ -74,7 +74,7 @@ class Traits:
         self.routing_type = routing_type
         self.priority = priority
         self.durable = durable
-        self.lifetime_end = expires  # epoch ms asked for by the sender; 0 = none
+        self.requested_expiry = expires  # epoch ms asked for by the sender; 0 = none
         self.group = group
         self.group_sequence = group_sequence
         self.origin = origin  # who sent it, for no-local: the client-id, or the connection
@@ -93,7 +93,7 @@ class Traits:
         traits.routing_type = self.routing_type
         traits.priority = self.priority
         traits.durable = self.durable
-        traits.lifetime_end = self.lifetime_end
+        traits.requested_expiry = self.requested_expiry
         traits.group = self.group
         traits.group_sequence = self.group_sequence
         traits.origin = self.origin

@@ -69,8 +69,8 @@ def adopt(address: Address, pages: Pages) -> None:
 
 def _begin(address: Address, pages: Pages) -> None:
     address.pages = pages
-    address.note_pages()
-    address.watch_room()
+    address.update_slow_path()
+    address.watch_memory()
 
 
 def consider_leaving(address: Address) -> None:
@@ -85,7 +85,7 @@ def leave(address: Address) -> None:
     pages, broker = address.pages, address.directory.broker
     assert pages is not None and broker.paging is not None and broker.areas is not None
     address.pages = None
-    address.note_pages()
+    address.update_slow_path()
     broker.areas.closed(pages)
     broker.paging.close(pages)
     log.info("address %s: stopped paging", address.name, extra={"address": address.name})

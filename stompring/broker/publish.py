@@ -27,7 +27,7 @@ from .transfer import Transfer, copy_for
 if TYPE_CHECKING:
     from .address import Address
     from .broker import Broker
-    from .memory import Room, Rooms
+    from .memory import MemoryLimit, MemoryLimits
     from .queue import Queue
     from .recurrence import Recurrence, Schedule
     from .reference import Reference
@@ -53,7 +53,7 @@ class Publication:
         queue: Queue | None,
         traits: Traits,
         schedule: Schedule | None,
-        limits: Room | Rooms,
+        limits: MemoryLimit | MemoryLimits,
     ) -> None:
         self.address = address
         self.queue = queue  # the one queue it is for (a fully qualified queue name)
@@ -71,13 +71,13 @@ def publish(broker: Broker, publication: Publication, body: bytes) -> Rejection 
     A rejection by BLOCK asks the producer to try again later, one by FAIL is an error; what DROP says has happened.
     """
     address = publication.address
-    if address.room.detour or publication.limits.full or not publication.direct:
+    if address.room.slow_path or publication.limits.full or not publication.direct:
         return _publish_checked(broker, publication, body)
     traits = publication.traits
     now = broker.clock.now
     expires = 0
-    if traits.lifetime_end or address.changes_expiry:
-        expires = expiry_time(address.settings, now, traits.lifetime_end)
+    if traits.requested_expiry or address.changes_expiry:
+        expires = expiry_time(address.settings, now, traits.requested_expiry)
     message = Message(broker.next_message_number(), address, traits, body, now, expires)
     if address.generation != address.directory.generation:
         address.rebind()
@@ -97,7 +97,7 @@ def _publish_checked(broker: Broker, publication: Publication, body: bytes) -> R
     if identifier is not None and is_known(address, identifier):
         count_duplicate(address, identifier)
         return Rejection(address, FullPolicy.DROP, None, "its _AMQ_DUPL_ID was sent before")
-    if address.room.detour or publication.limits.full:
+    if address.room.slow_path or publication.limits.full:
         rejection = admission.check(address, publication.traits.durable, publication.offer, body)
         if rejection is not None:
             if rejection.policy is FullPolicy.DROP:
@@ -153,7 +153,7 @@ def _send_one(broker: Broker, publication: Publication, body: bytes) -> None:
     """Send at once or at the scheduled time, to the address or to the one queue that is named."""
     address, traits, schedule = publication.address, publication.traits, publication.schedule
     now = broker.clock.now
-    expires = expiry_time(address.settings, now, traits.lifetime_end)
+    expires = expiry_time(address.settings, now, traits.requested_expiry)
     message = Message(broker.next_message_number(), address, traits, body, now, expires)
     due, recurrence = (0, None) if schedule is None else (schedule.due_at(now), schedule.new_recurrence())
     if due and schedule is not None and schedule.is_delay:
@@ -249,7 +249,7 @@ def send_copy(ref: Reference, target: str, *, keep_expiry: bool = False) -> bool
     """
     message, queue = ref.message, ref.queue
     try:
-        queue.broker.provision.address_for_send(target, None)
+        queue.broker.auto_create.address_for_send(target, None)
     except Refused as reason:
         log.warning(
             "message %d of queue %s not copied to address %s: %s",

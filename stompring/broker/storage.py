@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
-from .memory import Room
+from .memory import MemoryLimit
 
 if TYPE_CHECKING:
     from .address import Address
@@ -53,7 +53,7 @@ class Storage(Protocol):
     """What the broker needs of a store."""
 
     keeps_all: bool  # retains messages: wants to hear of those too that are consumed as they come
-    room: Room  # full while what must be written has to wait, because there is much of it or the disk fails
+    room: MemoryLimit  # full while what must be written has to wait, because there is much of it or the disk fails
 
     def append(self, ref: Reference) -> None:
         """A durable message entered a durable queue.
@@ -133,7 +133,7 @@ class NoStorage:
 
     def __init__(self) -> None:
         self.keeps_all = False
-        self.room = Room()
+        self.room = MemoryLimit()
 
     def append(self, ref: Reference) -> None:
         """Memory is all there is."""

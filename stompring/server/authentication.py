@@ -29,7 +29,7 @@ from stompring.security.login import FREE_FAILURES, FairQueue, LoginThrottle, Ve
 from stompring.security.roles import Roles
 from stompring.security.users import Users
 from stompring.session.connect import Credentials, Login
-from stompring.session.permit import SHOWN, Permit, Rights
+from stompring.session.permissions import SHOWN, Authorizer, PermissionSource
 from stompring.settings.model import BrokerConfiguration
 from stompring.settings.network import source_network
 
@@ -62,7 +62,7 @@ class Certified:
 class Realm:
     """Every user that a checker lets in gets a `Login` with what they may do."""
 
-    def __init__(self, rights: Rights) -> None:
+    def __init__(self, rights: PermissionSource) -> None:
         self._rights = rights
 
     def requestAvatar(  # type: ignore[override]
@@ -70,7 +70,7 @@ class Realm:
     ) -> tuple[Any, Login, Callable[[], None]]:
         """See IRealm."""
         user = avatarId.decode()
-        return ILogin, Login(user, Permit(user, self._rights)), lambda: None
+        return ILogin, Login(user, Authorizer(user, self._rights)), lambda: None
 
 
 class LoginCredentials(UsernamePassword):

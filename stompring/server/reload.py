@@ -129,7 +129,7 @@ def apply(
     broker.memory.limit(new.global_max_size, new.global_max_messages)
     broker.held.limit = new.global_max_transaction_size
     directory = broker.directory
-    directory.allowance.apply(new)
+    directory.resource_limits.apply(new)
     # what the default policy of full addresses is goes by the store that there is, not by one of the next start
     stored = not isinstance(broker.storage, NoStorage)
     directory.settings = SettingsRepository.of(replace(new, persistence_enabled=stored))

@@ -30,7 +30,7 @@ from stompring.policy.load import PluginSources, load
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
 from stompring.session.outbox import Outgoing
-from stompring.session.permit import review
+from stompring.session.permissions import close_if_revoked
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine_memory import machine_memory
@@ -121,7 +121,7 @@ class BrokerService(MultiService):
         for address in self.broker.directory.addresses.values():
             address.stamp += 1
         for session in self.connections:
-            review(session)
+            close_if_revoked(session)
 
     @inlineCallbacks
     def start_listening(self) -> Any:

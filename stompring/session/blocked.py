@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
-from stompring.broker.memory import Room
+from stompring.broker.memory import MemoryLimit
 
 if TYPE_CHECKING:
     from .send import SendEvaluation
@@ -25,7 +25,7 @@ class Blocked(Exception):
     def __init__(
         self,
         address: Address,
-        room: Room | None,
+        room: MemoryLimit | None,
         milliseconds: int = 0,
         offered: SendEvaluation | None = None,
     ) -> None:

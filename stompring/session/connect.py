@@ -12,7 +12,7 @@ from stompring.errors import ProtocolError, Refused
 from stompring.stomp.frames import Head, encode_frame
 
 from .heartbeat import agree
-from .permit import FREE, Permit
+from .permissions import ALLOW_ALL, Authorizer
 from .text import printable, shortened, text_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Login:
     """Who connected, and what they may do. ``user`` is None for an anonymous client."""
 
     user: str | None = None
-    permit: Permit = field(default=FREE, compare=False, repr=False)
+    authorizer: Authorizer = field(default=ALLOW_ALL, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _welcome(session: Session, head: Head, version: bytes, login: Login) -> None
     headers = head.headers
     override = session.broker.configuration.connection_ttl_override
     pace = agree(text_of(headers.get(b"heart-beat")), session.acceptor, override)
-    session.broker.directory.allowance.enter(login.user)
+    session.broker.directory.resource_limits.enter(login.user)
     session.login = login
     session.client_id = text_of(headers.get(b"client-id"))
     session.speak(version)

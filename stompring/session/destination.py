@@ -94,11 +94,11 @@ def temporary_queue(session: Session, target: Destination) -> Queue:
         return queue
     if not name.startswith(f"{TEMPORARY_QUEUE}{session.number}."):
         raise NotFound(f"Temporary queue {name} does not exist: its connection is closed")
-    session.login.permit.check(PermissionType.CREATE_ADDRESS, name)
-    session.login.permit.check(PermissionType.CREATE_NON_DURABLE_QUEUE, name)
+    session.login.authorizer.check(PermissionType.CREATE_ADDRESS, name)
+    session.login.authorizer.check(PermissionType.CREATE_NON_DURABLE_QUEUE, name)
     directory = session.broker.directory
-    directory.allowance.check_address(name)
-    directory.allowance.check_queue(session.login.user)
+    directory.resource_limits.check_address(name)
+    directory.resource_limits.check_queue(session.login.user)
     queue = directory.create_queue(
         QueueConfiguration(
             name=name,

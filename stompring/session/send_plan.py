@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from stompring.broker.address import Address
 from stompring.broker.duplicates import cache_size
 from stompring.broker.hooks import AdmissionResult
-from stompring.broker.memory import Room, Rooms
+from stompring.broker.memory import MemoryLimit, MemoryLimits
 from stompring.broker.message import EVERYWHERE, Traits
 from stompring.broker.offer import Offer
 from stompring.broker.publish import NO_OFFER, Publication
@@ -143,7 +143,7 @@ class SendPlan(Publication):
         route: Route,
         traits: Traits,
         schedule: Schedule | None,
-        limits: Room | Rooms,
+        limits: MemoryLimit | MemoryLimits,
         headers: Mapping[bytes, bytes],
     ) -> None:
         super().__init__(route.address, route.queue, traits, schedule, limits)
@@ -191,7 +191,7 @@ def derive(session: Session, head: Head, target: str | None) -> SendPlan:
     if target is None:
         plan = plan_send(session, head)
     else:
-        address = session.broker.provision.address_for_send(target, None, user=session.login.user)
+        address = session.broker.auto_create.address_for_send(target, None, user=session.login.user)
         plan = _plan(session, head, Route(address, None, None), target.encode())
     plan.head, plan.target = head, target
     if plan.offer is NO_OFFER:  # for the policies that have let it pass
@@ -220,10 +220,10 @@ def _plan_for(session: Session, head: Head, route: Route, destination: bytes) ->
     if MEANINGFUL.isdisjoint(headers):
         block = PLAIN + user_block(headers, head.block)
         traits = Traits(block, destination, route.routing_type, origin=origin, user=user)
-        return SendPlan(route, traits, None, broker.durable_rooms if every_queue else broker.memory, headers)
+        return SendPlan(route, traits, None, broker.durable_limits if every_queue else broker.memory, headers)
     traits = _traits(session, head, destination, route, origin, user)
     schedule = None if SCHEDULING.isdisjoint(headers) else schedule_of(headers)
-    limits = broker.durable_rooms if traits.durable or every_queue else broker.memory
+    limits = broker.durable_limits if traits.durable or every_queue else broker.memory
     plan = SendPlan(route, traits, schedule, limits, headers)
     identifier = headers.get(DUPLICATE_ID)
     if identifier and cache_size(route.address):
@@ -292,16 +292,16 @@ def _first_of_template(session: Session, head: TemplateHead, known: TemplatePlan
 def _route(session: Session, destination: bytes, asked: str | None) -> Route:
     target = session.parse_destination(destination, asked)
     session.broker.directory.check_concrete(target.address)
-    provision, ask, user = session.broker.provision, session.login.permit.check, session.login.user
+    auto_create, ask, user = session.broker.auto_create, session.login.authorizer.check, session.login.user
     if target.temporary:
         ask(PermissionType.SEND, target.address)
         queue = temporary_queue(session, target)
     elif target.queue is not None:
-        ask(PermissionType.SEND, provision.address_of(target.address, target.queue), target.queue)
-        queue = provision.queue_for(target.address, target.queue, target.routing_type, ask, user)
+        ask(PermissionType.SEND, auto_create.address_of(target.address, target.queue), target.queue)
+        queue = auto_create.queue_for(target.address, target.queue, target.routing_type, ask, user)
     else:
         ask(PermissionType.SEND, target.address)
-        address = provision.address_for_send(target.address, target.routing_type, ask, user)
+        address = auto_create.address_for_send(target.address, target.routing_type, ask, user)
         return Route(address, None, target.routing_type)
     return Route(queue.address, queue, target.routing_type)
 
@@ -324,7 +324,7 @@ def _traits(
         block = b""  # which has another reply-to
     left_out = NOT_PASSED_ON
     if headers.get(IMPORTED, b"").lower() == b"true":
-        session.login.permit.check(PermissionType.MANAGE, MANAGEMENT)
+        session.login.authorizer.check(PermissionType.MANAGE, MANAGEMENT)
         left_out = ENDS_HERE
     standard = b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false")
     return Traits(

@@ -16,7 +16,7 @@ from functools import partial
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Timer
-from stompring.broker.memory import Room
+from stompring.broker.memory import MemoryLimit
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
 from stompring.broker.transaction import ByteQuota, Transaction
@@ -94,7 +94,7 @@ class Session:
         self.awaiting_login = False
         self._blocked_by: Address | None = None
         self._offered: SendEvaluation | None = None  # the SEND that waits, where policies were asked about it
-        self._room: Room | None = None  # where it is our turn to send again
+        self._room: MemoryLimit | None = None  # where it is our turn to send again
         self._pause: Timer | None = None  # until a policy lets its producer go on
         self.temporary_queues: list[str] = []
         self.routes: dict[tuple[bytes | None, ...], Route] = {}  # what destinations of SEND lead to
@@ -226,7 +226,7 @@ class Session:
         self._pause = None
         self.go_on()
 
-    def _room_in(self, room: Room) -> None:
+    def _room_in(self, room: MemoryLimit) -> None:
         self._room = room
         self.broker.clock.soon(self.go_on)
 
@@ -262,7 +262,7 @@ class Session:
                     self.outbox.reading.resume()
         finally:
             if room is not None:
-                room.woken()
+                room.resumed()
 
     def await_login(self) -> None:
         """The login is being checked: nothing is read until `go_on`, as the version is not yet spoken."""
@@ -371,7 +371,7 @@ class Session:
         self.heartbeat.stop()
         self._give_all_back()
         self.held.release(self.held.bytes)
-        self.broker.directory.allowance.leave(self.login.user)
+        self.broker.directory.resource_limits.leave(self.login.user)
         for name in self.temporary_queues:
             if name in self.broker.directory.queues:
                 self.broker.directory.delete_queue(name, force=True)

@@ -143,21 +143,23 @@ def _queue_for(
     session: Session, terms: Terms, target: Destination, selector: Selector | None, origin: str | None
 ) -> tuple[Queue, bool]:
     """The queue to read, and whether the selector is the queue's own filter."""
-    provision, permit, user = session.broker.provision, session.login.permit, session.login.user
+    auto_create, authorizer, user = session.broker.auto_create, session.login.authorizer, session.login.user
     if target.temporary:
-        permit.may_consume(None, target.address, session.number, browse=terms.browser)
+        authorizer.check_consume(None, target.address, session.number, browse=terms.browser)
         return temporary_queue(session, target), False
     if target.queue is not None:
-        address = provision.address_of(target.address, target.queue)
-        permit.may_consume(target.queue, address, session.number, browse=terms.browser)
-        queue = provision.queue_for(target.address, target.queue, target.routing_type, permit.check, user)
+        address = auto_create.address_of(target.address, target.queue)
+        authorizer.check_consume(target.queue, address, session.number, browse=terms.browser)
+        queue = auto_create.queue_for(
+            target.address, target.queue, target.routing_type, authorizer.check, user
+        )
         return queue, False
-    routing_type = provision.type_for(target.address, target.routing_type)
+    routing_type = auto_create.type_for(target.address, target.routing_type)
     if routing_type is RoutingType.ANYCAST:
-        found = provision.anycast_queue(target.address)
+        found = auto_create.anycast_queue(target.address)
         own = target.address if found is None else found.name
-        permit.may_consume(own, target.address, session.number, browse=terms.browser)
-        return provision.queue_to_consume(target.address, permit.check, user), False
+        authorizer.check_consume(own, target.address, session.number, browse=terms.browser)
+        return auto_create.queue_to_consume(target.address, authorizer.check, user), False
     if terms.browser:
         raise Refused(
             f"browser:true needs a queue, and {target.address} is a MULTICAST address: name one of its queues, as "
@@ -165,8 +167,8 @@ def _queue_for(
         )
     durable = terms.durable_name
     name = str(uuid4()) if durable is None else f"{session.client_id}.{durable}"
-    permit.may_consume(None if durable is None else name, target.address, session.number)
-    queue = provision.subscription_queue(
+    authorizer.check_consume(None if durable is None else name, target.address, session.number)
+    queue = auto_create.subscription_queue(
         QueueConfiguration(
             name=name,
             address=target.address,
@@ -178,7 +180,7 @@ def _queue_for(
             auto_delete=durable is None,
             temporary=durable is None,
         ),
-        permit.check,
+        authorizer.check,
     )
     if queue.no_local != origin:
         queue.no_local = origin
@@ -322,7 +324,7 @@ def _unsubscribe(session: Session, head: Head) -> None:
     if subscription is not None:
         attributes = subscription.queue.attributes
         if attributes.temporary and attributes.routing_type is RoutingType.MULTICAST:
-            session.login.permit.check(DELETE_NON_DURABLE, subscription.queue.address.name)
+            session.login.authorizer.check(DELETE_NON_DURABLE, subscription.queue.address.name)
         end(session, subscription)
     if durable is not None:
         _delete_durable(session, durable)
@@ -343,7 +345,7 @@ def _delete_durable(session: Session, durable: str) -> None:
         raise Refused(f"Durable subscription '{durable}' needs a client-id on CONNECT")
     name = f"{session.client_id}.{durable}"
     queue = session.broker.directory.queue(name)
-    session.login.permit.check(DELETE_DURABLE, queue.address.name, queue.name)
+    session.login.authorizer.check(DELETE_DURABLE, queue.address.name, queue.name)
     if queue.attributes.routing_type is not RoutingType.MULTICAST:
         raise Refused(f"{name} is not a durable subscription but a queue of address {queue.address.name}")
     if queue.consumers:

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from stompring.broker.clock import Clock
-from stompring.broker.memory import Room
+from stompring.broker.memory import MemoryLimit
 
 from .files import Disk, Files
 
@@ -302,7 +302,7 @@ class Writer:
         page_delay: float | None = None,
     ) -> None:
         self.files = files or Files()
-        self.room = Room(MAX_PENDING_BYTES)
+        self.room = MemoryLimit(MAX_PENDING_BYTES)
         self.failing: str | None = None
         # called before each batch: the last to tell something. False where more is to come: the batch waits for it
         self.gather: Callable[[], bool] = _nothing

@@ -9,7 +9,7 @@ import pytest
 
 from stompring.broker.address import Address
 from stompring.broker.admission import Rejection, check, drop
-from stompring.broker.memory import Room
+from stompring.broker.memory import MemoryLimit
 from stompring.settings.model import DiskFullPolicy, FullPolicy, PageFullPolicy
 
 from .broker_fixture import BrokerFixture
@@ -38,7 +38,7 @@ def place(
         room.review()
     if pages is not None:
         address.pages = cast(Any, pages)
-        address.note_pages()
+        address.update_slow_path()
     return world, address
 
 
@@ -170,11 +170,11 @@ def test_settings_that_change_while_an_address_pages(
 ) -> None:
     """Where nothing limits the pages that is known beforehand; what comes to limit them counts at once."""
     _, address = place(Pages(10**9, 10**9), held=2)
-    assert address.room.endless and check(address, durable=False) is None
+    assert address.room.unbounded and check(address, durable=False) is None
     address.apply(replace(address.settings, **changed))
     found = check(address, durable=False)
     assert (None if found is None else found.policy) is expected
-    assert address.room.endless is (expected is None)
+    assert address.room.unbounded is (expected is None)
 
 
 def test_dropping_because_of_the_disk_is_counted_and_left_to_its_monitor_to_say(
@@ -190,7 +190,7 @@ def test_dropping_because_of_the_disk_is_counted_and_left_to_its_monitor_to_say(
 
 def test_waiting_for_the_disk_does_not_say_that_the_address_is_full(caplog: pytest.LogCaptureFixture) -> None:
     _, address = place()
-    address.block(Room())
+    address.block(MemoryLimit())
     assert address.blocked_producers == 1 and not caplog.records
     address.block(address.room)
     assert len(caplog.records) == 1

@@ -9,10 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.broker.memory import OVERDRAFT, TRUSTED, Room, Rooms, SharedRoom
+from stompring.broker.memory import (
+    CHECKS_BETWEEN_SCANS,
+    OVERDRAFT,
+    GlobalMemoryLimit,
+    MemoryLimit,
+    MemoryLimits,
+)
 
 
-def fill(room: Room, messages: int, size: int = 100) -> None:
+def fill(room: MemoryLimit, messages: int, size: int = 100) -> None:
     for _ in range(abs(messages)):
         room.bytes += size if messages > 0 else -size
         room.messages += 1 if messages > 0 else -1
@@ -34,13 +40,13 @@ def fill(room: Room, messages: int, size: int = 100) -> None:
     ],
 )
 def test_a_limit_is_reached_not_passed(max_bytes: int, max_messages: int, messages: int, full: bool) -> None:
-    room = Room(max_bytes, max_messages)
+    room = MemoryLimit(max_bytes, max_messages)
     fill(room, messages)
     assert room.full is full
 
 
 def test_those_who_wait_are_called_one_at_a_time_in_order() -> None:
-    room = Room(max_messages=2)
+    room = MemoryLimit(max_messages=2)
     fill(room, 2)
     called: list[str] = []
     for name in "abc":
@@ -49,19 +55,19 @@ def test_those_who_wait_are_called_one_at_a_time_in_order() -> None:
     assert called == ["a"]
     fill(room, -1)
     assert called == ["a"], "b must wait until a has used the room"
-    room.woken()
+    room.resumed()
     assert called == ["a", "b"]
     fill(room, 2)
-    room.woken()
+    room.resumed()
     assert called == ["a", "b"], "full again"
     fill(room, -1)
     assert called == ["a", "b", "c"]
-    room.woken()
+    room.resumed()
     assert not room.waiting
 
 
 def test_raising_the_limit_makes_room() -> None:
-    room = Room(max_messages=1)
+    room = MemoryLimit(max_messages=1)
     fill(room, 1)
     called: list[int] = []
     room.waiting.append(lambda: called.append(1))
@@ -70,7 +76,7 @@ def test_raising_the_limit_makes_room() -> None:
 
 
 def test_percent_is_of_the_nearer_limit() -> None:
-    room = Room()
+    room = MemoryLimit()
     fill(room, 5)
     assert room.percent == 0
     room.limit(1000, 20)
@@ -80,10 +86,10 @@ def test_percent_is_of_the_nearer_limit() -> None:
 
 
 def test_a_fault_shuts_it_whatever_the_counts() -> None:
-    room = Room()
+    room = MemoryLimit()
     called: list[int] = []
     room.shut("the roof leaks")
-    assert room.full and room.detour and room.fault == "the roof leaks"
+    assert room.full and room.slow_path and room.fault == "the roof leaks"
     room.waiting.append(lambda: called.append(1))
     room.limit(1000)
     assert room.full and not called
@@ -96,22 +102,22 @@ def test_a_fault_shuts_it_whatever_the_counts() -> None:
 
 
 def test_a_paging_address_takes_the_long_way_and_is_not_full() -> None:
-    room = Room(max_messages=1)
+    room = MemoryLimit(max_messages=1)
     room.page(True)
-    assert room.detour and not room.full
+    assert room.slow_path and not room.full
     fill(room, 1)
     fill(room, -1)
-    assert room.detour and not room.full
+    assert room.slow_path and not room.full
     room.page(False)
-    assert not room.detour
+    assert not room.slow_path
     fill(room, 1)
     room.page(False)
-    assert room.detour, "full"
+    assert room.slow_path, "full"
 
 
 def test_of_several_rooms_one_that_is_full_is_enough() -> None:
-    rooms = [Room(max_messages=1) for _ in range(3)]
-    together = Rooms(*rooms)
+    rooms = [MemoryLimit(max_messages=1) for _ in range(3)]
+    together = MemoryLimits(*rooms)
     assert not together.full
     for room in rooms:
         fill(room, 1)
@@ -124,7 +130,7 @@ def test_of_several_rooms_one_that_is_full_is_enough() -> None:
 class Part:
     """What stands for an address."""
 
-    room: Room = field(default_factory=Room)
+    room: MemoryLimit = field(default_factory=MemoryLimit)
 
 
 class Shares:
@@ -132,7 +138,7 @@ class Shares:
 
     def __init__(self, parts: int, max_bytes: int = -1, max_messages: int = -1) -> None:
         self.parts = [Part() for _ in range(parts)]
-        self.shared = SharedRoom(max_bytes, max_messages, lambda: self.parts)
+        self.shared = GlobalMemoryLimit(max_bytes, max_messages, lambda: self.parts)
 
     def take(self, part: int, size: int = 1) -> bool:
         """A message comes; False when it should be paged."""
@@ -222,7 +228,7 @@ def test_who_grew_while_nobody_asked_is_found() -> None:
     for room in (shares.parts[0].room, shares.shared):
         room.bytes -= 300
         room.messages -= 300
-    answers = [shares.shared.should_page(shares.parts[0].room) for _ in range(TRUSTED + 2)]
+    answers = [shares.shared.should_page(shares.parts[0].room) for _ in range(CHECKS_BETWEEN_SCANS + 2)]
     assert answers[-1] is False
 
 
@@ -239,7 +245,7 @@ class Watched(list[Part]):
 def test_asking_is_cheap_with_many_addresses() -> None:
     """Even where the largest shrinks with every ask, not all addresses are looked at each time."""
     parts = Watched(Part() for _ in range(10_000))
-    shared = SharedRoom(1000, -1, lambda: parts)
+    shared = GlobalMemoryLimit(1000, -1, lambda: parts)
     shared.bytes = 1010
     shared.review()
     for part in list(parts):

@@ -24,7 +24,7 @@ from stompring.server.authentication import (
     UsersFileChecker,
 )
 from stompring.session.connect import Credentials, Login
-from stompring.session.permit import FREE as FREE_PERMIT
+from stompring.session.permissions import ALLOW_ALL as FREE_PERMIT
 
 INVALID = "Security Error occurred: User name [me] or password is invalid"
 REQUIRED = "Security Error occurred: login and passcode are required"
@@ -74,9 +74,9 @@ class LoginsTest(TestCase):
         login, reason = self.ask("me", "pass:wörd")
         assert login is not None
         self.assertEqual((login, reason), (Login("me"), ""))
-        self.assertFalse(login.permit.is_free)
-        self.assertEqual(login.permit.user, "me")
-        self.assertTrue(FREE_PERMIT.is_free)
+        self.assertFalse(login.authorizer.allows_all)
+        self.assertEqual(login.authorizer.user, "me")
+        self.assertTrue(FREE_PERMIT.allows_all)
         self.assertEqual(self.logins.outcomes, {"accepted": 1})
         self.assertEqual(self.passwords.hosts, ["192.0.2.1"])
 

@@ -105,10 +105,10 @@ def test_full_and_free_again(caplog: pytest.LogCaptureFixture) -> None:
     watch.monitor.start()
     room = watch.broker.disk
     assert not room.full and not caplog.records
-    woken: list[int] = []
+    resumed: list[int] = []
     for used, full in [(80, False), (91, True), (95, True), (90, True), (89, False), (10, False)]:
         watch.used[Path("/journal")] = used
-        room.waiting.append(lambda: woken.append(1))
+        room.waiting.append(lambda: resumed.append(1))
         watch.pass_time(5)
         assert room.full is full
         assert (watch.monitor.reading or disk_usage(Path())).usage == pytest.approx(max(used, 20) / 100)
@@ -120,7 +120,7 @@ def test_full_and_free_again(caplog: pytest.LogCaptureFixture) -> None:
         "the disk of /journal is full: 91.0 % are used, max-disk-usage is 90; durable"
     )
     assert messages[1] == "the disk has room again: 89.0 % are used"
-    assert woken
+    assert resumed
 
 
 def test_it_looks_every_period_and_not_while_it_looks() -> None:

@@ -195,7 +195,7 @@ class ProtocolTest(TestCase):
     def test_a_bug_of_ours_closes_only_the_connection_it_happened_on(self) -> None:
         protocol, transport = self.connect()
         other, _ = self.connect()
-        self.patch(self.broker.provision, "address_for_send", lambda *_: 1 / 0)
+        self.patch(self.broker.auto_create, "address_for_send", lambda *_: 1 / 0)
         with self.assertLogs("stompring", "ERROR") as logged:
             protocol.dataReceived(frame("SEND", destination="/queue/new", receipt="r"))
         self.assertIn("ZeroDivisionError", "".join(logged.output))

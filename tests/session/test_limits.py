@@ -228,7 +228,7 @@ def test_sessions_of_a_user() -> None:
     server.client()
     ann.say("DISCONNECT")
     server.client(login="ann")
-    assert dict(server.world.directory.allowance.sessions) == {"ann": 1, "bob": 1}
+    assert dict(server.world.directory.resource_limits.sessions) == {"ann": 1, "bob": 1}
 
 
 def test_whoever_never_logged_in_takes_nobodys_place() -> None:
@@ -239,9 +239,9 @@ def test_whoever_never_logged_in_takes_nobodys_place() -> None:
         late.say("CONNECT", accept_version="1.2", host="/", login="ann")
         late.error()
         late.lose()
-    assert dict(server.world.directory.allowance.sessions) == {"ann": 1}
+    assert dict(server.world.directory.resource_limits.sessions) == {"ann": 1}
     ann.lose()
-    assert not server.world.directory.allowance.sessions
+    assert not server.world.directory.resource_limits.sessions
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_temporary_queues_are_free_again_with_their_connection() -> None:
         ann.say("SUBSCRIBE", destination="/temp-queue/answers", id="1", receipt="r")
         assert ann.one("RECEIPT")
         ann.say("DISCONNECT")
-    assert not server.world.directory.allowance.queues
+    assert not server.world.directory.resource_limits.queues
 
 
 # ---- what exists already counts too

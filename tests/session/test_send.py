@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.broker.disposal import UNREAD
+from stompring.broker.auto_delete import UNUSED_AFTER
 from stompring.broker.transfer import BROKERS_OWN, ORIGIN_HEADERS
 from stompring.session.send_plan import NOT_PASSED_ON, user_block
 
@@ -205,10 +205,10 @@ def test_who_goes_on_sending_where_nobody_reads_always_finds_the_same_address() 
     send(client, destination="/topic/t")
     address = addresses["t"]
     for _ in range(4):
-        server.world.pass_time(UNREAD - 125)
+        server.world.pass_time(UNUSED_AFTER - 125)
         send(client, destination="/topic/t")
     assert addresses["t"] is address and address.unrouted_messages == 5
-    server.world.pass_time(2 * UNREAD)
+    server.world.pass_time(2 * UNUSED_AFTER)
     assert not addresses
     send(client, destination="/topic/t")
     assert addresses["t"] is not address and addresses["t"].unrouted_messages == 1
@@ -220,6 +220,6 @@ def test_an_address_beyond_the_limit_is_refused_by_the_name_of_the_setting() -> 
     send(client, destination="/topic/one")
     send(client, destination="/topic/two")
     assert "global-max-addresses" in client.one("ERROR")["message"]
-    server.world.pass_time(UNREAD)
+    server.world.pass_time(UNUSED_AFTER)
     send(server.client(), destination="/topic/two")
     assert set(server.world.directory.addresses) == {"two"}

@@ -43,7 +43,7 @@ def messages(server: Server, name: str = "q") -> list[tuple[object, ...]]:
     for ref in server.queue(name).dispatcher.in_order():
         message, traits = ref.message, ref.message.traits
         told = (traits.block, traits.destination, traits.routing_type, traits.priority, traits.durable)
-        more = (traits.lifetime_end, traits.group, traits.group_sequence, traits.user, traits.origin)
+        more = (traits.requested_expiry, traits.group, traits.group_sequence, traits.user, traits.origin)
         found.append((message.body, *told, *more, traits.retained, traits.escaped))
     return found
 

@@ -228,7 +228,7 @@ def test_producers_wait_while_much_is_to_be_written() -> None:
 
     def go_on() -> None:
         desk.heard.append("go on")
-        room.woken()
+        room.resumed()
 
     room.waiting.append(go_on)
     desk.turn()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stompring.broker.address import Address
-from stompring.broker.disposal import AT_ONCE, UNREAD
+from stompring.broker.auto_delete import CHECKED_AT_ONCE, UNUSED_AFTER
 from stompring.errors import NotFound, Refused
 from stompring.settings.model import QueueConfiguration, RoutingType
 
@@ -31,35 +31,35 @@ def test_the_type_of_a_send(
     world = BrokerFixture({"#": {"default_address_routing_type": default}})
     if have is not None:
         world.directory.create_address("a", frozenset({have}))
-    assert world.broker.provision.type_for("a", asked) is found
+    assert world.broker.auto_create.type_for("a", asked) is found
 
 
 def test_an_untyped_send_never_changes_an_address() -> None:
     world = BrokerFixture()  # whose default type is MULTICAST
     world.queue("a")
-    address = world.broker.provision.address_for_send("a", None)
+    address = world.broker.auto_create.address_for_send("a", None)
     assert address.routing_types == {ANYCAST}
 
 
 def test_anycast_send_makes_address_and_queue() -> None:
     world = BrokerFixture()
-    address = world.broker.provision.address_for_send("a", ANYCAST)
+    address = world.broker.auto_create.address_for_send("a", ANYCAST)
     queue = world.directory.queue("a")
     assert address.auto_created and queue.attributes.auto_created and queue.attributes.durable
-    world.broker.provision.address_for_send("a", ANYCAST)
+    world.broker.auto_create.address_for_send("a", ANYCAST)
     assert len(address.queues) == 1
 
 
 def test_multicast_send_makes_no_queue() -> None:
     world = BrokerFixture()
-    world.broker.provision.address_for_send("a", MULTICAST)
+    world.broker.auto_create.address_for_send("a", MULTICAST)
     assert not world.directory.queues
 
 
 def test_sending_the_other_type_adds_it() -> None:
     world = BrokerFixture()
     queue = world.queue("a")
-    address = world.broker.provision.address_for_send("a", MULTICAST)
+    address = world.broker.auto_create.address_for_send("a", MULTICAST)
     assert address.routing_types == {ANYCAST, MULTICAST}
     world.send("a", routing_type=MULTICAST)
     assert queue.count == 0
@@ -67,36 +67,36 @@ def test_sending_the_other_type_adds_it() -> None:
 
 def test_nothing_is_made_where_it_may_not_be() -> None:
     world = BrokerFixture({"#": {"auto_create_addresses": False, "auto_create_queues": False}})
-    provision = world.broker.provision
+    auto_create = world.broker.auto_create
     with pytest.raises(NotFound, match="Destination a does not exist, and auto-create-addresses is off"):
-        provision.address_for_send("a", ANYCAST)
+        auto_create.address_for_send("a", ANYCAST)
     world.directory.create_address("a", frozenset({ANYCAST}))
     with pytest.raises(
         Refused, match="Not allowed to specify MULTICAST semantics on address a, which has ANYCAST"
     ):
-        provision.address_for_send("a", MULTICAST)
+        auto_create.address_for_send("a", MULTICAST)
     with pytest.raises(NotFound, match="auto-create-queues is off"):
-        provision.queue_to_consume("a")
+        auto_create.queue_to_consume("a")
     with pytest.raises(NotFound, match="auto-create-queues is off"):
-        provision.queue_for("a", "q", None)
-    provision.address_for_send("a", ANYCAST)
+        auto_create.queue_for("a", "q", None)
+    auto_create.address_for_send("a", ANYCAST)
     assert not world.directory.queues
 
 
 def test_full_names() -> None:
     world = BrokerFixture()
-    provision = world.broker.provision
+    auto_create = world.broker.auto_create
     queue = world.queue("q", "a")
-    assert provision.queue_for("a", "q", None) is queue
-    assert provision.queue_for("", "q", None) is queue
+    assert auto_create.queue_for("a", "q", None) is queue
+    assert auto_create.queue_for("", "q", None) is queue
     for address, name, asked, words in (
         ("b", "q", None, "is bound to address a, not to b"),
         ("a", "q", MULTICAST, "Queue q is ANYCAST, not MULTICAST"),
         ("", "p", None, "Queue p does not exist"),
     ):
         with pytest.raises(Refused, match=words):
-            provision.queue_for(address, name, asked)
-    made = provision.queue_for("new", "mine", MULTICAST)
+            auto_create.queue_for(address, name, asked)
+    made = auto_create.queue_for("new", "mine", MULTICAST)
     assert (made.address.name, made.attributes.routing_type) == ("new", MULTICAST)
 
 
@@ -104,9 +104,9 @@ def test_a_consumer_reads_the_queue_of_the_same_name_or_the_least_read() -> None
     world = BrokerFixture()
     one, two = world.queue("one", "a"), world.queue("two", "a")
     join(one)
-    assert world.broker.provision.queue_to_consume("a") is two
+    assert world.broker.auto_create.queue_to_consume("a") is two
     own = world.queue("a", "a")
-    assert world.broker.provision.queue_to_consume("a") is own
+    assert world.broker.auto_create.queue_to_consume("a") is own
 
 
 def durable(**more: Any) -> QueueConfiguration:
@@ -115,21 +115,21 @@ def durable(**more: Any) -> QueueConfiguration:
 
 def test_a_durable_subscription_is_found_again() -> None:
     world = BrokerFixture()
-    provision = world.broker.provision
-    queue = provision.subscription_queue(durable())
-    assert provision.subscription_queue(durable()) is queue
-    assert provision.subscription_queue(durable(filter="a = '1'")) is queue
+    auto_create = world.broker.auto_create
+    queue = auto_create.subscription_queue(durable())
+    assert auto_create.subscription_queue(durable()) is queue
+    assert auto_create.subscription_queue(durable(filter="a = '1'")) is queue
     assert queue.attributes.filter == "a = '1'"
     join(queue)
     with pytest.raises(Refused, match="in use with another selector"):
-        provision.subscription_queue(durable())
+        auto_create.subscription_queue(durable())
     world.queue("client.sub2", "q")
     with pytest.raises(Refused, match="exists on address q, not on topic"):
-        provision.subscription_queue(QueueConfiguration("client.sub2", "topic", MULTICAST))
+        auto_create.subscription_queue(QueueConfiguration("client.sub2", "topic", MULTICAST))
 
 
 def made(world: BrokerFixture, name: str = "a") -> Any:
-    world.broker.provision.address_for_send(name, ANYCAST)
+    world.broker.auto_create.address_for_send(name, ANYCAST)
     return world.directory.queue(name)
 
 
@@ -228,7 +228,7 @@ def test_what_was_configured_stays() -> None:
 
 def sent(world: BrokerFixture, name: str = "t", messages: int = 1) -> Address:
     """An address that was made for messages to a topic that nobody reads."""
-    address = world.broker.provision.address_for_send(name, MULTICAST)
+    address = world.broker.auto_create.address_for_send(name, MULTICAST)
     for _ in range(messages):
         world.send(name)
     return address
@@ -238,7 +238,7 @@ def test_an_address_that_nobody_reads_goes_when_nothing_is_sent_any_more() -> No
     world = BrokerFixture()
     address = sent(world)
     assert address.unrouted_messages == 1
-    world.pass_time(UNREAD - 125)
+    world.pass_time(UNUSED_AFTER - 125)
     assert not address.deleted
     world.pass_time(125)
     assert address.deleted and not world.directory.addresses
@@ -249,10 +249,10 @@ def test_an_address_stays_while_somebody_sends_there() -> None:
     world = BrokerFixture()
     address = sent(world)
     for _ in range(5):
-        world.pass_time(UNREAD - 125)
+        world.pass_time(UNUSED_AFTER - 125)
         world.send("t")
     assert world.directory.addresses["t"] is address and not address.deleted
-    world.pass_time(2 * UNREAD)
+    world.pass_time(2 * UNUSED_AFTER)
     assert address.deleted and not world.clock.calls
 
 
@@ -260,18 +260,18 @@ def test_an_address_that_gets_a_queue_after_all_goes_with_it() -> None:
     world = BrokerFixture()
     address = sent(world)
     queue = world.queue("q", "t", MULTICAST, auto_created=True, auto_delete=True)
-    world.pass_time(2 * UNREAD)
+    world.pass_time(2 * UNUSED_AFTER)
     assert not address.deleted and not world.clock.calls
     join(queue).close()
     assert address.deleted
 
 
 def test_the_delay_of_an_address_counts_where_it_is_longer() -> None:
-    world = BrokerFixture({"slow.#": {"auto_delete_addresses_delay": 4 * UNREAD}})
+    world = BrokerFixture({"slow.#": {"auto_delete_addresses_delay": 4 * UNUSED_AFTER}})
     slow, quick = sent(world, "slow.t"), sent(world, "t")
-    world.pass_time(UNREAD)
+    world.pass_time(UNUSED_AFTER)
     assert quick.deleted
-    world.pass_time(3 * UNREAD - 125)
+    world.pass_time(3 * UNUSED_AFTER - 125)
     assert not slow.deleted
     world.pass_time(125)
     assert slow.deleted
@@ -281,7 +281,7 @@ def test_an_address_that_nobody_reads_stays_where_that_is_switched_off() -> None
     world = BrokerFixture({"#": {"auto_delete_addresses": False}})
     address = sent(world)
     assert not world.clock.calls
-    world.pass_time(2 * UNREAD)
+    world.pass_time(2 * UNUSED_AFTER)
     assert not address.deleted
 
 
@@ -289,34 +289,34 @@ def test_an_address_stays_while_a_wildcard_address_holds_its_messages() -> None:
     world = BrokerFixture()
     queue = world.queue("all", "t.#", MULTICAST)
     address = sent(world, "t.a")
-    world.pass_time(3 * UNREAD)
+    world.pass_time(3 * UNUSED_AFTER)
     assert queue.message_count == 1 and not address.deleted
     queue.purge()
-    world.pass_time(UNREAD)
+    world.pass_time(UNUSED_AFTER)
     assert address.deleted
 
 
 def test_an_address_that_was_made_for_a_queue_that_may_not_be_goes() -> None:
     world = BrokerFixture({"#": {"auto_create_queues": False}})
     for refused in (
-        lambda: world.broker.provision.queue_to_consume("a"),
-        lambda: world.broker.provision.queue_for("b", "q", ANYCAST),
+        lambda: world.broker.auto_create.queue_to_consume("a"),
+        lambda: world.broker.auto_create.queue_for("b", "q", ANYCAST),
     ):
         with pytest.raises(NotFound):
             refused()
     assert set(world.directory.addresses) == {"a", "b"}
-    world.pass_time(UNREAD)
+    world.pass_time(UNUSED_AFTER)
     assert not world.directory.addresses and not world.clock.calls
 
 
 def test_many_addresses_go_a_few_at_a_time() -> None:
     world = BrokerFixture()
-    for number in range(3 * AT_ONCE):
+    for number in range(3 * CHECKED_AT_ONCE):
         sent(world, f"t{number}")
     (look,) = world.clock.calls
-    world.clock.rightNow += UNREAD / 1000  # and nothing is called yet
+    world.clock.rightNow += UNUSED_AFTER / 1000  # and nothing is called yet
     look.func()
-    assert len(world.directory.addresses) == 2 * AT_ONCE
+    assert len(world.directory.addresses) == 2 * CHECKED_AT_ONCE
     look.cancel()
     world.settle_down()
     assert not world.directory.addresses and not world.clock.calls

@@ -1,29 +1,39 @@
-"""Addresses and queues made because somebody sends or subscribes (auto-create).
+"""Auto-creation: addresses and queues that are created because a client sends or subscribes.
 
-The type of an address is what the client said (header or prefix), else what the address has, else
-``default-address-routing-type``. A client that says nothing never changes an address (Artemis turns an anycast
-address into a mixed one there); one that does say may add a type where ``auto-create-addresses`` is on.
+The type of an address is what the client asks for (header or prefix), else what the address has, else
+``default-address-routing-type``. A client that asks for none never changes an address (Artemis turns an anycast
+address into a mixed one there); one that does may add a type where ``auto-create-addresses`` is on.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stompring.errors import NotFound, Refused
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
 from .address import Address
-from .asking import Ask, everything
 from .queue import Queue
 
 if TYPE_CHECKING:
     from .broker import Broker
     from .directory import Directory
 
+
+class PermissionCheck(Protocol):
+    """Raises `Refused` where a permission is lacking on an address, or on one queue of it."""
+
+    def __call__(self, permission: PermissionType, address: str, queue: str | None = None, /) -> None: ...
+
+
+def allow_all(permission: PermissionType, address: str, queue: str | None = None, /) -> None:
+    """What the broker does of its own accord needs no permission."""
+
+
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 
-class Provision:
+class AutoCreate:
     """Finds what a destination names, and makes what may be made.
 
     For a client ``ask`` is asked first about all that is to be made, so that it is all made or nothing.
@@ -43,7 +53,7 @@ class Provision:
         return self._directory.settings.lookup(name).default_address_routing_type
 
     def address_for_send(
-        self, name: str, asked: RoutingType | None, ask: Ask = everything, user: str | None = None
+        self, name: str, asked: RoutingType | None, ask: PermissionCheck = allow_all, user: str | None = None
     ) -> Address:
         """The address to send to, with its anycast queue. Raises `Refused`: it may not be made, or is a wildcard."""
         self._directory.check_concrete(name)
@@ -60,7 +70,7 @@ class Provision:
         if lacks_queue:
             self._create_queue(address, name, ANYCAST, user)
         elif not address.queues:
-            self._broker.disposal.watch_unread(address, coming=1)
+            self._broker.auto_delete.watch_unread(address, coming=1)
         return address
 
     def address_of(self, address_name: str, queue_name: str) -> str:
@@ -72,7 +82,7 @@ class Provision:
         address_name: str,
         queue_name: str,
         asked: RoutingType | None,
-        ask: Ask = everything,
+        ask: PermissionCheck = allow_all,
         user: str | None = None,
     ) -> Queue:
         """The queue that ``address::queue`` names. Raises `Refused`, `NotFound`."""
@@ -93,7 +103,7 @@ class Provision:
             ask(PermissionType.CREATE_DURABLE_QUEUE, address_name, queue_name)
         address = self._address(address_name, routing_type, user)
         if not address.settings.auto_create_queues:
-            self._broker.disposal.watch_unread(address)
+            self._broker.auto_delete.watch_unread(address)
             raise NotFound(
                 f"Queue {queue_name} does not exist, and auto-create-queues is off for {address_name}"
             )
@@ -110,7 +120,7 @@ class Provision:
                 return queue
         return min(own, key=lambda queue: len(queue.consumers)) if own else None
 
-    def queue_to_consume(self, name: str, ask: Ask = everything, user: str | None = None) -> Queue:
+    def queue_to_consume(self, name: str, ask: PermissionCheck = allow_all, user: str | None = None) -> Queue:
         """The anycast queue that a subscriber to address ``name`` reads."""
         self._ask_for_address(name, ANYCAST, ask)
         queue = self.anycast_queue(name)
@@ -120,11 +130,13 @@ class Provision:
         if queue is not None:
             return queue
         if not address.settings.auto_create_queues:
-            self._broker.disposal.watch_unread(address)
+            self._broker.auto_delete.watch_unread(address)
             raise NotFound(f"Queue {name} does not exist, and auto-create-queues is off for it")
         return self._create_queue(address, name, ANYCAST, user)
 
-    def subscription_queue(self, configuration: QueueConfiguration, ask: Ask = everything) -> Queue:
+    def subscription_queue(
+        self, configuration: QueueConfiguration, ask: PermissionCheck = allow_all
+    ) -> Queue:
         """The queue of a multicast subscription: made for it, or the durable one that waits for its subscriber."""
         self._ask_for_address(configuration.address, MULTICAST, ask)
         queue = self._directory.queues.get(configuration.name)
@@ -134,7 +146,7 @@ class Provision:
             ask(PermissionType.CREATE_NON_DURABLE_QUEUE, configuration.address)
         self._address(configuration.address, MULTICAST, configuration.user)
         if queue is None:
-            self._directory.allowance.check_queue(configuration.user)
+            self._directory.resource_limits.check_queue(configuration.user)
             return self._directory.create_queue(configuration)
         if queue.address.name != configuration.address or queue.attributes.routing_type is not MULTICAST:
             raise Refused(
@@ -147,7 +159,7 @@ class Provision:
             self._directory.update_queue(queue, {"filter": configuration.filter})
         return queue
 
-    def _ask_for_address(self, name: str, routing_type: RoutingType, ask: Ask) -> None:
+    def _ask_for_address(self, name: str, routing_type: RoutingType, ask: PermissionCheck) -> None:
         """Ask for what `_address` is about to make or change."""
         address = self._directory.addresses.get(name)
         if address is None or routing_type not in address.routing_types:
@@ -163,9 +175,9 @@ class Provision:
             settings = self._directory.settings.lookup(name)
             if not settings.auto_create_addresses:
                 raise NotFound(f"Destination {name} does not exist, and auto-create-addresses is off for it")
-            self._directory.allowance.check_address(name)
+            self._directory.resource_limits.check_address(name)
             if with_queue:
-                self._directory.allowance.check_queue(user)
+                self._directory.resource_limits.check_queue(user)
             return self._directory.create_address(name, frozenset({routing_type}), auto_created=True)
         if routing_type not in address.routing_types:
             if not address.settings.auto_create_addresses:
@@ -179,7 +191,7 @@ class Provision:
     def _create_queue(
         self, address: Address, name: str, routing_type: RoutingType, user: str | None
     ) -> Queue:
-        self._directory.allowance.check_queue(user)
+        self._directory.resource_limits.check_queue(user)
         return self._directory.create_queue(
             QueueConfiguration(
                 name=name,

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 CREATE_QUEUE = (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE)
 
 #: Answers that a session remembers; a client that goes on to more of them has each decided again.
-REMEMBERED = 1000
+CACHED_ANSWERS = 1000
 
 #: Characters of a name in an ERROR.
 SHOWN = 200
 
 
-class Rights(Protocol):
+class PermissionSource(Protocol):
     """Who decides."""
 
     refusals: Counter[PermissionType]
@@ -39,12 +39,12 @@ class Rights(Protocol):
         """Whether ``user`` has a permission on an address, or on that queue of it."""
 
 
-class Permit:
+class Authorizer:
     """What one user may do. Remembers answers until others may be given."""
 
     __slots__ = ("_answers", "_generation", "_rights", "user")
 
-    def __init__(self, user: str, rights: Rights) -> None:
+    def __init__(self, user: str, rights: PermissionSource) -> None:
         self.user = user
         self._rights = rights
         self._generation = rights.generation
@@ -53,7 +53,7 @@ class Permit:
     def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
         """Whether the user has a permission on an address, or on that queue of it."""
         rights, answers = self._rights, self._answers
-        if rights.generation != self._generation or len(answers) > REMEMBERED:
+        if rights.generation != self._generation or len(answers) > CACHED_ANSWERS:
             self._generation = rights.generation
             answers.clear()
         key = (permission, address, queue)
@@ -83,25 +83,27 @@ class Permit:
                 f"User {user} does not have permission='{name}' on address {address[:SHOWN]}", status=403
             )
 
-    def may_consume(self, queue: str | None, address: str, connection: str, *, browse: bool = False) -> None:
+    def check_consume(
+        self, queue: str | None, address: str, connection: str, *, browse: bool = False
+    ) -> None:
         """Raise `Refused` where the user may not read a queue, or one that is yet to be made.
 
         A temporary queue is read by its own ``connection`` alone: others know its name from a reply-to.
         """
         permission = PermissionType.BROWSE if browse else PermissionType.CONSUME
         own = f"{TEMPORARY_QUEUE}{connection}."
-        if address.startswith(TEMPORARY_QUEUE) and not address.startswith(own) and not self.is_free:
+        if address.startswith(TEMPORARY_QUEUE) and not address.startswith(own) and not self.allows_all:
             self._rights.refusals[permission] += 1
             raise Refused(f"Temporary queue {address[:SHOWN]} belongs to another connection", status=403)
         self.check(permission, address, queue)
 
     @property
-    def is_free(self) -> bool:
+    def allows_all(self) -> bool:
         """Whether nothing is ever refused."""
         return False
 
 
-class FreePermit(Permit):
+class AllowAll(Authorizer):
     """Everything may be done: security is off."""
 
     __slots__ = ()
@@ -114,23 +116,23 @@ class FreePermit(Permit):
         return True
 
     @property
-    def is_free(self) -> bool:
+    def allows_all(self) -> bool:
         """See `Permit`."""
         return True
 
 
-FREE = FreePermit()
+ALLOW_ALL = AllowAll()
 
 
-def review(session: Session) -> None:
+def close_if_revoked(session: Session) -> None:
     """Permissions have changed: a client that reads what it may not read any more is told so and closed."""
-    permit = session.login.permit
-    if permit.is_free or session.closed:
+    authorizer = session.login.authorizer
+    if authorizer.allows_all or session.closed:
         return
     for subscription in session.subscriptions.values():
         queue: Queue = subscription.queue
         try:
-            permit.may_consume(
+            authorizer.check_consume(
                 queue.name, queue.address.name, session.number, browse=subscription.terms.browser
             )
         except Refused as refused:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 #: Milliseconds without a message after which an address that never had a queue is not needed. Artemis looks at its
 #: addresses as often (address-queue-scan-period). Who goes on sending there finds the address it has planned with.
-UNREAD = 30_000
+UNUSED_AFTER = 30_000
 
 #: Such addresses that are looked at in one turn of the reactor.
-AT_ONCE = 100
+CHECKED_AT_ONCE = 100
 
 
-class Disposal:
+class AutoDelete:
     """Deletes what was made automatically once it is no longer needed (auto-delete, with its delays)."""
 
     def __init__(self, broker: Broker, directory: Directory) -> None:
@@ -111,7 +111,7 @@ class Disposal:
 
     def _look_later(self, address: Address, coming: int = 0) -> None:
         self._unread[address.name] = address.sent_messages + coming
-        delay = max(UNREAD, address.settings.auto_delete_addresses_delay)
+        delay = max(UNUSED_AFTER, address.settings.auto_delete_addresses_delay)
         heappush(self._looks, (self._broker.clock.steady.now + delay, address.name))
         self._set_look()
 
@@ -130,7 +130,7 @@ class Disposal:
     def _look(self) -> None:
         self._look_timer = None
         now = self._broker.clock.steady.refresh()
-        for _ in range(AT_ONCE):
+        for _ in range(CHECKED_AT_ONCE):
             if not self._looks or self._looks[0][0] > now:
                 break
             _, name = heappop(self._looks)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SHOWN = 200
 
 
-class Allowance:
+class ResourceLimits:
     """The limits in force, and what each user has."""
 
     def __init__(self, configuration: BrokerConfiguration, directory: Directory) -> None:

@@ -18,33 +18,33 @@ def limit_of(error: pytest.ExceptionInfo[LimitReached]) -> str | None:
 
 def test_queues_in_all() -> None:
     world = BrokerFixture(global_max_queues=2)
-    provision = world.broker.provision
-    provision.address_for_send("a", ANYCAST)
-    provision.queue_to_consume("b")
+    auto_create = world.broker.auto_create
+    auto_create.address_for_send("a", ANYCAST)
+    auto_create.queue_to_consume("b")
     for attempt in (
-        lambda: provision.address_for_send("c", ANYCAST),
-        lambda: provision.queue_to_consume("c"),
-        lambda: provision.queue_for("c", "c", ANYCAST),
-        lambda: provision.queue_for("a", "another", ANYCAST),
-        lambda: provision.subscription_queue(QueueConfiguration("s", "c", MULTICAST)),
+        lambda: auto_create.address_for_send("c", ANYCAST),
+        lambda: auto_create.queue_to_consume("c"),
+        lambda: auto_create.queue_for("c", "c", ANYCAST),
+        lambda: auto_create.queue_for("a", "another", ANYCAST),
+        lambda: auto_create.subscription_queue(QueueConfiguration("s", "c", MULTICAST)),
     ):
         with pytest.raises(LimitReached, match="There are 2 queues, and the limit is 2") as caught:
             attempt()
         assert limit_of(caught) == "global-max-queues"
     assert set(world.directory.addresses) == {"a", "b"}, "nothing is left of what was refused"
-    provision.address_for_send("a", ANYCAST)
-    provision.address_for_send("topic", MULTICAST)
+    auto_create.address_for_send("a", ANYCAST)
+    auto_create.address_for_send("topic", MULTICAST)
     world.directory.delete_queue("b")
-    provision.queue_to_consume("c")
+    auto_create.queue_to_consume("c")
 
 
 def test_addresses_in_all() -> None:
     world = BrokerFixture(global_max_addresses=1)
-    world.broker.provision.address_for_send("a", MULTICAST)
+    world.broker.auto_create.address_for_send("a", MULTICAST)
     with pytest.raises(LimitReached, match="There are 1 addresses") as caught:
-        world.broker.provision.address_for_send("b", MULTICAST)
+        world.broker.auto_create.address_for_send("b", MULTICAST)
     assert limit_of(caught) == "global-max-addresses"
-    world.broker.provision.queue_to_consume("a")
+    world.broker.auto_create.queue_to_consume("a")
 
 
 def test_what_the_broker_makes_itself_is_always_made_and_counts() -> None:
@@ -62,56 +62,56 @@ def test_what_the_broker_makes_itself_is_always_made_and_counts() -> None:
     queue.requeue([ref], failed=True)
     assert "DLQ.q" in world.directory.queues
     with pytest.raises(LimitReached):
-        world.broker.provision.queue_to_consume("b")
+        world.broker.auto_create.queue_to_consume("b")
 
 
 def test_queues_of_a_user() -> None:
     world = BrokerFixture(resource_limits=(ResourceLimit("ann", max_queues=2),))
-    provision = world.broker.provision
-    provision.address_for_send("a", ANYCAST, user="ann")
-    provision.queue_to_consume("b", user="ann")
+    auto_create = world.broker.auto_create
+    auto_create.address_for_send("a", ANYCAST, user="ann")
+    auto_create.queue_to_consume("b", user="ann")
     with pytest.raises(LimitReached, match="User ann has 2 queues, and the limit is 2") as caught:
-        provision.queue_to_consume("c", user="ann")
+        auto_create.queue_to_consume("c", user="ann")
     assert limit_of(caught) == "max-queues"
-    provision.queue_to_consume("c", user="bob")
-    provision.queue_to_consume("d")
+    auto_create.queue_to_consume("c", user="bob")
+    auto_create.queue_to_consume("d")
     assert world.directory.queue("b").attributes.user == "ann"
-    assert provision.queue_to_consume("c", user="ann"), "to use another's queue needs no queue of one's own"
+    assert auto_create.queue_to_consume("c", user="ann"), "to use another's queue needs no queue of one's own"
     world.directory.delete_queue("a")
-    provision.queue_to_consume("e", user="ann")
+    auto_create.queue_to_consume("e", user="ann")
 
 
 def test_a_queue_that_gets_another_owner() -> None:
     world = BrokerFixture(resource_limits=(ResourceLimit("ann", max_queues=1),))
-    allowance = world.directory.allowance
+    resource_limits = world.directory.resource_limits
     queue = world.queue(user="ann")
-    assert dict(allowance.queues) == {"ann": 1}
+    assert dict(resource_limits.queues) == {"ann": 1}
     world.directory.update_queue(queue, {"user": "bob"})
-    assert dict(allowance.queues) == {"bob": 1}
-    allowance.check_queue("ann")
+    assert dict(resource_limits.queues) == {"bob": 1}
+    resource_limits.check_queue("ann")
     world.directory.update_queue(queue, {"user": None})
     world.directory.delete_queue("q")
-    assert not allowance.queues
+    assert not resource_limits.queues
 
 
 def test_sessions_of_a_user() -> None:
     world = BrokerFixture(
         resource_limits=(ResourceLimit("ann", max_sessions=1), ResourceLimit("eve", max_sessions=0))
     )
-    allowance = world.directory.allowance
-    allowance.enter("ann")
+    resource_limits = world.directory.resource_limits
+    resource_limits.enter("ann")
     with pytest.raises(LimitReached, match="User ann has 1 sessions, and the limit is 1") as caught:
-        allowance.enter("ann")
+        resource_limits.enter("ann")
     assert limit_of(caught) == "max-sessions"
     with pytest.raises(LimitReached):
-        allowance.enter("eve")
+        resource_limits.enter("eve")
     for user in (None, None, "bob", "bob"):
-        allowance.enter(user)
-        allowance.enter(user)
-        allowance.leave(user)
-    allowance.leave("ann")
-    allowance.enter("ann")
-    assert dict(allowance.sessions) == {"ann": 1, "bob": 2}
+        resource_limits.enter(user)
+        resource_limits.enter(user)
+        resource_limits.leave(user)
+    resource_limits.leave("ann")
+    resource_limits.enter("ann")
+    assert dict(resource_limits.sessions) == {"ann": 1, "bob": 2}
 
 
 def test_new_limits_hold_for_what_comes() -> None:
@@ -119,11 +119,11 @@ def test_new_limits_hold_for_what_comes() -> None:
     world.queue("a")
     world.queue("b")
     configuration = world.broker.configuration
-    world.directory.allowance.apply(replace(configuration, global_max_queues=1))
+    world.directory.resource_limits.apply(replace(configuration, global_max_queues=1))
     with pytest.raises(LimitReached, match="There are 2 queues, and the limit is 1"):
-        world.directory.allowance.check_queue(None)
+        world.directory.resource_limits.check_queue(None)
     assert len(world.directory.queues) == 2
-    world.directory.allowance.apply(replace(configuration, global_max_queues=-1))
-    world.directory.allowance.check_queue(None)
+    world.directory.resource_limits.apply(replace(configuration, global_max_queues=-1))
+    world.directory.resource_limits.check_queue(None)
     with pytest.raises(NotFound):
         world.directory.queue("c")

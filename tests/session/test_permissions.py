@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from stompring.session.connect import Credentials, Login
-from stompring.session.permit import CREATE_QUEUE, FREE, REMEMBERED, Permit, review
+from stompring.session.permissions import (
+    ALLOW_ALL,
+    CACHED_ANSWERS,
+    CREATE_QUEUE,
+    Authorizer,
+    close_if_revoked,
+)
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
 from .session_fixture import Client, Server
@@ -42,7 +48,7 @@ class Users:
         self.rights = rights
 
     def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
-        answer(Login("ada", Permit("ada", self.rights)), "")
+        answer(Login("ada", Authorizer("ada", self.rights)), "")
 
 
 class Scene:
@@ -304,7 +310,7 @@ def test_who_may_not_consume_any_more_is_closed_when_it_changes() -> None:
     reader.read()
     scene.changed(P.CONSUME)
     for client in (reader, writer):
-        review(client.session)
+        close_if_revoked(client.session)
     assert reader.error()["message"] == "User ada does not have permission='CONSUME' on address there"
     assert not writer.session.closed
     writer.say("SEND", b"y", destination="/queue/there")
@@ -316,10 +322,10 @@ def test_who_browses_needs_to_browse_when_it_changes() -> None:
     client = scene.client()
     client.say("SUBSCRIBE", id="1", destination="/queue/there", browser="true")
     scene.changed(P.CONSUME)
-    review(client.session)
+    close_if_revoked(client.session)
     assert not client.session.closed
     scene.changed(P.BROWSE)
-    review(client.session)
+    close_if_revoked(client.session)
     assert client.session.closed
 
 
@@ -343,15 +349,15 @@ def test_without_security_everything_goes() -> None:
     owner.say("SUBSCRIBE", id="1", destination="/temp-queue/t")
     other.say("SUBSCRIBE", id="1", destination="/remote-temp-queue/1.t")
     assert not other.session.closed
-    assert other.session.login.permit is FREE and FREE.allows(P.MANAGE, "x")
+    assert other.session.login.authorizer is ALLOW_ALL and ALLOW_ALL.allows(P.MANAGE, "x")
 
 
 def test_remembered_answers_are_bounded() -> None:
     rights = Allowing()
-    permit = Permit("ada", rights)
-    for number in range(REMEMBERED * 3):
-        permit.check(P.SEND, f"a{number}")
-    assert len(permit._answers) <= REMEMBERED + 1
+    authorizer = Authorizer("ada", rights)
+    for number in range(CACHED_ANSWERS * 3):
+        authorizer.check(P.SEND, f"a{number}")
+    assert len(authorizer._answers) <= CACHED_ANSWERS + 1
 
 
 def test_long_names_are_cut() -> None:
