@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from stompring.broker.dispatcher import MessageGroups
+from stompring.broker.dispatcher import (
+    AWAITING_CONSUMERS,
+    CLOSED,
+    GROUPS,
+    NON_DESTRUCTIVE,
+    PAUSED,
+    SELECTORS,
+    SUSPENDED,
+    MessageGroups,
+)
 from stompring.broker.reference import GONE, PENDING, Reference
 
 from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, header_is, join
@@ -36,7 +45,7 @@ def test_two_consumers_alternate() -> None:
     assert (one.bodies, two.bodies) == ([b"0", b"2", b"4"], [b"1", b"3", b"5"])
 
 
-def test_a_backlog_is_shared_out_in_turns() -> None:
+def test_backlog_is_delivered_round_robin() -> None:
     world = BrokerFixture()
     queue = world.queue()
     for number in range(6):
@@ -47,7 +56,7 @@ def test_a_backlog_is_shared_out_in_turns() -> None:
     assert (len(one.got), len(two.got)) == (3, 3)
 
 
-def test_a_stuck_consumer_keeps_no_more_than_its_credit() -> None:
+def test_stuck_consumer_has_no_more_than_its_credit() -> None:
     world = BrokerFixture()
     queue = world.queue()
     stuck, live = join(queue, 2), join(queue, auto=True)
@@ -56,7 +65,7 @@ def test_a_stuck_consumer_keeps_no_more_than_its_credit() -> None:
     assert (len(stuck.got), len(live.got), queue.count) == (2, 98, 0)
 
 
-def test_a_consumer_without_credit_gets_its_message_when_it_has_some() -> None:
+def test_consumer_without_credit_is_delivered_to_once_it_has_some() -> None:
     world = BrokerFixture()
     queue = world.queue()
     taker = join(queue, 0)
@@ -66,7 +75,7 @@ def test_a_consumer_without_credit_gets_its_message_when_it_has_some() -> None:
     assert taker.bodies == [b"1"]
 
 
-def test_selective_consumers_find_their_messages_behind_others() -> None:
+def test_selective_consumer_is_delivered_matches_behind_others() -> None:
     world = BrokerFixture()
     queue = world.queue()
     for number in range(100):
@@ -79,7 +88,7 @@ def test_selective_consumers_find_their_messages_behind_others() -> None:
     assert taker.bodies == [b"here", b"and here"]
 
 
-def test_what_a_selector_refuses_is_left_for_others() -> None:
+def test_message_refused_by_a_selector_goes_to_another_consumer() -> None:
     world = BrokerFixture()
     queue = world.queue()
     selective, plain = join(queue, matches=RED), join(queue)
@@ -106,7 +115,7 @@ def test_equal_selectors_share_one_list() -> None:
     assert queue.count == 2
 
 
-def test_exclusive_gives_all_to_the_first_who_came() -> None:
+def test_exclusive_queue_delivers_all_to_the_first_consumer() -> None:
     world = BrokerFixture()
     queue = world.queue(exclusive=True)
     first, second = join(queue, 2), join(queue)
@@ -119,7 +128,7 @@ def test_exclusive_gives_all_to_the_first_who_came() -> None:
     assert second.bodies == [b"2", b"3"], "what came back comes first"
 
 
-def test_exclusive_keeps_the_order_when_the_first_leaves() -> None:
+def test_exclusive_queue_delivers_in_order_when_the_first_consumer_leaves() -> None:
     world = BrokerFixture()
     queue = world.queue(exclusive=True)
     first, second = join(queue, 1), join(queue)
@@ -129,7 +138,7 @@ def test_exclusive_keeps_the_order_when_the_first_leaves() -> None:
     assert second.bodies == [b"0", b"1", b"2"]
 
 
-def test_exclusive_switched_on_while_there_are_consumers() -> None:
+def test_exclusive_switched_on_with_several_consumers() -> None:
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue), join(queue, 1)
@@ -145,7 +154,7 @@ def test_exclusive_switched_on_while_there_are_consumers() -> None:
     assert len(two.got) == 2
 
 
-def test_consumers_before_dispatch() -> None:
+def test_consumers_before_dispatch_delays_delivery_until_there_are_enough() -> None:
     world = BrokerFixture()
     queue = world.queue(consumers_before_dispatch=2)
     world.send()
@@ -185,7 +194,7 @@ def test_delay_before_dispatch_ends_with_the_last_consumer() -> None:
     assert len(taker.got) == 1
 
 
-def test_less_consumers_before_dispatch_lets_them_go() -> None:
+def test_lowered_consumers_before_dispatch_starts_delivery() -> None:
     world = BrokerFixture()
     queue = world.queue(consumers_before_dispatch=3)
     taker = join(queue)
@@ -194,7 +203,7 @@ def test_less_consumers_before_dispatch_lets_them_go() -> None:
     assert len(taker.got) == 1
 
 
-def test_a_group_stays_with_one_consumer() -> None:
+def test_group_is_pinned_to_one_consumer() -> None:
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue), join(queue)
@@ -205,7 +214,7 @@ def test_a_group_stays_with_one_consumer() -> None:
     assert two.bodies == [b"b0", b"b1", b"b2", b"b3"]
 
 
-def test_a_group_whose_consumer_rests_keeps_nobody_waiting() -> None:
+def test_group_of_a_paused_consumer_does_not_delay_other_groups() -> None:
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue)
@@ -217,7 +226,7 @@ def test_a_group_whose_consumer_rests_keeps_nobody_waiting() -> None:
     assert one.bodies == [b"a0", b"a1"]
 
 
-def test_a_group_is_free_when_its_consumer_leaves_and_keeps_its_order() -> None:
+def test_group_is_unpinned_in_order_when_its_consumer_leaves() -> None:
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue)
@@ -227,7 +236,7 @@ def test_a_group_is_free_when_its_consumer_leaves_and_keeps_its_order() -> None:
     assert two.bodies == [b"a0", b"a1", b"a2"]
 
 
-def test_a_group_ends_with_sequence_minus_one() -> None:
+def test_group_ends_with_sequence_minus_one() -> None:
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue)
@@ -236,7 +245,7 @@ def test_a_group_ends_with_sequence_minus_one() -> None:
     assert (one.bodies, two.bodies) == ([b"a0"], [b"b0"])
 
 
-def test_what_was_set_aside_is_free_when_its_group_ends() -> None:
+def test_backlog_of_a_group_goes_to_others_when_the_group_ends() -> None:
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue)
@@ -248,7 +257,7 @@ def test_what_was_set_aside_is_free_when_its_group_ends() -> None:
     assert (one.bodies, two.bodies) == ([b"a0", b"a1"], [b"a2"])
 
 
-def test_an_owner_gets_nothing_that_its_selector_refuses() -> None:
+def test_owner_is_not_given_what_its_selector_refuses() -> None:
     world = BrokerFixture()
     queue = world.queue()
     reader = join(queue, matches=RED)
@@ -260,7 +269,7 @@ def test_an_owner_gets_nothing_that_its_selector_refuses() -> None:
     assert (reader.bodies, plain.bodies) == ([b"0", b"2"], [b"1"])
 
 
-def test_what_was_set_aside_is_found_by_selectors_when_its_owner_leaves() -> None:
+def test_group_backlog_is_delivered_by_selector_when_its_owner_leaves() -> None:
     world = BrokerFixture()
     queue = world.queue()
     owner = join(queue, 1)
@@ -272,7 +281,7 @@ def test_what_was_set_aside_is_found_by_selectors_when_its_owner_leaves() -> Non
     assert selective.bodies == [b"0", b"1"]
 
 
-def test_a_ring_counts_what_was_set_aside_for_a_group() -> None:
+def test_ring_counts_group_backlogs() -> None:
     world = BrokerFixture()
     queue = world.queue(ring_size=2)
     join(queue, 1)
@@ -283,7 +292,7 @@ def test_a_ring_counts_what_was_set_aside_for_a_group() -> None:
     assert (queue.count, queue.messages_replaced, idle.got) == (2, 2, [])
 
 
-def test_a_refused_message_of_a_group_comes_back_to_its_owner() -> None:
+def test_rejected_message_of_a_group_is_redelivered_to_its_owner() -> None:
     world = BrokerFixture({"q": {"redelivery_delay": 500}})
     queue = world.queue()
     owner, other = join(queue, 1), join(queue)
@@ -293,7 +302,7 @@ def test_a_refused_message_of_a_group_comes_back_to_its_owner() -> None:
     assert (owner.deliveries, other.got) == ([1, 2], [])
 
 
-def test_priorities_hold_for_what_was_set_aside() -> None:
+def test_group_backlog_is_delivered_by_priority() -> None:
     world = BrokerFixture()
     queue = world.queue()
     owner, other = join(queue, 1), join(queue)
@@ -305,7 +314,7 @@ def test_priorities_hold_for_what_was_set_aside() -> None:
     assert other.got == []
 
 
-def test_a_paused_queue_gives_nothing() -> None:
+def test_paused_queue_delivers_nothing() -> None:
     world = BrokerFixture()
     queue = world.queue()
     taker = join(queue)
@@ -318,7 +327,7 @@ def test_a_paused_queue_gives_nothing() -> None:
     assert_nothing_held(world)
 
 
-def test_a_consumer_that_answers_at_once() -> None:
+def test_consumer_that_acknowledges_within_the_delivery() -> None:
     """An ACK from within the delivery leads back into the queue."""
 
     class Hasty(Taker):
@@ -336,6 +345,43 @@ def test_a_consumer_that_answers_at_once() -> None:
     assert_nothing_held(world)
 
 
+def test_each_reason_against_direct_delivery_has_a_bit_while_it_lasts() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    dispatcher = queue.dispatcher
+    assert dispatcher.blocks == 0
+    queue.pause()
+    assert dispatcher.blocks == PAUSED and queue.paused
+    first, second = join(queue, matches=RED), join(queue, matches=BLUE)
+    assert dispatcher.blocks == PAUSED | SELECTORS
+    queue.resume()
+    first.close()
+    assert dispatcher.blocks == SELECTORS and not queue.paused
+    second.close()
+    assert dispatcher.blocks == 0
+    dispatcher.suspend()
+    dispatcher.suspend()
+    dispatcher.resume()
+    assert dispatcher.blocks == SUSPENDED
+    dispatcher.resume()
+    assert dispatcher.blocks == 0
+    grouped(world, b"g", b"m")
+    assert dispatcher.blocks == GROUPS
+    assert world.queue("all", non_destructive=True).dispatcher.blocks == NON_DESTRUCTIVE
+    assert world.queue("two", consumers_before_dispatch=2).dispatcher.blocks == AWAITING_CONSUMERS
+
+
+def test_consumer_of_a_deleted_queue_is_not_delivered_to() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    taker = join(queue, 0)
+    world.send(body=b"m")
+    world.directory.delete_queue("q", force=True)
+    assert taker.cancel_reason is not None and queue.dispatcher.blocks & CLOSED
+    taker.give_credit()
+    assert not taker.got and not taker.ready and not queue.ready
+
+
 class Cast:
     """Groups, and references in them."""
 
@@ -350,7 +396,7 @@ class Cast:
         return Reference(message, cast(Any, None), self.next, PENDING)
 
 
-def test_the_first_to_take_a_message_owns_its_group() -> None:
+def test_first_consumer_of_a_group_owns_it() -> None:
     play, one, two = Cast(), Taker(), Taker()
     assert play.groups.claim(play.ref(b"g"), one) is one
     assert play.groups.claim(play.ref(b"g"), two) is one
@@ -358,14 +404,14 @@ def test_the_first_to_take_a_message_owns_its_group() -> None:
     assert play.groups.owner(play.ref(b"g")) is one and play.groups.owner(play.ref(None)) is None
 
 
-def test_what_the_owner_refuses_does_not_change_the_owner() -> None:
+def test_message_refused_by_the_owner_does_not_change_the_owner() -> None:
     play, one, two = Cast(), Taker(matches=lambda message: False), Taker()
     play.groups.owners[b"g"] = one
     assert play.groups.claim(play.ref(b"g"), two) is two
     assert play.groups.owner(play.ref(b"g")) is one
 
 
-def test_leaving_frees_groups_and_returns_what_is_still_pending_in_order() -> None:
+def test_removed_owner_returns_its_pending_backlog_in_order() -> None:
     play, one, two = Cast(), Taker(), Taker()
     play.groups.owners.update({b"a": one, b"b": two, b"c": one})
     refs = [play.ref(group) for group in (b"a", b"c", b"a")]
@@ -377,7 +423,7 @@ def test_leaving_frees_groups_and_returns_what_is_still_pending_in_order() -> No
     assert play.groups.remove(one) == []
 
 
-def test_an_end_frees_what_was_set_aside_for_that_group_alone() -> None:
+def test_end_of_a_group_returns_only_the_backlog_of_that_group() -> None:
     play, one = Cast(), Taker()
     play.groups.owners.update({b"a": one, b"b": one})
     kept, freed = play.ref(b"b"), play.ref(b"a")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .broker_fixture import BrokerFixture, bodies, header_is, join
 
 
-def test_every_consumer_sees_everything_once() -> None:
+def test_every_consumer_is_delivered_every_message_once() -> None:
     world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     for number in range(3):
@@ -88,7 +88,7 @@ def test_a_refused_message_is_offered_again_and_ends_as_dead_letter() -> None:
     assert (queue.message_count, queue.messages_killed, dead.count) == (0, 1, 1)
 
 
-def test_groups_do_not_keep_a_message_from_other_readers() -> None:
+def test_groups_are_ignored_on_a_non_destructive_queue() -> None:
     world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     one, two = join(queue, 1), join(queue)
@@ -99,7 +99,7 @@ def test_groups_do_not_keep_a_message_from_other_readers() -> None:
     assert one.bodies == two.bodies == [b"0", b"1", b"2"]
 
 
-def test_one_who_leaves_forgets_its_list() -> None:
+def test_list_of_a_consumer_is_dropped_when_it_leaves() -> None:
     world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     for _ in range(3):

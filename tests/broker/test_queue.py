@@ -57,7 +57,7 @@ def test_a_time_in_the_past_still_goes_to_the_head() -> None:
     assert bodies(queue) == [b"late", b"waiting"]
 
 
-def test_what_comes_back_keeps_its_order() -> None:
+def test_requeued_messages_keep_their_order() -> None:
     world = BrokerFixture()
     queue = world.queue()
     for number in range(6):
@@ -143,7 +143,7 @@ def test_an_acknowledged_message_does_not_expire_later() -> None:
     assert_nothing_held(world)
 
 
-def test_what_is_in_delivery_expires_when_it_comes_back() -> None:
+def test_message_in_delivery_expires_when_it_is_requeued() -> None:
     world = BrokerFixture()
     queue = world.queue()
     world.send(expires=world.now + 500)
@@ -155,7 +155,7 @@ def test_what_is_in_delivery_expires_when_it_comes_back() -> None:
     assert_nothing_held(world)
 
 
-def test_what_came_back_expires_at_its_time() -> None:
+def test_requeued_message_expires_at_its_time() -> None:
     world = BrokerFixture()
     queue = world.queue()
     world.send(expires=world.now + 500)
@@ -178,7 +178,7 @@ def test_scheduled_messages_expire_too() -> None:
     assert_nothing_held(world)
 
 
-def test_close_tells_the_consumers_and_kills_the_messages() -> None:
+def test_close_cancels_consumers_and_kills_messages() -> None:
     world = BrokerFixture()
     queue = world.queue(exclusive=True)
     one, two = join(queue, 1), join(queue, auto=True)
@@ -191,7 +191,7 @@ def test_close_tells_the_consumers_and_kills_the_messages() -> None:
     assert_nothing_held(world, queue)
 
 
-def test_settling_after_the_queue_was_deleted_does_no_harm() -> None:
+def test_settling_after_the_queue_was_deleted() -> None:
     world = BrokerFixture()
     queue = world.queue()
     world.send()
@@ -204,7 +204,7 @@ def test_settling_after_the_queue_was_deleted_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("kill", [False, True])
-def test_lists_forget_a_million_messages_that_left(kill: bool) -> None:
+def test_pending_lists_drop_messages_that_left(kill: bool) -> None:
     world = BrokerFixture()
     queue = world.queue()
     selective = join(queue, 0, matches=lambda message: True)
@@ -230,7 +230,7 @@ def test_max_consumers() -> None:
 @pytest.mark.parametrize(
     "attributes", [{}, {"exclusive": True}, {"ring_size": 3}, {"consumers_before_dispatch": 1}]
 )
-def test_nothing_is_left_when_all_is_settled(attributes: dict[str, Any]) -> None:
+def test_all_counters_are_zero_when_all_is_settled(attributes: dict[str, Any]) -> None:
     world = BrokerFixture()
     queue = world.queue(**attributes)
     for number in range(20):

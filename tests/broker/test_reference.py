@@ -41,7 +41,7 @@ def test_highest_priority_first_then_oldest() -> None:
     assert head is not None and head.sequence == 1
 
 
-def test_head_skips_what_has_moved_on_and_forgets_it() -> None:
+def test_head_drops_references_that_are_not_pending() -> None:
     pending, refs = filled(1, 2, 3)
     refs[1].state, refs[2].state = GONE, DELIVERING
     assert pending.head() is refs[3]
@@ -51,7 +51,7 @@ def test_head_skips_what_has_moved_on_and_forgets_it() -> None:
     assert pending.size == 0
 
 
-def test_restore_finds_the_old_place() -> None:
+def test_restore_puts_a_reference_at_its_old_position() -> None:
     pending, refs = filled(1, 2, 3, 4)
     for sequence in (1, 2, 3):
         pending.head()
@@ -78,7 +78,7 @@ def test_restore_after_a_level_became_empty() -> None:
     assert pending.head() is refs[1]
 
 
-def test_sweep_keeps_what_is_pending_and_forgets_the_rest() -> None:
+def test_sweep_drops_references_that_are_not_pending() -> None:
     pending, refs = filled(*range(1000))
     for sequence in range(0, 1000, 2):
         refs[sequence].state = GONE
