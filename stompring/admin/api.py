@@ -308,7 +308,7 @@ def message_number(identifier: str, queue_number: int) -> int:
     """The number in a message's id: ``QUEUE-NUMBER`` as its consumers see it, or the number alone. Raises 404."""
     queue, dash, number_text = identifier.rpartition("-")
     if (dash and queue != str(queue_number)) or not (number_text.isascii() and number_text.isdigit()):
-        raise Problem(404, f"This queue holds no message {identifier!r}")
+        raise Problem(404, f"This queue has no message {identifier!r}")
     return int(number_text[:20])
 
 

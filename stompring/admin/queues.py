@@ -123,7 +123,7 @@ def purge(call: Call) -> Steps:
 def trim(call: Call) -> Steps:
     """Make a ring that was lowered give up what is too many, now."""
     replaced = 0
-    for one in queue_browser.trim(queue_of(call)):
+    for one in queue_of(call).trim():
         replaced += one
         if replaced % STEP == 0:
             yield

@@ -64,7 +64,7 @@ def adopt(address: Address, pages: Pages) -> None:
     areas.adopt(pages)
     for queue in list(pages.cursors):
         if queue.attributes.ring_counts_paged:
-            queue.trim()  # what was in delivery came back beside what came meanwhile
+            sum(queue.trim())  # what was in delivery came back beside what came meanwhile
 
 
 def _begin(address: Address, pages: Pages) -> None:

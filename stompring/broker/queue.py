@@ -601,13 +601,11 @@ class Queue:
         self.messages_replaced += 1
         self.broker.replaced(ref)
 
-    def trim(self) -> int:
-        """Enforce a lowered ring-size now; returns how many were replaced."""
-        trimmed = 0
+    def trim(self) -> Iterator[int]:
+        """Enforce a lowered ring-size; yields 1 for each message replaced, so that the caller may pause between."""
         while 0 <= self.ring_size < self.ring_count:
             self.evict()
-            trimmed += 1
-        return trimmed
+            yield 1
 
     # ---- consumers
 

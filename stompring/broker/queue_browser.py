@@ -27,11 +27,9 @@ from .transfer import repeated
 if TYPE_CHECKING:
     from .paging import PagedQueue
 
-by_sequence = attrgetter("sequence")
-
 
 class PageRead:
-    """A block is being read. ``block`` is None where it turned out to be unreadable."""
+    """A block of a page is being read. ``block`` is None until then, and where it turned out to be unreadable."""
 
     __slots__ = ("_call", "block", "over")
 
@@ -47,14 +45,14 @@ class PageRead:
             self._call()
 
     def then(self, call: Callable[[], object]) -> None:
-        """Call once the walk can go on; at once where it can already."""
+        """Call once the block is read; at once where it is already."""
         self._call = call
         if self.over:
             call()
 
 
 class OnDisk(Reference):
-    """A message that is on disk only, looked at as if it were a reference. It is in no list and counts nowhere."""
+    """A message that is on disk only, in the form of a reference. It is in no list and in no counter."""
 
     __slots__ = ("cursor",)
 
@@ -69,7 +67,7 @@ class OnDisk(Reference):
             self.due = cursor.due(block, index)
 
     def load(self) -> Reference | None:
-        """The reference itself, out of all lists; None where it is not on disk any more."""
+        """Load it: the reference, in no list; None where it is not on disk any more."""
         assert self.position is not None
         page, index = self.position
         area = self.queue.paged
@@ -81,18 +79,20 @@ class OnDisk(Reference):
         return area.take_out(self.cursor, page, index, self.message)
 
 
-Walk = Iterator[Reference | PageRead]
+#: What iterations yield: `PageRead` where the caller has to wait.
+References = Iterator[Reference | PageRead]
 
 
-def iterate_pending(queue: Queue) -> Walk:
+def iterate_pending(queue: Queue) -> References:
     """What is pending, in memory and on disk, in the order of delivery."""
     until = queue.broker.next_message_number()
     return (found for level in range(9, -1, -1) for found in _iterate_level(queue, level, until))
 
 
-def _iterate_level(queue: Queue, level: int, until: int) -> Walk:
+def _iterate_level(queue: Queue, level: int, until: int) -> References:
+    """By message number, so that nothing comes twice, wherever it is by then; nothing from ``until`` on."""
     blocks: dict[Cursor, Block] = {}
-    places: dict[Cursor, Position] = {}
+    positions: dict[Cursor, Position] = {}
     seen: int | None = None
     version: int | None = -1
     memory: deque[Reference] = deque()
@@ -103,7 +103,7 @@ def _iterate_level(queue: Queue, level: int, until: int) -> Walk:
             version, memory = now, deque(_in_memory(queue, level, seen, until))
         nearest, number = None, until
         for cursor in () if area is None else area.cursors:
-            position = waiting_from(cursor, level, places.get(cursor))
+            position = waiting_from(cursor, level, positions.get(cursor))
             if position is None:
                 continue
             page, index = position
@@ -128,7 +128,7 @@ def _iterate_level(queue: Queue, level: int, until: int) -> Walk:
                     yield ref
             elif nearest is not None:
                 cursor, block, index = nearest
-                places[cursor] = (block.page, index + 1)
+                positions[cursor] = (block.page, index + 1)
                 seen = number
                 yield OnDisk(queue, cursor, block, index)
             else:
@@ -143,10 +143,10 @@ def _in_memory(queue: Queue, level: int, seen: int | None, until: int) -> list[R
         for ref in pending.levels[level] or ()
         if ref.state == PENDING and ref.message.number < until and (seen is None or ref.sequence > seen)
     }
-    return sorted(found, key=by_sequence)
+    return sorted(found, key=attrgetter("sequence"))
 
 
-def iterate_timed(queue: Queue) -> Walk:
+def iterate_timed(queue: Queue) -> References:
     """What is on disk for its time, in the order it was sent within each address."""
     area = queue.paged
     for cursor in [] if area is None else list(area.cursors):
@@ -203,7 +203,7 @@ def _first_number(page: Page) -> int:
 
 
 def matching(selector: str | None) -> Matches | None:
-    """The predicate of a selector's text, ``None`` for every message. Raises `Refused`."""
+    """The predicate of a selector, None where it is empty: every message. Raises `Refused`."""
     if selector is None or not selector.strip():
         return None
     try:
@@ -212,28 +212,28 @@ def matching(selector: str | None) -> Matches | None:
         raise Refused(f"filter: {fault}", status=400) from None
 
 
-def browse(queue: Queue, selector: str | None = None, elsewhere: Iterable[Reference] = ()) -> Walk:
+def browse(queue: Queue, selector: str | None = None, elsewhere: Iterable[Reference] = ()) -> References:
     """The messages of a queue that a selector matches, each once. Raises `Refused` at once.
 
     First what is pending, in the order of delivery; then what is scheduled, in the order it was sent; then what is
-    in delivery, to which ``elsewhere`` adds references that no consumer holds any more: those acknowledged in an
-    open transaction. The iterator works on a copy, so the queue may change while it is read: what has left the
-    queue is skipped. What is on disk only comes as `OnDisk`, among what is pending or after what is scheduled.
+    in delivery, with the references ``elsewhere``: those acknowledged in an open transaction. The iterator works on a
+    copy, so the queue may change while it is read: what has left the queue is skipped. What is on disk only comes as
+    `OnDisk`, among what is pending or after what is scheduled.
     """
     matches = matching(selector)
     unsettled = [ref for consumer in queue.consumers for ref in consumer.unsettled_references()]
     in_delivery = [ref for ref in (*unsettled, *elsewhere) if ref.queue is queue and ref.state == DELIVERING]
     scheduled = list(queue.scheduled.values())
-    return _unexpired(chain(pending(queue), scheduled, iterate_timed(queue), in_delivery), matches)
+    return _present(chain(pending(queue), scheduled, iterate_timed(queue), in_delivery), matches)
 
 
-def _unexpired(found: Walk, matches: Matches | None) -> Walk:
+def _present(found: References, matches: Matches | None) -> References:
     for one in found:
         if isinstance(one, PageRead) or (one.state != GONE and (matches is None or matches(one.message))):
             yield one
 
 
-def pending(queue: Queue) -> Walk:
+def pending(queue: Queue) -> References:
     """What is pending now, in the order of delivery."""
     return queue.dispatcher.snapshot() if queue.paged is None else iterate_pending(queue)
 
@@ -258,7 +258,7 @@ def remove_message(queue: Queue, number: int) -> Steps:
 
 
 def cancel_scheduled(queue: Queue, number: int) -> Steps:
-    """Take back a scheduled message, with all its repetitions; it counts as acknowledged. Raises `NotFound`."""
+    """Remove a scheduled message, with all its repetitions; it counts as acknowledged. Raises `NotFound`."""
     found = yield from _scheduled(queue, number)
     ref = found.load() if isinstance(found, OnDisk) else found
     if ref is None:
@@ -269,7 +269,7 @@ def cancel_scheduled(queue: Queue, number: int) -> Steps:
 def deliver_now(queue: Queue, number: int) -> Steps:
     """Let a scheduled message fall due at once; of a recurring one a copy goes out, and its schedule stays.
 
-    It goes to the head of the queue, and is lost itself to a full ring, as at its time. Raises `NotFound`.
+    It goes to the head of the queue; a full ring drops it, as at its time. Raises `NotFound`.
     """
     ref, broker = (yield from _scheduled(queue, number)), queue.broker
     if isinstance(ref, OnDisk):
@@ -286,8 +286,8 @@ def deliver_now(queue: Queue, number: int) -> Steps:
 def purge(queue: Queue, selector: str | None = None) -> Iterator[int | PageRead]:
     """Kill what is pending or scheduled now and matches. Raises `Refused` at once.
 
-    Gives 1 for each message killed and 0 for each spared, so that the caller may pause between any two; without a
-    selector all that is on disk only goes at once, unread, and its number is given.
+    Yields 1 for each message killed and 0 for each spared, so that the caller may pause between any two; without a
+    selector all that is on disk only is killed at once, unread, and its number yielded.
     """
     matches = matching(selector)
     if matches is None and queue.paged is not None:
@@ -301,13 +301,6 @@ def _purge_all(queue: Queue) -> Iterator[int]:
         yield paged
     for ref in chain(queue.dispatcher.snapshot(), list(queue.scheduled.values())):
         yield _kill(queue, ref, None)
-
-
-def trim(queue: Queue) -> Iterator[int]:
-    """Enforce a lowered ring-size; gives 1 for each message replaced, so that the caller may pause between."""
-    while 0 <= queue.ring_size < queue.ring_count:
-        queue.evict()
-        yield 1
 
 
 def _kill(queue: Queue, ref: Reference, matches: Matches | None) -> int:
@@ -339,13 +332,13 @@ def _find(queue: Queue, number: int) -> Reference | None:
 def _not_found(queue: Queue, number: int) -> Refused:
     if any(ref.message.number == number for c in queue.consumers for ref in c.unsettled_references()):
         return Refused(
-            f"Message {number} of queue {queue.name} is in delivery: it is its consumer's to settle"
+            f"Message {number} of queue {queue.name} is in delivery: only its consumer can settle it"
         )
-    return NotFound(f"Queue {queue.name} holds no message {number}")
+    return NotFound(f"Queue {queue.name} has no message {number}")
 
 
 def _find_pending(queue: Queue, number: int) -> Reference | None:
-    """A walk over everything, since nobody else asks for numbers: some 50 nanoseconds a message."""
+    """By a linear search, since nothing else needs an index of numbers: some 50 nanoseconds a message."""
     for pending in queue.dispatcher.lists():
         for level in pending.levels:
             for ref in level or ():

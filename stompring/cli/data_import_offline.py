@@ -294,8 +294,7 @@ class OfflineImport:
                 ref.deliveries, ref.attempts = place.deliveries, place.attempts
                 cursor.returned(ref)
                 cursor.put_back(ref)
-            while 0 <= queue.ring_size < queue.ring_count:
-                queue.evict()
+            sum(queue.trim())
 
     def _gone(self, name: str) -> Address:
         """An address that is not there any more, of a message in the queue of a wildcard address."""

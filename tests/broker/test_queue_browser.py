@@ -249,16 +249,16 @@ def test_trim_enforces_a_lowered_ring(world: BrokerFixture) -> None:
     for number in range(5):
         world.send(body=b"%d" % number)
     world.directory.update_queue(queue, {"ring_size": 2})
-    assert sum(queue_browser.trim(queue)) == 3
+    assert sum(queue.trim()) == 3
     assert bodies(queue) == [b"3", b"4"]
     assert queue.messages_replaced == 3
-    assert sum(queue_browser.trim(queue)) == 0
+    assert sum(queue.trim()) == 0
 
 
 def test_trim_of_a_queue_without_a_ring_does_nothing(world: BrokerFixture) -> None:
     queue = world.queue(routing_type=MULTICAST)
     world.send()
-    assert sum(queue_browser.trim(queue)) == 0
+    assert sum(queue.trim()) == 0
     assert queue.count == 1
 
 

@@ -73,9 +73,9 @@ MANAGEMENT_ONLY = {
     "Queue … has … consumers": "DELETE; UNSUBSCRIBE looks for consumers first and has a text of its own",
     "max-consumers … is less than the … consumers that queue … has": "PATCH",
     "… of queue … cannot change while it exists": "PATCH, or a reload",
-    "Queue … holds no message …": "a path of the API",
+    "Queue … has no message …": "a path of the API",
     "Queue … has no scheduled message …": "a path of the API",
-    "Message … of queue … is in delivery: it is its consumer's to settle": "DELETE",
+    "Message … of queue … is in delivery: only its consumer can settle it": "DELETE",
 }
 
 #: Errors that are made of another text, and where that one is found.

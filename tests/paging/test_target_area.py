@@ -391,7 +391,7 @@ class TestRings:
         queue = world.queue(ring_size=30, ring_counts_paged=True)
         world.fill(30)
         world.directory.update_queue(queue, {"ring_size": 4})
-        assert queue.trim() == 26
+        assert sum(queue.trim()) == 26
         assert drained(world, join(queue)) == [b"%d" % n for n in range(26, 30)]
 
 

@@ -252,7 +252,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def trim(self) -> None:
-        trimmed = self.queue.trim()
+        trimmed = sum(self.queue.trim())
         excess = max(0, len(self.model.pending) - self.model.ring) if self.model.ring >= 0 else 0
         assert trimmed == excess
         del self.model.pending[:excess]
