@@ -45,12 +45,12 @@ class QueueBinding(LiveRecord):
         packed = BINDING.pack(Kind.BINDING, QUEUE, BOUND, 0, self.queue.number)
         return packed + encode(describe_queue(self.queue))
 
-    def tell(self, tail: RecordEncoder) -> None:
-        """See `LiveRecord.tell`."""
+    def encode(self, encoder: RecordEncoder) -> None:
+        """See `LiveRecord.encode`."""
         if self.gone:
-            tail.add(BINDING.pack(Kind.BINDING, QUEUE, UNBOUND, 0, self.queue.number))
+            encoder.add(BINDING.pack(Kind.BINDING, QUEUE, UNBOUND, 0, self.queue.number))
         else:
-            tail.add(self.record())
+            encoder.add(self.record())
 
 
 class AddressBinding(LiveRecord):
@@ -72,13 +72,13 @@ class AddressBinding(LiveRecord):
         packed = BINDING.pack(Kind.BINDING, ADDRESS, BOUND, 0, self.address.number)
         return packed + encode(describe_address(self.address))
 
-    def tell(self, tail: RecordEncoder) -> None:
-        """See `LiveRecord.tell`."""
-        number = tail.number_of(self.address)
+    def encode(self, encoder: RecordEncoder) -> None:
+        """See `LiveRecord.encode`."""
+        number = encoder.number_of(self.address)
         if self.gone:
-            tail.add(BINDING.pack(Kind.BINDING, ADDRESS, UNBOUND, 0, number))
+            encoder.add(BINDING.pack(Kind.BINDING, ADDRESS, UNBOUND, 0, number))
         else:
-            tail.add(self.record())
+            encoder.add(self.record())
 
 
 Binding = QueueBinding | AddressBinding
@@ -94,12 +94,12 @@ class Note(LiveRecord):
         self.number = number
         self.value = value
 
-    def tell(self, tail: RecordEncoder) -> None:
-        """See `LiveRecord.tell`."""
+    def encode(self, encoder: RecordEncoder) -> None:
+        """See `LiveRecord.encode`."""
         if self.gone:
-            tail.add(BINDING.pack(Kind.BINDING, NOTE, UNBOUND, 0, self.number))
+            encoder.add(BINDING.pack(Kind.BINDING, NOTE, UNBOUND, 0, self.number))
         else:
-            tail.add(BINDING.pack(Kind.BINDING, NOTE, BOUND, 0, self.number) + encode(self.value))
+            encoder.add(BINDING.pack(Kind.BINDING, NOTE, BOUND, 0, self.number) + encode(self.value))
 
 
 def encode(value: Mapping[str, Any]) -> bytes:

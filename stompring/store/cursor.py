@@ -47,13 +47,13 @@ class PendingUpdates:
 class QueuePageState(LiveRecord):
     """One byte for each message of a page, as one queue sees it (see `Cursor.states`), and counts of them.
 
-    ``states`` may be shorter than the page: what is missing at its end is not this queue's. Where nobody has
-    looked for a while they are kept compressed (`cool`), and empty here; they come back with `thaw`.
+    ``states`` may be shorter than the page: positions missing at its end are not this queue's. States that were not
+    used for a while are compressed (`compress_states`); ``states`` is empty until `expand_states`.
     """
 
     __slots__ = (
         "_packed",
-        "_untold",
+        "_unlogged",
         "counts",
         "cursor",
         "dues",
@@ -87,7 +87,7 @@ class QueuePageState(LiveRecord):
         self.mark: object = None  # the transaction that ``news`` belongs to
         self.logged: PendingUpdates | None = None  # the same of messages that no restart brings back
         self._packed = b""
-        self._untold: list[PendingUpdates] = []
+        self._unlogged: list[PendingUpdates] = []
 
     def count_up(self) -> None:
         """Set the counts by what ``states`` has."""
@@ -99,13 +99,13 @@ class QueuePageState(LiveRecord):
 
     # ---- states
 
-    def cool(self) -> None:
+    def compress_states(self) -> None:
         """Keep the states compressed: for a page that nothing is added to, while nothing is loaded."""
         if self.states:
             self._packed = compress(self.states, 1) if self.remaining else b""
             self.states = bytearray()
 
-    def thaw(self) -> bytearray:
+    def expand_states(self) -> bytearray:
         """The states, for reading and writing."""
         packed = self._packed
         if packed:
@@ -118,21 +118,21 @@ class QueuePageState(LiveRecord):
 
         ``retains``: what becomes of messages that no restart brings back is written too.
         """
-        states, settled = self.thaw(), 0
+        states, settled = self.expand_states(), 0
         for match in ON_DISK.finditer(states):
             start, stop = match.span()
             settled += stop - start
             if retains and not (durable and self.page.contents is None):
                 kept = self.page.keeps
-                log = self.log_of().settled
+                log = self.logged_updates().settled
                 log += [index << 3 | reason for index in range(start, stop) if not (durable and kept(index))]
             if durable and self.page.contents is None:
-                self.tell_of().spans.append((start, stop, reason))
+                self.pending_updates().spans.append((start, stop, reason))
             elif durable:
                 keeps = self.page.keeps
                 positions = [index << 3 | reason for index in range(start, stop) if keeps(index)]
                 if positions:
-                    self.tell_of().settled += positions
+                    self.pending_updates().settled += positions
         self.states = states = states.translate(_LEFT_IN_MEMORY)
         if self.counts is not None:
             self.counts = {index: counts for index, counts in self.counts.items() if states[index]}
@@ -142,18 +142,18 @@ class QueuePageState(LiveRecord):
 
     # ---- what the journal is told
 
-    def tell_of(self) -> PendingUpdates:
+    def pending_updates(self) -> PendingUpdates:
         """Where to add what is new. What happens in a transaction is not mixed with what happened before it."""
         log = self.cursor.pages.log
         news = self.news
         if news is None or self.mark is not log.mark:
             news = self.news = PendingUpdates()
             self.mark = log.mark
-            self._untold.append(news)
-            log.tell(self)
+            self._unlogged.append(news)
+            log.update(self)
         return news
 
-    def log_of(self) -> PendingUpdates:
+    def logged_updates(self) -> PendingUpdates:
         """Where to add what became of messages that are retained and that no restart brings back."""
         news = self.logged
         if news is None:
@@ -161,62 +161,62 @@ class QueuePageState(LiveRecord):
             self.cursor.pages.log.log_page(self)
         return news
 
-    def tell_logged(self, tail: RecordEncoder) -> None:
+    def encode_logged(self, encoder: RecordEncoder) -> None:
         """Records of that."""
         news, self.logged = self.logged, None
         if news is not None:
-            self._tell(news, tail, FOR_READERS)
+            self._encode(news, encoder, FOR_READERS)
 
-    def tell(self, tail: RecordEncoder) -> None:
+    def encode(self, encoder: RecordEncoder) -> None:
         """Records of what is new."""
-        news = self._untold.pop(0)
+        news = self._unlogged.pop(0)
         if news is self.news:
             self.news = None
-        self._tell(news, tail)
+        self._encode(news, encoder)
 
-    def _tell(self, news: PendingUpdates, tail: RecordEncoder, scope: int = 0) -> None:
-        address, queue = self._names(tail)
+    def _encode(self, news: PendingUpdates, encoder: RecordEncoder, scope: int = 0) -> None:
+        address, queue = self._names(encoder)
         page, now = self.page.number, self.cursor.pages.clock.now
         kind, cause = Kind.PAGE_STATE, Cause.RETURNED
         for index, deliveries, untold, attempts, due, time in news.returned:
             counts = (index, deliveries, attempts, due, time)
-            tail.add(PAGE_STATE.pack(kind, cause, untold, address, queue, page, *counts), scope)
+            encoder.add(PAGE_STATE.pack(kind, cause, untold, address, queue, page, *counts), scope)
         by_reason: dict[int, list[int]] = {}
         for settled in news.settled:
             by_reason.setdefault(settled & 7, []).append(settled >> 3)
         for how, positions in by_reason.items():
             positions.sort()
             reason = how & 3 | (WENT_OUT if how & 4 else 0)
-            for consumer, some in by_consumer(tail, positions, news.takers if how & 3 == 0 else None):
+            for consumer, some in by_consumer(encoder, positions, news.takers if how & 3 == 0 else None):
                 told = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, consumer, address, queue, page, now)
-                tail.add(told + pack_runs(some), scope)
+                encoder.add(told + pack_runs(some), scope)
         for reason in {span[2] for span in news.spans}:
             runs = pack_spans(span[:2] for span in news.spans if span[2] is reason)
             told = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, 0, address, queue, page, now)
-            tail.add(told + runs, scope)
+            encoder.add(told + runs, scope)
 
-    def repeat(self, tail: RecordEncoder) -> None:
+    def encode_all(self, encoder: RecordEncoder) -> None:
         """Records of all that this queue is done with in this page, and of the counts of what is left."""
-        address, queue = self._names(tail)
+        address, queue = self._names(encoder)
         page = self.page.number
         states = decompress(self._packed) if self._packed else self.states
         spans = [match.span() for match in ZEROS.finditer(states)]
         if len(states) < self.page.count:
             spans.append((len(states), self.page.count))
-        tail.add(PAGE_CURSOR.pack(Kind.PAGE_CURSOR, 0, 0, address, queue, page) + pack_spans(spans))
+        encoder.add(PAGE_CURSOR.pack(Kind.PAGE_CURSOR, 0, 0, address, queue, page) + pack_spans(spans))
         for index, (deliveries, attempts) in (self.counts or {}).items():
             due = 0 if self.dues is None else self.dues.get(index, 0)
             counts = (index, deliveries, attempts, due, 0)
-            tail.add(PAGE_STATE.pack(Kind.PAGE_STATE, Cause.REPEATED, 0, address, queue, page, *counts))
+            encoder.add(PAGE_STATE.pack(Kind.PAGE_STATE, Cause.REPEATED, 0, address, queue, page, *counts))
 
-    def _names(self, tail: RecordEncoder) -> tuple[int, int]:
+    def _names(self, encoder: RecordEncoder) -> tuple[int, int]:
         cursor = self.cursor
-        tail.name_queue(cursor.queue)
-        return tail.name_address(cursor.pages.address), cursor.queue.number
+        encoder.name_queue(cursor.queue)
+        return encoder.name_address(cursor.pages.address), cursor.queue.number
 
 
 def by_consumer(
-    tail: RecordEncoder, positions: list[int], takers: dict[int, str] | None
+    encoder: RecordEncoder, positions: list[int], takers: dict[int, str] | None
 ) -> Iterable[tuple[int, list[int]]]:
     """Numbers of consumers, and what of the positions each of them took; 0 for those of whom it is not known."""
     if not takers:
@@ -224,7 +224,7 @@ def by_consumer(
     found: dict[int, list[int]] = {}
     for position in positions:
         taker = takers.get(position)
-        found.setdefault(0 if taker is None else tail.name_consumer(taker), []).append(position)
+        found.setdefault(0 if taker is None else encoder.name_consumer(taker), []).append(position)
     return found.items()
 
 
@@ -243,11 +243,11 @@ class Cursor:
     """See `broker.paging.Cursor`. Holdings with something left stand in ``_order``, ascending by page."""
 
     __slots__ = (
-        "_at_hand",
-        "_holdings",
+        "_expanded",
         "_lowest",
         "_numbers",
         "_order",
+        "_page_states",
         "durable",
         "levels",
         "pages",
@@ -265,11 +265,11 @@ class Cursor:
         self.waiting = 0
         self.timed = 0
         self.levels = [0] * 10
-        self._holdings: dict[AnyPage, QueuePageState] = {}
+        self._page_states: dict[AnyPage, QueuePageState] = {}
         self._order: list[QueuePageState] = []
         self._numbers: list[int] = []  # of their pages
         self._lowest = [0] * 10  # by priority: no page before that number has anything waiting
-        self._at_hand: list[QueuePageState] = []
+        self._expanded: list[QueuePageState] = []
 
     # ---- finding
 
@@ -279,11 +279,11 @@ class Cursor:
             return None
         order = self._order
         for place in range(bisect_left(self._numbers, self._lowest[level]), len(order)):
-            holding = order[place]
-            if holding.levels[level]:
-                page = holding.page
+            page_state = order[place]
+            if page_state.levels[level]:
+                page = page_state.page
                 self._lowest[level] = page.number
-                return page, (holding.states or self._thaw(holding)).find(level + 1)
+                return page, (page_state.states or self._expand(page_state)).find(level + 1)
         raise AssertionError("something waits, and no page has it")
 
     def following(self, level: int, page: Page, index: int) -> Position | None:
@@ -292,136 +292,136 @@ class Cursor:
             return None
         order, number = self._order, page.number
         for place in range(bisect_left(self._numbers, number), len(order)):
-            holding = order[place]
-            if holding.levels[level]:
-                first = index if holding.page is page else 0
-                found = (holding.states or self._thaw(holding)).find(level + 1, first)
+            page_state = order[place]
+            if page_state.levels[level]:
+                first = index if page_state.page is page else 0
+                found = (page_state.states or self._expand(page_state)).find(level + 1, first)
                 if found >= 0:
-                    return holding.page, found
+                    return page_state.page, found
         return None
 
     def is_waiting(self, page: Page, index: int) -> bool:
         """Whether a position is on disk only, and not timed."""
-        holding = self._holdings.get(page)
-        if holding is None or not holding.remaining:
+        page_state = self._page_states.get(page)
+        if page_state is None or not page_state.remaining:
             return False
-        states = holding.states or self._thaw(holding)
+        states = page_state.states or self._expand(page_state)
         return index < len(states) and 0 < states[index] < LOADED
 
     def states(self, page: Page, first: int, stop: int) -> bytes:
         """One byte a position: priority + 1 where it is waiting, `LOADED`, `TIMED`, or 0 (settled, or not its own)."""
-        holding = self._holdings.get(page)
-        if holding is None or not holding.remaining:
+        page_state = self._page_states.get(page)
+        if page_state is None or not page_state.remaining:
             return bytes(stop - first)
-        return bytes((holding.states or self._thaw(holding))[first:stop]).ljust(stop - first, b"\0")
+        return bytes((page_state.states or self._expand(page_state))[first:stop]).ljust(stop - first, b"\0")
 
     def timed_of(self, page: Page) -> list[int]:
         """The timed positions of a page, ascending."""
-        holding = self._holdings.get(page)
-        if holding is None or not holding.timed:
+        page_state = self._page_states.get(page)
+        if page_state is None or not page_state.timed:
             return []
-        states = holding.states or self._thaw(holding)
+        states = page_state.states or self._expand(page_state)
         return [index for index, state in enumerate(states) if state == TIMED]
 
     def waiting_of(self, page: Page) -> list[int]:
         """The waiting positions of a page, ascending."""
-        holding = self._holdings.get(page)
-        if holding is None or not any(holding.levels):
+        page_state = self._page_states.get(page)
+        if page_state is None or not any(page_state.levels):
             return []
-        states = holding.states or self._thaw(holding)
+        states = page_state.states or self._expand(page_state)
         return [index for index, state in enumerate(states) if 0 < state < LOADED]
 
     def counts(self, page: Page, index: int) -> tuple[int, int]:
         """Deliveries and failed attempts of a position so far."""
-        holding = self._holdings.get(page)
+        page_state = self._page_states.get(page)
         return (
             NEVER_DELIVERED
-            if holding is None or holding.counts is None
-            else holding.counts.get(index, NEVER_DELIVERED)
+            if page_state is None or page_state.counts is None
+            else page_state.counts.get(index, NEVER_DELIVERED)
         )
 
     def due(self, block: Block, index: int) -> int:
         """When a position is to be delivered (epoch ms), 0 for at once: as it was sent, or as it came back."""
-        holding = self._holdings.get(block.page)
-        if holding is not None and holding.dues is not None and index in holding.dues:
-            return holding.dues[index]
+        page_state = self._page_states.get(block.page)
+        if page_state is not None and page_state.dues is not None and index in page_state.dues:
+            return page_state.dues[index]
         return block.due(index)
 
     # ---- loading
 
     def take(self, page: Page, index: int) -> tuple[int, int]:
         """A waiting or timed position is loaded from now on; gives its deliveries and failed attempts so far."""
-        holding = self._holdings[page]
-        states = holding.states or self._thaw(holding)
+        page_state = self._page_states[page]
+        states = page_state.states or self._expand(page_state)
         state = states[index]
         if state == TIMED:
-            holding.timed -= 1
+            page_state.timed -= 1
             self.timed -= 1
-            if holding.dues is not None:
-                holding.dues.pop(index, None)
+            if page_state.dues is not None:
+                page_state.dues.pop(index, None)
         else:
             assert 0 < state < LOADED, "this position does not wait"
             state -= 1
-            holding.levels[state] -= 1
+            page_state.levels[state] -= 1
             self.levels[state] -= 1
             self.waiting -= 1
         states[index] = LOADED
-        holding.loaded += 1
-        counts = holding.counts
+        page_state.loaded += 1
+        counts = page_state.counts
         return NEVER_DELIVERED if counts is None else counts.get(index, NEVER_DELIVERED)
 
     def put_back(self, ref: Reference) -> None:
         """A loaded reference is given up by memory: its position is waiting again, its counts are kept."""
         assert ref.position is not None
         page, index = ref.position
-        holding = self._holdings.get(page)
-        if holding is None:
+        page_state = self._page_states.get(page)
+        if page_state is None:
             return
-        states = holding.states
+        states = page_state.states
         if states[index] != LOADED:
             return
         if ref.deliveries or ref.attempts:
-            self._keep_counts(holding, index, ref)
+            self._set_counts(page_state, index, ref)
         if ref.state == SCHEDULED:
-            if holding.dues is None:
-                holding.dues = {}
-            holding.dues[index] = ref.due
+            if page_state.dues is None:
+                page_state.dues = {}
+            page_state.dues[index] = ref.due
             states[index] = TIMED
             if not 0 < page.soonest_due <= ref.due:
                 page.soonest_due = ref.due
-            holding.timed += 1
+            page_state.timed += 1
             self.timed += 1
         else:
             level = ref.message.traits.priority
             states[index] = level + 1
-            holding.levels[level] += 1
+            page_state.levels[level] += 1
             self.levels[level] += 1
             self.waiting += 1
             if page.number < self._lowest[level]:
                 self._lowest[level] = page.number
-        holding.loaded -= 1
-        if not holding.loaded:
-            self._keep_at_hand(holding)
+        page_state.loaded -= 1
+        if not page_state.loaded:
+            self._keep_expanded(page_state)
 
     def returned(self, ref: Reference) -> None:
         """A delivery of a loaded position came back: its counts are new."""
         assert ref.position is not None
         page, index = ref.position
-        holding = self._holdings.get(page)
-        if holding is None or holding.states[index] != LOADED:
+        page_state = self._page_states.get(page)
+        if page_state is None or page_state.states[index] != LOADED:
             return
-        told = (holding.counts or {}).get(index, NEVER_DELIVERED)[0]
-        self._keep_counts(holding, index, ref)
+        told = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
+        self._set_counts(page_state, index, ref)
         if self.durable and ref.message.traits.durable:
             due = ref.due if ref.state == SCHEDULED else 0
             counts = (ref.deliveries, ref.deliveries - told, ref.attempts, due)
-            holding.tell_of().returned.append((index, *counts, self.pages.clock.now))
+            page_state.pending_updates().returned.append((index, *counts, self.pages.clock.now))
 
     @staticmethod
-    def _keep_counts(holding: QueuePageState, index: int, ref: Reference) -> None:
-        if holding.counts is None:
-            holding.counts = {}
-        holding.counts[index] = (ref.deliveries, ref.attempts)
+    def _set_counts(page_state: QueuePageState, index: int, ref: Reference) -> None:
+        if page_state.counts is None:
+            page_state.counts = {}
+        page_state.counts[index] = (ref.deliveries, ref.attempts)
 
     # ---- settling
 
@@ -430,55 +430,55 @@ class Cursor:
         place = ref.position
         assert place is not None
         page, index = place
-        holding = self._holdings.get(page)
-        if holding is None:
+        page_state = self._page_states.get(page)
+        if page_state is None:
             return  # the queue was deleted
-        states = holding.states
+        states = page_state.states
         if states[index] != LOADED:
             return
         states[index] = 0
-        holding.loaded -= 1
-        told = holding.counts.pop(index, NEVER_DELIVERED)[0] if holding.counts else 0
+        page_state.loaded -= 1
+        told = page_state.counts.pop(index, NEVER_DELIVERED)[0] if page_state.counts else 0
         if self.durable and ref.message.traits.durable:
             out = 4 if ref.deliveries > told else 0
-            holding.tell_of().settled.append(index << 3 | out | reason)
+            page_state.pending_updates().settled.append(index << 3 | out | reason)
         self.remaining -= 1
-        holding.remaining = left = holding.remaining - 1
+        page_state.remaining = left = page_state.remaining - 1
         if not left:
-            self._finished(holding)
-        elif not holding.loaded:
-            self._keep_at_hand(holding)
+            self._finished(page_state)
+        elif not page_state.loaded:
+            self._keep_expanded(page_state)
 
     def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
         """A waiting or timed position is done with unread (rings that count paged messages)."""
         self.take(page, index)
-        holding = self._holdings[page]
-        states = holding.states
+        page_state = self._page_states[page]
+        states = page_state.states
         states[index] = 0
-        holding.loaded -= 1
-        if holding.counts:
-            holding.counts.pop(index, None)
+        page_state.loaded -= 1
+        if page_state.counts:
+            page_state.counts.pop(index, None)
         if self.durable and page.keeps(index):
-            holding.tell_of().settled.append(index << 3 | reason)
+            page_state.pending_updates().settled.append(index << 3 | reason)
         self.remaining -= 1
-        holding.remaining -= 1
-        if not holding.remaining:
-            self._finished(holding)
+        page_state.remaining -= 1
+        if not page_state.remaining:
+            self._finished(page_state)
 
     def purge(self, reason: Reason) -> Iterator[int]:
         """See `broker.paging.Cursor.purge`. What is written meanwhile stays."""
-        for holding in self._order[::-1]:
-            if holding.remaining and self._holdings.get(holding.page) is holding:
-                yield self._purge(holding, reason)
+        for page_state in self._order[::-1]:
+            if page_state.remaining and self._page_states.get(page_state.page) is page_state:
+                yield self._purge(page_state, reason)
 
-    def _purge(self, holding: QueuePageState, reason: Reason) -> int:
-        self._count(holding, -1)
-        settled = holding.purge(reason, self.durable, self.retains(holding.page))
-        self._count(holding, 1)
-        if not holding.remaining:
-            self._finished(holding)
-        elif not holding.loaded:
-            self._keep_at_hand(holding)
+    def _purge(self, page_state: QueuePageState, reason: Reason) -> int:
+        self._count(page_state, -1)
+        settled = page_state.purge(reason, self.durable, self.retains(page_state.page))
+        self._count(page_state, 1)
+        if not page_state.remaining:
+            self._finished(page_state)
+        elif not page_state.loaded:
+            self._keep_expanded(page_state)
         return settled
 
     def retains(self, page: Page) -> bool:
@@ -487,90 +487,90 @@ class Cursor:
 
     def lose(self, page: Page, indexes: Sequence[int]) -> int:
         """Positions that nobody has in memory cannot be read: they are killed. Returns how many of them there were."""
-        holding = self._holdings.get(page)
-        if holding is None or not holding.remaining:
+        page_state = self._page_states.get(page)
+        if page_state is None or not page_state.remaining:
             return 0
-        states = holding.states or self._thaw(holding)
+        states = page_state.states or self._expand(page_state)
         count = len(states)
         lost = [index for index in indexes if index < count and states[index] and states[index] != LOADED]
         for index in lost:
             self.settle_waiting(page, index, Reason.KILLED)
         return len(lost)
 
-    def _count(self, holding: QueuePageState, sign: int) -> None:
-        self.remaining += sign * holding.remaining
-        self.timed += sign * holding.timed
-        for level, waiting in enumerate(holding.levels):
+    def _count(self, page_state: QueuePageState, sign: int) -> None:
+        self.remaining += sign * page_state.remaining
+        self.timed += sign * page_state.timed
+        for level, waiting in enumerate(page_state.levels):
             if waiting:
                 self.levels[level] += sign * waiting
                 self.waiting += sign * waiting
 
     # ---- holdings
 
-    def holding(self, page: Page) -> QueuePageState:
+    def page_state(self, page: Page) -> QueuePageState:
         """What it has in a page, made when first asked for."""
-        holding = self._holdings.get(page)
-        if holding is None:
-            holding = self._holdings[page] = QueuePageState(self, page)
-            page.holdings.append(holding)
-        return holding
+        page_state = self._page_states.get(page)
+        if page_state is None:
+            page_state = self._page_states[page] = QueuePageState(self, page)
+            page.page_states.append(page_state)
+        return page_state
 
-    def adopt(self, holding: QueuePageState) -> None:
+    def adopt(self, page_state: QueuePageState) -> None:
         """A holding as recovery found it, in ascending order of pages."""
-        self._holdings[holding.page] = holding
-        holding.page.holdings.append(holding)
-        if holding.remaining:
-            self._count(holding, 1)
-            self.enlist(holding)
+        self._page_states[page_state.page] = page_state
+        page_state.page.page_states.append(page_state)
+        if page_state.remaining:
+            self._count(page_state, 1)
+            self.enlist(page_state)
 
-    def enlist(self, holding: QueuePageState) -> None:
+    def enlist(self, page_state: QueuePageState) -> None:
         """A holding of the last page has its first message."""
-        self._order.append(holding)
-        self._numbers.append(holding.page.number)
-        self.pages.held(holding.page)
+        self._order.append(page_state)
+        self._numbers.append(page_state.page.number)
+        self.pages.queue_entered(page_state.page)
 
-    def _finished(self, holding: QueuePageState) -> None:
+    def _finished(self, page_state: QueuePageState) -> None:
         """Nothing is left in it. Its page keeps it: what was settled must be known while there is a file."""
-        place = bisect_left(self._numbers, holding.page.number)
+        place = bisect_left(self._numbers, page_state.page.number)
         del self._order[place], self._numbers[place]
-        holding.counts = holding.dues = None
-        self.pages.let_go(holding.page)
+        page_state.counts = page_state.dues = None
+        self.pages.queue_left(page_state.page)
 
     def drop(self, page: Page) -> None:
         """A page is gone."""
-        self._holdings.pop(page, None)
+        self._page_states.pop(page, None)
 
     def end(self) -> None:
         """The queue is deleted: nothing here is its own any more."""
         order, self._order, self._numbers = self._order, [], []
-        self._holdings, self._at_hand = {}, []
+        self._page_states, self._expanded = {}, []
         self.remaining = self.waiting = self.timed = 0
         self.levels = [0] * 10
-        for holding in order:
-            self.pages.let_go(holding.page)
+        for page_state in order:
+            self.pages.queue_left(page_state.page)
 
-    def _thaw(self, holding: QueuePageState) -> bytearray:
-        states = holding.thaw()
-        self._keep_at_hand(holding)
+    def _expand(self, page_state: QueuePageState) -> bytearray:
+        states = page_state.expand_states()
+        self._keep_expanded(page_state)
         return states
 
-    def _keep_at_hand(self, holding: QueuePageState) -> None:
+    def _keep_expanded(self, page_state: QueuePageState) -> None:
         """Something was done with a holding; the one for which that is the longest ago is cooled."""
-        if holding.listed or holding.page.contents is not None:
+        if page_state.listed or page_state.page.contents is not None:
             return
-        at_hand = self._at_hand
-        holding.listed = True
-        at_hand.append(holding)
+        at_hand = self._expanded
+        page_state.listed = True
+        at_hand.append(page_state)
         if len(at_hand) > EXPANDED_STATES:
             oldest = at_hand.pop(0)
             oldest.listed = False
             if not oldest.loaded and oldest.page.contents is None:
-                oldest.cool()
+                oldest.compress_states()
 
-    def complete(self, holding: QueuePageState) -> None:
+    def complete(self, page_state: QueuePageState) -> None:
         """Nothing will be added to the page of a holding."""
-        if not holding.loaded:
-            self._keep_at_hand(holding)
+        if not page_state.loaded:
+            self._keep_expanded(page_state)
 
 
 class RetainingCursor(Cursor):
@@ -593,29 +593,29 @@ class RetainingCursor(Cursor):
         """See `Cursor.returned`."""
         assert ref.position is not None
         page, index = ref.position
-        holding = self._holdings.get(page)
-        if holding is not None and holding.states[index] == LOADED and self._is_logged(ref):
-            told = (holding.counts or {}).get(index, NEVER_DELIVERED)[0]
+        page_state = self._page_states.get(page)
+        if page_state is not None and page_state.states[index] == LOADED and self._is_logged(ref):
+            told = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
             due = ref.due if ref.state == SCHEDULED else 0
             counts = (ref.deliveries, ref.deliveries - told, ref.attempts, due)
-            holding.log_of().returned.append((index, *counts, self.pages.clock.now))
+            page_state.logged_updates().returned.append((index, *counts, self.pages.clock.now))
         super().returned(ref)
 
     def settle(self, ref: Reference, reason: Reason) -> None:
         """See `Cursor.settle`."""
         assert ref.position is not None
         page, index = ref.position
-        holding, taker = self._holdings.get(page), ref.last_rejected_by
+        page_state, taker = self._page_states.get(page), ref.last_rejected_by
         news = None
-        if holding is not None and holding.states[index] == LOADED and self._is_logged(ref):
-            told = (holding.counts or {}).get(index, NEVER_DELIVERED)[0]
+        if page_state is not None and page_state.states[index] == LOADED and self._is_logged(ref):
+            told = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
             out = 4 if ref.deliveries > told else 0
-            news = holding.log_of()
+            news = page_state.logged_updates()
             news.settled.append(index << 3 | out | reason)
         super().settle(ref, reason)
-        if holding is None or taker is None or reason is not Reason.ACKNOWLEDGED:
+        if page_state is None or taker is None or reason is not Reason.ACKNOWLEDGED:
             return
-        news = news or holding.news
+        news = news or page_state.news
         if news is not None and taker.consumer_name:
             if news.takers is None:
                 news.takers = {}
@@ -624,7 +624,7 @@ class RetainingCursor(Cursor):
     def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
         """See `Cursor.settle_waiting`."""
         if page.retains and not (self.durable and page.keeps(index)):
-            self._holdings[page].log_of().settled.append(index << 3 | reason)
+            self._page_states[page].logged_updates().settled.append(index << 3 | reason)
         super().settle_waiting(page, index, reason)
 
 
@@ -639,9 +639,9 @@ class QueueRemoved(LiveRecord):
         self._queue = queue
         self._page = page
 
-    def tell(self, tail: RecordEncoder) -> None:
+    def encode(self, encoder: RecordEncoder) -> None:
         """All of the page is settled."""
         page = self._page
         if not self.gone:
             head = PAGE_CURSOR.pack(Kind.PAGE_CURSOR, 0, 0, self._address, self._queue, page.number)
-            tail.add(head + pack_spans([(0, page.count)]))
+            encoder.add(head + pack_spans([(0, page.count)]))

@@ -35,11 +35,11 @@ class IdChunk(LiveRecord):
     """Ids of one address with consecutive positions."""
 
     __slots__ = (
+        "_logged",
         "_mark",
         "_owner",
         "_size",
-        "_told",
-        "_untold",
+        "_unlogged",
         "dropped",
         "first",
         "full",
@@ -58,8 +58,8 @@ class IdChunk(LiveRecord):
         self.live_bytes = 0  # what this takes in the journal, more or less
         self._owner = owner
         self._size = 0
-        self._told = 0  # how many are in records
-        self._untold: deque[int] = deque()  # how many of the others each `Journal.tell` is about
+        self._logged = 0  # how many are in records
+        self._unlogged: deque[int] = deque()  # how many of the others each `Journal.update` is about
         self._mark: object = None  # the transaction of the last of them
 
     @property
@@ -76,17 +76,17 @@ class IdChunk(LiveRecord):
         """One more. Those of one transaction are told together, and apart from those of others."""
         log = self._owner.log
         self._append(identifier)
-        if self._mark is log.mark and self._untold and log.in_transaction:
-            self._untold[-1] += 1
+        if self._mark is log.mark and self._unlogged and log.in_transaction:
+            self._unlogged[-1] += 1
         else:
             self._mark = log.mark
-            self._untold.append(1)
-            log.tell(self)
+            self._unlogged.append(1)
+            log.update(self)
 
     def restore(self, identifier: bytes) -> None:
         """One more that a segment has."""
         self._append(identifier)
-        self._told += 1
+        self._logged += 1
 
     def _append(self, identifier: bytes) -> None:
         self.ids.append(identifier)
@@ -98,26 +98,26 @@ class IdChunk(LiveRecord):
         """The journal counts what was restored."""
         self._count(record_bytes(self.ids))
 
-    def tell(self, tail: RecordEncoder) -> None:
-        """See `LiveRecord.tell`."""
+    def encode(self, encoder: RecordEncoder) -> None:
+        """See `LiveRecord.encode`."""
         self._owner.drop_forgotten()
-        first = self._told
-        self._told += self._untold.popleft()
-        ids = self.ids[max(first, self.dropped) : self._told]
+        first = self._logged
+        self._logged += self._unlogged.popleft()
+        ids = self.ids[max(first, self.dropped) : self._logged]
         if ids and not self.gone:
-            self._write(tail, max(first, self.dropped), ids)
+            self._write(encoder, max(first, self.dropped), ids)
             self._count(record_bytes(ids))
 
-    def repeat(self, tail: RecordEncoder) -> None:
-        """See `LiveRecord.repeat`."""
-        ids = self.ids[self.dropped : self._told]
+    def encode_all(self, encoder: RecordEncoder) -> None:
+        """See `LiveRecord.encode_all`."""
+        ids = self.ids[self.dropped : self._logged]
         if ids:
-            self._write(tail, self.dropped, ids)
+            self._write(encoder, self.dropped, ids)
         self._count(record_bytes(ids) - self.live_bytes)
 
-    def _write(self, tail: RecordEncoder, index: int, ids: list[bytes]) -> None:
+    def _write(self, encoder: RecordEncoder, index: int, ids: list[bytes]) -> None:
         owner = self._owner
-        tail.add(pack_ids(tail.name_address(owner.address), self.first + index, owner.oldest, ids))
+        encoder.add(pack_ids(encoder.name_address(owner.address), self.first + index, owner.oldest, ids))
 
     def _count(self, more: int) -> None:
         self.live_bytes += more
@@ -144,9 +144,9 @@ class IdsCleared(LiveRecord):
         self._address = address
         self._oldest = oldest
 
-    def tell(self, tail: RecordEncoder) -> None:
-        """See `LiveRecord.tell`."""
-        tail.add(pack_ids(tail.name_address(self._address), self._oldest, self._oldest, []))
+    def encode(self, encoder: RecordEncoder) -> None:
+        """See `LiveRecord.encode`."""
+        encoder.add(pack_ids(encoder.name_address(self._address), self._oldest, self._oldest, []))
 
 
 class StoredIds:
@@ -191,7 +191,7 @@ class StoredIds:
         self.drop_forgotten()
         self.end()
         self.oldest = self._next
-        self.log.tell(IdsCleared(self.address, self.oldest))
+        self.log.update(IdsCleared(self.address, self.oldest))
 
     def end(self) -> None:
         """The address is deleted."""

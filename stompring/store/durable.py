@@ -106,7 +106,7 @@ class Durable:
         """See `Storage.bind`. Of queues that are not durable only the number is kept, so that it is not used again."""
         if self._recovering:
             return
-        self.journal.note_queue(queue.number)
+        self.journal.reserve_queue(queue.number)
         if not queue.durable or queue.attributes.temporary:
             return
         self.journal.bind(self._queue_binding(queue))
@@ -172,14 +172,14 @@ class Durable:
             ended = self._notes.pop(number, None)
             if ended is not None:
                 ended.gone = True
-                self.journal.tell(ended)
+                self.journal.update(ended)
             return
         self.notes[number] = value
         note = self._notes.get(number)
         if note is None:
             note = self._notes[number] = Note(number, value)
         note.value = value
-        self.journal.tell(note)
+        self.journal.update(note)
 
     # ---- safety
 
@@ -208,7 +208,7 @@ class Durable:
     def retain(self, retention: Retention) -> None:
         """Keep there what is done with. Before `recover`."""
         self.retention = self.journal.retention = retention
-        self.journal.facts = RecordBatchByConsumer
+        self.journal.batch_type = RecordBatchByConsumer
         self.keeps_all = True
 
     def recover(self, broker: Broker) -> None:

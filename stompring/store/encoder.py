@@ -296,7 +296,7 @@ class RecordEncoder:
         refs: list[Reference],
         changes: Iterable[StateChange] = (),
         *,
-        told: Mapping[Reference, int] | None = None,
+        logged: Mapping[Reference, int] | None = None,
         time: int = 0,
     ) -> None:
         """A message, and where it stands in each of the queues that hold it.
@@ -309,15 +309,15 @@ class RecordEncoder:
         happened: dict[Reference, list[StateChange]] = {}
         for change in changes:
             happened.setdefault(change.ref, []).append(change)
-        due = _due_when_sent(refs, happened) if happened and told is None else _due(refs[0])
+        due = _due_when_sent(refs, happened) if happened and logged is None else _due(refs[0])
         deliveries = min([happened[ref][0].deliveries if ref in happened else ref.deliveries for ref in refs])
         deliveries = min(deliveries, MAX_DELIVERIES)
         head = message_head(message, address, ids, due, deliveries)
-        if told is not None:
+        if logged is not None:
             head = b"%c%c%b" % (head[0], head[1] | COPY, head[2:])
         states: list[bytes] = []
         for ref in refs:
-            known = deliveries if told is None else told.get(ref, -1)
+            known = deliveries if logged is None else logged.get(ref, -1)
             if known < ref.deliveries or ref in happened or _differs(ref, due, deliveries):
                 states += _states(ref, happened.get(ref, ()), (deliveries, 0, due, b""), known, time)
         self.footer.note(message.number, message.timestamp)
@@ -576,6 +576,7 @@ class RecordBatch:
 
     __slots__ = (
         "_by_fact",
+        "_encoder",
         "_fact",
         "_now",
         "_numbers",
@@ -584,11 +585,10 @@ class RecordBatch:
         "_out_queue",
         "_queue",
         "_scope",
-        "_tail",
     )
 
-    def __init__(self, tail: RecordEncoder, now: int, scope: int = 0) -> None:
-        self._tail = tail
+    def __init__(self, encoder: RecordEncoder, now: int, scope: int = 0) -> None:
+        self._encoder = encoder
         self._now = now
         self._scope = scope
         self._by_fact: dict[tuple[Queue, int], list[int]] = {}
@@ -620,13 +620,13 @@ class RecordBatch:
         if not self._by_fact:
             return
         for (queue, fact), numbers in self._by_fact.items():
-            self._tail.settled(queue, Reason(fact), self._now, numbers, scope=self._scope)
+            self._encoder.settled(queue, Reason(fact), self._now, numbers, scope=self._scope)
         self._by_fact = {}
         self._queue = None
 
     def _flush_out(self) -> None:
         for queue, numbers in self._out.items():
-            self._tail.delivered(queue, self._now, numbers, self._scope)
+            self._encoder.delivered(queue, self._now, numbers, self._scope)
         self._out = {}
         self._out_queue = None
 
@@ -639,15 +639,15 @@ class RecordBatchByConsumer(RecordBatch):
 
     __slots__ = ("_by_taker", "_hidden", "_taker")
 
-    def __init__(self, tail: RecordEncoder, now: int, scope: int = 0) -> None:
-        super().__init__(tail, now, scope)
+    def __init__(self, encoder: RecordEncoder, now: int, scope: int = 0) -> None:
+        super().__init__(encoder, now, scope)
         self._hidden: RecordBatch | None = None  # of messages that are not retained
         self._by_taker: dict[tuple[Queue, int, Consumer | None], list[int]] = {}
         self._taker: Consumer | None = None  # of the last one
 
     def _of_hidden(self) -> RecordBatch:
         if self._hidden is None:
-            self._hidden = RecordBatch(self._tail, self._now, FOR_RESTARTS)
+            self._hidden = RecordBatch(self._encoder, self._now, FOR_RESTARTS)
         return self._hidden
 
     def went_out(self, ref: Reference) -> None:
@@ -674,7 +674,7 @@ class RecordBatchByConsumer(RecordBatch):
             self._flush_out()
         for (queue, fact, taker), numbers in self._by_taker.items():
             name = "" if taker is None else taker.consumer_name
-            self._tail.settled(queue, Reason(fact), self._now, numbers, name, scope=self._scope)
+            self._encoder.settled(queue, Reason(fact), self._now, numbers, name, scope=self._scope)
         if self._hidden is not None:
             self._hidden.flush()
         self._by_taker = {}

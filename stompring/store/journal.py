@@ -1,8 +1,12 @@
-"""The journal: one sequence of segments with durable messages that are in memory, and facts about all messages.
+"""The journal: a sequence of segments with the durable messages that are in memory, and events about all messages.
 
-What the broker tells is gathered in a list and put into records at the end of the turn: a message that was settled
-within the turn it came in costs nothing. Every record goes to the newest segment. A segment is deleted when nothing
-in it counts any more, always the oldest first: a fact is never older than what it is about, so it may go too.
+Events are appended to a list and encoded as records at the end of the reactor turn: a message that is settled within
+the turn it came in costs nothing. Every record goes to the newest segment. A segment is deleted when it has no live
+record, always the oldest first: an event is never older than the message it is about, so it is deleted after it.
+
+The path of a durable message has four steps: `Journal.append` takes it, `Journal.gather` has it encoded as a record
+(`RecordEncoder`), `WriteBatch.write` writes and syncs the record in the disk thread, and `WriteBatch.confirm` calls
+those who wait for it, such as receipts.
 """
 
 from __future__ import annotations
@@ -41,10 +45,10 @@ from .segment import (
     HEADER,
     JOURNAL,
     NO_IDENTITY,
+    RECORD_OVERHEAD,
     JournalSegment,
     LiveRecord,
     MessageReferences,
-    live_size,
     pack_header,
 )
 from .writer import Writer
@@ -98,20 +102,20 @@ class Journal:
         self.next_address = count(1)
         self.on_roll: Callable[[], None] = _nothing
         self.retention: Retention | None = None  # with one all is written, also what has gone already
-        self.facts: type[RecordBatch] = RecordBatch
+        self.batch_type: type[RecordBatch] = RecordBatch
         self.clock = clock
         self.file_size = file_size
         self._sync = sync
         self.unwritten: dict[Queue | Address, Binding] = {}  # bindings of which nothing is on disk yet
-        self._told: list[object] = []
+        self._pending: list[object] = []
         self._entries: list[Entries] = []  # with messages that are retained and need not come back
         self._taken: dict[
             tuple[Queue, Consumer], Entries
-        ] = {}  # those with what was settled before it was written
+        ] = {}  # those of messages that were settled before they were written
         self._logged: list[
             tuple[Reference, int] | StateChange | QueuePageState
         ] = []  # what became of such messages
-        self._asked = False  # `gather` has something to do, and will be called
+        self._gather_due = False  # `gather` has something to do, and will be called
         self._syncing: Timer | None = None  # when what was retained is synced
         self._depth = 0
         self.mark = self._opened = TransactionStart()  # the transaction that was begun last
@@ -122,46 +126,48 @@ class Journal:
         self._sync_next = False  # what is put next must be safe, whatever the settings
         self._skipped = False  # something shall be gathered once the transaction that is open has ended
         self._next_page = 0
-        self._tail = RecordEncoder(0, self.next_address)
+        self._encoder = RecordEncoder(0, self.next_address)
         writer.gather = self.gather
 
     # ---- the start
 
     def begin(
-        self, segments: list[JournalSegment], tail: RecordEncoder | None = None, *, roll: bool = False
+        self, segments: list[JournalSegment], encoder: RecordEncoder | None = None, *, roll: bool = False
     ) -> None:
-        """Go on after ``segments`` that recovery found: in the last where its ``tail`` is given, else in a new one.
+        """Continue after the ``segments`` of an earlier run: in the last one with its ``encoder``, else in a new one.
 
-        ``roll``: seal the last, and go on in a new one.
+        ``roll``: seal the last one and continue in a new one.
         """
         self.segments = segments
         self.leased_message = self.next_message + MESSAGE_LEASE
         self.bytes = sum(segment.size for segment in segments)
-        if tail is None or not segments:
+        if encoder is None or not segments:
             self._open_segment()
         else:
             last = segments[-1]
             last.stream = self.writer.open(last.path, last.size, journal=True)
-            self._tail = tail
+            self._encoder = encoder
             if roll:
                 self._next_segment()
                 return
-            self._tell_numbers()
-            self._put()
+            self._encode_numbers()
+            self._append_records()
 
-    # ---- what the broker tells
+    # ---- step 1: append events; they are encoded at the end of the turn
 
     def append(self, ref: Reference) -> None:
         """A message entered a queue."""
         message = ref.message
-        held = message.segment
-        if held is None:
+        live = message.segment
+        if live is None:
             message.segment = ref
-            self.note(ref)
-        elif type(held) is Reference:
-            message.segment = MessageReferences([held, ref])
-        elif type(held) is MessageReferences:
-            held.refs.append(ref)
+            if not self._gather_due:
+                self._schedule_gather()
+            self._pending.append(ref)
+        elif type(live) is Reference:
+            message.segment = MessageReferences([live, ref])
+        elif type(live) is MessageReferences:
+            live.refs.append(ref)
         else:
             self._append_again(ref)
 
@@ -176,12 +182,12 @@ class Journal:
         message = ref.message
         segment = message.segment
         assert type(segment) is JournalSegment
-        held = segment.live.pop(message.number, None)
-        if held is not None:
-            self.live_bytes -= live_size(len(message.tail))
-        refs = held.refs if type(held) is MessageReferences else [held] if type(held) is Reference else []
+        live = segment.live.pop(message.number, None)
+        if live is not None:
+            self.live_bytes -= len(message.tail) + RECORD_OVERHEAD
+        refs = live.refs if type(live) is MessageReferences else [live] if type(live) is Reference else []
         message.segment = MessageReferences([*refs, ref], {each: each.deliveries for each in refs})
-        self.note(ref)
+        self._add_event(ref)
 
     def settle(self, ref: Reference, reason: Reason) -> None:
         """A queue gave up a message."""
@@ -193,21 +199,23 @@ class Journal:
                 if self.retention is not None and message.traits.retained:
                     self._retain(ref, reason)
             elif type(segment) is MessageReferences and (
-                self._retains(message) or (segment.told is not None and ref in segment.told)
+                self._retains(message) or (segment.logged is not None and ref in segment.logged)
             ):
-                self.note((ref, reason))
+                self._add_event((ref, reason))
             return
         live, number = segment.live, message.number
-        held = live.pop(number, None)
-        if held is ref:
-            self.live_bytes -= live_size(len(message.tail))
-        elif type(held) is MessageReferences:
-            held.left -= 1
-            if held.left:
-                live[number] = held
+        found = live.pop(number, None)
+        if found is ref:
+            self.live_bytes -= len(message.tail) + RECORD_OVERHEAD
+        elif type(found) is MessageReferences:
+            found.left -= 1
+            if found.left:
+                live[number] = found
             else:
-                self.live_bytes -= live_size(len(message.tail))
-        self.note((ref, reason))
+                self.live_bytes -= len(message.tail) + RECORD_OVERHEAD
+        if not self._gather_due:
+            self._schedule_gather()
+        self._pending.append((ref, reason))
 
     def _retains(self, message: Message) -> bool:
         """Whether a message is written even where no restart has to bring it back."""
@@ -232,19 +240,19 @@ class Journal:
 
     def log(self, ref: Reference, event: int) -> None:
         """What became of a message that is retained, and that no restart brings back."""
-        if not self._asked:
-            self._ask()
+        if not self._gather_due:
+            self._schedule_gather()
         if event >= RETURNED:
             cause = Cause.RETURNED if event == RETURNED else Cause.SCHEDULED
             self._logged.append(StateChange.of(ref, cause, self.clock.now))
         else:
             self._logged.append((ref, event))
 
-    def log_page(self, holding: QueuePageState) -> None:
+    def log_page(self, page_state: QueuePageState) -> None:
         """The same of messages of a page."""
-        if not self._asked:
-            self._ask()
-        self._logged.append(holding)
+        if not self._gather_due:
+            self._schedule_gather()
+        self._logged.append(page_state)
 
     def returned(self, ref: Reference) -> None:
         """A delivery came back: the counts of a message in a queue are new, and its due time perhaps."""
@@ -256,84 +264,84 @@ class Journal:
 
     def _changed(self, ref: Reference, cause: Cause) -> None:
         message = ref.message
-        held = message.segment
-        if held is None:
+        live = message.segment
+        if live is None:
             return
         change = StateChange.of(ref, cause, self.clock.now)
-        if type(held) is JournalSegment:
-            self.note(change)
+        if type(live) is JournalSegment:
+            self._add_event(change)
             return
-        if type(held) is not MessageReferences:
-            held = message.segment = MessageReferences(
-                [ref]
-            )  # so that it is not taken for one to which nothing happened
-        held.changes.append(change)
+        if type(live) is not MessageReferences:
+            # so that it is not taken for one to which nothing happened
+            live = message.segment = MessageReferences([ref])
+        live.changes.append(change)
 
     def delivered(self, ref: Reference) -> None:
         """A message that waited went out to a consumer."""
         if type(ref.message.segment) is JournalSegment:
-            self.note((ref, DELIVERY))
+            self._add_event((ref, DELIVERY))
 
     def record(self, entries: Entries) -> None:
-        """Messages that need not come back are about to be gathered in ``entries``."""
-        if not self._asked:
-            self._ask()
+        """Retained messages that need not survive a restart are about to be collected in ``entries``."""
+        if not self._gather_due:
+            self._schedule_gather()
         self._entries.append(entries)
 
-    def _ask(self) -> None:
-        self._asked = True
-        self.clock.soon(self.writer.attend)
+    def _schedule_gather(self) -> None:
+        self._gather_due = True
+        self.writer.require_next_batch()
+        self.clock.soon(self.writer.end_of_turn)
 
     def bind(self, binding: Binding) -> None:
         """A queue or an address was made or changed. Pages that name one whose binding is `unwritten` repeat it."""
         if binding.segment is None:
             self.unwritten[binding.subject] = binding
-        self.note(binding)
+        self._add_event(binding)
 
     def unbind(self, binding: Binding) -> None:
         """It was deleted."""
         self.unwritten.pop(binding.subject, None)
         binding.gone = True
-        self.note(binding)
+        self._add_event(binding)
 
-    def tell(self, kept: LiveRecord) -> None:
-        """Something else has news; it is asked at the end of the turn, in its place among what else was told."""
-        self.note(kept)
+    def update(self, record: LiveRecord) -> None:
+        """A live record has changed; it is encoded at the end of the turn, in order with the other events."""
+        self._add_event(record)
 
-    def forget(self, kept: LiveRecord) -> None:
-        """What was told of it does not count any more."""
-        segment, kept.segment = kept.segment, None
+    def forget(self, record: LiveRecord) -> None:
+        """No record of it counts any more."""
+        segment, record.segment = record.segment, None
         if segment is not None:
-            del segment.live[kept]
+            del segment.live[record]
 
     def begin_transaction(self, size: int = 0) -> None:
         """What follows takes effect as one. Transactions nest.
 
-        With a ``size`` in bytes it may become one with such a transaction that was told right before: both are written
-        together in any case, and nobody was told that one of them is safe.
+        With a ``size`` in bytes it may be merged with such a transaction that ended right before: both are written
+        together in any case, and neither was confirmed before.
         """
         if not self._depth:
-            opened, told = self._opened, self._told
-            if 0 < size <= opened.spare and told and told[-1] is self._closed and not opened.number:
-                told.pop()
+            opened, pending = self._opened, self._pending
+            if 0 < size <= opened.spare and pending and pending[-1] is self._closed and not opened.number:
+                pending.pop()
                 opened.spare -= size
             else:
                 self.mark = self._opened = opened = TransactionStart(MAX_JOINED_BYTES - size if size else 0)
                 self._closed = TransactionEnd(opened)
-                self.note(opened)
+                self._add_event(opened)
         self._depth += 1
 
     def commit(self) -> None:
         """End of what `begin_transaction` opened."""
         self._depth -= 1
         if not self._depth:
-            self.note(self._closed)
+            self._add_event(self._closed)
             if self._skipped:
                 self._skipped = False
-                self.clock.soon(self.writer.attend)
+                self.clock.soon(self.writer.end_of_turn)
 
     def transaction(self) -> int:
-        """The number that pages note with what they write now: it counts once the transaction is committed. 0: now."""
+        """The number that pages write with their messages, which count once it is committed; 0: outside of one."""
         if not self._depth:
             return 0
         if not self._opened.number:
@@ -347,60 +355,53 @@ class Journal:
         return self._depth > 0
 
     def pages_recovered(self, transaction: int, message: int, queue: int, page: int) -> None:
-        """The greatest numbers in pages. What is not complete of transactions there has been told to be settled.
-
-        All pages that there are have been told of too: only after those may a record say so.
-        """
+        """The greatest numbers in pages, after all pages and the settling of incomplete transactions were appended."""
         self._next_page = page + 1
         self.next_transaction = max(self.next_transaction, transaction + 1)
         self.next_message = max(self.next_message, message + 1)
         self.next_queue = max(self.next_queue, queue + 1)
-        self.note(TRANSACTIONS_COMPLETE)
+        self._add_event(TRANSACTIONS_COMPLETE)
 
-    def note_queue(self, number: int) -> None:
-        """A queue has this number, which none shall have that is made after a crash."""
+    def reserve_queue(self, number: int) -> None:
+        """A queue has this number, which must not be given to another after a crash."""
         if number + LEASE // 2 >= self.next_queue:
             self.next_queue = number + LEASE
             if self.segments:
-                self.note(RENEW_NUMBERS)
+                self._add_event(RENEW_NUMBERS)
 
     def lease_messages(self, end: int) -> None:
-        """Numbers of messages before ``end`` will be in use; ``on_lease`` hears when they may be."""
+        """Reserve message numbers before ``end``; ``on_lease`` is called when the reservation is on disk."""
         self.leased_message = max(self.leased_message, end)
-        self.note(RENEW_NUMBERS)
+        self._add_event(RENEW_NUMBERS)
 
-    def note(self, news: object) -> None:
-        """Anything that `gather` understands."""
-        if not self._asked:
-            self._ask()
-        self._told.append(news)
+    def _add_event(self, event: object) -> None:
+        if not self._gather_due:
+            self._schedule_gather()
+        self._pending.append(event)
 
     def when_synced(self, call: Callable[[], None]) -> None:
-        """Call once everything told so far would survive a crash."""
-        if self._asked or self._gathering is not None:
-            self.writer.with_next(call)
-        else:
-            self.writer.when_synced(call)
+        """Call once everything appended so far would survive a crash."""
+        self.writer.when_synced(call)
 
-    # ---- records
+    # ---- step 2: encode the events as records of the newest segment
 
     def gather(self) -> bool:
-        """Put what was told into records, and those into the newest segment.
+        """Encode pending events and append the records to the newest segment.
 
-        False where that is not all of it: what is much is put there in slices, and of a transaction that is open
-        nothing is. `Writer.attend` is called again for the rest.
+        False if some are left: many events are encoded in slices, and those of an open transaction not before its end.
+        `Writer.end_of_turn` is called again for the rest.
         """
         left = MAX_ENCODED_AT_ONCE
         while True:
             if self._gathering is None:
-                if not self._asked:
+                if not self._gather_due:
                     return True
                 if self._depth:
                     self._skipped = True  # only ever whole transactions
                     return False
-                self._asked = False
-                told, self._told = self._told, []
-                self._gathering = self._put_into_records(told)
+                self._gather_due = False
+                pending, self._pending = self._pending, []
+                self._gathering = self._encode(pending)
             for _ in self._gathering:
                 left -= 1
                 if left <= 0 and not self.writer.draining:
@@ -412,172 +413,173 @@ class Journal:
 
     def _go_on(self) -> None:
         self._going_on = False
-        self.writer.attend()
+        self.writer.end_of_turn()
 
-    def _put_into_records(self, told: list[object]) -> Iterator[None]:
-        if self._tail.at >= self.file_size:
+    def _encode(self, pending: list[object]) -> Iterator[None]:
+        if self._encoder.at >= self.file_size:
             self._roll()
-        tail, newest = self._tail, self.segments[-1]
+        encoder, newest = self._encoder, self.segments[-1]
         if self._entries or self._logged:
-            yield from self._put_retained_into_records()
+            yield from self._encode_retained()
         live = newest.live
-        facts = self.facts(tail, self.clock.now)
-        told.reverse()
-        while told:  # each is let go of when it is written, and not all at once at the end
-            news = told.pop()
+        batch = self.batch_type(encoder, self.clock.now)
+        pending.reverse()
+        while pending:  # each is let go of when it is written, and not all at once at the end
+            event = pending.pop()
             yield
             try:
-                if type(news) is Reference:
-                    message = news.message
-                    if message.segment is not news or news.state == GONE:
-                        self._write(news, facts)
+                if type(event) is Reference:
+                    message = event.message
+                    if message.segment is not event or event.state == GONE:
+                        self._write(event, batch)
                         continue
                     # one queue holds it, as it is with most
-                    tail.message(message, news)
-                    live[message.number] = news
+                    encoder.message(message, event)
+                    live[message.number] = event
                     message.segment = newest
-                    self.live_bytes += live_size(len(message.tail))
-                elif type(news) is tuple:
-                    ref: Reference = news[0]
-                    reason: int = news[1]
+                    self.live_bytes += len(message.tail) + RECORD_OVERHEAD
+                elif type(event) is tuple:
+                    ref: Reference = event[0]
+                    reason: int = event[1]
                     if reason == DELIVERY:
-                        facts.went_out(ref)
+                        batch.went_out(ref)
                     else:
-                        facts.add(ref, reason)
+                        batch.add(ref, reason)
                 else:
-                    facts.flush()
-                    self._gather_other(news)
-            except Exception:  # a fault of ours: it must not take along what else was told
-                log.exception("the journal cannot write %r", news)
-        facts.flush()
-        self.next_message = max(self.next_message, tail.footer.greatest_number + 1)
-        self._put()
-        self.drop_dead()
+                    batch.flush()
+                    self._encode_other(event)
+            except Exception:  # a bug: the other events must be written all the same
+                log.exception("journal record could not be encoded: %r", event)
+        batch.flush()
+        self.next_message = max(self.next_message, encoder.footer.greatest_number + 1)
+        self._append_records()
+        if len(self.segments) > 1 and not self.segments[0].live:
+            self.drop_dead()
 
-    def _put_retained_into_records(self) -> Iterator[None]:
+    def _encode_retained(self) -> Iterator[None]:
         entries, logged = self._entries, self._logged
         self._entries, self._logged, self._taken = [], [], {}
-        tail, now = self._tail, self.clock.now
+        encoder, now = self._encoder, self.clock.now
         for part in retained_parts(entries):
-            tail.retained(part, now)
+            encoder.retained(part, now)
             yield from repeat(None, 1 + len(part.messages) // RETAINED_AT_ONCE)
-        facts = RecordBatchByConsumer(tail, now, FOR_READERS)
-        for news in logged:
-            if isinstance(news, StateChange):
-                facts.flush()
-                tail.change(news, FOR_READERS)
-            elif isinstance(news, QueuePageState):
-                news.tell_logged(tail)
-            elif news[1] == DELIVERED:
-                facts.went_out(news[0])
+        batch = RecordBatchByConsumer(encoder, now, FOR_READERS)
+        for event in logged:
+            if isinstance(event, StateChange):
+                batch.flush()
+                encoder.change(event, FOR_READERS)
+            elif isinstance(event, QueuePageState):
+                event.encode_logged(encoder)
+            elif event[1] == DELIVERED:
+                batch.went_out(event[0])
             else:
-                facts.add(news[0], news[1])
+                batch.add(event[0], event[1])
             yield
-        facts.flush()
-        self._put_retained()
+        batch.flush()
+        self._append_retained()
 
-    def _write(self, ref: Reference, facts: RecordBatch) -> None:
+    def _write(self, ref: Reference, batch: RecordBatch) -> None:
         """A message that several queues hold, or none any more."""
         message = ref.message
-        held = message.segment
-        if type(held) is MessageReferences:
-            alive = [each for each in held.refs if each.state != GONE]
-            refs, retains = held.refs, self._retains(message)
-            if held.told is not None:
-                facts.flush()  # they count from that record on
+        live = message.segment
+        if type(live) is MessageReferences:
+            alive = [each for each in live.refs if each.state != GONE]
+            refs, retains = live.refs, self._retains(message)
+            if live.logged is not None:
+                batch.flush()  # they count from that record on
                 if not retains:  # what that one has is told to be settled later, and must be in this one too
-                    refs = [each for each in refs if each.state != GONE or each in held.told]
+                    refs = [each for each in refs if each.state != GONE or each in live.logged]
             elif not retains:
                 refs = alive
             if alive or retains:
-                changes = held.changes and [each for each in held.changes if each.ref in refs]
-                self._tail.copies(message, refs, changes, told=held.told, time=self.clock.now)
-            held.changes, held.told = [], None
+                changes = live.changes and [each for each in live.changes if each.ref in refs]
+                self._encoder.copies(message, refs, changes, logged=live.logged, time=self.clock.now)
+            live.changes, live.logged = [], None
             if not alive:
                 message.segment = None
                 return
-            held.refs, held.left = alive, len(alive)
-            self._keep(message.number, held if len(alive) > 1 else alive[0])
+            live.refs, live.left = alive, len(alive)
+            self._add_live(message.number, live if len(alive) > 1 else alive[0])
             message.segment = self.segments[-1]
-            self.live_bytes += live_size(len(message.tail))
+            self.live_bytes += len(message.tail) + RECORD_OVERHEAD
 
-    def _keep(self, key: int | LiveRecord, item: Reference | MessageReferences | LiveRecord) -> None:
+    def _add_live(self, key: int | LiveRecord, item: Reference | MessageReferences | LiveRecord) -> None:
         self.segments[-1].live[key] = item
 
-    def _gather_other(self, news: object) -> None:
-        if type(news) is StateChange:
-            self._tail.change(news)
-        elif isinstance(news, LiveRecord):
-            news.tell(self._tail)
-            if self.unwritten and isinstance(news, Binding):
-                self.writer.with_next(partial(self._written, news.subject))
-            if news.gone:
-                self.forget(news)
+    def _encode_other(self, event: object) -> None:
+        if type(event) is StateChange:
+            self._encoder.change(event)
+        elif isinstance(event, LiveRecord):
+            event.encode(self._encoder)
+            if self.unwritten and isinstance(event, Binding):
+                self.writer.after_next_batch(partial(self._written, event.subject))
+            if event.gone:
+                self.forget(event)
             else:
-                self.settle_down(news)
-        elif isinstance(news, TransactionStart):
-            self._tail.open()
-        elif isinstance(news, TransactionEnd):
-            number = news.opened.number
-            self._tail.close(number)
+                self.keep_live(event)
+        elif isinstance(event, TransactionStart):
+            self._encoder.open()
+        elif isinstance(event, TransactionEnd):
+            number = event.opened.number
+            self._encoder.close(number)
             self.complete_transaction = max(self.complete_transaction, number + 1 if number else 0)
         else:
-            if news is TRANSACTIONS_COMPLETE:
+            if event is TRANSACTIONS_COMPLETE:
                 self.complete_transaction = self.next_transaction
                 self.next_page = max(self.next_page, self._next_page)
-            self._tell_numbers()
+            self._encode_numbers()
 
     def _written(self, subject: Queue | Address) -> None:
         self.unwritten.pop(subject, None)
 
-    def settle_down(self, kept: LiveRecord, *, repeated: bool = False) -> None:
-        """Note the segment with the oldest record of ``kept`` that counts, after it was told or ``repeated``."""
+    def keep_live(self, record: LiveRecord, *, repeated: bool = False) -> None:
+        """Note the segment with its oldest record that counts, after ``record`` was encoded; ``repeated``: in full."""
         newest = self.segments[-1]
-        if kept.segment is not None and (kept.whole or repeated) and kept.segment is not newest:
-            self.forget(kept)
-        if kept.segment is None:
-            kept.segment = newest
-            newest.live[kept] = kept
+        if record.segment is not None and (record.whole or repeated) and record.segment is not newest:
+            self.forget(record)
+        if record.segment is None:
+            record.segment = newest
+            newest.live[record] = record
 
-    def rewrite(self, key: int | LiveRecord, held: Reference | MessageReferences | LiveRecord) -> None:
+    def rewrite(self, key: int | LiveRecord, live: Reference | MessageReferences | LiveRecord) -> None:
         """Write something live once more, at the end; it was taken out of its segment."""
-        if isinstance(held, LiveRecord):
-            held.segment = None
-            held.repeat(self._tail)
-            self.settle_down(held, repeated=True)
+        if isinstance(live, LiveRecord):
+            live.segment = None
+            live.encode_all(self._encoder)
+            self.keep_live(live, repeated=True)
         else:
-            found = held.refs if isinstance(held, MessageReferences) else [held]
+            found = live.refs if isinstance(live, MessageReferences) else [live]
             # of a queue that was deleted nothing counts, whether it has let go of all its messages already or not
             refs = [each for each in found if each.state != GONE and not each.queue.deleted]
             message = found[0].message
             if not refs:
-                self.live_bytes -= live_size(len(message.tail))
+                self.live_bytes -= len(message.tail) + RECORD_OVERHEAD
                 return
-            self._tail.copies(message, refs, told={each: each.deliveries for each in refs})
-            self._keep(key, held)
+            self._encoder.copies(message, refs, logged={each: each.deliveries for each in refs})
+            self._add_live(key, live)
             message.segment = self.segments[-1]
 
-    def _put(self, *, sync: bool = False) -> None:
+    def _append_records(self, *, sync: bool = False) -> None:
         segment = self.segments[-1]
         sync, self._sync_next = sync or self._sync_next, False
-        data = self._tail.take()
+        data = self._encoder.take()
         if data or sync:
             assert segment.stream is not None
             segment.stream.append(data, self._sync or sync)
             segment.size += len(data)
             self.bytes += len(data)
 
-    def _put_retained(self) -> None:
-        """As `_put`, of what no restart needs: it need not be safe before anybody is answered, but it must be written.
+    def _append_retained(self) -> None:
+        """As `_append_records`, for records that no restart needs: they are written with the batch and synced later.
 
-        So the end of the process takes nothing of it along, and a power cut what came in the last moments.
+        They survive the end of the process; a power cut may lose those of the last second.
         """
-        segment, data = self.segments[-1], self._tail.take()
+        segment, data = self.segments[-1], self._encoder.take()
         assert segment.stream is not None
         segment.stream.append(data, False)
         segment.size += len(data)
         self.bytes += len(data)
-        self.writer.await_next()
+        self.writer.require_next_batch()
         if self._sync and self._syncing is None:
             steady = self.clock.steady
             self._syncing = steady.call_at(steady.now + RETAINED_SYNC_INTERVAL, self._sync_retained)
@@ -605,7 +607,7 @@ class Journal:
         path = segment_path(self.directory, number)
         segment = JournalSegment(number, path, self.writer.open(path, journal=True))
         self.segments.append(segment)
-        self._tail = RecordEncoder(HEADER.size, self.next_address)
+        self._encoder = RecordEncoder(HEADER.size, self.next_address)
         header = pack_header(
             JOURNAL, self.next_message, self.clock.now, number, self.identity, previous=previous
         )
@@ -613,12 +615,12 @@ class Journal:
         segment.stream.append(header, self._sync)
         segment.size += len(header)
         self.bytes += len(header)
-        self._tell_numbers()
-        self._put()
+        self._encode_numbers()
+        self._append_records()
 
-    def _tell_numbers(self) -> None:
+    def _encode_numbers(self) -> None:
         leased = max(self.leased_message, self.next_message)
-        self._tail.add(
+        self._encoder.add(
             NUMBERS.pack(
                 Kind.NUMBERS,
                 0,
@@ -632,7 +634,7 @@ class Journal:
         )
         if leased > self._lease_written:
             self._lease_written, self._sync_next = leased, True
-            self.writer.with_next(lambda: self.on_lease(leased))
+            self.writer.after_next_batch(lambda: self.on_lease(leased))
 
     def _roll(self) -> None:
         self._next_segment()
@@ -641,8 +643,8 @@ class Journal:
     def _next_segment(self) -> None:
         last = self.segments[-1]
         assert last.stream is not None
-        last.stream.close(self._tail.ending)
-        self._open_segment(self._tail.at)
+        last.stream.close(self._encoder.ending)
+        self._open_segment(self._encoder.at)
 
     def drop_dead(self) -> None:
         """Delete the oldest segments in which nothing counts, once what made it so is safe."""
@@ -651,26 +653,25 @@ class Journal:
             dead.append(self.segments.pop(0))
         if not dead:
             return
-        self._tell_numbers()  # which segment is the oldest now
-        self._put(sync=True)
+        self._encode_numbers()  # which segment is the oldest now
+        self._append_records(sync=True)
         for segment in dead:
             self.bytes -= segment.size
-            self.writer.with_next(partial(segment.remove, self.writer, self.retention))
+            self.writer.after_next_batch(partial(segment.remove, self.writer, self.retention))
 
     def compact_step(self, items: int, size: int) -> int:
         """Write some of what counts in the oldest segment once more, at the end; returns the bytes that took."""
         if not self.gather():
             return 0
-        if self._tail.at >= self.file_size:
+        if self._encoder.at >= self.file_size:
             self._roll()
-        oldest, before = self.segments[0], self._tail.at
+        oldest, before = self.segments[0], self._encoder.at
         live = oldest.live
-        while live and items > 0 and self._tail.at - before < size and oldest is not self.segments[-1]:
-            key, held = live.popitem()
-            self.rewrite(key, held)
+        while live and items > 0 and self._encoder.at - before < size and oldest is not self.segments[-1]:
+            self.rewrite(*live.popitem())
             items -= 1
-        written = self._tail.at - before
-        self._put()
+        written = self._encoder.at - before
+        self._append_records()
         self.drop_dead()
         return written
 

@@ -73,7 +73,7 @@ def set_aside(writer: Writer, path: Path) -> None:
         if path.name in files.names(path.parent):
             files.rename(path, free_name(files, path, SET_ASIDE))
 
-    writer.chore(rename)
+    writer.run_task(rename)
 
 
 #: soonest expiry and due time (epoch ms, 0 for none), greatest transaction, queues, kinds (1 where all are equal,
@@ -305,8 +305,8 @@ class PageFileRecord(LiveRecord):
         self._address = address
         self._number = number
 
-    def tell(self, tail: RecordEncoder) -> None:
-        """See `LiveRecord.tell`."""
+    def encode(self, encoder: RecordEncoder) -> None:
+        """See `LiveRecord.encode`."""
         shares = {} if self.gone or self.shares is None else self.shares
         operation = REMOVED if self.gone else BEGUN if self.shares is None else COMPLETE
         messages = self.messages if operation == COMPLETE else 0
@@ -314,7 +314,7 @@ class PageFileRecord(LiveRecord):
         if log.next_page:
             log.next_page = max(log.next_page, number + 1)
         head = PAGE_FILE.pack(Kind.PAGE_FILE, operation, 0, self._address, number, messages, len(shares))
-        tail.add(head + b"".join([PAGE_SHARE.pack(*share) for share in shares.items()]))
+        encoder.add(head + b"".join([PAGE_SHARE.pack(*share) for share in shares.items()]))
 
 
 def durable_counts(contents: PageColumns | PageSummary) -> dict[int, int]:

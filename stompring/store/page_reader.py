@@ -83,7 +83,7 @@ class Block:
     def message(self, index: int) -> Message:
         """The message at a position of this block; the same object for all who ask while anybody holds it."""
         page = self.page
-        made = page.made.get(index)
+        made = page.decoded.get(index)
         if made is not None:
             message = made()
             if message is not None:
@@ -141,7 +141,7 @@ class PageReader:
         self._files = files
         self.clock = clock
         self._memo = TraitsMemo()
-        self._at_hand: OrderedDict[Page, None] = OrderedDict()  # their starts can be read again
+        self._expanded: OrderedDict[Page, None] = OrderedDict()  # their starts can be read again
 
     # ---- blocks
 
@@ -156,16 +156,16 @@ class PageReader:
         if starts is None:
             self._with_starts(pages, page, lambda: self.fetch(pages, page, index, done))
             return
-        if page in self._at_hand:
-            self._at_hand.move_to_end(page)
+        if page in self._expanded:
+            self._expanded.move_to_end(page)
         key = starts[index] // BLOCK_BYTES
         known = page.blocks.get(key)
         if known is not None and index < known.stop:
             self.clock.soon(lambda: done(known))
-        elif key in page.asking:
-            page.asking[key].append((index, done))
+        elif key in page.pending_reads:
+            page.pending_reads[key].append((index, done))
         else:
-            page.asking[key] = [(index, done)]
+            page.pending_reads[key] = [(index, done)]
             self._read(pages, page, key, 0)
 
     def _read(self, pages: Pages, page: Page, key: int, tries: int) -> None:
@@ -204,7 +204,7 @@ class PageReader:
         self._answer(pages, page, key, block)
 
     def _answer(self, pages: Pages, page: Page, key: int, block: Block | None = None) -> None:
-        for index, done in page.asking.pop(key, ()):
+        for index, done in page.pending_reads.pop(key, ()):
             if block is not None and index < block.stop and index not in page.unreadable:
                 done(block)
             else:  # it was told while the block was read, or cannot be read
@@ -285,7 +285,7 @@ class PageReader:
         """Keep where the records of a complete page begin, and give up those of another for it."""
         page.starts = starts
         if page.sealed:
-            at_hand = self._at_hand
+            at_hand = self._expanded
             at_hand[page] = None
             at_hand.move_to_end(page)
             while len(at_hand) > CACHED_PAGE_STARTS:
@@ -293,7 +293,7 @@ class PageReader:
 
     def forget(self, page: Page) -> None:
         """A page is gone."""
-        self._at_hand.pop(page, None)
+        self._expanded.pop(page, None)
 
 
 def _reason(fault: Exception) -> str:

@@ -170,7 +170,7 @@ class PageRepair:
         """Write the footer, so that the next start need not read all of it."""
         path, end, writer = page.path, scan.end, self._paging.writer
         if page.bytes > end:
-            writer.chore(
+            writer.run_task(
                 lambda files: files.truncate(path, end) if path.name in files.names(path.parent) else None
             )
         page.stream = writer.open(path, end)
@@ -397,9 +397,9 @@ class PageRecovery:
         page.soonest_expiry, page.soonest_due = summary.soonest_expiry, summary.soonest_due
         if page.sealed and page.file is not None and page.file.shares is None:
             page.file.messages, page.file.shares = summary.count, durable_counts(summary)
-            self._recovery.journal.tell(page.file)
+            self._recovery.journal.update(page.file)
         self._note(summary)
-        self._holdings(pages, page, summary, self._unsure(transactions))
+        self._page_states(pages, page, summary, self._unsure(transactions))
 
     def _not_a_page(self, page: Page, fault: str, last: bool) -> None:
         path, writer, begun = page.path, self._paging.writer, page.bytes < HEADER.size
@@ -407,7 +407,7 @@ class PageRecovery:
         nobodys = page.number in self._replay.removed_pages  # and the broker died before its file was
         if begun and (nobodys or (last and page.number not in self._facts.ends)):
             log.warning("%s is removed: it was only begun", path)
-            self._give_up(page.number, lambda: writer.chore(lambda files: files.remove(path)))
+            self._give_up(page.number, lambda: writer.run_task(lambda files: files.remove(path)))
         else:
             self._unreadable(page, fault)
 
@@ -451,7 +451,7 @@ class PageRecovery:
         if known is None:
             page.file = PageFileRecord(journal, directory_number(page.path.parent), page.number)
             if page.number not in self._replay.removed_pages:
-                journal.tell(page.file)
+                journal.update(page.file)
             return
         page.file = PageFileRecord(journal, known.address, page.number)
         page.file.messages, page.file.shares = known.messages, known.shares
@@ -463,7 +463,7 @@ class PageRecovery:
         if known is not None:
             file = PageFileRecord(journal, known.address, number)
             file.gone = True
-            journal.tell(file)
+            journal.update(file)
 
     def _missing(self, number: int) -> None:
         address = self._replay.page_files[number].address
@@ -502,7 +502,7 @@ class PageRecovery:
             if number >= self._sure_before and number not in self._transactions
         ]
 
-    def _holdings(self, pages: Pages, page: Page, summary: PageSummary, unsure: list[int]) -> None:
+    def _page_states(self, pages: Pages, page: Page, summary: PageSummary, unsure: list[int]) -> None:
         pages.add(page)
         pages.recount(page)
         removed = page.number in self._replay.removed_pages  # and the broker died before its file was
@@ -531,19 +531,19 @@ class PageRecovery:
         self, cursor: Cursor, page: Page, states: bytearray, summary: PageSummary, unsure: list[int]
     ) -> None:
         key = cursor.queue.number, page.number
-        holding = QueuePageState(cursor, page, states)
-        self._restate(holding, summary, key)
+        page_state = QueuePageState(cursor, page, states)
+        self._restate(page_state, summary, key)
         dead = [index for index in unsure if states[index]]
         for index in dead:
             states[index] = 0
-        holding.count_up()
+        page_state.count_up()
         segment = self._facts.segments.get(key)
         if segment is not None:
-            self._recovery.adopt(holding, segment)
-        cursor.adopt(holding)
+            self._recovery.adopt(page_state, segment)
+        cursor.adopt(page_state)
         if dead:
-            holding.tell_of().settled += [index << 3 | Reason.KILLED for index in dead]
-        holding.cool()
+            page_state.pending_updates().settled += [index << 3 | Reason.KILLED for index in dead]
+        page_state.compress_states()
 
     def _end(self, pages: Pages, page: Page, number: int, states: bytearray) -> None:
         """A queue that is deleted: that it has nothing here must be known as long as there is the page."""
@@ -583,18 +583,18 @@ class PageRecovery:
                 stop = min(first + length, count)
                 states[first:stop] = bytes(stop - first)
 
-    def _restate(self, holding: QueuePageState, summary: PageSummary, key: QueueInPage) -> None:
-        states, page = holding.states, holding.page
+    def _restate(self, page_state: QueuePageState, summary: PageSummary, key: QueueInPage) -> None:
+        states, page = page_state.states, page_state.page
         for index, (deliveries, attempts, due) in self._facts.states.get(key, {}).items():
             if index >= len(states) or not states[index]:
                 continue
-            if holding.counts is None:
-                holding.counts = {}
-            holding.counts[index] = (deliveries, attempts)
+            if page_state.counts is None:
+                page_state.counts = {}
+            page_state.counts[index] = (deliveries, attempts)
             if due:
-                if holding.dues is None:
-                    holding.dues = {}
-                holding.dues[index] = due
+                if page_state.dues is None:
+                    page_state.dues = {}
+                page_state.dues[index] = due
                 states[index] = TIMED
                 page.soonest_due = min(page.soonest_due or due, due)
             else:

@@ -50,29 +50,29 @@ class DecodedMessage(ref[Message]):
 class Page:
     """A page of an address; see `broker.paging.Page`.
 
-    ``holdings`` are those of all cursors that ever had something here, ``left`` counts those that still have.
+    ``page_states`` are those of all cursors that ever had something here, ``left`` counts those that still have.
     ``starts`` is None where it would have to be read from the footer first.
     """
 
     __slots__ = (
-        "asking",
         "blocks",
         "bytes",
         "contents",
         "count",
         "damage",
+        "decoded",
         "end",
         "ended",
         "file",
         "first_number",
         "forget_message",
         "gone",
-        "holdings",
         "left",
-        "made",
         "names",
         "number",
+        "page_states",
         "path",
+        "pending_reads",
         "plan",
         "retains",
         "sealed",
@@ -103,17 +103,17 @@ class Page:
         )
         self.unreadable: set[int] = set()
         self.damage: str | None = None  # it is set aside, and not deleted, when its time comes
-        self.holdings: list[QueuePageState] = []
+        self.page_states: list[QueuePageState] = []
         self.ended: list[QueueRemoved] = []  # queues that had something here, and were deleted
         self.file: PageFileRecord | None = None  # as the journal keeps it
         self.left = 0
         self.plan: AppendPlan | None = None  # of the message written last
         self.names: set[int] = set()  # queues whose names were told in it
         self.blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
-        self.made: dict[int, DecodedMessage] = {}
-        self.asking: dict[int, list[Any]] = {}  # by block, who waits for it to be read
+        self.decoded: dict[int, DecodedMessage] = {}
+        self.pending_reads: dict[int, list[Any]] = {}  # by block, who waits for it to be read
         self.waiting_for_starts: list[Callable[[], None]] | None = None
-        made = self.made
+        made = self.decoded
 
         def forget_message(gone: DecodedMessage) -> None:
             if made.get(gone.index) is gone:
@@ -132,23 +132,23 @@ class Page:
         """This is the message at a position for all who ask, while anybody holds it."""
         made = DecodedMessage(message, self.forget_message)
         made.index = index
-        self.made[index] = made
+        self.decoded[index] = made
 
 
 class AppendPlan:
-    """``holdings`` are those of ``page``: another page needs others.
+    """``page_states`` are those of ``page``: another page needs others.
 
     ``rest`` is what the records of messages with ``traits`` have between their numbers and their tails.
     """
 
-    __slots__ = ("cursors", "holdings", "ids", "page", "rest", "traits", "wants_sync")
+    __slots__ = ("cursors", "ids", "page", "page_states", "rest", "traits", "wants_sync")
 
     def __init__(self, cursors: list[Cursor], sync: bool) -> None:
         self.cursors = cursors
         self.ids = b"".join([cursor.queue.number.to_bytes(4, "little") for cursor in cursors])
         self.wants_sync = sync and any(cursor.durable for cursor in cursors)  # its durable messages
         self.page: Page | None = None
-        self.holdings: list[QueuePageState] = []
+        self.page_states: list[QueuePageState] = []
         self.traits: Traits | None = None
         self.rest = b""
 
@@ -162,36 +162,36 @@ class AppendPlan:
         before = PREFIX.size + MESSAGE.size + len(self.rest)
         return sum([before + len(message.tail) for message in messages])
 
-    def give(self, index: int, level: int, due: int) -> None:
+    def enqueue(self, index: int, level: int, due: int) -> None:
         """A message was written, and is each queue's; timed where it has a due time."""
-        for holding in self.holdings:
-            states, cursor = holding.states, holding.cursor
+        for page_state in self.page_states:
+            states, cursor = page_state.states, page_state.cursor
             gap = index - len(states)
             if gap:
                 states.extend(bytes(gap))
-            if not holding.remaining:
-                cursor.enlist(holding)
-            holding.remaining += 1
+            if not page_state.remaining:
+                cursor.enlist(page_state)
+            page_state.remaining += 1
             cursor.remaining += 1
             if due:
                 states.append(TIMED)
-                holding.timed += 1
+                page_state.timed += 1
                 cursor.timed += 1
             else:
                 states.append(level + 1)
-                holding.levels[level] += 1
+                page_state.levels[level] += 1
                 cursor.levels[level] += 1
                 cursor.waiting += 1
 
-    def give_many(self, index: int, level: int, number: int) -> None:
+    def enqueue_many(self, index: int, level: int, number: int) -> None:
         """As many messages were written one behind the other."""
-        for holding in self.holdings:
-            states, cursor = holding.states, holding.cursor
+        for page_state in self.page_states:
+            states, cursor = page_state.states, page_state.cursor
             states.extend(bytes(index - len(states)) + bytes((level + 1,)) * number)
-            if not holding.remaining:
-                cursor.enlist(holding)
-            holding.remaining += number
-            holding.levels[level] += number
+            if not page_state.remaining:
+                cursor.enlist(page_state)
+            page_state.remaining += number
+            page_state.levels[level] += number
             cursor.remaining += number
             cursor.levels[level] += number
             cursor.waiting += number
@@ -259,7 +259,7 @@ class Pages:
         if cursor is None:
             kind = Cursor if self.log.retention is None else RetainingCursor
             cursor = self.cursors[queue] = kind(self, queue)
-            self.log.note_queue(queue.number)
+            self.log.reserve_queue(queue.number)
         return cursor
 
     def forget(self, queue: Queue) -> None:
@@ -269,10 +269,10 @@ class Pages:
             return
         self._plans.clear()
         for page in self._pages:
-            for holding in [each for each in page.holdings if each.cursor is cursor]:
-                page.holdings.remove(holding)
-                holding.gone = True
-                self.log.forget(holding)
+            for page_state in [each for each in page.page_states if each.cursor is cursor]:
+                page.page_states.remove(page_state)
+                page_state.gone = True
+                self.log.forget(page_state)
                 if cursor.durable:
                     self.end(page, QueueRemoved(self.address.number, queue.number, page))
             page.plan = None
@@ -281,7 +281,7 @@ class Pages:
     def end(self, page: Page, ended: QueueRemoved) -> None:
         """A queue that was deleted had something in a page."""
         page.ended.append(ended)
-        self.log.tell(ended)
+        self.log.update(ended)
 
     # ---- writing
 
@@ -328,7 +328,7 @@ class Pages:
         stream.append(record, plan.wants_sync and traits.durable)
         if message.expires or due or transaction:
             self._note(page, contents, message.expires, due, transaction)
-        plan.give(index, level, due)
+        plan.enqueue(index, level, due)
         return page, index
 
     def gather(self, message: Message, queue: Queue) -> bool:
@@ -393,7 +393,7 @@ class Pages:
             contents.memberships.append((index, plan.ids))
         self._told(page, len(data))
         stream.append(data, sync=False)
-        plan.give_many(index, level, number)
+        plan.enqueue_many(index, level, number)
 
     @staticmethod
     def _note(page: Page, contents: PageColumns, expires: int, due: int, transaction: int) -> None:
@@ -420,7 +420,7 @@ class Pages:
     def _prepare(self, plan: AppendPlan, page: Page) -> None:
         """Tell the names of the queues in this page, before the first message that is theirs."""
         plan.page = page
-        plan.holdings = [cursor.holding(page) for cursor in plan.cursors]
+        plan.page_states = [cursor.page_state(page) for cursor in plan.cursors]
         for cursor in plan.cursors:
             number = cursor.queue.number
             if number not in page.names:
@@ -466,7 +466,7 @@ class Pages:
         header = pack_header(PAGE, message.number, self.clock.now, number, self.log.identity, address.number)
         self._write(page, header)
         page.file = PageFileRecord(self.log, address.number, number)
-        self.log.tell(page.file)
+        self.log.update(page.file)
         name = address.name.encode("utf-8", "surrogateescape")
         self._write(page, framed(NAME.pack(Kind.NAME, ADDRESS, 0, address.number) + name))
         self._repeat_binding(page, address)
@@ -493,16 +493,16 @@ class Pages:
         contents, page.contents = page.contents, None
         assert contents is not None and page.stream is not None
         seal_page(page, contents, self.address.number, self.paging)
-        for holding in page.holdings:
-            holding.cursor.complete(holding)
+        for page_state in page.page_states:
+            page_state.cursor.complete(page_state)
 
-    def held(self, page: Page) -> None:
+    def queue_entered(self, page: Page) -> None:
         """One more queue has something in a page."""
         if not page.left:
             self._left += 1
         page.left += 1
 
-    def let_go(self, page: Page) -> None:
+    def queue_left(self, page: Page) -> None:
         """A queue has nothing left in a page: when it was the last, the file goes, also from the middle."""
         page.left -= 1
         if not page.left:
@@ -520,8 +520,8 @@ class Pages:
         del self._pages[bisect_left(self._pages, page.number, key=_number)]
         del self._by_number[page.number]
         self.bytes -= page.bytes
-        for holding in page.holdings:
-            holding.cursor.drop(page)
+        for page_state in page.page_states:
+            page_state.cursor.drop(page)
         self.paging.remove(page)
 
     def discard(self, page: Page) -> None:
@@ -550,10 +550,10 @@ class Pages:
         indexes = sorted(indexes)
         page.unreadable.update(indexes)
         lost: dict[str, int] = {}
-        for holding in list(page.holdings):
-            count = holding.cursor.lose(page, indexes)
+        for page_state in list(page.page_states):
+            count = page_state.cursor.lose(page, indexes)
             if count:
-                lost[holding.cursor.queue.name] = count
+                lost[page_state.cursor.queue.name] = count
         if lost or first_time:
             report_loss(page.path, reason, lost)
             self.paging.count_loss(sum(lost.values()), first_time)
@@ -580,13 +580,13 @@ def seal_page(page: Page, contents: PageColumns, address: int, paging: Paging) -
     def sealed() -> None:
         if file is not None and not file.gone:
             file.messages, file.shares = len(contents.kinds), shares
-            paging.log.tell(file)
+            paging.log.update(file)
         stream.seal = None  # it holds all of the contents
         if not page.gone and page.damage is None:
             page.sealed = True
             paging.reads.know_starts(page, contents.starts)
 
-    paging.writer.with_next(sealed)
+    paging.writer.after_next_batch(sealed)
 
 
 def _number(page: Page) -> int:

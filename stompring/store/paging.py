@@ -70,7 +70,7 @@ class Paging:
         directory = self._free_directory(address)
         pages = self._of_directory[directory] = Pages(self, address, directory)
         name = address.name.encode("utf-8", "surrogateescape")
-        self.writer.chore(lambda files: files.replace(directory / ADDRESS_FILE, name))
+        self.writer.run_task(lambda files: files.replace(directory / ADDRESS_FILE, name))
         return pages
 
     def _free_directory(self, address: Address) -> Path:
@@ -125,7 +125,7 @@ class Paging:
             if self._of_directory.get(directory) is None and set(files.names(directory)) <= {ADDRESS_FILE}:
                 files.remove_directory(directory)
 
-        self.writer.chore(tidy)
+        self.writer.run_task(tidy)
 
     # ---- pages
 
@@ -135,7 +135,7 @@ class Paging:
 
         def keep() -> None:
             assert retention is not None
-            retention.keep_page(page.path, page.bytes)
+            retention.retain_page(page.path, page.bytes)
             if self.purge:
                 self.sweep(directory)
 
@@ -143,24 +143,24 @@ class Paging:
             if page.damage is not None and page.stream is not None:
                 if not page.stream.closed:
                     page.stream.close()
-                self.writer.with_next(lambda: set_aside(self.writer, page.path))
+                self.writer.after_next_batch(lambda: set_aside(self.writer, page.path))
             elif page.damage is not None:
                 set_aside(self.writer, page.path)
             elif retention is not None:
-                self.writer.with_next(keep)  # its end may be on its way
+                self.writer.after_next_batch(keep)  # its end may be on its way
             elif page.stream is not None:
                 page.stream.delete()
             else:
-                self.writer.chore(lambda files: files.remove(page.path))
-            for kept in (*page.holdings, *page.ended):
+                self.writer.run_task(lambda files: files.remove(page.path))
+            for kept in (*page.page_states, *page.ended):
                 kept.gone = True
                 self.log.forget(kept)
-            page.holdings, page.ended = [], []  # which refer to it
+            page.page_states, page.ended = [], []  # which refer to it
 
         self.reads.forget(page)
         if page.file is not None:
             page.file.gone = True
-            self.log.tell(page.file)
+            self.log.update(page.file)
         self.log.when_synced(remove)
 
     def write_gathered(self) -> None:

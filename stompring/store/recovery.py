@@ -57,14 +57,14 @@ class SegmentRepair:
         self.lost_bytes = 0
         self._files = files
 
-    def mend(self, segments: list[ReadSegment]) -> list[ReadSegment]:
+    def repair(self, segments: list[ReadSegment]) -> list[ReadSegment]:
         """Those of which something is left, with ``faults`` where they shall be set aside in the end.
 
         Raises `StoreError` for what a newer version has written, `OSError`.
         """
         segments = self._without_begun(segments)
         followers = [*segments[1:], None] if segments else []
-        return [each for each, after in zip(segments, followers, strict=True) if self._mend(each, after)]
+        return [each for each, after in zip(segments, followers, strict=True) if self._repair(each, after)]
 
     def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
         """All but a last one of which nothing can be read, where it was being begun when the broker died.
@@ -86,7 +86,7 @@ class SegmentRepair:
             self._files.remove(last.path)
         return others
 
-    def _mend(self, read: ReadSegment, after: ReadSegment | None) -> bool:
+    def _repair(self, read: ReadSegment, after: ReadSegment | None) -> bool:
         newest = after is None
         if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
             read.faults.append(Fault(read.size, "its seal is missing, and what stood before that perhaps"))
@@ -248,13 +248,13 @@ class RecoveryProgress:
 
     def reading(self, done: int, total: int) -> None:
         """So many bytes of all are read."""
-        self._tell(lambda: f"{done / 1e6:.0f} of {total / 1e6:.0f} MB are read")
+        self._log(lambda: f"{done / 1e6:.0f} of {total / 1e6:.0f} MB are read")
 
     def restoring(self, done: int, total: int) -> None:
         """So many messages of all are back."""
-        self._tell(lambda: f"{done} of {total} messages are restored")
+        self._log(lambda: f"{done} of {total} messages are restored")
 
-    def _tell(self, text: Callable[[], str]) -> None:
+    def _log(self, text: Callable[[], str]) -> None:
         now = self._clock.refresh()
         if now - self._told >= PROGRESS_INTERVAL:
             self._told = now
@@ -275,7 +275,7 @@ class Recovery:
         self.segments: dict[int, JournalSegment] = {}  # by number
         self._progress = RecoveryProgress(broker)
         self.messages = 0
-        self.dangling = 0  # messages whose queues are all gone
+        self.orphaned = 0  # messages whose queues are all gone
         self._numbers: MessageNumbers | None = None
         self.lost_bytes = 0
         self.damaged: list[str] = []  # what was set aside or left out, for people
@@ -296,15 +296,15 @@ class Recovery:
             if durable.pages is not None:
                 durable.pages.recover(self, self._broker)
                 self._restore_numbers()
-            self.messages, self.dangling = MessageLoader(self).run(self._progress)
+            self.messages, self.orphaned = MessageLoader(self).run(self._progress)
             self._restore_ids()
         except OSError as fault:
             raise StoreError(fault.strerror or str(fault), str(fault.filename), 0) from fault
         finally:
             if collecting:
                 gc.enable()
-        if self.dangling:
-            log.warning("%d messages in the journal have no queue any more and are left out", self.dangling)
+        if self.orphaned:
+            log.warning("%d messages in the journal have no queue any more and are left out", self.orphaned)
         seconds = (self._broker.clock.steady.refresh() - began) / 1000
         log.info(
             "the journal has %d queues and %d messages (%d segments, %.1f MB, %.1f s)",
@@ -320,18 +320,18 @@ class Recovery:
     def _begin_journal(self) -> None:
         self._set_misplaced_aside()
         replay = self.replay
-        mending = SegmentRepair(self._files)
-        kept = mending.mend(replay.segments)
-        for text in mending.reports:
+        repair = SegmentRepair(self._files)
+        repaired = repair.repair(replay.segments)
+        for text in repair.reports:
             self._report(text)
-        self.lost_bytes = mending.lost_bytes
-        segments = [self._segment_of(each) for each in kept]
+        self.lost_bytes = repair.lost_bytes
+        segments = [self._segment_of(each) for each in repaired]
         for number in replay.missing:
             self._report(
                 f"segment {number} of the journal in {replay.directory} is missing; how many messages are lost "
                 "with it is not known"
             )
-        for text in replay.strange:
+        for text in replay.malformed:
             self._report(f"a record in {text} is not understood and left out")
         journal = self.journal
         journal.next_message = replay.next_message
@@ -340,12 +340,12 @@ class Recovery:
         journal.complete_transaction = replay.complete_transaction
         journal.next_address = count(replay.next_address)
         journal.next_page = replay.next_page if replay.lists_pages else 0
-        numbers = (each.number for each in (*kept, *(read for read, _ in replay.misplaced)))
+        numbers = (each.number for each in (*repaired, *(read for read, _ in replay.misplaced)))
         journal.last_segment = max(*numbers, *replay.missing, 0, 0)
         journal.begin(
             segments,
-            self._tail_of(kept[-1], segments[-1]) if kept else None,
-            roll=bool(kept) and kept[-1].header.format < FORMAT,
+            self._tail_of(repaired[-1], segments[-1]) if repaired else None,
+            roll=bool(repaired) and repaired[-1].header.format < FORMAT,
         )
 
     def _set_misplaced_aside(self) -> None:
@@ -393,10 +393,10 @@ class Recovery:
         if queue is None and (wanted or self.damaged) and (QUEUE, number) not in self.replay.ended:
             name = self.replay.names.get((QUEUE, number))
             if name is not None and name not in self._broker.directory.queues:
-                queue = self.queues[number] = self._make_anew(name, number, address)
+                queue = self.queues[number] = self._recreate_queue(name, number, address)
         return queue
 
-    def _make_anew(self, name: str, number: int, address: Address) -> Queue:
+    def _recreate_queue(self, name: str, number: int, address: Address) -> Queue:
         directory = self._broker.directory
         kind = RoutingType.ANYCAST if name == address.name else RoutingType.MULTICAST
         if directory.addresses.get(address.name) is not address:
@@ -507,10 +507,10 @@ class Recovery:
             journal.lease_messages(journal.next_message + MESSAGE_LEASE)
         broker.next_queue_number = count(journal.next_queue).__next__
 
-    def adopt(self, kept: LiveRecord, read: ReadSegment) -> None:
-        """The oldest record of ``kept`` that counts is in a segment that was read."""
-        segment = kept.segment = self.segments[read.number]
-        segment.live[kept] = kept
+    def adopt(self, repaired: LiveRecord, read: ReadSegment) -> None:
+        """The oldest record of ``repaired`` that counts is in a segment that was read."""
+        segment = repaired.segment = self.segments[read.number]
+        segment.live[repaired] = repaired
 
     @property
     def persist_ids(self) -> bool:

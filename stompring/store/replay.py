@@ -133,7 +133,7 @@ class Replay:
         self.next_queue = 1
         self.missing: list[int] = []  # segments
         self.last_segment = 0  # the greatest number of a file
-        self.strange: list[str] = []  # records that could not be understood
+        self.malformed: list[str] = []  # records that could not be understood
         self._segment = ReadSegment(0, directory, 0, Header())
         self._kinds: dict[int, Callable[[bytes, int, int], None]] = {
             Kind.SETTLED: self._settled,
@@ -233,7 +233,7 @@ class Replay:
             self._not_understood(begin)
 
     def _not_understood(self, at: int) -> None:
-        self.strange.append(f"{self._segment.path} at {at}")
+        self.malformed.append(f"{self._segment.path} at {at}")
 
     # ---- messages
 
@@ -432,12 +432,12 @@ class PageRecords:
         self.segments: dict[QueueInPage, ReadSegment] = {}
         self.ends: dict[int, int] = {}
         self.reach: dict[int, int] = {}
-        self.strange = 0  # records that do not make sense
+        self.malformed = 0  # records that do not make sense
         for segment, payload in records:
             try:
                 self._read(segment, payload)
             except error:
-                self.strange += 1
+                self.malformed += 1
 
     def _read(self, segment: ReadSegment, payload: bytes) -> None:
         kind = payload[0]

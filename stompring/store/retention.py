@@ -47,7 +47,7 @@ class LostFile(NamedTuple):
 class DeletionReport(NamedTuple):
     """What came of one try. ``fault`` is what is wrong with the list of what is ingested."""
 
-    missed: list[LostFile]
+    lost: list[LostFile]
     fault: str | None
 
 
@@ -58,29 +58,29 @@ class Deletion:
     """
 
     def __init__(
-        self, directory: Path, doomed: Iterable[DeletionCandidate], reports: deque[DeletionReport]
+        self, directory: Path, candidates: Iterable[DeletionCandidate], reports: deque[DeletionReport]
     ) -> None:
         self._directory = directory
-        self._doomed = deque(doomed)
+        self._candidates = deque(candidates)
         self._reports = reports
 
     def __call__(self, files: Files) -> None:
         """See `FileTask`."""
         lakes, fault = self._lakes(files)
-        missed: list[LostFile] = []
+        lost: list[LostFile] = []
         try:
-            while self._doomed:
-                path, reason = self._doomed[0]
+            while self._candidates:
+                path, reason = self._candidates[0]
                 lacking = self._lacking(files, path, lakes)
                 files.remove(path)
                 if lacking:
-                    missed.append(LostFile(path, reason, lacking))
-                self._doomed.popleft()
-                self._tidy(files, path.parent)
+                    lost.append(LostFile(path, reason, lacking))
+                self._candidates.popleft()
+                self._retry_tasks(files, path.parent)
         finally:
-            self._reports.append(DeletionReport(missed, fault))
+            self._reports.append(DeletionReport(lost, fault))
 
-    def _tidy(self, files: Files, folder: Path) -> None:
+    def _retry_tasks(self, files: Files, folder: Path) -> None:
         """The directory of an address goes with its last page."""
         if folder.parent.parent == self._directory and not files.names(folder):
             files.remove_directory(folder)
@@ -122,7 +122,7 @@ class LostFiles:
     def __init__(self) -> None:
         self.count = 0
         self.reports: deque[DeletionReport] = deque()  # the disk thread adds to it
-        self._untold: list[LostFile] = []
+        self._unreported: list[LostFile] = []
         self._fault: str | None = None
         self._timer: Any = None
         self._stopped = False
@@ -130,33 +130,35 @@ class LostFiles:
     def collect(self, clock: Clock) -> None:
         """Take in what the disk thread has reported."""
         while self.reports:
-            missed, fault = self.reports.popleft()
+            lost, fault = self.reports.popleft()
             if fault is not None and fault != self._fault:
                 log.warning("%s; what is deleted is not compared with it", fault)
             self._fault = fault
-            self.count += len(missed)
-            self._untold += missed
-        if self._untold and self._stopped:
-            self._tell()
-        elif self._untold and self._timer is None:
-            self._tell()
-            self._timer = clock.steady.call_at(clock.steady.now + REPORT_INTERVAL, lambda: self._rung(clock))
+            self.count += len(lost)
+            self._unreported += lost
+        if self._unreported and self._stopped:
+            self._report()
+        elif self._unreported and self._timer is None:
+            self._report()
+            self._timer = clock.steady.call_at(
+                clock.steady.now + REPORT_INTERVAL, lambda: self._on_timer(clock)
+            )
 
-    def _rung(self, clock: Clock) -> None:
+    def _on_timer(self, clock: Clock) -> None:
         self._timer = None
         clock.refresh()
         self.collect(clock)
 
-    def _tell(self) -> None:
-        untold, self._untold = self._untold, []
-        lakes = ", ".join(sorted({name for missed in untold for name in missed.lakes}))
-        first, last = untold[0], untold[-1]
+    def _report(self) -> None:
+        unreported, self._unreported = self._unreported, []
+        lakes = ", ".join(sorted({name for lost in unreported for name in lost.lakes}))
+        first, last = unreported[0], unreported[-1]
         if first is last:
             log.warning("%s is deleted before it was ingested into %s: %s", first.path, lakes, first.reason)
             return
         log.warning(
             "%d retained files are deleted before they were ingested into %s; the first is %s: %s; the last is %s: %s",
-            len(untold),
+            len(unreported),
             lakes,
             first.path,
             first.reason,
@@ -171,8 +173,8 @@ class LostFiles:
             self._timer.cancel()
             self._timer = None
         self.collect(clock)
-        if self._untold:
-            self._tell()
+        if self._unreported:
+            self._report()
 
 
 #: Directories within the one for retention, as beside it. ``paging`` has one for each address again.
@@ -215,7 +217,7 @@ class Retention:
         self._writer = writer
         self._retained: deque[RetainedFile] = deque()  # the oldest first
         self._timer: Any = None
-        self._losses = LostFiles()
+        self._lost_files = LostFiles()
 
     @property
     def files(self) -> int:
@@ -283,27 +285,27 @@ class Retention:
 
     # ---- files come
 
-    def keep_segment(self, path: Path, size: int) -> None:
+    def retain_segment(self, path: Path, size: int) -> None:
         """A complete segment of the journal in which nothing counts any more."""
-        self._keep(path, self.directory / JOURNAL / path.name, size)
+        self._move_in(path, self.directory / JOURNAL / path.name, size)
 
-    def keep_page(self, path: Path, size: int) -> None:
+    def retain_page(self, path: Path, size: int) -> None:
         """A page in which nothing is left."""
-        self._keep(path, self.directory / PAGING / path.parent.name / path.name, size)
+        self._move_in(path, self.directory / PAGING / path.parent.name / path.name, size)
 
     def open(self, path: Path) -> AppendOnlyFile:
         """A file that is written here from the start."""
         return self._writer.open(path)
 
-    def own(self, path: Path, size: int) -> None:
+    def add_file(self, path: Path, size: int) -> None:
         """A file that was written here is complete."""
-        self._note(path, size)
+        self._add(path, size)
 
-    def _keep(self, path: Path, target: Path, size: int) -> None:
-        self._writer.chore(lambda files: files.move(path, target))
-        self._note(target, size)
+    def _move_in(self, path: Path, target: Path, size: int) -> None:
+        self._writer.run_task(lambda files: files.move(path, target))
+        self._add(target, size)
 
-    def _note(self, path: Path, size: int) -> None:
+    def _add(self, path: Path, size: int) -> None:
         self._retained.append(RetainedFile(self.clock.now, path, size))
         self.bytes += size
         self.enforce()
@@ -314,28 +316,28 @@ class Retention:
         """Delete what is too old, and the oldest while there is too much."""
         period, limit = self.settings.period, self.settings.storage_limit
         retained, now = self._retained, self.clock.now
-        doomed: list[DeletionCandidate] = []
+        candidates: list[DeletionCandidate] = []
         while retained:
             oldest = retained[0]
             if 0 <= period <= now - oldest.since:
-                doomed.append(self._doom(f"its period of {period} ms is over", logging.DEBUG))
+                candidates.append(self._candidate(f"its period of {period} ms is over", logging.DEBUG))
             elif 0 <= limit < self.bytes:
-                doomed.append(self._doom(f"storage-limit {limit} is reached", logging.INFO))
+                candidates.append(self._candidate(f"storage-limit {limit} is reached", logging.INFO))
             else:
                 break
-        if doomed:
-            self._writer.chore(Deletion(self.directory, doomed, self._losses.reports))
-            self._writer.with_next(self._collect)
+        if candidates:
+            self._writer.run_task(Deletion(self.directory, candidates, self._lost_files.reports))
+            self._writer.after_next_batch(self._collect)
         if retained and period >= 0 and self._timer is None:
             due = min(retained[0].since + period, now + MAX_TIMER_DELAY)
-            self._timer = self.clock.call_at(due, self._rung)
+            self._timer = self.clock.call_at(due, self._on_timer)
 
-    def _rung(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self.clock.refresh()
         self.enforce()
 
-    def _doom(self, reason: str, level: int) -> DeletionCandidate:
+    def _candidate(self, reason: str, level: int) -> DeletionCandidate:
         oldest = self._retained.popleft()
         self.bytes -= oldest.size
         self.deleted += 1
@@ -346,14 +348,14 @@ class Retention:
     def deleted_not_ingested(self) -> int:
         """How many files have gone before all lakes had them (`store.ingested`), as far as the disk has told."""
         self._collect()  # those too whose deletion failed at first: nobody is called for them
-        return self._losses.count
+        return self._lost_files.count
 
     def _collect(self) -> None:
-        self._losses.collect(self.clock)
+        self._lost_files.collect(self.clock)
 
     def stop(self) -> None:
         """No timer is left behind."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._losses.stop(self.clock)
+        self._lost_files.stop(self.clock)

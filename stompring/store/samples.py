@@ -44,7 +44,7 @@ class Samples:
         self._period = period
         self._timer: Any = None
         self._stream: AppendOnlyFile | None = None
-        self._tail: RecordEncoder | None = None
+        self._encoder: RecordEncoder | None = None
         self._begun = 0  # epoch ms
         self._last: dict[int, bytes] = {}  # by queue, as it stands in the file
         self._slices: Iterator[None] | None = None
@@ -52,7 +52,7 @@ class Samples:
 
     def start(self) -> None:
         """Take the first one, and go on."""
-        self._rung()
+        self._on_timer()
 
     def stop(self) -> None:
         """Take a last one, and complete the file."""
@@ -66,10 +66,10 @@ class Samples:
             pass
         self._close()
 
-    def _rung(self) -> None:
+    def _on_timer(self) -> None:
         clock = self._broker.clock
         now = clock.refresh()
-        self._timer = clock.steady.call_at(clock.steady.now + self._period, self._rung)
+        self._timer = clock.steady.call_at(clock.steady.now + self._period, self._on_timer)
         if self._slices is None:  # else the last one is still under way
             self._slices = self._sample(now)
             self._go_on()
@@ -94,26 +94,26 @@ class Samples:
             self._write(now, queues[at : at + QUEUES_AT_ONCE])
 
     def _write(self, now: int, queues: list[Queue]) -> None:
-        tail, stream = self._tail, self._stream
-        if tail is None or stream is None:
+        encoder, stream = self._encoder, self._stream
+        if encoder is None or stream is None:
             return  # it was stopped meanwhile
         rows = []
         for queue in queues:
-            row = self._row(tail, queue)
+            row = self._row(encoder, queue)
             if self._last.get(queue.number) != row:
                 self._last[queue.number] = row
                 rows.append(row)
         if rows:
-            tail.footer.note(0, now)
-            tail.add(SAMPLE.pack(Kind.SAMPLE, 0, 0, len(rows), now) + b"".join(rows))
-            stream.append(tail.take(), False)
+            encoder.footer.note(0, now)
+            encoder.add(SAMPLE.pack(Kind.SAMPLE, 0, 0, len(rows), now) + b"".join(rows))
+            stream.append(encoder.take(), False)
 
     @staticmethod
-    def _row(tail: RecordEncoder, queue: Queue) -> bytes:
-        tail.name_queue_alone(queue)
+    def _row(encoder: RecordEncoder, queue: Queue) -> bytes:
+        encoder.name_queue_alone(queue)
         return SAMPLE_ROW.pack(
             queue.number,
-            tail.name_address(queue.address),
+            encoder.name_address(queue.address),
             max(0, queue.ring_size),
             queue.message_count,
             queue.delivering,
@@ -132,16 +132,16 @@ class Samples:
         number = self._next_number()
         path = samples_path(self._retention.directory, number)
         self._stream = self._retention.open(path)
-        self._tail = RecordEncoder(HEADER.size, self._next_address)
+        self._encoder = RecordEncoder(HEADER.size, self._next_address)
         self._begun, self._last = now, {}
         self._stream.append(pack_header(SAMPLES, 0, now, number, self._retention.identity), False)
 
     def _close(self) -> None:
-        stream, tail = self._stream, self._tail
-        self._stream = self._tail = None
-        if stream is not None and tail is not None:
-            stream.close(tail.ending)
-            self._retention.own(stream.path, stream.size)
+        stream, encoder = self._stream, self._encoder
+        self._stream = self._encoder = None
+        if stream is not None and encoder is not None:
+            stream.close(encoder.ending)
+            self._retention.add_file(stream.path, stream.size)
 
 
 def samples_path(directory: Path, number: int) -> Path:

@@ -377,13 +377,13 @@ class LiveRecord:
         self.segment: JournalSegment | None = None
         self.gone = False
 
-    def tell(self, tail: RecordEncoder) -> None:
-        """Add what is new since the last time; called once at the end of the turn for each `Journal.tell`."""
+    def encode(self, encoder: RecordEncoder) -> None:
+        """Add what is new since the last time; called once at the end of the turn for each `Journal.update`."""
         raise AssertionError("what is kept can be told")
 
-    def repeat(self, tail: RecordEncoder) -> None:
+    def encode_all(self, encoder: RecordEncoder) -> None:
         """Add all of it, because the segment goes that has it."""
-        self.tell(tail)
+        self.encode(encoder)
 
 
 class MessageReferences:
@@ -392,14 +392,14 @@ class MessageReferences:
     Until the message is written it stands also for one that a single queue holds, where something happened to that.
     """
 
-    __slots__ = ("changes", "left", "refs", "told")
+    __slots__ = ("changes", "left", "logged", "refs")
 
-    def __init__(self, refs: list[Reference], told: dict[Reference, int] | None = None) -> None:
+    def __init__(self, refs: list[Reference], logged: dict[Reference, int] | None = None) -> None:
         self.refs = refs
         self.left = len(refs)
         self.changes: list[StateChange] = []  # before it was written
-        #: Where a segment has the message without the latest of these: deliveries of the others that were told.
-        self.told = told
+        #: Where a segment has the message without the latest of these: deliveries of the others that were logged.
+        self.logged = logged
 
 
 #: What stands for a live message in its segment.
@@ -427,13 +427,13 @@ class JournalSegment:
         """The file goes, or is set aside where it is damaged: everything that counts in it is safe elsewhere."""
         path = self.path
         if self.damaged:
-            writer.chore(lambda files: files.rename(path, path.with_name(path.name + DAMAGED)))
+            writer.run_task(lambda files: files.rename(path, path.with_name(path.name + DAMAGED)))
         elif retention is not None:
-            retention.keep_segment(path, self.size)
+            retention.retain_segment(path, self.size)
         elif self.stream is not None:
             self.stream.delete()
         else:
-            writer.chore(lambda files: files.remove(path))
+            writer.run_task(lambda files: files.remove(path))
 
 
 #: Bytes of a record beyond the tail of its message, more or less, for the share of what is live.

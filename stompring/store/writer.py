@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -38,127 +39,126 @@ class Write(NamedTuple):
     last: bool  # nothing more will come: the file ends with it
 
 
-class BatchResult:
-    """What came of a trip: what was in the way of the writes, and of the chores."""
+class BatchResult(NamedTuple):
+    """The result of one `WriteBatch.write`. ``task_fault`` is why the first of ``failed_tasks`` failed."""
 
-    __slots__ = ("chore_fault", "fault", "seconds", "undone")
-
-    def __init__(self) -> None:
-        self.fault: Exception | None = None
-        self.chore_fault: Exception | None = None
-        self.undone: list[FileTask] = []
-        self.seconds = 0.0
+    fault: Exception | None
+    task_fault: Exception | None
+    failed_tasks: list[FileTask]
+    seconds: float
 
 
 class WriteBatch:
-    """What goes to the disk together, and who wants to hear of it."""
+    """Writes that go to the disk together, and the callers that wait for them.
 
-    __slots__ = ("awaited", "bytes", "callers", "sync", "writes")
+    ``awaited``: `Writer.when_synced` waits for this batch. ``open_files`` are the descriptors kept by the disk thread,
+    least recently used first.
+    """
+
+    __slots__ = ("awaited", "bytes", "callers", "writes")
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.callers: list[Callable[[], None]] = []
         self.bytes = 0
-        self.sync = False
-        self.awaited = False  # whoever asks whether all is safe waits for it
+        self.awaited = False
 
-    def answer(self) -> None:
-        """It is done: tell those who wait for it."""
+    # ---- step 3, in the disk thread
+
+    def write(
+        self, tasks: list[FileTask], files: Files, open_files: dict[AppendOnlyFile, int]
+    ) -> BatchResult:
+        """Run the file tasks, then write and sync the pages, then the journal.
+
+        A file task that fails does not prevent the writes; it and those after it are returned.
+        """
+        began = perf_counter()
+        fault: Exception | None = None
+        task_fault: Exception | None = None
+        failed: list[FileTask] = []
+        for index, task in enumerate(tasks):
+            try:
+                task(files)
+            except Exception as error:
+                task_fault, failed = error, tasks[index:]
+                break
+        try:
+            writes = [write for write in self.writes if not write.stream.deleted]
+            pages = [write for write in writes if not write.stream.journal]
+            for write in pages:
+                _append(write, files, open_files)
+            for write in pages:  # all are safe before the journal refers to them
+                if write.sync:
+                    _sync(write.stream, files, open_files)
+                if write.last:
+                    _close(write, files, open_files)
+            journal = [write for write in writes if write.stream.journal]
+            for write in journal:
+                _append(write, files, open_files)
+                if write.sync:
+                    _sync(write.stream, files, open_files)
+            for write in journal:  # a segment is sealed once the file of the next one exists
+                if write.last:  # not stream.closed: it may be closed meanwhile, with more to be written
+                    _close(write, files, open_files)
+        except Exception as error:
+            fault = error
+        return BatchResult(fault, task_fault, failed, perf_counter() - began)
+
+    # ---- step 4, in the reactor thread
+
+    def confirm(self) -> None:
+        """Call those who wait for the batch."""
         for call in self.callers:
             try:
                 call()
-            except Exception:  # the others must hear of it all the same
-                log.exception("after a write")
-
-    def carry_out(
-        self, chores: list[FileTask], files: Files, opened: dict[AppendOnlyFile, int]
-    ) -> BatchResult:
-        """Do it. Chores that failed are left over; that alone keeps nothing from being written."""
-        outcome = BatchResult()
-        began = perf_counter()
-        for place, chore in enumerate(chores):
-            try:
-                chore(files)
-            except Exception as fault:
-                outcome.chore_fault, outcome.undone = fault, chores[place:]
-                break
-        try:
-            _BatchWrite(files, opened).write(self.writes)
-        except Exception as fault:
-            outcome.fault = fault
-        outcome.seconds = perf_counter() - began
-        return outcome
+            except Exception:  # a bug in one caller must not keep the others waiting
+                log.exception("callback after a store write failed")
 
 
-class _BatchWrite:
-    """Writes, and syncs what wants it. ``opened`` are the descriptors kept, least recently used first."""
+def _append(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
+    if not write.parts:
+        return
+    try:
+        descriptor, at = _descriptor(write.stream, files, open_files), write.at
+        left = memoryview(write.parts[0] if len(write.parts) == 1 else b"".join(write.parts))
+        while left:
+            taken = files.write(descriptor, left, at)
+            at += taken
+            left = left[taken:]
+    except OSError as fault:
+        raise _named(fault, write.stream) from None
 
-    __slots__ = ("_files", "_opened")
 
-    def __init__(self, files: Files, opened: dict[AppendOnlyFile, int]) -> None:
-        self._files = files
-        self._opened = opened
+def _sync(stream: AppendOnlyFile, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
+    try:
+        descriptor = open_files.get(stream)
+        files.sync(_descriptor(stream, files, open_files) if descriptor is None else descriptor)
+    except OSError as fault:
+        raise _named(fault, stream) from None
 
-    def write(self, writes: list[Write]) -> None:
-        """Pages first, all of them safe before the journal says anything about them."""
-        living = [write for write in writes if not write.stream.deleted]
-        pages = [write for write in living if not write.stream.journal]
-        for write in pages:
-            self._append(write)
-        for write in pages:
-            self._sync(write)
-            self._close(write)
-        journal = [write for write in living if write.stream.journal]
-        for write in journal:
-            self._append(write)
-            self._sync(write)
-        for write in journal:  # a segment is sealed when the file of the next one is there
-            self._close(write)
 
-    def _append(self, write: Write) -> None:
-        if not write.parts:
-            return
-        try:
-            descriptor, at = self._descriptor(write.stream), write.at
-            left = memoryview(write.parts[0] if len(write.parts) == 1 else b"".join(write.parts))
-            while left:
-                taken = self._files.write(descriptor, left, at)
-                at += taken
-                left = left[taken:]
-        except OSError as fault:
-            raise _named(fault, write.stream) from None
-
-    def _sync(self, write: Write) -> None:
-        try:
-            if write.sync:
-                self._files.sync(self._descriptor(write.stream))
-        except OSError as fault:
-            raise _named(fault, write.stream) from None
-
-    def _close(self, write: Write) -> None:
-        try:
-            if write.last:  # not stream.closed: it may be closed while this is under way, with more to come
-                self._end(write.stream, write.at + write.size)
-        except OSError as fault:
-            raise _named(fault, write.stream) from None
-
-    def _end(self, stream: AppendOnlyFile, size: int) -> None:
+def _close(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
+    stream, size = write.stream, write.at + write.size
+    try:
         if stream.seal is not None:
-            ending = stream.seal(self._files.read(stream.path, 0, size))
-            self._append(Write(stream, size, [ending], len(ending), True, True))
-            self._files.sync(self._descriptor(stream))
-        descriptor = self._opened.pop(stream, None)
+            ending = stream.seal(files.read(stream.path, 0, size))
+            _append(Write(stream, size, [ending], len(ending), True, True), files, open_files)
+            _sync(stream, files, open_files)
+        descriptor = open_files.pop(stream, None)
         if descriptor is not None:
-            self._files.close(descriptor)
+            files.close(descriptor)
+    except OSError as fault:
+        raise _named(fault, stream) from None
 
-    def _descriptor(self, stream: AppendOnlyFile) -> int:
-        descriptor = self._opened.pop(stream, None)
-        if descriptor is None:
-            while len(self._opened) >= OPEN_FILES:
-                self._files.close(self._opened.pop(next(iter(self._opened))))
-            descriptor = self._files.open(stream.path)
-        self._opened[stream] = descriptor
-        return descriptor
+
+def _descriptor(stream: AppendOnlyFile, files: Files, open_files: dict[AppendOnlyFile, int]) -> int:
+    descriptor = open_files.pop(stream, None)
+    if descriptor is None:
+        while len(open_files) >= OPEN_FILES:
+            files.close(open_files.pop(next(iter(open_files))))
+        descriptor = files.open(stream.path)
+    open_files[stream] = descriptor
+    return descriptor
 
 
 def _named(fault: OSError, stream: AppendOnlyFile) -> OSError:
@@ -173,8 +173,8 @@ Seal = Callable[[bytes], bytes]
 class AppendOnlyFile:
     """A file that `Writer` appends to. All methods are the reactor's; none waits.
 
-    ``size`` counts all that was told, ``written`` what is in the file. ``journal`` streams are written after all
-    others of their batch, in the order in which they were told.
+    ``size`` counts all that was appended, ``written`` what is in the file. ``journal`` files are written after all
+    others of their batch, in the order of their first append.
     """
 
     __slots__ = (
@@ -217,7 +217,7 @@ class AppendOnlyFile:
         if sync or not parts:
             if sync:
                 self.sync = True
-            self._writer.told(self, size, sync)
+            self._writer.appended(self, size, sync)
         else:  # the writer knows of it already
             room = self._room
             room.bytes += size
@@ -250,7 +250,7 @@ class AppendOnlyFile:
         self.closed = True
         self.seal = seal
         self.sync = True
-        self._writer.told(self, 0, True)
+        self._writer.appended(self, 0, True)
 
     def delete(self) -> None:
         """The file goes before anything else is written. Whoever says so has made sure that nobody needs it."""
@@ -264,14 +264,14 @@ class AppendOnlyFile:
 
     # ---- for the writer
 
-    def take(self) -> list[bytes]:
+    def start_write(self) -> list[bytes]:
         """What is to be written next, which is in flight from now on."""
         self._flight = self._chunks + self._parts
         self._chunks, self._parts = [], []
         return self._flight
 
-    def landed(self, size: int) -> None:
-        """What was in flight is in the file."""
+    def advance(self, size: int) -> None:
+        """The bytes in flight are in the file."""
         self.written += size
         self._flight = []
 
@@ -304,62 +304,61 @@ class Writer:
         self.files = files or Files()
         self.room = MemoryLimit(MAX_PENDING_BYTES)
         self.failing: str | None = None
-        # called before each batch: the last to tell something. False where more is to come: the batch waits for it
+        # encodes pending events before each batch; False if some are left: the batch waits for them
         self.gather: Callable[[], bool] = _nothing
-        self.around: Callable[[Callable[[], None]], None] = _call  # what calls those who wait for a batch
-        self.draining = False  # who gathers must not leave anything for later
+        self.around: Callable[[Callable[[], None]], None] = _call  # runs the callers that wait for a batch
+        self.draining = False  # `gather` must encode everything at once
         self.batches = 0
         self.bytes_written = 0
         self.failures = 0
         self.disk_seconds = 0.0  # spent in writing and syncing
         self._disk = disk
         self.clock = clock
-        self._delay = delay  # seconds that the first of a batch waits for company (journal-buffer-timeout)
-        self._page_delay = (
-            delay if page_delay is None else page_delay
-        )  # while it is all for pages (page-sync-timeout)
-        self._for_journal = False  # something of what was told since the last batch is
+        self._delay = delay  # seconds from the first append to the write of a batch (journal-buffer-timeout)
+        # the same while the batch has only pages (page-sync-timeout)
+        self._page_delay = delay if page_delay is None else page_delay
+        self._for_journal = False  # the next batch has something for the journal
         self._open: dict[AppendOnlyFile, int] = {}  # descriptors, the disk thread's alone
         self._dirty: dict[AppendOnlyFile, None] = {}
         self._unsynced: dict[AppendOnlyFile, None] = {}
-        self._chores: list[FileTask] = []
+        self._tasks: list[FileTask] = []
         self._next = WriteBatch()
         self._flight: WriteBatch | None = None
-        self._woken = False
-        self._retrying: Any = None  # a delayed call, while a batch waits to be tried again
-        self._tidying: Any = None  # the same, for a chore that failed
-        self._chore_fault: str | None = None
+        self._flush_due = False
+        self._batch_retry: Any = None  # a delayed call, while a batch is to be retried
+        self._task_retry: Any = None  # the same, for a file task that failed
+        self._task_fault: str | None = None
         self._failing_since = 0
 
     def open(self, path: Path, size: int = 0, *, journal: bool = False) -> AppendOnlyFile:
-        """A stream that goes on at ``size`` of a file, which is made with the first write."""
+        """A file to append to from ``size`` on; it is created with the first write."""
         return AppendOnlyFile(self, path, size, journal=journal)
 
     @property
     def waiting_bytes(self) -> int:
-        """Told and not yet written."""
+        """Bytes appended and not yet written."""
         return self.room.bytes
 
     @property
     def idle(self) -> bool:
-        """Everything told is on disk, and every chore is done."""
-        return self._flight is None and not self._woken and not self._chores
+        """Everything appended is on disk, and every file task is done."""
+        return self._flight is None and not self._flush_due and not self._tasks
 
-    # ---- what is told
+    # ---- appending
 
-    def told(self, stream: AppendOnlyFile, size: int, sync: bool) -> None:
-        """A stream has ``size`` bytes more to write."""
+    def appended(self, stream: AppendOnlyFile, size: int, sync: bool) -> None:
+        """A file has ``size`` bytes more to write."""
         self._dirty[stream] = None
         room = self.room
         room.bytes += size
         if room.bytes >= room.max_bytes:
             room.review()
         if sync:
-            self._next.sync = self._next.awaited = True
-        if not self._woken:
-            self._wake(self._delay if stream.journal else self._page_delay)
+            self._next.awaited = True
+        if not self._flush_due:
+            self._schedule_flush(self._delay if stream.journal else self._page_delay)
         elif stream.journal and not self._for_journal and self._delay < self._page_delay:
-            self._wake(self._delay)
+            self._schedule_flush(self._delay)
         if stream.journal:
             self._for_journal = True
 
@@ -376,29 +375,29 @@ class Writer:
                 files.close(descriptor)
             files.remove(stream.path)
 
-        self.chore(remove)
+        self.run_task(remove)
 
-    def chore(self, chore: FileTask) -> None:
-        """Do something with files in the disk thread, before all that is not yet being written.
+    def run_task(self, task: FileTask) -> None:
+        """Run a task on files in the disk thread, before the next batch is written.
 
-        Chores keep their order. One that raises `OSError` is tried again, before all later ones.
+        Tasks keep their order. One that fails is retried before all later ones.
         """
-        self._chores.append(chore)
-        if not self._woken:
-            self._wake(self._delay)
+        self._tasks.append(task)
+        if not self._flush_due:
+            self._schedule_flush(self._delay)
 
-    def with_next(self, call: Callable[[], None]) -> None:
-        """Call after the next batch: of something that will be told before it begins."""
+    def after_next_batch(self, call: Callable[[], None]) -> None:
+        """Call once the next batch is written, which will have something that is appended later in this turn."""
         self._next.callers.append(call)
-        if not self._woken:
-            self._wake(self._delay)
+        if not self._flush_due:
+            self._schedule_flush(self._delay)
 
-    def await_next(self) -> None:
-        """What was told without ``sync`` shall be written all the same before anybody hears that all is safe."""
+    def require_next_batch(self) -> None:
+        """The next batch has something that `when_synced` must wait for."""
         self._next.awaited = True
 
     def when_synced(self, call: Callable[[], None]) -> None:
-        """Call once everything told so far with ``sync`` is safe, and written what is awaited; at once where it is."""
+        """Call once everything that must be synced is; at once if nothing is pending."""
         if self._next.awaited:
             self._next.callers.append(call)
         elif self._flight is not None and self._flight.awaited:
@@ -408,39 +407,43 @@ class Writer:
 
     # ---- batches
 
-    def _wake(self, delay: float) -> None:
-        self._woken = True
+    def _schedule_flush(self, delay: float) -> None:
+        self._flush_due = True
         if self._flight is None:
             if delay:
                 self.clock.reactor.callLater(delay, self._flush)
             else:
                 self.clock.soon(self._flush)
 
-    def attend(self) -> None:
-        """A turn is over in which something happened: gather it, and send it unless it shall wait for company."""
+    def end_of_turn(self) -> None:
+        """Encode the events of the turn, and write them unless ``journal-buffer-timeout`` delays the batch."""
         if self._flight is not None or self._delay or self._page_delay:
             if not self.gather():
                 return
             waits = self._delay if self._for_journal else self._page_delay
-            if self._flight is not None or (waits and self._woken):
+            if self._flight is not None:
+                self._flush_due = True  # for those who wait, even if nothing was left to write
                 return
-        self._woken = True
+            if waits and self._flush_due:
+                return
+        self._flush_due = True
         self._flush()
 
     def _flush(self) -> None:
-        if self._flight is not None or not self._woken:
+        if self._flight is not None or not self._flush_due:
             return
         if not self.gather():
-            self._woken = False  # whoever has more to tell comes back to `attend`
+            self._flush_due = False  # `end_of_turn` is called again
             return
-        self._woken = self._for_journal = False
+        self._flush_due = self._for_journal = False
         batch, self._next = self._next, WriteBatch()
         dirty, self._dirty = self._dirty, {}
-        if not dirty and not self._chores:
-            self._answer(batch)
+        if not dirty and not self._tasks:
+            if batch.callers:
+                self.around(batch.confirm)
             return
         for stream in dirty:
-            at, parts = stream.written, stream.take()
+            at, parts = stream.written, stream.start_write()
             size = stream.size - at
             sync = stream.sync and (size > 0 or stream.unsynced)
             stream.sync = False
@@ -453,59 +456,55 @@ class Writer:
             batch.writes.append(Write(stream, at, parts, size, sync, stream.closed))
             batch.bytes += size
         self._flight = batch
-        self._send(batch)
+        self._submit(batch)
 
-    def _send(self, batch: WriteBatch) -> None:
-        chores, self._chores = self._chores, []
-        self._disk.run(lambda: batch.carry_out(chores, self.files, self._open), self._returned)
+    def _submit(self, batch: WriteBatch) -> None:
+        tasks, self._tasks = self._tasks, []
+        self._disk.run(partial(batch.write, tasks, self.files, self._open), self._completed)
 
-    def _returned(self, outcome: BatchResult) -> None:
-        """The disk thread is done with the batch in flight, or has failed."""
+    def _completed(self, result: BatchResult) -> None:
+        """The disk thread has written the batch in flight, or has failed."""
         batch = self._flight
         assert batch is not None
-        self.disk_seconds += outcome.seconds
-        self._note_chores(outcome)
-        if outcome.fault is not None:
-            self._fail(outcome.fault)
+        self.disk_seconds += result.seconds
+        if result.task_fault is not None or self._task_fault is not None:
+            self._retry_later(result)
+        if result.fault is not None:
+            self._fail(result.fault)
             return
-        self._recover()
-        self._landed(batch)
-        if self._woken:
-            self._flush()
-        self._answer(batch)
-
-    def _answer(self, batch: WriteBatch) -> None:
-        if batch.callers:
-            self.around(batch.answer)
-
-    def _note_chores(self, outcome: BatchResult) -> None:
-        """What could not be deleted or renamed is in nobody's way; it is tried again, and said once."""
-        self._chores[:0] = outcome.undone
-        text = None if outcome.chore_fault is None else describe_fault(outcome.chore_fault)
-        if text is not None and text != self._chore_fault:
-            log.warning("%s; it is tried again", text)
-        if text is not None and self._tidying is None:
-            self._tidying = self.clock.reactor.callLater(RETRY_INTERVAL, self._tidy)
-        self._chore_fault = text
-
-    def _tidy(self) -> None:
-        self._tidying = None
-        if self._flight is None:
-            self._woken = True
-            self._flush()
-
-    def _landed(self, batch: WriteBatch) -> None:
+        if self.failing is not None:
+            self._recover()
         self._flight = None
         self.batches += 1
         self.bytes_written += batch.bytes
         for write in batch.writes:
-            write.stream.landed(write.size)
+            write.stream.advance(write.size)
         self.room.bytes -= batch.bytes
         if self.room.full:
             self.room.review()
+        if self._flush_due:
+            self._flush()
+        if batch.callers:
+            self.around(batch.confirm)
+
+    def _retry_later(self, result: BatchResult) -> None:
+        """Retry file tasks that failed; each fault is logged once."""
+        self._tasks[:0] = result.failed_tasks
+        text = None if result.task_fault is None else describe_fault(result.task_fault)
+        if text is not None and text != self._task_fault:
+            log.warning("%s; it is tried again", text)
+        if text is not None and self._task_retry is None:
+            self._task_retry = self.clock.reactor.callLater(RETRY_INTERVAL, self._retry_tasks)
+        self._task_fault = text
+
+    def _retry_tasks(self) -> None:
+        self._task_retry = None
+        if self._flight is None:
+            self._flush_due = True
+            self._flush()
 
     def _fail(self, fault: Exception) -> None:
-        """Nothing more goes out until the next try."""
+        """Write nothing more until the retry."""
         self.failures += 1
         text = describe_fault(fault)
         if self.failing is None:
@@ -514,20 +513,18 @@ class Writer:
             log.error("%s; what must be written waits until that is mended", text, exc_info=bug)
         self.failing = text
         self.room.shut(text)
-        if self._retrying is None:
-            self._retrying = self.clock.reactor.callLater(RETRY_INTERVAL, self._retry)
+        if self._batch_retry is None:
+            self._batch_retry = self.clock.reactor.callLater(RETRY_INTERVAL, self._retry)
 
     def _retry(self) -> None:
-        self._retrying = None
+        self._batch_retry = None
         if self._flight is not None:
-            self._send(self._flight)
+            self._submit(self._flight)
         else:
-            self._woken = True
+            self._flush_due = True
             self._flush()
 
     def _recover(self) -> None:
-        if self.failing is None:
-            return
         seconds = (self.clock.steady.refresh() - self._failing_since) / 1000
         log.info("the store can be written again, after %.1f s", seconds)
         self.failing = None
@@ -535,7 +532,7 @@ class Writer:
 
     def write_now(self) -> None:
         """Write what was told, and wait until the disk has it or has failed. For the start: nobody else waits."""
-        self._woken = self.draining = True
+        self._flush_due = self.draining = True
         try:
             self._flush()
             self._disk.finish()
@@ -554,29 +551,29 @@ class Writer:
 
     def _drain(self) -> bool:
         for _ in range(SHUTDOWN_ATTEMPTS):
-            self._disk.finish()  # what was told meanwhile goes out by itself, and is waited for
+            self._disk.finish()  # what was appended meanwhile is written, too
             self.gather()
             for stream in (*self._dirty, *self._unsynced):
                 stream.sync = True
                 self._dirty[stream] = None
-                self._woken = True
+                self._flush_due = True
             if not self.idle:
                 self.stop()
                 self._retry()
                 self._disk.finish()
-                self.gather()  # who was waiting for it may have more to tell
+                self.gather()  # callers may have appended more
             if self.idle and not self._unsynced:
                 return True
-        fault = self.failing or self._chore_fault
+        fault = self.failing or self._task_fault
         log.error("the store is left as it is, with %d bytes not written: %s", self.waiting_bytes, fault)
         return False
 
     def stop(self) -> None:
         """No timer is left behind."""
-        for timer in (self._retrying, self._tidying):
+        for timer in (self._batch_retry, self._task_retry):
             if timer is not None:
                 timer.cancel()
-        self._retrying = self._tidying = None
+        self._batch_retry = self._task_retry = None
 
 
 def describe_fault(fault: BaseException) -> str:

@@ -104,6 +104,6 @@ class JournalHistory:
             self.safe = max(self.safe, told[0])
 
         # what is told now is written with the next entry, unless all of it is written already
-        waiting = bool(self.world.journal._told)
+        waiting = bool(self.world.journal._pending)
         told.append(len(self.entries) - 1 + waiting)
         self.world.store.when_synced(safe)

@@ -196,7 +196,7 @@ def test_half_a_transaction_is_never_written() -> None:
     world.store.begin()
     world.durable("q")
     world.turn()
-    world.writer.attend()
+    world.writer.end_of_turn()
     assert told.kinds == []
     world.durable("q")
     world.store.commit()

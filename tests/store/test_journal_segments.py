@@ -193,11 +193,11 @@ class Counted(LiveRecord):
     def whole(self) -> bool:  # type: ignore[override]
         return self.whole_of_it
 
-    def tell(self, tail: RecordEncoder) -> None:
+    def encode(self, tail: RecordEncoder) -> None:
         self.told.append("news")
         tail.add(BINDING.pack(Kind.BINDING, QUEUE, 1, 0, 99))
 
-    def repeat(self, tail: RecordEncoder) -> None:
+    def encode_all(self, tail: RecordEncoder) -> None:
         self.told.append("all")
         tail.add(BINDING.pack(Kind.BINDING, QUEUE, 1, 0, 99))
 
@@ -215,11 +215,11 @@ def test_what_is_kept_holds_the_segment_that_has_the_oldest_of_it(whole: bool) -
     world = StoredBroker(journal_file_size=1000, journal_compact_min_files=0)
     world.queue("q")
     kept = Counted(whole)
-    world.journal.tell(kept)
+    world.journal.update(kept)
     world.turn()
     first = kept.segment
     fill(world)
-    world.journal.tell(kept)
+    world.journal.update(kept)
     world.turn()
     assert (kept.segment is first) is not whole
     assert kept.segment is not None and kept in kept.segment.live
@@ -232,10 +232,10 @@ def test_what_is_kept_holds_the_segment_that_has_the_oldest_of_it(whole: bool) -
 def test_what_is_gone_is_told_once_and_holds_nothing() -> None:
     world = StoredBroker()
     kept = Counted(True)
-    world.journal.tell(kept)
+    world.journal.update(kept)
     world.turn()
     kept.gone = True
-    world.journal.tell(kept)
+    world.journal.update(kept)
     world.turn()
     assert kept.segment is None and kept.told == ["news", "news"]
 

@@ -22,7 +22,7 @@ def numbered(count: int) -> list[bytes]:
 
 
 def records(world: StoredBroker) -> int:
-    return len(world.journal._tail.footer.starts)
+    return len(world.journal._encoder.footer.starts)
 
 
 def test_records_are_made_in_slices_and_who_waits_hears_after_the_last() -> None:

@@ -90,7 +90,7 @@ class BlockTest(ReadsTest):
         self.assertIs(again.message(index), message)
         number = message.number
         del message
-        self.assertEqual(page.made, {})
+        self.assertEqual(page.decoded, {})
         self.assertEqual(again.message(index).number, number)
 
     def test_a_block_that_somebody_holds_is_not_read_again(self) -> None:
@@ -123,7 +123,7 @@ class BlockTest(ReadsTest):
         self.assertEqual(block.traits(0).block, b"color:red\n")
         self.assertIs(block.traits(0), block.traits(1))
         self.assertEqual(block.number_of(1), block.number_of(0) + 1)
-        self.assertEqual(page.made, {})
+        self.assertEqual(page.decoded, {})
         self.assertIs(block.message(0).traits, block.traits(0))
         self.assertEqual((page.soonest_due, page.soonest_expiry), (due, expires))
 

@@ -147,9 +147,9 @@ class MemoryTest(TestCase):
         self.assertEqual([page for page in pages if page.contents is not None], [])
         self.assertEqual([page for page in pages if page.stream is None or page.stream.seal is not None], [])
         self.assertLessEqual(sum(page.starts is not None for page in pages), CACHED_PAGE_STARTS)
-        holdings = [holding for page in pages for holding in page.holdings]
-        self.assertLessEqual(sum(bool(holding.states) for holding in holdings), EXPANDED_STATES * len(queues))
-        packed = sum(len(holding._packed) for holding in holdings)
+        page_states = [holding for page in pages for holding in page.page_states]
+        self.assertLessEqual(sum(bool(holding.states) for holding in page_states), EXPANDED_STATES * len(queues))
+        packed = sum(len(holding._packed) for holding in page_states)
         self.assertLess(packed, messages * len(queues) / 5)
         self.assertEqual(
             [world.cursor(queue).waiting_of(pages[7]) for queue in queues], [[*range(pages[7].count)]] * 3
@@ -262,7 +262,7 @@ class DeletingTest(TestCase):
                 world.turn()
         self.assertGreater(world.journal.segments[-1].number, 5)
         kept = {kept for segment in world.journal.segments for kept in segment.live}
-        there = {holding for page in world.pages.in_order() for holding in page.holdings}
+        there = {holding for page in world.pages.in_order() for holding in page.page_states}
         self.assertLessEqual({each for each in kept if type(each).__name__ == "Holding"}, there)
 
     def test_a_deleted_queues_facts_hold_no_segment(self) -> None:

@@ -138,8 +138,8 @@ def test_attend_sends_what_is_gathered_at_once() -> None:
     desk = WriterFixture()
     news = [b"news"]
     desk.writer.gather = lambda: not news or desk.journal.append(news.pop()) >= 0
-    desk.writer.with_next(desk.hear("told"))
-    desk.writer.attend()
+    desk.writer.after_next_batch(desk.hear("told"))
+    desk.writer.end_of_turn()
     assert len(desk.hand.jobs) == 1
     desk.hand.step()
     assert desk.heard == ["told"]
@@ -149,6 +149,6 @@ def test_attend_sends_what_is_gathered_at_once() -> None:
 
 def test_nothing_to_write_needs_no_disk() -> None:
     desk = WriterFixture()
-    desk.writer.with_next(desk.hear("at once"))
+    desk.writer.after_next_batch(desk.hear("at once"))
     desk.turn()
     assert desk.heard == ["at once"] and not desk.hand.jobs

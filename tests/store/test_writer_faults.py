@@ -158,8 +158,8 @@ def test_chores_that_fail_keep_their_order_and_stop_nobody(caplog: pytest.LogCap
             raise broken(Path("/data/stuck"))
         done.append("first")
 
-    desk.writer.chore(first)
-    desk.writer.chore(lambda files: done.append("second"))
+    desk.writer.run_task(first)
+    desk.writer.run_task(lambda files: done.append("second"))
     desk.journal.append(b"a")
     desk.turn()
     desk.hand.step()
