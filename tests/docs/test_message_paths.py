@@ -1,0 +1,18 @@
+"""docs/architecture.md lists the calls of a message as they are."""
+
+from __future__ import annotations
+
+from .message_paths import DOCUMENT, paths, sections
+
+HOT_PATH_CALLS = 16
+
+
+def test_listed_calls_are_up_to_date() -> None:
+    outdated = [
+        name for name, present, expected in sections(DOCUMENT.read_text("utf-8")) if present != expected
+    ]
+    assert not outdated, "run: python -m tests.docs.message_paths"
+
+
+def test_hot_path_has_no_more_calls() -> None:
+    assert len(paths()["hot path"]) <= HOT_PATH_CALLS
