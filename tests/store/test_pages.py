@@ -148,7 +148,9 @@ class MemoryTest(TestCase):
         self.assertEqual([page for page in pages if page.stream is None or page.stream.seal is not None], [])
         self.assertLessEqual(sum(page.starts is not None for page in pages), CACHED_PAGE_STARTS)
         page_states = [holding for page in pages for holding in page.page_states]
-        self.assertLessEqual(sum(bool(holding.states) for holding in page_states), EXPANDED_STATES * len(queues))
+        self.assertLessEqual(
+            sum(bool(holding.states) for holding in page_states), EXPANDED_STATES * len(queues)
+        )
         packed = sum(len(holding._packed) for holding in page_states)
         self.assertLess(packed, messages * len(queues) / 5)
         self.assertEqual(
