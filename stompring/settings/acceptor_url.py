@@ -30,10 +30,11 @@ from stompring.settings.acceptor import (
     WebSocketSettings,
 )
 from stompring.settings.network import parse_origins
+from stompring.settings.options import options_of
 from stompring.settings.references import HIDDEN, Secret
 from stompring.settings.suggestions import with_suggestion
 from stompring.settings.unsupported_names import ACCEPTOR_PARAMETERS, OTHER_SCHEMES, PROTOCOLS, not_supported
-from stompring.settings.value_types import Reader
+from stompring.settings.value_types import VALUE_TYPES, Reader, ValueType
 
 A = TypeVar("A", bound=StompAcceptor | HttpAcceptor)
 
@@ -246,58 +247,28 @@ def encoder_type(text: str) -> str:
     return kind
 
 
-_TIME = value_types.at_least(1, value_types.milliseconds)
-_ALLOWED = value_types.at_least(1, value_types.whole_number, "no limit")
-_FRAME_COUNT = value_types.at_least(1, value_types.whole_number)
-_FRAME_BYTES = value_types.at_least(1, value_types.byte_size)
+_DELIVERS_NOTHING = "with 0 no message would be delivered"
+_TOO_EARLY = "below 1 the broker would disconnect clients whose heart-beats are on time"
+
+PARAMETER_TYPES: Mapping[str, ValueType] = MappingProxyType(
+    {
+        **VALUE_TYPES,
+        "prefixes": ValueType(prefixes, "a comma list"),
+        "origins": ValueType(parse_origins, "a list of origins"),
+        "encoderType": ValueType(encoder_type, "binary, text"),
+        "positiveBytes": value_types.number(1, value_types.byte_size),
+        "seconds": value_types.number(0, value_types.seconds),
+        "prefetchCount": value_types.number(1, value_types.whole_number, "no limit", _DELIVERS_NOTHING),
+        "heartBeatFactor": ValueType(value_types.decimal(1, why=_TOO_EARLY), "≥ 1", float),
+    }
+)
+"""The types of values in broker.xml, and those of parameters only."""
 
 STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
     {
-        "anycastPrefix": Parameter("anycast_prefix", prefixes),
-        "multicastPrefix": Parameter("multicast_prefix", prefixes),
-        "connectionTtl": Parameter("connection_ttl", _TIME),
-        "connectionTtlMin": Parameter("connection_ttl_min", _TIME),
-        "connectionTtlMax": Parameter("connection_ttl_max", _TIME),
-        "heartBeatToConnectionTtlModifier": Parameter(
-            "heart_beat_to_connection_ttl_modifier",
-            value_types.decimal(
-                1, why="below 1 the broker would disconnect clients whose heart-beats are on time"
-            ),
-        ),
-        "handshake-timeout": Parameter("handshake_timeout", value_types.at_least(0, value_types.seconds)),
-        "connectionsAllowed": Parameter("connections_allowed", _ALLOWED),
-        "connectionsAllowedPerHost": Parameter("connections_allowed_per_host", _ALLOWED),
-        "subscriptionsAllowed": Parameter("subscriptions_allowed", _ALLOWED),
-        "transactionsAllowed": Parameter("transactions_allowed", _ALLOWED),
-        "maxTransactionBytes": Parameter(
-            "max_transaction_bytes", value_types.at_least(1, value_types.byte_size, "no limit")
-        ),
-        "maxUnsettledMessages": Parameter("max_unsettled_messages", _ALLOWED),
-        "outboxSize": Parameter("outbox_size", value_types.at_least(1024, value_types.byte_size)),
-        "stompConsumerWindowSize": Parameter(
-            "stomp_consumer_window_size", value_types.at_least(0, value_types.byte_size, "no limit")
-        ),
-        "stompPrefetchCount": Parameter(
-            "stomp_prefetch_count",
-            value_types.at_least(
-                1, value_types.whole_number, "no limit", "with 0 no message would be delivered"
-            ),
-        ),
-        "disableStompServerHeader": Parameter("disable_stomp_server_header", value_types.boolean),
-        "maxBodyLength": Parameter("max_body_length", _FRAME_BYTES, "limits"),
-        "maxHeaders": Parameter("max_headers", _FRAME_COUNT, "limits"),
-        "maxHeaderLength": Parameter("max_header_length", _FRAME_BYTES, "limits"),
-        "webSocketUpgrade": Parameter("web_socket_upgrade", value_types.boolean, "websocket"),
-        "webSocketMaxFramePayloadLength": Parameter(
-            "web_socket_max_frame_payload_length",
-            value_types.at_least(1, value_types.byte_size, "no limit"),
-            "websocket",
-        ),
-        "webSocketEncoderType": Parameter("web_socket_encoder_type", encoder_type, "websocket"),
-        "webSocketCompressionSupported": Parameter(
-            "web_socket_compression_supported", value_types.boolean, "websocket"
-        ),
-        "webSocketAllowedOrigins": Parameter("web_socket_allowed_origins", parse_origins, "websocket"),
+        row.parameter_name: Parameter(row.name, PARAMETER_TYPES[row.type].read, part)
+        for kind, part in ((StompAcceptor, ""), (FrameLimits, "limits"), (WebSocketSettings, "websocket"))
+        for row in options_of(kind)
     }
 )
 

@@ -1,9 +1,9 @@
 """The kind of row that describes one setting of broker.xml, and the tables of such rows.
 
-A row stands at the field of the dataclass that it describes, in `stompring.settings.model`:
+A row stands at the field of the dataclass that it describes, in `settings.model` and `settings.acceptor`:
 ``ring_counts_paged: bool | None = option(None, "boolean", "…")``. From the rows come the elements and attributes in
-schema.xsd and the tables in docs/settings.md (``make docs-reference`` writes both), the JSON fields of queues in the
-HTTP interface and in an export, and the settings that a reload can apply.
+schema.xsd and the tables in docs/settings.md (``make docs-reference`` writes both), the parameters of acceptor URLs,
+the JSON fields of queues in the HTTP interface and in an export, and the settings that a reload can apply.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ class Option(NamedTuple):
     def xml_name(self) -> str:
         """The name in broker.xml: ``ring-size``."""
         return self.element or self.name.replace("_", "-")
+
+    @property
+    def parameter_name(self) -> str:
+        """The name in the URL of an acceptor: ``connectionTtl``."""
+        return self.element or camel_case(self.name)
 
     @property
     def json_name(self) -> str:

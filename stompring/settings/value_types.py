@@ -249,7 +249,8 @@ class ValueType:
     choices: type[StrEnum] | None = None
 
 
-def _number(least: int, read: Callable[[str], int], unset: str | None = None, why: str = "") -> ValueType:
+def number(least: int, read: Callable[[str], int], unset: str | None = None, why: str = "") -> ValueType:
+    """A type of whole numbers; the arguments are those of `at_least`."""
     accepts = f"≥ {least}" if unset is None else f"-1 or ≥ {least}"
     return ValueType(at_least(least, read, unset, why), accepts, int, least, unset is not None)
 
@@ -270,23 +271,23 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "url": ValueType(name, "a text"),
         "filter": ValueType(selector, "a selector"),
         "boolean": ValueType(boolean, "true, false", bool),
-        "byteLimit": _number(1, byte_size, "no limit", ZERO_ADMITS_NOTHING),
-        "bytesOrNoLimit": _number(0, byte_size, "no limit"),
-        "fileSize": _number(1024, byte_size),
-        "cacheSize": _number(1024 * 1024, byte_size),
-        "messageLimit": _number(1, whole_number, "no limit", ZERO_ADMITS_NOTHING),
-        "positiveOrNoLimit": _number(1, whole_number, "no limit"),
-        "ringSize": _number(1, whole_number, "no ring", ZERO_RING),
-        "attempts": _number(1, whole_number, "no limit", "the first delivery counts as an attempt"),
-        "count": _number(0, whole_number),
-        "countOrNoLimit": _number(0, whole_number, "no limit"),
-        "positiveCount": _number(1, whole_number),
-        "milliseconds": _number(0, milliseconds),
-        "millisecondsOrUnset": _number(0, milliseconds, "not set"),
-        "positiveMillisecondsOrUnset": _number(1, milliseconds, "not set"),
-        "positiveMilliseconds": _number(1, milliseconds),
-        "positiveSeconds": _number(1, seconds),
-        "nanoseconds": _number(0, nanoseconds),
+        "byteLimit": number(1, byte_size, "no limit", ZERO_ADMITS_NOTHING),
+        "bytesOrNoLimit": number(0, byte_size, "no limit"),
+        "fileSize": number(1024, byte_size),
+        "cacheSize": number(1024 * 1024, byte_size),
+        "messageLimit": number(1, whole_number, "no limit", ZERO_ADMITS_NOTHING),
+        "positiveOrNoLimit": number(1, whole_number, "no limit"),
+        "ringSize": number(1, whole_number, "no ring", ZERO_RING),
+        "attempts": number(1, whole_number, "no limit", "the first delivery counts as an attempt"),
+        "count": number(0, whole_number),
+        "countOrNoLimit": number(0, whole_number, "no limit"),
+        "positiveCount": number(1, whole_number),
+        "milliseconds": number(0, milliseconds),
+        "millisecondsOrUnset": number(0, milliseconds, "not set"),
+        "positiveMillisecondsOrUnset": number(1, milliseconds, "not set"),
+        "positiveMilliseconds": number(1, milliseconds),
+        "positiveSeconds": number(1, seconds),
+        "nanoseconds": number(0, nanoseconds),
         "percentage": ValueType(in_range(0, 100), "0 to 100", int),
         "percentageLimit": ValueType(in_range(0, 100, "no limit"), "-1 or 0 to 100", int, unset=True),
         "multiplier": ValueType(decimal(0), "≥ 0", float),

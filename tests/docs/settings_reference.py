@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from stompring.settings import model
+from stompring.settings import acceptor, model
+from stompring.settings.acceptor_url import PARAMETER_TYPES
 from stompring.settings.options import Option, options_of
-from stompring.settings.value_types import VALUE_TYPES
 
 from .source import ROOT
 
@@ -20,7 +20,9 @@ SCHEMA = ROOT / "stompring" / "settings" / "schema.xsd"
 Column = Callable[[Option], str]
 
 #: A marker in docs/settings.md and the table below it.
-TABLE = re.compile(r"(<!-- rows of (\w+)(?:, ([^;]+))?; written by `make docs-reference` -->\n)(?:\|.*\n)*")
+TABLE = re.compile(
+    r"(<!-- rows of ([\w+]+)(?:, ([^;]+))?; written by `make docs-reference` -->\n)(?:\|.*\n)*"
+)
 
 #: A marker in schema.xsd, and the lines up to the next one.
 LINES = re.compile(
@@ -45,7 +47,7 @@ def shown_default(row: Option) -> str:
 
 
 def _values(row: Option) -> str:
-    return VALUE_TYPES[row.type].accepts if row.type else "a policy"
+    return PARAMETER_TYPES[row.type].accepts if row.type else "a policy"
 
 
 NAME: Column = lambda row: f"`{row.xml_name}`"  # noqa: E731
@@ -74,6 +76,10 @@ OTHERS: dict[type, dict[str, Column]] = {
         "meaning": MEANING,
         "source": SOURCE,
     },
+    acceptor.StompAcceptor: {
+        "parameter": lambda row: f"`{row.parameter_name}`",
+        **{name: value for name, value in COLUMNS.items() if name != "element"},
+    },
     model.Retention: {"name": NAME, **{name: value for name, value in COLUMNS.items() if name != "element"}},
     model.ResourceLimit: {
         "name": NAME,
@@ -82,15 +88,24 @@ OTHERS: dict[type, dict[str, Column]] = {
 }
 
 
+#: The dataclasses with rows, by name.
+KINDS: dict[str, type] = {
+    name: kind
+    for module in (model, acceptor)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__") and options_of(kind)
+}
+
+
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def table(kind: type, group: str = "") -> str:
-    """The table of the rows of a dataclass that are in a group."""
-    columns = OTHERS.get(kind, COLUMNS)
-    rows = [row for row in options_of(kind) if row.meaning and row.group == group]
-    assert rows, f"{kind.__name__} has no rows in the group {group!r}"
+def table(names: str, group: str = "") -> str:
+    """The table of the rows of dataclasses, with ``+`` between two, that are in a group."""
+    kinds = [KINDS[name] for name in names.split("+")]
+    columns = OTHERS.get(kinds[0], COLUMNS)
+    rows = [row for kind in kinds for row in options_of(kind) if row.meaning and row.group == group]
     head = _line(tuple(columns)) + "|" + "---|" * len(columns) + "\n"
     return head + "".join(_line([cell(row) for cell in columns.values()]) for row in rows)
 
@@ -98,16 +113,10 @@ def table(kind: type, group: str = "") -> str:
 def page() -> str:
     """docs/settings.md as it should be."""
     text = PAGE.read_text(encoding="utf-8")
-    found = {(name, group or "") for _, name, group in TABLE.findall(text)}
-    every = {
-        (kind.__name__, row.group)
-        for kind in vars(model).values()
-        if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__")
-        for row in options_of(kind)
-        if row.meaning
-    }
+    found = {(name, group or "") for _, names, group in TABLE.findall(text) for name in names.split("+")}
+    every = {(kind.__name__, row.group) for kind in KINDS.values() for row in options_of(kind) if row.meaning}
     assert found == every, f"without a marker: {every - found}; without rows: {found - every}"
-    return TABLE.sub(lambda match: match[1] + table(getattr(model, match[2]), match[3] or ""), text)
+    return TABLE.sub(lambda match: match[1] + table(match[2], match[3] or ""), text)
 
 
 def schema_lines(kind: type, what: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ from stompring.cli.data_import_offline import IMMUTABLE
 from stompring.cli.data_import_online import CHANGEABLE as SENT_IN_PATCH
 from stompring.cli.data_import_online import IMMUTABLE as SENT_IN_POST
 from stompring.settings import model
+from stompring.settings.acceptor_url import PARAMETER_TYPES
 from stompring.settings.broker_xml import parse_broker_xml
 from stompring.settings.model import (
     AddressSettings,
@@ -124,7 +125,7 @@ def test_an_export_and_the_journal_keep_the_option(row: Option) -> None:
 
 @pytest.mark.parametrize("row", EVERY, ids=[row.name for row in EVERY])
 def test_rows_are_complete(row: Option) -> None:
-    assert not row.type or row.type in VALUE_TYPES
+    assert not row.type or row.type in PARAMETER_TYPES
     assert row.http in (NOT_IN_HTTP, CREATE_ONLY, CHANGEABLE)
     assert not row.meaning or row.meaning.endswith((".", "`."))
 
