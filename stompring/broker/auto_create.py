@@ -12,60 +12,59 @@ from typing import TYPE_CHECKING, Protocol
 from stompring.errors import NotFound, Refused
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
-from .address import Address
-from .queue import Queue
-
 if TYPE_CHECKING:
+    from .address import Address
     from .broker import Broker
     from .directory import Directory
+    from .queue import Queue
 
 
 class PermissionCheck(Protocol):
-    """Raises `Refused` where a permission is lacking on an address, or on one queue of it."""
+    """Raises `Refused` where a user lacks a permission on an address, or on one queue of it."""
 
     def __call__(self, permission: PermissionType, address: str, queue: str | None = None, /) -> None: ...
 
 
 def allow_all(permission: PermissionType, address: str, queue: str | None = None, /) -> None:
-    """What the broker does of its own accord needs no permission."""
+    """The `PermissionCheck` of the broker itself: what it does without a client needs no permission."""
 
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 
 class AutoCreate:
-    """Finds what a destination names, and makes what may be made.
+    """Finds the address or queue that a destination names, and creates it where that is allowed.
 
-    For a client ``ask`` is asked first about all that is to be made, so that it is all made or nothing.
+    Each method calls its permission check for everything that it would create before it creates anything.
     """
 
     def __init__(self, broker: Broker, directory: Directory) -> None:
         self._broker = broker
         self._directory = directory
 
-    def type_for(self, name: str, asked: RoutingType | None) -> RoutingType:
-        """The routing type a SEND or SUBSCRIBE means. An untyped one on a mixed address means its queue."""
-        if asked is not None:
-            return asked
+    def type_for(self, name: str, requested: RoutingType | None) -> RoutingType:
+        """The routing type of a SEND or SUBSCRIBE. Without one, on an address with both types, it is ANYCAST."""
+        if requested is not None:
+            return requested
         address = self._directory.addresses.get(name)
         if address is not None and address.routing_types:
             return ANYCAST if ANYCAST in address.routing_types else MULTICAST
         return self._directory.settings.lookup(name).default_address_routing_type
 
     def address_for_send(
-        self, name: str, asked: RoutingType | None, ask: PermissionCheck = allow_all, user: str | None = None
+        self, name: str, requested: RoutingType | None, check: PermissionCheck, user: str | None = None
     ) -> Address:
-        """The address to send to, with its anycast queue. Raises `Refused`: it may not be made, or is a wildcard."""
+        """The address to send to, with its anycast queue. Raises `Refused`, `NotFound`."""
         self._directory.check_concrete(name)
-        routing_type = self.type_for(name, asked)
-        self._ask_for_address(name, routing_type, ask)
+        routing_type = self.type_for(name, requested)
+        self._check_address(name, routing_type, check)
         lacks_queue = (
             routing_type is ANYCAST
             and self.anycast_queue(name) is None
             and self._directory.settings.lookup(name).auto_create_queues
         )
         if lacks_queue:
-            ask(PermissionType.CREATE_DURABLE_QUEUE, name)
+            check(PermissionType.CREATE_DURABLE_QUEUE, name)
         address = self._address(name, routing_type, user, with_queue=routing_type is ANYCAST)
         if lacks_queue:
             self._create_queue(address, name, ANYCAST, user)
@@ -81,8 +80,8 @@ class AutoCreate:
         self,
         address_name: str,
         queue_name: str,
-        asked: RoutingType | None,
-        ask: PermissionCheck = allow_all,
+        requested: RoutingType | None,
+        check: PermissionCheck,
         user: str | None = None,
     ) -> Queue:
         """The queue that ``address::queue`` names. Raises `Refused`, `NotFound`."""
@@ -92,15 +91,15 @@ class AutoCreate:
                 raise Refused(
                     f"Queue {queue_name} is bound to address {queue.address.name}, not to {address_name}"
                 )
-            if asked is not None and asked is not queue.attributes.routing_type:
-                raise Refused(f"Queue {queue_name} is {queue.attributes.routing_type}, not {asked}")
+            if requested is not None and requested is not queue.attributes.routing_type:
+                raise Refused(f"Queue {queue_name} is {queue.attributes.routing_type}, not {requested}")
             return queue
         if not address_name:
             raise NotFound(f"Queue {queue_name} does not exist")
-        routing_type = self.type_for(address_name, asked)
-        self._ask_for_address(address_name, routing_type, ask)
+        routing_type = self.type_for(address_name, requested)
+        self._check_address(address_name, routing_type, check)
         if self._directory.settings.lookup(address_name).auto_create_queues:
-            ask(PermissionType.CREATE_DURABLE_QUEUE, address_name, queue_name)
+            check(PermissionType.CREATE_DURABLE_QUEUE, address_name, queue_name)
         address = self._address(address_name, routing_type, user)
         if not address.settings.auto_create_queues:
             self._broker.auto_delete.watch_unread(address)
@@ -110,7 +109,7 @@ class AutoCreate:
         return self._create_queue(address, queue_name, routing_type, user)
 
     def anycast_queue(self, name: str) -> Queue | None:
-        """The queue that a subscriber to address ``name`` reads, where it has one: of several the one with fewest."""
+        """The queue that a subscriber to address ``name`` reads: of several the one with the fewest consumers."""
         address = self._directory.addresses.get(name)
         if address is None:
             return None
@@ -120,12 +119,12 @@ class AutoCreate:
                 return queue
         return min(own, key=lambda queue: len(queue.consumers)) if own else None
 
-    def queue_to_consume(self, name: str, ask: PermissionCheck = allow_all, user: str | None = None) -> Queue:
+    def queue_to_consume(self, name: str, check: PermissionCheck, user: str | None = None) -> Queue:
         """The anycast queue that a subscriber to address ``name`` reads."""
-        self._ask_for_address(name, ANYCAST, ask)
+        self._check_address(name, ANYCAST, check)
         queue = self.anycast_queue(name)
         if queue is None and self._directory.settings.lookup(name).auto_create_queues:
-            ask(PermissionType.CREATE_DURABLE_QUEUE, name)
+            check(PermissionType.CREATE_DURABLE_QUEUE, name)
         address = self._address(name, ANYCAST, user)
         if queue is not None:
             return queue
@@ -134,16 +133,14 @@ class AutoCreate:
             raise NotFound(f"Queue {name} does not exist, and auto-create-queues is off for it")
         return self._create_queue(address, name, ANYCAST, user)
 
-    def subscription_queue(
-        self, configuration: QueueConfiguration, ask: PermissionCheck = allow_all
-    ) -> Queue:
-        """The queue of a multicast subscription: made for it, or the durable one that waits for its subscriber."""
-        self._ask_for_address(configuration.address, MULTICAST, ask)
+    def subscription_queue(self, configuration: QueueConfiguration, check: PermissionCheck) -> Queue:
+        """The queue of a multicast subscription: a new one, or the existing one of a durable subscription."""
+        self._check_address(configuration.address, MULTICAST, check)
         queue = self._directory.queues.get(configuration.name)
         if queue is None and configuration.durable:
-            ask(PermissionType.CREATE_DURABLE_QUEUE, configuration.address, configuration.name)
+            check(PermissionType.CREATE_DURABLE_QUEUE, configuration.address, configuration.name)
         elif queue is None:
-            ask(PermissionType.CREATE_NON_DURABLE_QUEUE, configuration.address)
+            check(PermissionType.CREATE_NON_DURABLE_QUEUE, configuration.address)
         self._address(configuration.address, MULTICAST, configuration.user)
         if queue is None:
             self._directory.resource_limits.check_queue(configuration.user)
@@ -159,17 +156,17 @@ class AutoCreate:
             self._directory.update_queue(queue, {"filter": configuration.filter})
         return queue
 
-    def _ask_for_address(self, name: str, routing_type: RoutingType, ask: PermissionCheck) -> None:
-        """Ask for what `_address` is about to make or change."""
+    def _check_address(self, name: str, routing_type: RoutingType, check: PermissionCheck) -> None:
+        """Check the permission for what `_address` would create or change."""
         address = self._directory.addresses.get(name)
         if address is None or routing_type not in address.routing_types:
             if self._directory.settings.lookup(name).auto_create_addresses:
-                ask(PermissionType.CREATE_ADDRESS, name)
+                check(PermissionType.CREATE_ADDRESS, name)
 
     def _address(
         self, name: str, routing_type: RoutingType, user: str | None, *, with_queue: bool = True
     ) -> Address:
-        """``with_queue``: it is made for the sake of a queue, without which it is not wanted."""
+        """Find or create an address; ``with_queue`` where a queue is about to be created on it as well."""
         address = self._directory.addresses.get(name)
         if address is None:
             settings = self._directory.settings.lookup(name)

@@ -128,6 +128,11 @@ class Directory:
         names = self.wildcards.matching(address.name) - {address.name}
         return [self.addresses[name] for name in sorted(names)]
 
+    def invalidate_plans(self) -> None:
+        """Make sessions plan their SENDs again, permission checks included, before the next one is sent."""
+        for address in self.addresses.values():
+            address.stamp += 1
+
     # ---- queues
 
     def queue(self, name: str) -> Queue:

@@ -17,6 +17,7 @@ from stompring.settings.model import AddressSettings, FullPolicy, QueueConfigura
 
 from . import admission, page_mode
 from .admission import Rejection
+from .auto_create import allow_all
 from .duplicates import count_duplicate, is_known, lasts, remember
 from .expiry import expiry_time
 from .message import Message, Traits
@@ -249,7 +250,7 @@ def send_copy(ref: Reference, target: str, *, keep_expiry: bool = False) -> bool
     """
     message, queue = ref.message, ref.queue
     try:
-        queue.broker.auto_create.address_for_send(target, None)
+        queue.broker.auto_create.address_for_send(target, None, allow_all)
     except Refused as reason:
         log.warning(
             "message %d of queue %s not copied to address %s: %s",

@@ -117,9 +117,8 @@ class BrokerService(MultiService):
         return self.security.logins
 
     def _permissions_changed(self) -> None:
-        """What was planned is asked for anew, and who reads what they may not read any more is told so."""
-        for address in self.broker.directory.addresses.values():
-            address.stamp += 1
+        """Check permissions again: of SENDs before the next one, of subscriptions now."""
+        self.broker.directory.invalidate_plans()
         for session in self.connections:
             close_if_revoked(session)
 

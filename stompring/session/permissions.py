@@ -1,4 +1,7 @@
-"""What a client may do. Asked when something is planned, a route or a subscription, and never for a message."""
+"""Permissions of a client: the answers of the access control, cached per connection.
+
+They are checked when a SEND is planned or a subscription begins, never for a single message.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 #: A queue is created with the permission on the address of its own name too.
 CREATE_QUEUE = (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE)
 
-#: Answers that a session remembers; a client that goes on to more of them has each decided again.
+#: Answers that are cached; beyond these the cache is emptied.
 CACHED_ANSWERS = 1000
 
 #: Characters of a name in an ERROR.
@@ -27,45 +30,45 @@ SHOWN = 200
 
 
 class PermissionSource(Protocol):
-    """Who decides."""
+    """Decides about permissions: the access control of the broker."""
 
     refusals: Counter[PermissionType]
 
     @property
     def generation(self) -> object:
-        """Another one when something may be decided otherwise than before."""
+        """Changes when an answer may have changed."""
 
     def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
         """Whether ``user`` has a permission on an address, or on that queue of it."""
 
 
 class Authorizer:
-    """What one user may do. Remembers answers until others may be given."""
+    """What one user may do: a cache of the answers of a `PermissionSource`, emptied when they may have changed."""
 
-    __slots__ = ("_answers", "_generation", "_rights", "user")
+    __slots__ = ("_answers", "_generation", "_source", "user")
 
-    def __init__(self, user: str, rights: PermissionSource) -> None:
+    def __init__(self, user: str, source: PermissionSource) -> None:
         self.user = user
-        self._rights = rights
-        self._generation = rights.generation
+        self._source = source
+        self._generation = source.generation
         self._answers: dict[tuple[PermissionType, str, str | None], bool] = {}
 
     def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
         """Whether the user has a permission on an address, or on that queue of it."""
-        rights, answers = self._rights, self._answers
-        if rights.generation != self._generation or len(answers) > CACHED_ANSWERS:
-            self._generation = rights.generation
+        source, answers = self._source, self._answers
+        if source.generation != self._generation or len(answers) > CACHED_ANSWERS:
+            self._generation = source.generation
             answers.clear()
         key = (permission, address, queue)
         answer = answers.get(key)
         if answer is None:
-            answer = answers[key] = rights.allows(self.user, permission, address, queue)
+            answer = answers[key] = source.allows(self.user, permission, address, queue)
         return answer
 
     def check(self, permission: PermissionType, address: str, queue: str | None = None, /) -> None:
         """Raise `Refused` where the user lacks a permission."""
         if not self.allows(permission, address, queue):
-            self._rights.refusals[permission] += 1
+            self._source.refusals[permission] += 1
             user, name = self.user[:SHOWN], permission.name
             if queue is not None and queue != address:
                 shown, on = queue[:SHOWN], address[:SHOWN]
@@ -86,25 +89,25 @@ class Authorizer:
     def check_consume(
         self, queue: str | None, address: str, connection: str, *, browse: bool = False
     ) -> None:
-        """Raise `Refused` where the user may not read a queue, or one that is yet to be made.
+        """Raise `Refused` where the user may not consume from (or browse) a queue; None for one to be created.
 
-        A temporary queue is read by its own ``connection`` alone: others know its name from a reply-to.
+        Only the connection that created a temporary queue may consume from it: others know its name from a reply-to.
         """
         permission = PermissionType.BROWSE if browse else PermissionType.CONSUME
         own = f"{TEMPORARY_QUEUE}{connection}."
         if address.startswith(TEMPORARY_QUEUE) and not address.startswith(own) and not self.allows_all:
-            self._rights.refusals[permission] += 1
+            self._source.refusals[permission] += 1
             raise Refused(f"Temporary queue {address[:SHOWN]} belongs to another connection", status=403)
         self.check(permission, address, queue)
 
     @property
     def allows_all(self) -> bool:
-        """Whether nothing is ever refused."""
+        """Whether security is off."""
         return False
 
 
 class AllowAll(Authorizer):
-    """Everything may be done: security is off."""
+    """The authorizer while security is off."""
 
     __slots__ = ()
 
@@ -112,12 +115,10 @@ class AllowAll(Authorizer):
         self.user = ""
 
     def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
-        """See `Permit`."""
         return True
 
     @property
     def allows_all(self) -> bool:
-        """See `Permit`."""
         return True
 
 
@@ -125,7 +126,7 @@ ALLOW_ALL = AllowAll()
 
 
 def close_if_revoked(session: Session) -> None:
-    """Permissions have changed: a client that reads what it may not read any more is told so and closed."""
+    """After a change of permissions: close a session that has a subscription it may not have any more."""
     authorizer = session.login.authorizer
     if authorizer.allows_all or session.closed:
         return

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
+from stompring.broker.auto_create import allow_all
 from stompring.broker.duplicates import cache_size
 from stompring.broker.hooks import AdmissionResult
 from stompring.broker.memory import MemoryLimit, MemoryLimits
@@ -191,7 +192,7 @@ def derive(session: Session, head: Head, target: str | None) -> SendPlan:
     if target is None:
         plan = plan_send(session, head)
     else:
-        address = session.broker.auto_create.address_for_send(target, None, user=session.login.user)
+        address = session.broker.auto_create.address_for_send(target, None, allow_all, session.login.user)
         plan = _plan(session, head, Route(address, None, None), target.encode())
     plan.head, plan.target = head, target
     if plan.offer is NO_OFFER:  # for the policies that have let it pass
@@ -292,16 +293,16 @@ def _first_of_template(session: Session, head: TemplateHead, known: TemplatePlan
 def _route(session: Session, destination: bytes, asked: str | None) -> Route:
     target = session.parse_destination(destination, asked)
     session.broker.directory.check_concrete(target.address)
-    auto_create, ask, user = session.broker.auto_create, session.login.authorizer.check, session.login.user
+    auto_create, check, user = session.broker.auto_create, session.login.authorizer.check, session.login.user
     if target.temporary:
-        ask(PermissionType.SEND, target.address)
+        check(PermissionType.SEND, target.address)
         queue = temporary_queue(session, target)
     elif target.queue is not None:
-        ask(PermissionType.SEND, auto_create.address_of(target.address, target.queue), target.queue)
-        queue = auto_create.queue_for(target.address, target.queue, target.routing_type, ask, user)
+        check(PermissionType.SEND, auto_create.address_of(target.address, target.queue), target.queue)
+        queue = auto_create.queue_for(target.address, target.queue, target.routing_type, check, user)
     else:
-        ask(PermissionType.SEND, target.address)
-        address = auto_create.address_for_send(target.address, target.routing_type, ask, user)
+        check(PermissionType.SEND, target.address)
+        address = auto_create.address_for_send(target.address, target.routing_type, check, user)
         return Route(address, None, target.routing_type)
     return Route(queue.address, queue, target.routing_type)
 

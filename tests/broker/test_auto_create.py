@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stompring.broker.address import Address
+from stompring.broker.auto_create import allow_all
 from stompring.broker.auto_delete import CHECKED_AT_ONCE, UNUSED_AFTER
 from stompring.errors import NotFound, Refused
 from stompring.settings.model import QueueConfiguration, RoutingType
@@ -37,29 +38,29 @@ def test_the_type_of_a_send(
 def test_an_untyped_send_never_changes_an_address() -> None:
     world = BrokerFixture()  # whose default type is MULTICAST
     world.queue("a")
-    address = world.broker.auto_create.address_for_send("a", None)
+    address = world.broker.auto_create.address_for_send("a", None, allow_all)
     assert address.routing_types == {ANYCAST}
 
 
 def test_anycast_send_makes_address_and_queue() -> None:
     world = BrokerFixture()
-    address = world.broker.auto_create.address_for_send("a", ANYCAST)
+    address = world.broker.auto_create.address_for_send("a", ANYCAST, allow_all)
     queue = world.directory.queue("a")
     assert address.auto_created and queue.attributes.auto_created and queue.attributes.durable
-    world.broker.auto_create.address_for_send("a", ANYCAST)
+    world.broker.auto_create.address_for_send("a", ANYCAST, allow_all)
     assert len(address.queues) == 1
 
 
 def test_multicast_send_makes_no_queue() -> None:
     world = BrokerFixture()
-    world.broker.auto_create.address_for_send("a", MULTICAST)
+    world.broker.auto_create.address_for_send("a", MULTICAST, allow_all)
     assert not world.directory.queues
 
 
 def test_sending_the_other_type_adds_it() -> None:
     world = BrokerFixture()
     queue = world.queue("a")
-    address = world.broker.auto_create.address_for_send("a", MULTICAST)
+    address = world.broker.auto_create.address_for_send("a", MULTICAST, allow_all)
     assert address.routing_types == {ANYCAST, MULTICAST}
     world.send("a", routing_type=MULTICAST)
     assert queue.count == 0
@@ -69,17 +70,17 @@ def test_nothing_is_made_where_it_may_not_be() -> None:
     world = BrokerFixture({"#": {"auto_create_addresses": False, "auto_create_queues": False}})
     auto_create = world.broker.auto_create
     with pytest.raises(NotFound, match="Destination a does not exist, and auto-create-addresses is off"):
-        auto_create.address_for_send("a", ANYCAST)
+        auto_create.address_for_send("a", ANYCAST, allow_all)
     world.directory.create_address("a", frozenset({ANYCAST}))
     with pytest.raises(
         Refused, match="Not allowed to specify MULTICAST semantics on address a, which has ANYCAST"
     ):
-        auto_create.address_for_send("a", MULTICAST)
+        auto_create.address_for_send("a", MULTICAST, allow_all)
     with pytest.raises(NotFound, match="auto-create-queues is off"):
-        auto_create.queue_to_consume("a")
+        auto_create.queue_to_consume("a", allow_all)
     with pytest.raises(NotFound, match="auto-create-queues is off"):
-        auto_create.queue_for("a", "q", None)
-    auto_create.address_for_send("a", ANYCAST)
+        auto_create.queue_for("a", "q", None, allow_all)
+    auto_create.address_for_send("a", ANYCAST, allow_all)
     assert not world.directory.queues
 
 
@@ -87,16 +88,16 @@ def test_full_names() -> None:
     world = BrokerFixture()
     auto_create = world.broker.auto_create
     queue = world.queue("q", "a")
-    assert auto_create.queue_for("a", "q", None) is queue
-    assert auto_create.queue_for("", "q", None) is queue
+    assert auto_create.queue_for("a", "q", None, allow_all) is queue
+    assert auto_create.queue_for("", "q", None, allow_all) is queue
     for address, name, asked, words in (
         ("b", "q", None, "is bound to address a, not to b"),
         ("a", "q", MULTICAST, "Queue q is ANYCAST, not MULTICAST"),
         ("", "p", None, "Queue p does not exist"),
     ):
         with pytest.raises(Refused, match=words):
-            auto_create.queue_for(address, name, asked)
-    made = auto_create.queue_for("new", "mine", MULTICAST)
+            auto_create.queue_for(address, name, asked, allow_all)
+    made = auto_create.queue_for("new", "mine", MULTICAST, allow_all)
     assert (made.address.name, made.attributes.routing_type) == ("new", MULTICAST)
 
 
@@ -104,9 +105,9 @@ def test_a_consumer_reads_the_queue_of_the_same_name_or_the_least_read() -> None
     world = BrokerFixture()
     one, two = world.queue("one", "a"), world.queue("two", "a")
     join(one)
-    assert world.broker.auto_create.queue_to_consume("a") is two
+    assert world.broker.auto_create.queue_to_consume("a", allow_all) is two
     own = world.queue("a", "a")
-    assert world.broker.auto_create.queue_to_consume("a") is own
+    assert world.broker.auto_create.queue_to_consume("a", allow_all) is own
 
 
 def durable(**more: Any) -> QueueConfiguration:
@@ -116,20 +117,20 @@ def durable(**more: Any) -> QueueConfiguration:
 def test_a_durable_subscription_is_found_again() -> None:
     world = BrokerFixture()
     auto_create = world.broker.auto_create
-    queue = auto_create.subscription_queue(durable())
-    assert auto_create.subscription_queue(durable()) is queue
-    assert auto_create.subscription_queue(durable(filter="a = '1'")) is queue
+    queue = auto_create.subscription_queue(durable(), allow_all)
+    assert auto_create.subscription_queue(durable(), allow_all) is queue
+    assert auto_create.subscription_queue(durable(filter="a = '1'"), allow_all) is queue
     assert queue.attributes.filter == "a = '1'"
     join(queue)
     with pytest.raises(Refused, match="in use with another selector"):
-        auto_create.subscription_queue(durable())
+        auto_create.subscription_queue(durable(), allow_all)
     world.queue("client.sub2", "q")
     with pytest.raises(Refused, match="exists on address q, not on topic"):
-        auto_create.subscription_queue(QueueConfiguration("client.sub2", "topic", MULTICAST))
+        auto_create.subscription_queue(QueueConfiguration("client.sub2", "topic", MULTICAST), allow_all)
 
 
 def made(world: BrokerFixture, name: str = "a") -> Any:
-    world.broker.auto_create.address_for_send(name, ANYCAST)
+    world.broker.auto_create.address_for_send(name, ANYCAST, allow_all)
     return world.directory.queue(name)
 
 
@@ -228,7 +229,7 @@ def test_what_was_configured_stays() -> None:
 
 def sent(world: BrokerFixture, name: str = "t", messages: int = 1) -> Address:
     """An address that was made for messages to a topic that nobody reads."""
-    address = world.broker.auto_create.address_for_send(name, MULTICAST)
+    address = world.broker.auto_create.address_for_send(name, MULTICAST, allow_all)
     for _ in range(messages):
         world.send(name)
     return address
@@ -299,8 +300,8 @@ def test_an_address_stays_while_a_wildcard_address_holds_its_messages() -> None:
 def test_an_address_that_was_made_for_a_queue_that_may_not_be_goes() -> None:
     world = BrokerFixture({"#": {"auto_create_queues": False}})
     for refused in (
-        lambda: world.broker.auto_create.queue_to_consume("a"),
-        lambda: world.broker.auto_create.queue_for("b", "q", ANYCAST),
+        lambda: world.broker.auto_create.queue_to_consume("a", allow_all),
+        lambda: world.broker.auto_create.queue_for("b", "q", ANYCAST, allow_all),
     ):
         with pytest.raises(NotFound):
             refused()

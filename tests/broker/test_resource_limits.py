@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from stompring.broker.auto_create import allow_all
 from stompring.errors import LimitReached, NotFound
 from stompring.settings.model import QueueConfiguration, ResourceLimit
 
@@ -19,32 +20,32 @@ def limit_of(error: pytest.ExceptionInfo[LimitReached]) -> str | None:
 def test_queues_in_all() -> None:
     world = BrokerFixture(global_max_queues=2)
     auto_create = world.broker.auto_create
-    auto_create.address_for_send("a", ANYCAST)
-    auto_create.queue_to_consume("b")
+    auto_create.address_for_send("a", ANYCAST, allow_all)
+    auto_create.queue_to_consume("b", allow_all)
     for attempt in (
-        lambda: auto_create.address_for_send("c", ANYCAST),
-        lambda: auto_create.queue_to_consume("c"),
-        lambda: auto_create.queue_for("c", "c", ANYCAST),
-        lambda: auto_create.queue_for("a", "another", ANYCAST),
-        lambda: auto_create.subscription_queue(QueueConfiguration("s", "c", MULTICAST)),
+        lambda: auto_create.address_for_send("c", ANYCAST, allow_all),
+        lambda: auto_create.queue_to_consume("c", allow_all),
+        lambda: auto_create.queue_for("c", "c", ANYCAST, allow_all),
+        lambda: auto_create.queue_for("a", "another", ANYCAST, allow_all),
+        lambda: auto_create.subscription_queue(QueueConfiguration("s", "c", MULTICAST), allow_all),
     ):
         with pytest.raises(LimitReached, match="There are 2 queues, and the limit is 2") as caught:
             attempt()
         assert limit_of(caught) == "global-max-queues"
     assert set(world.directory.addresses) == {"a", "b"}, "nothing is left of what was refused"
-    auto_create.address_for_send("a", ANYCAST)
-    auto_create.address_for_send("topic", MULTICAST)
+    auto_create.address_for_send("a", ANYCAST, allow_all)
+    auto_create.address_for_send("topic", MULTICAST, allow_all)
     world.directory.delete_queue("b")
-    auto_create.queue_to_consume("c")
+    auto_create.queue_to_consume("c", allow_all)
 
 
 def test_addresses_in_all() -> None:
     world = BrokerFixture(global_max_addresses=1)
-    world.broker.auto_create.address_for_send("a", MULTICAST)
+    world.broker.auto_create.address_for_send("a", MULTICAST, allow_all)
     with pytest.raises(LimitReached, match="There are 1 addresses") as caught:
-        world.broker.auto_create.address_for_send("b", MULTICAST)
+        world.broker.auto_create.address_for_send("b", MULTICAST, allow_all)
     assert limit_of(caught) == "global-max-addresses"
-    world.broker.auto_create.queue_to_consume("a")
+    world.broker.auto_create.queue_to_consume("a", allow_all)
 
 
 def test_what_the_broker_makes_itself_is_always_made_and_counts() -> None:
@@ -62,23 +63,25 @@ def test_what_the_broker_makes_itself_is_always_made_and_counts() -> None:
     queue.requeue([ref], failed=True)
     assert "DLQ.q" in world.directory.queues
     with pytest.raises(LimitReached):
-        world.broker.auto_create.queue_to_consume("b")
+        world.broker.auto_create.queue_to_consume("b", allow_all)
 
 
 def test_queues_of_a_user() -> None:
     world = BrokerFixture(resource_limits=(ResourceLimit("ann", max_queues=2),))
     auto_create = world.broker.auto_create
-    auto_create.address_for_send("a", ANYCAST, user="ann")
-    auto_create.queue_to_consume("b", user="ann")
+    auto_create.address_for_send("a", ANYCAST, allow_all, user="ann")
+    auto_create.queue_to_consume("b", allow_all, user="ann")
     with pytest.raises(LimitReached, match="User ann has 2 queues, and the limit is 2") as caught:
-        auto_create.queue_to_consume("c", user="ann")
+        auto_create.queue_to_consume("c", allow_all, user="ann")
     assert limit_of(caught) == "max-queues"
-    auto_create.queue_to_consume("c", user="bob")
-    auto_create.queue_to_consume("d")
+    auto_create.queue_to_consume("c", allow_all, user="bob")
+    auto_create.queue_to_consume("d", allow_all)
     assert world.directory.queue("b").attributes.user == "ann"
-    assert auto_create.queue_to_consume("c", user="ann"), "to use another's queue needs no queue of one's own"
+    assert auto_create.queue_to_consume("c", allow_all, user="ann"), (
+        "to use another's queue counts for nobody"
+    )
     world.directory.delete_queue("a")
-    auto_create.queue_to_consume("e", user="ann")
+    auto_create.queue_to_consume("e", allow_all, user="ann")
 
 
 def test_a_queue_that_gets_another_owner() -> None:

@@ -68,8 +68,7 @@ class Scene:
     def changed(self, *lacking: PermissionType) -> None:
         """As the server does when permissions are others."""
         self.rights.revoke(*lacking)
-        for address in self.server.world.directory.addresses.values():
-            address.stamp += 1
+        self.server.world.directory.invalidate_plans()
 
 
 def send(client: Client, **headers: str) -> None:
