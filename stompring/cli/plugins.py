@@ -1,4 +1,4 @@
-"""``stompring plugins list|new``: the policies that broker.xml may name."""
+"""``stompring plugins list|new``: lists and creates address policies."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from stompring.cli.plugins_new import new
 
 @click.group()
 def plugins() -> None:
-    """List the policies that there are, and begin new ones.
+    """List address policies, and create new ones.
 
-    Policies are modules in a directory 'plugins' beside broker.xml, or beside the directory that it is in, and what
-    installed packages offer. A broker loads those that its broker.xml names as <broker-plugin>.
+    Policies are modules in a directory 'plugins' beside broker.xml or beside its directory, and entry points of
+    installed packages. The broker loads the policies that broker.xml names as <broker-plugin>.
     """
 
 

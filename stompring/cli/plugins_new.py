@@ -1,4 +1,4 @@
-"""``stompring plugins new``: a policy to begin with, and its test, from templates."""
+"""``stompring plugins new``: creates a policy and its test from templates."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def _name(context: click.Context, parameter: click.Parameter, name: str) -> str:
     except ValueError as error:
         raise click.BadParameter(f"'{name}' {error}") from None
     if name.upper() in list(FullPolicy):
-        raise click.BadParameter(f"{name.upper()} is built in; give it another name")
+        raise click.BadParameter(f"{name.upper()} is a built-in policy; choose another name")
     if keyword.iskeyword(module):
-        raise click.BadParameter(f"'{name}' is a word of Python's own, so that no module can have its name")
+        raise click.BadParameter(f"'{name}' is a keyword of Python and cannot be the name of a module")
     if module.startswith(("test_", "conftest")):
-        raise click.BadParameter(f"'{name}': modules that begin with test_ or conftest are taken for tests")
+        raise click.BadParameter(f"'{name}': names that begin with test_ or conftest are reserved for tests")
     return name
 
 
@@ -40,29 +40,29 @@ def _name(context: click.Context, parameter: click.Parameter, name: str) -> str:
     "--folder",
     metavar="DIR",
     type=click.Path(file_okay=False),
-    help="Where to write, in place of the directory plugins near broker.xml; with --package, of the current one.",
+    help="Output directory, in place of the directory plugins near broker.xml; with --package, of the current one.",
 )
 @click.option(
     "--config",
     metavar="FILE",
-    help=f"The broker.xml in whose directory plugins to write.  [default: {config_option.DEFAULT}]",
+    help=f"The broker.xml beside which the directory plugins is.  [default: {config_option.DEFAULT}]",
 )
 @click.option(
-    "--package", is_flag=True, help="Make a project that pip can install, in place of a single module."
+    "--package", is_flag=True, help="Create a project that pip can install, in place of a single module."
 )
 def new(name: str, folder: str | None, config: str | None, package: bool) -> None:
-    """Write a policy NAME to begin with, and a test that passes.
+    """Create a policy NAME and a test that passes.
 
-    The policy is a module NAME.py in the directory plugins beside broker.xml, or beside the directory that broker.xml
-    is in where there is one; the test is beside it. With --package both are in a directory stompring-NAME, with all
-    that pip needs. Nothing is ever overwritten.
+    The policy is a module NAME.py in the directory plugins beside broker.xml, or in an existing one beside the
+    directory of broker.xml; the test is beside it. With --package both are in a project stompring-NAME that pip can
+    install. Existing files are never overwritten.
     """
     module = name.replace("-", "_")
     if package:
         texts = _package(name, module)
         target = Path(folder or ".") / f"stompring-{name.replace('_', '-')}"
         if os.path.lexists(target):
-            raise click.ClickException(f"{target} is already there")
+            raise click.ClickException(f"{target} exists already")
         _write(target, texts)
         # pip takes a bare name for that of a package in its index
         install = f"python -m pip install {target if target.is_absolute() else f'./{target}'}"
@@ -71,41 +71,39 @@ def new(name: str, folder: str | None, config: str | None, package: bool) -> Non
         _refuse_known_module(module, target)
         _write(target, _module(name, module))
         install = ""
-    click.echo("\nTo use it write into broker.xml, inside <core>:\n")
+    click.echo("\nTo use it, add to <core> of broker.xml:\n")
     for line in _filled("broker.xml", {"name": name}).splitlines():
         click.echo(f"  {line}")
     if install:
-        click.echo(f"\nTo install it, where the broker is installed:\n\n  {install}")
+        click.echo(f"\nTo install it beside the broker:\n\n  {install}")
     click.echo(f"\nTo test it:\n\n  python -m pytest {target if package else target / f'test_{module}.py'}")
     if not package and folder is not None:
         click.echo(
-            "\nA broker looks into the directory 'plugins' beside its broker.xml, or beside the directory of that."
+            "\nThe broker searches the directory 'plugins' beside broker.xml, and the one beside its directory."
         )
 
 
 def _plugin_folder(config: str | None) -> Path:
-    """Of the two that a broker looks into the one that is there; beside broker.xml where none is."""
+    """The first existing plugin directory; the one beside broker.xml if there is none."""
     from stompring.policy.load import PLUGIN_DIRECTORY, PluginSources
 
     file = config_option.existing(config)
-    there = PluginSources(file).folders
-    folder = there[0] if there else Path(file).parent / PLUGIN_DIRECTORY
-    # as the user would write it
+    existing = PluginSources(file).folders
+    folder = existing[0] if existing else Path(file).parent / PLUGIN_DIRECTORY
+    # as a relative path where possible
     return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
 
 def _refuse_known_module(module: str, target: Path) -> None:
-    """A test could not import a module of a name that Python knows already."""
+    """Refuse the name of an importable module: the test could not import the policy."""
     if module in sys.stdlib_module_names:
-        raise click.ClickException(f"{module} is a module of Python's own; give the policy another name")
+        raise click.ClickException(f"{module} is a module of the standard library; choose another name")
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):
         return
     if spec is not None and spec.origin is not None and Path(spec.origin).parent != target.absolute():
-        raise click.ClickException(
-            f"there is a module {module} already, at {spec.origin}; give the policy another name"
-        )
+        raise click.ClickException(f"a module {module} exists already, at {spec.origin}; choose another name")
 
 
 def _module(name: str, module: str) -> dict[Path, str]:
@@ -137,7 +135,7 @@ def _package(name: str, module: str) -> dict[Path, str]:
 
 
 def _class_name(name: str) -> str:
-    """RateLimit for rate-limit, and RefusePolicy for refuse: what the template imports must not be hidden."""
+    """RateLimit for rate-limit, and RefusePolicy for refuse, which the template imports."""
     from stompring import policy
 
     words = name.replace("_", "-").split("-")
@@ -151,11 +149,11 @@ def _filled(template: str, values: Mapping[str, str]) -> str:
 
 
 def _write(target: Path, texts: Mapping[Path, str]) -> None:
-    """All of the files, or none where one of them is there."""
+    """Write all files, or none if one of them exists."""
     try:
         for path in texts:
             if os.path.lexists(target / path):
-                raise click.ClickException(f"{target / path} is already there, and nothing is overwritten")
+                raise click.ClickException(f"{target / path} exists already and is not overwritten")
         for path, text in texts.items():
             file = target / path
             file.parent.mkdir(parents=True, exist_ok=True)

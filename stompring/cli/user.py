@@ -1,6 +1,6 @@
-"""``stompring user add|rm|list|grant|revoke``: who may log in when security is on, and which roles they have.
+"""``stompring user add|rm|list|grant|revoke``: edits the users file and the roles file.
 
-A running broker follows both files by itself; no reload is needed.
+A running broker reads changed files by itself; no reload is needed.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from stompring.settings.broker_xml import read_broker_xml
 
 @click.group()
 def user() -> None:
-    """Add, remove and list the users of the broker, and give them roles.
+    """Add, remove and list users, and grant them roles.
 
-    They are kept in the users file that the broker.xml names, with argon2 hashes in place of passwords, and their
-    roles in its roles file. What a role may do is said by its security-settings. A new password counts from the
-    next login on, and who is connected stays so; roles count for those who are connected too, a few seconds later.
+    Users are stored in the users file of broker.xml with argon2 hashes of their passwords, roles in its roles file.
+    Permissions of roles are set by <security-settings> in broker.xml. A running broker applies changes by itself: a
+    password from the next login on, roles within seconds also for open connections. Open connections stay open.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The users file and the roles file. ``roles`` is None where --users named the one and nothing the other."""
+    """The users file and the roles file. ``roles`` is None with --users and without --roles."""
 
     users: Path
     roles: Path | None
 
     @property
     def needed_roles(self) -> Path:
-        """The roles file, for those who cannot do without."""
+        """The roles file. Raises UsageError without one."""
         if self.roles is None:
-            raise click.UsageError("--users names no roles file: name it with --roles FILE, or give --config")
+            raise click.UsageError("no roles file: with --users, name it with --roles FILE, or use --config")
         return self.roles
 
     def edit_roles(self) -> AbstractContextManager[RolesEdit]:
-        """See `edit_roles`."""
+        """Edit the roles file."""
         return edit_roles(self.needed_roles)
 
 
 def _where(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say which files are meant."""
+    """The options --config, --users and --roles."""
     config = click.option(
         "--config",
         metavar="FILE",
@@ -84,11 +84,16 @@ def _roles(context: click.Context, parameter: click.Parameter, roles: tuple[str,
 @user.command()
 @click.argument("name", callback=_name)
 @click.option(
-    "--password-stdin", is_flag=True, help="Take the password from standard input instead of asking."
+    "--password-stdin", is_flag=True, help="Read the password from standard input instead of a prompt."
 )
-@click.option("--replace", is_flag=True, help="Give a new password to a user who is already there.")
+@click.option("--replace", is_flag=True, help="Replace the password of an existing user.")
 @click.option(
-    "--role", "granted", metavar="ROLE", multiple=True, callback=_roles, help="A role to give them."
+    "--role",
+    "granted",
+    metavar="ROLE",
+    multiple=True,
+    callback=_roles,
+    help="A role to grant. Can be given several times.",
 )
 @_where
 def add(
@@ -100,26 +105,28 @@ def add(
     users: str | None,
     roles: str | None,
 ) -> None:
-    """Add the user NAME, with a password that is asked for and never shown.
+    """Add the user NAME with a password from a prompt.
 
-    The users file is made when there is none, readable by its owner alone.
+    The users file is created if there is none, with mode 0600.
     """
     files = _files(config, users, roles)
     file = files.users
     if granted:
         _check_member(name)
-        Roles(files.needed_roles)  # what is wrong with it is told before the question
-    # Before the question and not only at the end: nobody should think of a password for nothing.
+        Roles(files.needed_roles)  # its errors are shown before the prompt
+    # checked before the prompt, and again under the lock
     if file.exists() and name in Users(file).names() and not replace:
-        raise click.ClickException(f"user {name!r} is already in {file}; --replace gives them a new password")
-    password = _password_from_stdin() if password_stdin else _asked_password(name)
+        raise click.ClickException(
+            f"user {name!r} exists already in {file}; replace the password with --replace"
+        )
+    password = _password_from_stdin() if password_stdin else _prompted_password(name)
     with edit_users(file) as edit:
         if name in edit and not replace:
             raise click.ClickException(
-                f"user {name!r} is already in {file}; --replace gives them a new password"
+                f"user {name!r} exists already in {file}; replace the password with --replace"
             )
         edit.put(name, password)
-    click.echo(f"user {name!r} is in {file}")
+    click.echo(f"user {name!r} saved in {file}")
     _grant(files, name, granted)
 
 
@@ -127,21 +134,21 @@ def add(
 @click.argument("name", callback=_name)
 @_where
 def rm(name: str, config: str | None, users: str | None, roles: str | None) -> None:
-    """Remove the user NAME, and take their roles from them."""
+    """Remove the user NAME, and revoke all roles of the user."""
     files = _files(config, users, roles)
     file = files.users
-    Users(file)  # a missing file is an error here, where add would begin one
+    Users(file)  # a missing file is an error; only add creates one
     if files.roles is not None and files.roles.exists():
         with files.edit_roles() as roles_edit:
-            lost = roles_edit.revoke_all(name)
-        for role in lost:
-            click.echo(f"user {name!r} no longer has the role {role!r}")
+            revoked = roles_edit.revoke_all(name)
+        for role in revoked:
+            click.echo(f"role {role!r} revoked from user {name!r}")
     with edit_users(file) as edit:
         try:
             edit.remove(name)
         except KeyError:
-            raise click.ClickException(f"there is no user {name!r} in {file}") from None
-    click.echo(f"user {name!r} is no longer in {file}")
+            raise click.ClickException(f"no user {name!r} in {file}") from None
+    click.echo(f"user {name!r} removed from {file}")
 
 
 @user.command()
@@ -151,46 +158,46 @@ def rm(name: str, config: str | None, users: str | None, roles: str | None) -> N
 def grant(
     name: str, granted: tuple[str, ...], config: str | None, users: str | None, roles: str | None
 ) -> None:
-    """Give the user NAME each ROLE. The roles file is made when there is none."""
+    """Grant each ROLE to the user NAME. The roles file is created if there is none."""
     files = _files(config, users, roles)
     _check_member(name)
     if name not in Users(files.users).names():
-        raise click.ClickException(f"there is no user {name!r} in {files.users}")
+        raise click.ClickException(f"no user {name!r} in {files.users}")
     _grant(files, name, granted)
 
 
 @user.command()
 @click.argument("name", callback=_name)
-@click.argument("taken", metavar="ROLE...", nargs=-1, required=True, callback=_roles)
+@click.argument("revoked", metavar="ROLE...", nargs=-1, required=True, callback=_roles)
 @_where
 def revoke(
-    name: str, taken: tuple[str, ...], config: str | None, users: str | None, roles: str | None
+    name: str, revoked: tuple[str, ...], config: str | None, users: str | None, roles: str | None
 ) -> None:
-    """Take each ROLE from the user NAME."""
+    """Revoke each ROLE from the user NAME."""
     files = _files(config, users, roles)
     with files.edit_roles() as edit:
-        for role in taken:
+        for role in revoked:
             if not edit.revoke(role, name):
                 raise click.ClickException(
-                    f"user {name!r} does not have the role {role!r}: nothing is changed"
+                    f"user {name!r} does not have the role {role!r}; no change was made"
                 )
-    for role in taken:
-        click.echo(f"user {name!r} no longer has the role {role!r}")
+    for role in revoked:
+        click.echo(f"role {role!r} revoked from user {name!r}")
 
 
 @user.command("list")
 @_where
 def list_users(config: str | None, users: str | None, roles: str | None) -> None:
-    """Print all users, one per line: the name, and after a tab the roles with a comma between two."""
+    """List all users, one per line: name, tab, roles separated by commas."""
     files = _files(config, users, roles)
     known = Users(files.users)
     by_user = None if files.roles is None else Roles(files.roles)
     for name in known.names():
-        held = () if by_user is None else sorted(by_user.of(name))
-        click.echo("\t".join(filter(None, (name, ", ".join(held)))))
+        assigned = () if by_user is None else sorted(by_user.of(name))
+        click.echo("\t".join(filter(None, (name, ", ".join(assigned)))))
     for name in filter(known.needs_rehash, known.names()):
         click.echo(
-            f"the hash of {name!r} is not of today's strength; renew it with: stompring user add --replace {name}",
+            f"password hash of {name!r} has outdated parameters; renew it with: stompring user add --replace {name}",
             err=True,
         )
 
@@ -209,36 +216,38 @@ def _grant(files: _Files, name: str, granted: tuple[str, ...]) -> None:
         for role in granted:
             edit.grant(role, name)
     for role in granted:
-        click.echo(f"user {name!r} has the role {role!r}")
+        click.echo(f"role {role!r} granted to user {name!r}")
 
 
 def _files(config: str | None, users: str | None, roles: str | None) -> _Files:
-    """The files that the options name, directly or by way of a broker.xml."""
+    """The files named by the options, directly or by a broker.xml."""
     if config is not None and users is not None:
-        raise click.UsageError("--config and --users exclude each other: give the one or the other")
+        raise click.UsageError("--config and --users are mutually exclusive")
     if users is not None:
         return _Files(Path(users), None if roles is None else Path(roles))
     configuration = read_broker_xml(config_option.existing(config))
     if configuration.users_file is None:
         raise ConfigurationError(
-            "it switches security off and names no users file: set <security-enabled> to true, "
+            "security is disabled and there is no <users-file>: set <security-enabled> to true, "
             "add <users-file>, or name a file with --users FILE",
             configuration.file,
         )
     if not configuration.security_enabled:
-        click.echo(f"security is off in {configuration.file}: its users are not asked for yet", err=True)
+        click.echo(
+            f"security is disabled in {configuration.file}: the broker does not use these users yet", err=True
+        )
     named = roles or configuration.roles_file or Path(configuration.users_file).with_name("roles.properties")
     return _Files(Path(configuration.users_file), Path(named))
 
 
-def _asked_password(name: str) -> str:
+def _prompted_password(name: str) -> str:
     return str(
         click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, value_proc=_checked)
     )
 
 
 def _password_from_stdin() -> str:
-    """All of standard input but the line end that ``echo`` leaves there."""
+    """All of standard input without a final line end."""
     try:
         text = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError:

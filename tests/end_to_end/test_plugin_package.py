@@ -194,13 +194,13 @@ def test_installed_policies_act_and_a_reload_changes_them(broker: BrokerProcess)
     refused(
         broker,
         "0123456789a",
-        "the message has 11 bytes, and 10 are allowed",
+        "message body has 11 bytes, the maximum is 10",
         "(policy size-limit of address orders)",
     )
     refused(broker, "HO", "please do not say HO (policy hush of address orders)")
     assert "configuration reloaded" in broker.reload(document("11", "hey"))
     accepted(broker, "0123456789a", "HO")
-    refused(broker, "0123456789ab", "12 bytes, and 11 are allowed")
+    refused(broker, "0123456789ab", "12 bytes, the maximum is 11")
     refused(broker, "hey", "please do not say hey")
     # a mistake changes nothing
     assert "is not reloaded" in broker.reload(document("none", "HO"))
@@ -233,7 +233,7 @@ def test_installed_policies_are_listed(environment: Environment, tmp_path: Path)
             "stompring-size-limit",
             "0.1.0",
             "stompring_size_limit:SizeLimit",
-            "Refuses messages that are larger than allowed.",
+            "Refuses messages above a maximum size.",
         ),
         "quiet": ("acme-policies", "2.3", "acme_policies:Quiet", "Refuses messages that shout."),
         "dangerous": ("acme-policies", "2.3", "acme_policies.dangerous:Dangerous", "Must not run."),

@@ -225,7 +225,7 @@ class VerificationTest(TestCase):
             self.follow,
             self.reactor,
         )
-        self.patch(authentication, "AT_ONCE", 2)
+        self.patch(authentication, "CONCURRENT_CHECKS", 2)
         self.answers: list[Any] = []
 
     def follow(self) -> None:
