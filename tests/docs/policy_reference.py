@@ -63,7 +63,7 @@ def sections() -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
         ],
     )
     words = [(f"`{word.name}`", "", "", _word(word.name)) for word in api.Word]
-    yield "Answers", [_constructor(kind) for kind in CONSTRUCTORS] + words
+    yield "Verdicts", [_constructor(kind) for kind in CONSTRUCTORS] + words
     signature, returned, _, text = _function("parameter", parameter)
     yield "Parameters of a policy", [(signature, returned, "that of its type", text)]
     for view in VIEWS:
