@@ -24,7 +24,11 @@ from .context import AdminContext
 
 
 def check_origin(origin: str | None, host: str | None) -> None:
-    """Refuse what a page from elsewhere asks for."""
+    """Reject requests of pages of other sites (403).
+
+    A browser on the broker's machine runs scripts of any site. Such a script cannot read an answer of the broker, but
+    could delete a queue blindly; the ``Origin`` header that browsers add identifies it.
+    """
     if origin is None:
         return
     try:
@@ -32,27 +36,30 @@ def check_origin(origin: str | None, host: str | None) -> None:
     except ValueError:
         same = False
     if not same:
-        raise Problem(403, f"Requests of pages from {origin} are not answered (Origin header)")
+        raise Problem(403, f"Origin {origin} is not allowed: it differs from the Host header")
 
 
 def check_host(host: str | None, listens_on: str) -> None:
-    """A listener that only this machine reaches answers to the names of this machine alone."""
+    """A listener on a loopback address accepts names of this machine only (403).
+
+    A site whose name resolves to 127.0.0.1 (DNS rebinding) has the same origin; its name in ``Host`` identifies it.
+    """
     if not host or not is_loopback(listens_on):
         return
     if not is_local(host_name(host)):
         raise Problem(
-            403, f"This listener is for this machine: it answers to localhost, not to {host} (Host header)"
+            403, f"Host {host} is not allowed: this listener accepts localhost and loopback addresses only"
         )
 
 
-#: Seconds after which one who failed too often, or came while too many did, may try again.
+#: Seconds after which a client whose login was throttled may retry (Retry-After).
 RETRY = 5
 
 
 def check_login(
     context: AdminContext, authorization: str | None, host: str, certificate: str | None = None
 ) -> Deferred[Login] | None:
-    """``None`` where the broker runs without security; else who asks, or a failure of 401 or 429.
+    """The login of a request, or a failure with 401 or 429; ``None`` without security.
 
     ``host`` is where they are, ``certificate`` the subject of the one they showed. Whether there is security is as it
     was at the start, for this as for STOMP, whatever a reload has read since.
@@ -63,8 +70,8 @@ def check_login(
     password: str | None = None
     if authorization is not None or certificate is None:
         user, password = _credentials(authorization)
-    told = Credentials(user, password, host, certificate)
-    return context.security.logins.log_in(told).addErrback(_refusal)
+    credentials = Credentials(user, password, host, certificate)
+    return context.security.logins.log_in(credentials).addErrback(_refusal)
 
 
 def _refusal(failure: Failure) -> Failure:
@@ -80,14 +87,16 @@ def _refusal(failure: Failure) -> Failure:
 
 def _credentials(authorization: str | None) -> tuple[str, str]:
     if authorization is None:
-        raise _login("Security is on: this needs the name and password of a user of the broker")
+        raise _login(
+            "Login required: security is enabled; send user and password with HTTP Basic authentication"
+        )
     scheme, _, encoded = authorization.partition(" ")
     try:
         user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
         user = colon = password = ""  # nosec B105
     if scheme.lower() != "basic" or not colon:
-        raise _login("The Authorization header must be 'Basic' with base64 of USER:PASSWORD in UTF-8")
+        raise _login("Invalid Authorization header: expected Basic with base64 of USER:PASSWORD in UTF-8")
     return user, password
 
 
@@ -95,16 +104,16 @@ def _login(reason: str) -> Problem:
     return Problem(401, reason, {"WWW-Authenticate": 'Basic realm="stompring", charset="UTF-8"'})
 
 
-#: Stands for the broker as a whole in security-settings, as Artemis's management address does.
+#: The address whose security-settings apply to the broker as a whole, as Artemis's management address.
 MANAGEMENT = "activemq.management"
 
-#: A permission, the address that it must be on, and the queue of that address where it is about one.
+#: A permission, the address it must be on, and the queue, if it is about one.
 RequiredPermission = tuple[PermissionType, str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PermissionRule:
-    """The permissions that a route requires: a text for people, and what they are for one request."""
+    """The permissions that a route requires: a text for people, and a function that yields those of one request."""
 
     text: str
     required: Callable[[Call], Iterator[RequiredPermission]]
@@ -213,7 +222,7 @@ def delete_queue(call: Call) -> Iterator[RequiredPermission]:
 
 
 def _queue(call: Call) -> tuple[str, str]:
-    """The queue in the path and its address. One that is not there would most likely be on an address of its name."""
+    """The address and the name of the queue in the path; for a queue that does not exist its name is the address."""
     name = call.names["name"]
     try:
         return call.context.broker.directory.queue(name).address.name, name

@@ -1,4 +1,4 @@
-"""``/api/v1/addresses``: look at addresses, make, change and delete them."""
+"""``/api/v1/addresses``: list, create, change and delete addresses."""
 
 from __future__ import annotations
 
@@ -85,17 +85,14 @@ def camel(name: str) -> str:
 
 
 def list_addresses(call: Call) -> Steps:
-    """The addresses there are, in the order they were made."""
     return paged(call.query, list(call.context.broker.directory.addresses.values()), FIELDS, "name")
 
 
 def show(call: Call) -> Answer:
-    """Everything about one address."""
     return json_answer(detailed(address_of(call)))
 
 
 def create(call: Call) -> Answer:
-    """Make an address without queues."""
     directory = call.context.broker.directory
     name = required(call.body, "name")
     given = read_fields(call.body, CHANGEABLE)
@@ -108,7 +105,6 @@ def create(call: Call) -> Answer:
 
 
 def change(call: Call) -> Answer:
-    """Change routing types, pause or resume."""
     address = address_of(call)
     given = read_fields(call.body, CHANGEABLE)
     if "routing_types" in given:
@@ -118,7 +114,7 @@ def change(call: Call) -> Answer:
 
 
 def set_paused(address: Address, paused: bool) -> None:
-    """Pause or resume all queues of an address; queues made while it is paused begin paused."""
+    """Pause or resume all queues of an address; new queues of a paused address start paused."""
     if paused == address.paused:
         return
     address.paused = paused
@@ -131,20 +127,19 @@ def set_paused(address: Address, paused: bool) -> None:
 
 
 def delete(call: Call) -> Steps:
-    """Delete an address; with ``force`` also its queues, their messages and consumers. All are gone at once."""
+    """Delete an address; with ``force`` also its queues, their messages and consumers."""
     directory, address = call.context.broker.directory, address_of(call)
     if address.queues and not call.query.flag("force"):
         few = ", ".join(sorted(address.queues)[:5])
-        raise Refused(f"Address {address.name} still has queues ({few}); force=true deletes them too")
+        raise Refused(f"Address {address.name} has queues ({few}); use force=true to delete them too")
     queues = list(address.queues.values())
     directory.delete_address(address.name, force=True)
     for queue in queues:
-        yield background_done(queue.broker.background, queue)  # its messages are gone
+        yield background_done(queue.broker.background, queue)  # until its messages are deleted
     return NO_CONTENT
 
 
 def forget_duplicates(call: Call) -> Answer:
-    """Let everything that was sent before be sent again."""
     return json_answer({"forgotten": duplicates.forget_all(address_of(call))})
 
 

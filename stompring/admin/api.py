@@ -27,7 +27,7 @@ PROBLEM = "application/problem+json"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer, or one whose body comes in pieces: an empty piece is a pause for others."""
+    """An answer with its whole body, or with an iterator of pieces; an empty piece lets the reactor do other work."""
 
     body: bytes | Iterator[bytes] = b""
     status: int = 200
@@ -35,13 +35,13 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Work that takes long is a generator: every ``yield`` lets the reactor serve others, its result is the answer. What
-#: it yields is None or a Deferred, which is waited for.
+#: A route with long work is a generator whose result is the answer. At each ``yield`` the reactor does other work; a
+#: Deferred that it yields is awaited.
 Steps = Generator[Any, None, Answer]
 
 
 class Problem(Refused):
-    """A refusal that says more than its text: headers of the answer, members of the problem document."""
+    """A rejection with headers and with more members of the problem document."""
 
     def __init__(
         self, status: int, reason: str, headers: Mapping[str, str] | None = None, **members: object
@@ -57,7 +57,7 @@ def invalid(name: str, reason: str, **members: object) -> Problem:
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON. Text that is no Unicode (a lone surrogate) has ``?`` in its place."""
+    """A value as JSON in UTF-8; lone surrogates become ``?``."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -70,7 +70,7 @@ NO_CONTENT = Answer(status=204, content_type=None)
 
 
 def problem_answer(refused: Refused, instance: str) -> Answer:
-    """A refusal as ``application/problem+json``: type, title, status, detail, instance, and what it adds."""
+    """A rejection as ``application/problem+json``: type, title, status, detail, instance, and its own members."""
     status = HTTPStatus(404 if isinstance(refused, NotFound) else refused.status)
     members: Mapping[str, object] = {}
     headers: Mapping[str, str] = {}
@@ -88,7 +88,7 @@ def problem_answer(refused: Refused, instance: str) -> Answer:
 
 
 class Query:
-    """Parameters by name. One that comes twice is refused, unless its name ends in ``[]``."""
+    """The parameters of a query. Duplicates are rejected, except of names that end in ``[]``."""
 
     def __init__(self, text: str) -> None:
         try:
@@ -132,25 +132,25 @@ class Query:
         return text == "true"
 
 
-#: Bytes. What the API takes is a handful of attributes; the longest is a selector of 8 KiB.
+#: Maximum length of a body in bytes. Bodies are a few attributes; the longest is a selector of 8 KiB.
 BODY_LIMIT = 1024 * 1024
 
-#: Bytes of a body that are read and thrown away so that its sender gets to hear of the limit; then it is cut off.
+#: Bytes of a body that are read and discarded, so that the client receives the 413; then the connection is closed.
 DISCARD_LIMIT = 16 * BODY_LIMIT
 
-#: Characters of a whole number in JSON. None that is wanted has more than 19; int() would refuse 4301 digits.
+#: Maximum number of characters of an integer in JSON. Valid values have up to 19; int() rejects 4301 digits.
 MAX_DIGITS = 40
 
 
 class LimitedBody(BytesIO):
-    """Keeps at most `BODY_LIMIT` bytes; ``length`` tells how many came."""
+    """The first `BODY_LIMIT` bytes of a body; ``length`` is the number of bytes received."""
 
     def __init__(self) -> None:
         super().__init__()
         self.length = 0
 
     def write(self, data: Any, /) -> int:
-        """Keep what still fits."""
+        """Append bytes up to the limit."""
         self.length += len(data)
         if self.length <= BODY_LIMIT:
             super().write(data)
@@ -158,24 +158,23 @@ class LimitedBody(BytesIO):
 
     @property
     def too_large(self) -> bool:
-        """Whether something was left out."""
+        """Whether the body is longer than the limit."""
         return self.length > BODY_LIMIT
 
 
 def check_content_type(content_type: str | None, body: LimitedBody) -> None:
-    """Raise 415 for anything but JSON, 413 for too much of it.
+    """Raise 415 for a body that is not JSON, 413 for one that is too long.
 
-    An HTML form always says a type of its own, even without fields, so that no form of a foreign page gets past.
+    An HTML form always sends another type, even without fields, so a form of a page of another site is rejected.
     """
     if content_type is None and not body.length:
         return
     media_type, _, parameters = (content_type or "").partition(";")
     charset = parameters.strip().lower().removeprefix("charset=").strip('"')
     if media_type.strip().lower() != "application/json" or charset not in ("", "utf-8"):
-        said = f"not {content_type}" if content_type else "and the Content-Type header must say so"
-        raise Problem(
-            415, f"The body must be application/json in UTF-8, {said}", {"Accept": "application/json"}
-        )
+        given = f"is {content_type}" if content_type else "is missing"
+        text = f"Content-Type {given}: the body must be application/json in UTF-8"
+        raise Problem(415, text, {"Accept": "application/json"})
     if body.too_large:
         raise LimitReached(f"The body is longer than {BODY_LIMIT} bytes", "http-body", 413)
 
@@ -198,9 +197,9 @@ def read_object(raw: bytes) -> dict[str, Any]:
             column=fault.colno,
         ) from None
     except RecursionError:
-        raise Problem(400, "The body is not usable JSON: it is nested too deeply") from None
+        raise Problem(400, "The body is not valid JSON: nested too deeply") from None
     except ValueError as fault:
-        raise Problem(400, f"The body is not usable JSON: {fault}") from None
+        raise Problem(400, f"The body is not valid JSON: {fault}") from None
     if not isinstance(value, dict):
         raise Problem(400, "The body must be a JSON object")
     return value
@@ -210,7 +209,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"the member {name!r} comes twice")
+            raise ValueError(f"duplicate member {name!r}")
         found[name] = value
     return found
 
@@ -222,26 +221,26 @@ def _whole(text: str) -> int:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
-#: Turns the value of the named field into ours, or raises 400.
+#: Converts the value of the named field, or raises 400.
 Reader = Callable[[str, Any], Any]
 
 
 def text(name: str, value: Any) -> str:
-    """Text that UTF-8 can hold."""
+    """A string that UTF-8 can encode."""
     if not isinstance(value, str):
-        raise invalid(name, f"must be text, not {_shown(value)}")
+        raise invalid(name, f"must be a string, not {_shown(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise invalid(name, "holds half a surrogate pair, which is no character") from None
+        raise invalid(name, "contains a lone surrogate, which is not a character") from None
     return value
 
 
 def text_or_none(name: str, value: Any) -> str | None:
-    """Text, or null for none."""
+    """A string or null."""
     return None if value is None else text(name, value)
 
 
@@ -253,12 +252,12 @@ def flag(name: str, value: Any) -> bool:
 
 
 def number(least: int) -> Reader:
-    """A whole number of at least ``least``, or -1 for none."""
+    """A whole number of at least ``least``, or -1 for \"not set\"."""
 
     def read(name: str, value: Any) -> int:
         right = isinstance(value, int) and not isinstance(value, bool)
         if not right or value >= 1 << 63 or (value < least and value != -1):
-            raise invalid(name, f"must be -1 or a whole number from {least} on, not {_shown(value)}")
+            raise invalid(name, f"must be -1 or a whole number of at least {least}, not {_shown(value)}")
         return int(value)
 
     return read
@@ -293,14 +292,14 @@ def read_fields(body: Mapping[str, Any], fields: Mapping[str, BodyField]) -> dic
 
 
 def required(body: Mapping[str, Any], name: str) -> str:
-    """A field of text that must be there. Raises 400."""
+    """A required string. Raises 400."""
     if name not in body:
         raise invalid(name, "is missing")
     return text(name, body[name])
 
 
 def selector(body: Mapping[str, Any], name: str) -> str | None:
-    """A field that may hold a selector. Whether it is one is for others to say."""
+    """An optional selector, not yet compiled."""
     return text_or_none(name, body.get(name))
 
 
@@ -319,14 +318,14 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request that a route answers: everything about it that is not HTTP."""
+    """A request to a route, without its HTTP parts."""
 
     context: AdminContext
     names: dict[str, str]  # the parts of the path that are names, decoded
     query: Query
     body: dict[str, Any]
     accept: str = ""
-    user: str | None = None  # who asks; None while security is off
+    user: str | None = None  # who logged in; None without security
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +413,7 @@ class Route:
 
 @dataclass(slots=True)
 class _PathNode:
-    """What there is at one path and below it."""
+    """The routes of one path, and the paths below it."""
 
     methods: dict[str, Route] = field(default_factory=dict)
     below: dict[str, _PathNode] = field(default_factory=dict)
@@ -422,7 +421,7 @@ class _PathNode:
 
 
 class Routes:
-    """All routes, found by walking the path."""
+    """All routes, in a tree by the segments of their paths."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.all = tuple(routes)
@@ -431,7 +430,7 @@ class Routes:
             self._add(route)
 
     def find(self, method: str, segments: list[str]) -> tuple[Route, dict[str, str]]:
-        """The route and the names in its path. Raises 404, and 405 with what is allowed. HEAD finds GET."""
+        """The route and the names in its path; HEAD finds GET. Raises 404, and 405 with the methods allowed."""
         node, names = self._root, []
         for segment in segments:
             following = node.below.get(segment)
@@ -439,14 +438,18 @@ class Routes:
                 following = node.any_name
                 names.append(segment)
             if following is None:
-                raise NotFound(f"There is nothing at /{'/'.join(segments)}")
+                raise NotFound(f"Path /{'/'.join(segments)} does not exist")
             node = following
         if not node.methods:
-            raise NotFound(f"There is nothing at /{'/'.join(segments)}")
+            raise NotFound(f"Path /{'/'.join(segments)} does not exist")
         route = node.methods.get("GET" if method == "HEAD" else method)
         if route is None:
             allowed = ", ".join(sorted({*node.methods, *(["HEAD"] if "GET" in node.methods else [])}))
-            raise Problem(405, f"{method} is not possible here, but {allowed} is", {"Allow": allowed})
+            raise Problem(
+                405,
+                f"Method {method} is not supported by this path; supported: {allowed}",
+                {"Allow": allowed},
+            )
         keys = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
         return route, dict(zip(keys, names, strict=True))
 
@@ -519,7 +522,7 @@ def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched
     """
     page, size = paging(query)
     keep, key, backwards = _filter(query, fields, searched), *_order(query, fields)
-    chosen = things
+    selected = things
     if keep is not None or key is not None:
         found: list[tuple[Any, Thing]] = []
         for index, thing in enumerate(things):
@@ -529,13 +532,13 @@ def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched
                 yield
         if key is not None:
             found.sort(key=lambda pair: pair[0], reverse=backwards)
-        chosen = [thing for _, thing in found]
+        selected = [thing for _, thing in found]
     items = []
-    for index, thing in enumerate(chosen[(page - 1) * size : page * size]):
+    for index, thing in enumerate(selected[(page - 1) * size : page * size]):
         items.append(encode(view(thing, fields)))
         if index % STEP == STEP - 1:
             yield
-    return page_answer(items, len(chosen), page, size)
+    return page_answer(items, len(selected), page, size)
 
 
 def _filter(query: Query, fields: Fields[Thing], searched: str) -> Callable[[Thing], bool] | None:
@@ -554,7 +557,7 @@ def _filter(query: Query, fields: Fields[Thing], searched: str) -> Callable[[Thi
 
 
 def _has(value: object, want: str) -> bool:
-    """Whether a value is written so in JSON, quotes aside; a list has what one of its items is."""
+    """Whether the JSON of a value is ``want``, without quotes; of a list one of its items."""
     if isinstance(value, str):
         return value == want
     if isinstance(value, list):
@@ -568,7 +571,7 @@ def _order(query: Query, fields: Fields[Thing]) -> tuple[Callable[[Thing], Any] 
         return None, False
     sorted_by = fields.get(sort.removeprefix("-"))
     if sorted_by is None:
-        raise Problem(400, f"sort: there is no field {sort.removeprefix('-')!r}", parameter="sort")
+        raise Problem(400, f"sort: unknown field {sort.removeprefix('-')!r}", parameter="sort")
 
     def key(thing: Thing) -> tuple[bool, Any]:
         value = sorted_by.read(thing)

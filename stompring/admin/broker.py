@@ -28,14 +28,13 @@ from .schema import (
 
 
 def live(call: Call) -> Answer:
-    """200 as long as the process serves: an answer is all that is asked for."""
     return json_answer({"status": "UP"})
 
 
 def ready(call: Call) -> Answer:
-    """200 while every listener is open, what must be kept can be written, and the broker is not stopping, else 503.
+    """200 if every listener is open, the store is writable and the broker is not stopping, else 503.
 
-    Listeners are those that the broker was started with: a reload opens none, and HTTP comes after STOMP.
+    The listeners are those of the start: a reload opens none, and HTTP listeners open after STOMP.
     """
     context = call.context
     open_ports = open_listeners(context)
@@ -56,7 +55,7 @@ def ready(call: Call) -> Answer:
 
 
 def open_listeners(context: AdminContext) -> list[dict[str, Any]]:
-    """Where the broker can be reached now."""
+    """Acceptor, host and port of each open listener."""
     bound = {
         getattr(port.getHost(), "port", None) for port in context.ports if getattr(port, "connected", True)
     }
@@ -122,14 +121,12 @@ FIELDS: Fields[AdminContext] = {
 
 
 def show(call: Call) -> Answer:
-    """Everything about the broker."""
     return json_answer(view(call.context, FIELDS))
 
 
 def reload(call: Call) -> Answer:
-    """Read broker.xml again, as SIGHUP does. A broken file is refused with its fault, and changes nothing."""
     if call.context.configuration.file is None:
-        raise Refused("The broker was not configured from a file")
+        raise Refused("The broker has no configuration file to reload")
     outcome = call.context.reload()
     if outcome.refused is not None:
         raise Refused(outcome.refused)

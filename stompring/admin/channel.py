@@ -147,7 +147,7 @@ class AdminChannel(HTTPChannel):
     def _too_slow(self) -> None:
         self._arriving = None
         self._given_up = True
-        text = f"The request has not come within {REQUEST_TIME:.0f} seconds"
+        text = f"The request is not complete after {REQUEST_TIME:.0f} seconds"
         self._refuse("http-request-time", text)
         self.write(plain_answer(LimitReached(text, "http-request-time", 408)))  # type: ignore[no-untyped-call]
         self.timeoutConnection()  # type: ignore[no-untyped-call]
@@ -180,7 +180,7 @@ class AdminChannel(HTTPChannel):
 
     def _head_too_big(self) -> None:
         self._given_up = True
-        text = f"The head of a request is at most {self.totalHeadersSize} bytes and {self.maxHeaders} headers"
+        text = f"The request head exceeds {self.totalHeadersSize} bytes or {self.maxHeaders} headers"
         self._refuse("http-head", text)
         self.write(plain_answer(LimitReached(text, "http-head", 431)))  # type: ignore[no-untyped-call]
         self.loseConnection()  # type: ignore[no-untyped-call]
@@ -200,7 +200,9 @@ class AdminChannel(HTTPChannel):
 
     def _not_taken(self) -> None:
         self._stuck = None
-        self._refuse("http-answer-time", f"Nothing of an answer was taken for {ANSWER_TIME:.0f} seconds")
+        self._refuse(
+            "http-answer-time", f"The client has read nothing of an answer for {ANSWER_TIME:.0f} seconds"
+        )
         self.forceAbortClient()  # type: ignore[no-untyped-call]
 
     # ---- the end

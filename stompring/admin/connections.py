@@ -59,7 +59,7 @@ FIELDS: Fields[dict[str, Any]] = {
 
 
 def session_of(call: Call) -> Session:
-    """The session that the path names. Raises `NotFound`."""
+    """The session in the path. Raises `NotFound`."""
     number = call.names["id"]
     session = call.context.connections.open.get(number)
     if session is None:
@@ -68,7 +68,7 @@ def session_of(call: Call) -> Session:
 
 
 def described(session: Session) -> dict[str, Any]:
-    """All that is shown of a session."""
+    """The fields of a session, and its subscriptions."""
     return {
         "connectionID": session.number,
         "remoteAddress": session.peer,
@@ -90,23 +90,20 @@ def _protocol(session: Session) -> str:
 
 
 def list_connections(call: Call) -> Steps:
-    """The open connections, the oldest first."""
     found = []
-    for place, session in enumerate(call.context.connections):
+    for index, session in enumerate(call.context.connections):
         found.append(described(session))
-        if place % STEP == STEP - 1:
+        if index % STEP == STEP - 1:
             yield
     return (yield from paged(call.query, found, FIELDS, "connectionID"))
 
 
 def show(call: Call) -> Answer:
-    """Everything about one connection, its subscriptions too."""
     description = described(session_of(call))
     return json_answer({**view(description, FIELDS), "subscriptions": description["subscriptions"]})
 
 
 def close(call: Call) -> Answer:
-    """Close a connection: the client gets an ERROR, and what it has not settled comes back."""
     session_of(call).refuse(Refused("Connection closed by management"))
     return NO_CONTENT
 

@@ -1,4 +1,4 @@
-"""What the HTTP side needs of the running broker; the server's service is one."""
+"""`AdminContext`: the parts of the running broker that the HTTP API uses. The server's service provides it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .doors import Doors
 
 
 class Threshold(Protocol):
-    """How many connections there may be."""
+    """The limit on open connections."""
 
     limit: int
 
 
 class OpenConnections(Protocol):
-    """The sessions that are open now, by their number, and how many there ever were."""
+    """The open sessions by connection id, and the number opened since the start."""
 
     open: dict[str, Session]
     total: int
@@ -39,27 +39,27 @@ class OpenConnections(Protocol):
 
 
 class Reading(Protocol):
-    """How full a disk is."""
+    """Usage of a disk."""
 
     @property
     def usage(self) -> float:
-        """The share in use, 0 to 1."""
+        """The used share, 0 to 1."""
 
     @property
     def free(self) -> int:
-        """Bytes."""
+        """Free bytes."""
 
 
 class DiskMonitor(Protocol):
-    """Looks at the disks now and then."""
+    """Checks the disks periodically."""
 
     @property
     def reading(self) -> Reading | None:
-        """Of the fuller disk, when it was last looked at."""
+        """The last reading of the fuller disk."""
 
 
 class Writer(Protocol):
-    """What writes to the disk. Counts since the start."""
+    """The writer of journal and pages. Counters start with the broker."""
 
     failing: str | None
     batches: int
@@ -69,7 +69,7 @@ class Writer(Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """Told and not yet written."""
+        """Bytes queued and not yet written."""
 
 
 class Journal(Protocol):
@@ -84,20 +84,20 @@ class Journal(Protocol):
 
 
 class Compaction(Protocol):
-    """What keeps the journal small. Counts since the start."""
+    """Compaction of the journal. Counters start with the broker."""
 
     segments: int
     rewritten: int
 
 
 class Recovery(Protocol):
-    """What was found at the start."""
+    """The result of recovery."""
 
     lost_bytes: int
 
 
 class Retention(Protocol):
-    """What was done with and is kept. ``deleted`` counts since the start."""
+    """Retained files. ``deleted`` counts since the start."""
 
     bytes: int
     deleted: int
@@ -106,17 +106,17 @@ class Retention(Protocol):
     def files(self) -> int: ...
     @property
     def deleted_not_ingested(self) -> int:
-        """Of those that were deleted, the ones that were not in every lake."""
+        """Deleted files that not every lake had ingested."""
 
 
 class PageReads(Protocol):
-    """What reads pages. Counts since the start."""
+    """Reads of pages. Counters start with the broker."""
 
     bytes_read: int
 
 
 class Paging(Protocol):
-    """All pages. Counts since the start."""
+    """The page files. Counters start with the broker."""
 
     damaged_pages: int
     lost_messages: int
@@ -126,7 +126,7 @@ class Paging(Protocol):
 
 
 class Store(Protocol):
-    """Where messages are kept on disk."""
+    """The store: journal and retained files."""
 
     @property
     def writer(self) -> Writer: ...
@@ -141,7 +141,7 @@ class Store(Protocol):
 
 
 class Budget(Protocol):
-    """A limit on memory and how much of it is used, in bytes."""
+    """A limit on memory and its usage, in bytes."""
 
     limit: int
 
@@ -150,7 +150,7 @@ class Budget(Protocol):
 
 
 class Dispatch(Protocol):
-    """What was read back from pages and who is to get it, of all queues together."""
+    """Messages read back from pages, and their target lists, of all queues."""
 
     @property
     def budget(self) -> Budget: ...
@@ -169,16 +169,16 @@ class Dispatch(Protocol):
 
 
 class Logins(Protocol):
-    """Who knows the users. ``outcomes`` counts what became of logins since the start."""
+    """The check of logins. ``outcomes`` counts them by outcome since the start."""
 
     outcomes: Counter[str]
 
     def log_in(self, credentials: Credentials) -> Deferred[Login]:
-        """Who that is. Fails with `Refused`, whose status is the answer's."""
+        """The login of these credentials. Fails with `Refused`, whose status is that of the answer."""
 
 
 class Security(Protocol):
-    """Security, while it is on."""
+    """Logins and permissions."""
 
     @property
     def logins(self) -> Logins: ...
@@ -187,12 +187,12 @@ class Security(Protocol):
 
 
 class Reload(Protocol):
-    """What came of reading the configuration file again, each a text for people."""
+    """The result of a reload, as texts."""
 
     applied: list[str]
     restart_required: list[str]
     failed: list[str]
-    refused: str | None  # why nothing was changed; the others are empty then
+    refused: str | None  # the error, if nothing was changed
 
 
 class AdminContext(Protocol):
@@ -211,36 +211,36 @@ class AdminContext(Protocol):
     def outgoing(self) -> Outgoing: ...
     @property
     def store(self) -> Store | None:
-        """``None`` where everything is in memory."""
+        """``None`` without persistence."""
 
     @property
     def paging(self) -> Paging | None:
-        """``None`` where everything is in memory."""
+        """``None`` without persistence."""
 
     @property
     def dispatch(self) -> Dispatch | None:
-        """``None`` where everything is in memory."""
+        """``None`` without persistence."""
 
     @property
     def disk_monitor(self) -> DiskMonitor | None:
-        """``None`` where everything is in memory."""
+        """``None`` without persistence."""
 
     @property
     def doors(self) -> Doors:
-        """What stands before the acceptors."""
+        """Certificates and failures of the listeners."""
 
     @property
     def security(self) -> Security | None:
-        """Who may do what; ``None`` while security is off."""
+        """``None`` without security."""
 
     @property
     def ports(self) -> Sequence[IListeningPort]:
-        """The listeners that are open."""
+        """The open listeners."""
 
     @property
     def listening(self) -> Sequence[tuple[str, str, int]]:
-        """Acceptor, configured host and bound port of each listener."""
+        """Acceptor, configured host and bound port of each listener of the start."""
 
     @property
     def reload(self) -> Callable[[], Reload]:
-        """Read the configuration file again."""
+        """Reload the configuration file."""

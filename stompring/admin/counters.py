@@ -53,9 +53,9 @@ class Counter(Generic[Thing]):
 
 
 def oldest_message_age(queue: Queue) -> int | None:
-    """Milliseconds since the next message to be delivered was sent; ``None`` when nothing is pending.
+    """Milliseconds since the next message to be delivered was sent.
 
-    Of a message on disk that is not known before something was read from there.
+    ``None`` without a pending message, and if it is on disk and has not been read yet.
     """
     head = queue.dispatcher.first() if queue.count else None
     oldest = None if head is None else head.message.timestamp
@@ -250,7 +250,7 @@ def fields_of(counters: Iterable[Counter[Thing]]) -> Fields[Thing]:
 
 
 def consumers_without_credit(context: AdminContext) -> int:
-    """Consumers that get nothing more until they acknowledge something."""
+    """Number of consumers without credit."""
     return sum(
         isinstance(subscription, AcknowledgedSubscription) and subscription.exhausted
         for session in context.connections
@@ -605,7 +605,7 @@ PERSISTENCE = tuple(
 )
 
 
-#: What became of a login, and how it is called in JSON.
+#: Outcomes of a login.
 OUTCOMES = ("accepted", "refused", "throttled", "overloaded", "failed")
 
 LOGINS_HELP = "Logins over STOMP and HTTP, by outcome."
@@ -648,7 +648,7 @@ SECURITY: tuple[Counter[AdminContext], ...] = (
 
 
 def memory_percentage(context: AdminContext) -> float:
-    """How much of global-max-size is used, 0 where there is no limit."""
+    """Used share of global-max-size in percent, 0 without a limit."""
     memory = context.broker.memory
     return round(100 * memory.bytes / memory.max_bytes, 2) if memory.max_bytes > 0 else 0.0
 

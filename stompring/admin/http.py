@@ -41,12 +41,12 @@ from .tasks import CooperativeTask, make_cooperator
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which a change that is not synced to disk yet is answered with 503.
+#: Seconds after which a change that is not synced to disk is answered with 503.
 SYNC_TIME = 10.0
 
 
 class RequestHandler:
-    """Takes a request through its checks to its route, and writes the answer. Errors end here."""
+    """Handles one request: checks, login, route, answer. Every error becomes an answer."""
 
     def __init__(
         self, request: Request, context: AdminContext, routes: Routes, cooperator: Cooperator
@@ -65,7 +65,7 @@ class RequestHandler:
         request.notifyFinish().addErrback(self._client_gone)
 
     def begin(self) -> None:
-        """Answer now, or when the login is checked."""
+        """Answer at once, or after the login is checked."""
         try:
             route, names = self._find()
             self._log.found(route, names)
@@ -125,7 +125,7 @@ class RequestHandler:
             self._answered(self._fault(fault))
             return
         if isinstance(outcome, GeneratorType):
-            # no producer: what changes something goes on to its end, whether or not its client waits
+            # no producer: a change completes even if its client disconnects
             self._work = CooperativeTask(self._after(outcome), self._cooperator)
         else:
             assert isinstance(outcome, Answer)
@@ -167,7 +167,7 @@ class RequestHandler:
     # ---- a change is synced before it is answered
 
     def _answered(self, answer: Answer) -> None:
-        """Write what a route has answered; what asks for a change waits for the disk, as a RECEIPT does.
+        """Write the answer of a route; that of a change waits until the change is synced, as a RECEIPT does.
 
         A refusal waits too: the queue that exists already, or no longer, may be what another request has just changed.
         """
@@ -186,16 +186,16 @@ class RequestHandler:
             self._write(answer)
 
     def _not_synced(self) -> None:
-        """The disk takes nothing, or is very slow: the change is in force, and may not outlast a crash."""
+        """The disk is failing or slow: the change is in effect, and a crash may lose it."""
         answer, self._unsynced, self._timeout = self._unsynced, None, None
         assert answer is not None
         if answer.status < 400:
             store = self._context.store
             cause = None if store is None else store.writer.failing
-            cause = cause or f"the disk has not synced it within {SYNC_TIME:.0f} seconds"
+            cause = cause or f"not synced within {SYNC_TIME:.0f} seconds"
             refused = Refused(
-                f"The change is made but not on disk: {cause}. It is written as soon as the disk takes it; a crash "
-                "before that undoes it",
+                f"The change is in effect, but not on disk: {cause}. It is written when the disk accepts writes; a "
+                "crash before that loses it",
                 status=503,
             )
             self._log.refused(str(refused))
@@ -238,8 +238,8 @@ class RequestHandler:
                     self._request.write(piece)
                 yield
         except Exception:
-            # half an answer must not look like a whole one: without its last chunk the client knows
-            log.exception("%s failed in the middle of its answer", self._log.what, extra=self._log.fields)
+            # without its last chunk the client recognizes the answer as incomplete
+            log.exception("%s failed while sending its answer", self._log.what, extra=self._log.fields)
             self._request.loseConnection()
             return
         self._request.unregisterProducer()
@@ -247,7 +247,7 @@ class RequestHandler:
 
     def _client_gone(self, _: Failure) -> None:
         self._gone = True
-        if self._unsynced is not None:  # nobody hears the answer, but the change is made
+        if self._unsynced is not None:  # the change is in effect; only its answer is lost
             self._log.answered(self._unsynced)
         self._unsynced = None
         self._stop_waiting()
@@ -255,16 +255,16 @@ class RequestHandler:
             self._work.stopProducing()
 
 
-#: Seconds after which an idle connection is closed: longer than any usual scrape interval.
+#: Seconds after which an idle connection is closed: longer than usual scrape intervals.
 IDLE = 120.0
 
 
 class AdminRequest(Request):
-    """A request whose body cannot fill the memory."""
+    """A request with a limited body."""
 
     @property
     def certificate(self) -> str | None:
-        """The subject of the client's certificate (RFC 4514), where it showed one that was verified."""
+        """The subject (RFC 4514) of the client's verified certificate, if it sent one."""
         return peer_subject(self.transport)
 
     def gotLength(self, length: int | None) -> None:
@@ -280,7 +280,7 @@ class AdminRequest(Request):
 
 
 class AdminResource(Resource):
-    """Everything there is, by the routes."""
+    """The only resource: it leaves every path to the routes."""
 
     isLeaf = True
 
@@ -300,7 +300,7 @@ class AdminResource(Resource):
 
 
 class AdminSite(Site):
-    """A site without a log line for each request, that lets in so many connections and no more."""
+    """The site of an HTTP acceptor: a limited number of connections, and no access log."""
 
     requestFactory = AdminRequest
     protocol = AdminChannel  # type: ignore[assignment]
@@ -313,17 +313,17 @@ class AdminSite(Site):
         return channel
 
     def log(self, request: Any) -> None:
-        """Say nothing: probes and scrapes come all the time."""
+        """No access log: health checks and scrapes are frequent. `request_log` logs changes."""
 
 
 def admin_routes() -> Routes:
-    """All routes there are."""
+    """All routes of the API."""
     parts = (broker, metrics, queues, messages, addresses, connections)
     return Routes(openapi.with_document([route for part in parts for route in part.ROUTES]))
 
 
 def admin_site(service: AdminContext) -> AdminSite:
-    """What an HTTP acceptor serves."""
+    """The site of an HTTP acceptor."""
     resource = AdminResource(service, admin_routes())
     site = AdminSite(resource, timeout=IDLE, reactor=service.reactor)  # type: ignore[no-untyped-call]
     site.entrance = Entrance(service.broker.refusals.add)

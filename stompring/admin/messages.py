@@ -35,12 +35,12 @@ from .queues import queue_of
 from .schema import Component, boolean, integer, keyword, page_of, string, structure, timestamp
 from .tasks import STEP, page_read
 
-#: Bytes of a body that are shown, unless less is asked for. The whole body is for consumers.
+#: Default and maximum number of bytes of a body in an answer.
 BODY_SHOWN = 64 * 1024
 
 
 def message_view(ref: Reference, body_limit: int = BODY_SHOWN) -> dict[str, Any]:
-    """Everything about a message; ``dueTime`` and ``recurrence`` while it is scheduled, else null."""
+    """The fields of a message; ``dueTime`` and ``recurrence`` are null unless it is scheduled."""
     message = ref.message
     scheduled = ref.state == SCHEDULED
     return {
@@ -64,12 +64,12 @@ def message_view(ref: Reference, body_limit: int = BODY_SHOWN) -> dict[str, Any]
 
 
 def message_id(ref: Reference) -> str:
-    """The message-id that consumers of the queue see."""
+    """The message-id that consumers of the queue receive."""
     return f"{ref.queue.number}-{ref.message.number}"
 
 
 def recurrence_view(ref: Reference) -> dict[str, Any] | None:
-    """How a scheduled message goes on after its due time; ``repeat`` is what is left, -1 for no end."""
+    """How a scheduled message repeats after its due time; ``repeat`` counts the remaining times, -1: no end."""
     recurrence = ref.recurrence
     if recurrence is None:
         return None
@@ -82,103 +82,101 @@ def recurrence_view(ref: Reference) -> dict[str, Any] | None:
 
 
 def body_view(message: Message, limit: int) -> dict[str, Any]:
-    """The body, or its first ``limit`` bytes: as text where that is UTF-8, else in base64; ``encoding`` tells which."""
+    """The body or its first ``limit`` bytes, as text if that is UTF-8, else in base64 (``encoding``)."""
     end = len(message.tail) - 2
     length = end - message.body_at
     shown = message.tail[message.body_at : min(end, message.body_at + limit)]
     whole = len(shown) == length
     try:
-        # of a body that was cut the last character may be torn: it is left out
+        # an incomplete last character of a truncated body is left out
         text, encoding = codecs.getincrementaldecoder("utf-8")().decode(shown, final=whole), "text"
     except UnicodeDecodeError:
         text, encoding = base64.b64encode(shown).decode(), "base64"
     return {"body": text, "encoding": encoding, "bodySize": length, "bodyTruncated": not whole}
 
 
-#: Messages that are encoded at a time: their bodies may be long.
+#: Messages encoded per step: their bodies may be long.
 BATCH = 10
 
 
 def list_messages(call: Call) -> Steps:
-    """What is pending, then what is scheduled, then what is in delivery; ``count`` is how many match."""
+    """Pending, then scheduled, then delivering messages; ``count`` is the number that match."""
     queue, query = queue_of(call), call.query
     most = queue.address.settings.management_browse_page_size
     page, size = paging(query, size=most, most=most)
     limit = query.number("bodyLimit", BODY_SHOWN, 0, BODY_SHOWN)
     matches = queue_browser.matching(query.text("filter"))
     first, count = (page - 1) * size, 0
-    chosen: list[Reference] = []
-    for place, ref in enumerate(queue_browser.browse(queue, None, in_transactions(call.context))):
+    selected: list[Reference] = []
+    for index, ref in enumerate(queue_browser.browse(queue, None, in_transactions(call.context))):
         if isinstance(ref, PageRead):
             yield page_read(ref)
             continue
         if matches is None or matches(ref.message):
             if first <= count < first + size:
-                chosen.append(ref)
+                selected.append(ref)
             count += 1
         if matches is None and count == first + size:
-            break  # how many there are is known
-        if place % STEP == STEP - 1:
+            break  # the count is message_count
+        if index % STEP == STEP - 1:
             yield
     items = []
-    for place, ref in enumerate(chosen):
+    for index, ref in enumerate(selected):
         if ref.state != GONE:
             items.append(encode(message_view(ref, limit)))
-        if place % BATCH == BATCH - 1:
+        if index % BATCH == BATCH - 1:
             yield
     return page_answer(items, queue.message_count if matches is None else count, page, size)
 
 
 def in_transactions(context: AdminContext) -> Iterator[Reference]:
-    """What was acknowledged or refused in transactions that are still open: in delivery, but no consumer's."""
+    """Messages acknowledged or rejected in open transactions: delivering, but of no consumer."""
     for session in context.connections:
         for transaction in session.transactions.values():
             yield from transaction.returns
 
 
 def remove(call: Call) -> Steps:
-    """Remove a message that is pending or scheduled. It counts as acknowledged, as in Artemis."""
     queue = queue_of(call)
     for wait in queue_browser.remove_message(queue, message_number(call.names["id"], queue.number)):
         yield page_read(wait)
     return NO_CONTENT
 
 
-#: References that are sorted at a time.
+#: References sorted per step.
 RUN = 1000
 
 by_due_time = attrgetter("due", "sequence")
 
 
 def list_scheduled(call: Call) -> Steps:
-    """The scheduled messages by due time. One that was NACKed and waits for its redelivery-delay is among them."""
+    """Scheduled messages by due time, including NACKed messages during their redelivery-delay."""
     queue, query = queue_of(call), call.query
     most = queue.address.settings.management_browse_page_size
     page, size = paging(query, size=most, most=most)
     limit = query.number("bodyLimit", BODY_SHOWN, 0, BODY_SHOWN)
     refs = list(queue.scheduled.values())
-    for place, ref in enumerate(iterate_timed(queue)):
+    for index, ref in enumerate(iterate_timed(queue)):
         if isinstance(ref, PageRead):
             yield page_read(ref)
             continue
         refs.append(ref)
-        if place % STEP == STEP - 1:
+        if index % STEP == STEP - 1:
             yield
     runs = []
-    for start in range(0, len(refs), RUN):  # a million sorted at once would hold everybody up
+    for start in range(0, len(refs), RUN):  # sorting a million at once would block the reactor
         runs.append(sorted(refs[start : start + RUN], key=by_due_time))
         yield
     items = []
-    for place, ref in enumerate(islice(merge(*runs, key=by_due_time), page * size)):
-        if place >= (page - 1) * size and ref.state == SCHEDULED:
+    for index, ref in enumerate(islice(merge(*runs, key=by_due_time), page * size)):
+        if index >= (page - 1) * size and ref.state == SCHEDULED:
             items.append(encode(message_view(ref, limit)))
-        if place % BATCH == BATCH - 1:
+        if index % BATCH == BATCH - 1:
             yield
     return page_answer(items, len(refs), page, size)
 
 
 def deliver(call: Call) -> Steps:
-    """Let a message fall due now. A recurring one sends a copy of itself and keeps its schedule."""
     queue = queue_of(call)
     for wait in queue_browser.deliver_now(queue, message_number(call.names["id"], queue.number)):
         yield page_read(wait)
@@ -186,7 +184,6 @@ def deliver(call: Call) -> Steps:
 
 
 def cancel(call: Call) -> Steps:
-    """Take a message back, with all its repetitions. It counts as acknowledged."""
     queue = queue_of(call)
     for wait in queue_browser.cancel_scheduled(queue, message_number(call.names["id"], queue.number)):
         yield page_read(wait)

@@ -30,17 +30,17 @@ from .tasks import STEP
 
 Thing = TypeVar("Thing")
 
-#: Sample lines of one piece: about 64 KiB, which is what a transport takes before it asks for a rest.
+#: Sample lines per piece: about 64 KiB, which a transport buffers before it pauses its producer.
 PIECE = 500
 
 PAUSE = b""
 
-#: The labels of a thing and its numbers: tuples, which the garbage collector soon leaves alone.
+#: The labels of a thing and its numbers: tuples, which the garbage collector untracks.
 Row = tuple[str, tuple[Any, ...]]
 
 
 def escaped(value: str) -> str:
-    """The value of a label."""
+    """The value of a label with the escapes of the text format."""
     if "\\" in value or '"' in value or "\n" in value:
         return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return value
@@ -65,18 +65,18 @@ def families(
     labels: Callable[[Thing], str],
     openmetrics: bool,
 ) -> Iterator[bytes]:
-    """All families, each with the samples of all things together, as the formats want it.
+    """All families, each with the samples of all things together, as the formats require.
 
-    First all things are read, each in one go, so that the numbers of one thing fit together; things that vanish
+    All things are read first, each at once, so that the numbers of one thing are consistent; things that are deleted
     meanwhile do no harm. Then the lines are written.
     """
     if not counters:
         return
     reads = [counter.read for counter in counters]
     rows: list[Row] = []
-    for place, thing in enumerate(things):
+    for index, thing in enumerate(things):
         rows.append((labels(thing), tuple([read(thing) for read in reads])))
-        if place % STEP == STEP - 1:
+        if index % STEP == STEP - 1:
             yield PAUSE
     for column, counter in enumerate(counters):
         yield heading(counter, openmetrics).encode()
@@ -110,13 +110,13 @@ REFUSALS_HELP = (
 
 
 class BrokerCollector(Collector):
-    """The broker's own numbers, for prometheus_client."""
+    """The counters of the broker, for prometheus_client."""
 
     def __init__(self, context: AdminContext) -> None:
         self._context = context
 
     def collect(self) -> Iterable[Metric]:
-        """See Collector."""
+        """The families that have a sample."""
         build = {
             "version": stompring.__version__,
             "python": platform.python_version(),
@@ -165,7 +165,7 @@ def scrape(call: Call) -> Answer:
 
 def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool) -> Iterator[bytes]:
     wanted = frozenset(call.query.all(NAMES))
-    registry = CollectorRegistry(auto_describe=bool(wanted))  # names are only needed to choose by
+    registry = CollectorRegistry(auto_describe=bool(wanted))  # names are needed for the selection only
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
     registry.register(BrokerCollector(call.context))
@@ -173,25 +173,25 @@ def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool)
     yield encode(source).removesuffix(b"# EOF\n")
     directory = call.context.broker.directory
     addresses = [address for address in directory.addresses.values() if address.settings.enable_metrics]
-    yield from families(_chosen(ADDRESS, wanted), addresses, address_labels, openmetrics)
+    yield from families(_selected(ADDRESS, wanted), addresses, address_labels, openmetrics)
     yield b""
     queues = [queue for queue in directory.queues.values() if queue.address.settings.enable_metrics]
-    yield from families(_chosen(QUEUE, wanted), queues, queue_labels, openmetrics)
+    yield from families(_selected(QUEUE, wanted), queues, queue_labels, openmetrics)
     if openmetrics:
         yield b"# EOF\n"
 
 
-def _chosen(counters: tuple[Counter, ...], wanted: frozenset[str]) -> list[Counter]:  # type: ignore[type-arg]
+def _selected(counters: tuple[Counter, ...], wanted: frozenset[str]) -> list[Counter]:  # type: ignore[type-arg]
     return [counter for counter in counters if not wanted or counter.metric in wanted]
 
 
 def address_labels(address: Address) -> str:
-    """The labels of an address meter, ready to be written."""
+    """The labels of an address, as text."""
     return f'{{address="{escaped(address.name)}"}}'
 
 
 def queue_labels(queue: Queue) -> str:
-    """The labels of a queue meter, ready to be written."""
+    """The labels of a queue, as text."""
     address, name = escaped(queue.address.name), escaped(queue.name)
     return f'{{address="{address}",queue="{name}",routing_type="{queue.attributes.routing_type}"}}'
 

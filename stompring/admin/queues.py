@@ -1,4 +1,4 @@
-"""``/api/v1/queues``: look at queues, make, change and delete them."""
+"""``/api/v1/queues``: list, create, change, delete, purge and trim queues."""
 
 from __future__ import annotations
 
@@ -42,17 +42,14 @@ def queue_of(call: Call) -> Queue:
 
 
 def list_queues(call: Call) -> Steps:
-    """The queues there are, in the order they were made."""
     return paged(call.query, list(call.context.broker.directory.queues.values()), FIELDS, "name")
 
 
 def show(call: Call) -> Answer:
-    """Everything about one queue."""
     return json_answer(detailed(queue_of(call)))
 
 
 def create(call: Call) -> Answer:
-    """Make a queue, and its address where that is missing. What is not said comes from the address-settings."""
     directory, body = call.context.broker.directory, call.body
     name = required(body, "name")
     address = text("address", body["address"]) if "address" in body else name
@@ -71,7 +68,7 @@ def create(call: Call) -> Answer:
 
 
 def default_type(directory: Directory, name: str) -> RoutingType:
-    """The routing type of a new queue that says none: the only one that its address has, or default-queue-…."""
+    """The default routing type of a new queue: the only one of its address, or default-queue-routing-type."""
     address = directory.addresses.get(name)
     if address is not None and len(address.routing_types) == 1:
         return next(iter(address.routing_types))
@@ -79,7 +76,6 @@ def default_type(directory: Directory, name: str) -> RoutingType:
 
 
 def change(call: Call) -> Answer:
-    """Change attributes of a queue: all that are given, or none."""
     queue, body = queue_of(call), call.body
     changes = read_fields(body, ATTRIBUTES)
     paused = flag("paused", body.get("paused", queue.paused))
@@ -93,27 +89,26 @@ def change(call: Call) -> Answer:
 
 
 def delete(call: Call) -> Steps:
-    """Delete a queue with its messages; with ``force`` also while it has consumers. It is gone at once."""
+    """Delete a queue with its messages; with ``force`` also if it has consumers."""
     directory, queue = call.context.broker.directory, queue_of(call)
     if queue.consumers and not call.query.flag("force"):
         raise Refused(
-            f"Queue {queue.name} has {len(queue.consumers)} consumers; force=true deletes it all the same"
+            f"Queue {queue.name} has {len(queue.consumers)} consumers; use force=true to delete it anyway"
         )
     directory.delete_queue(queue.name, force=True)
-    yield background_done(queue.broker.background, queue)  # its messages are gone
+    yield background_done(queue.broker.background, queue)  # until its messages are deleted
     return NO_CONTENT
 
 
 def purge(call: Call) -> Steps:
-    """Kill what is pending or scheduled, or what of it a selector matches."""
     queue = queue_of(call)
     removed = 0
-    for place, killed in enumerate(queue_browser.purge(queue, selector(call.body, "filter"))):
+    for index, killed in enumerate(queue_browser.purge(queue, selector(call.body, "filter"))):
         if isinstance(killed, PageRead):
             yield page_read(killed)
             continue
         removed += killed
-        if place % STEP == STEP - 1:
+        if index % STEP == STEP - 1:
             yield
     if removed and not queue.consumers:
         queue.broker.consider_deleting(queue)
@@ -121,7 +116,6 @@ def purge(call: Call) -> Steps:
 
 
 def trim(call: Call) -> Steps:
-    """Make a ring that was lowered give up what is too many, now."""
     replaced = 0
     for one in queue_of(call).trim():
         replaced += one

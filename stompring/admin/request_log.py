@@ -1,4 +1,4 @@
-"""The log line of a request that changes something, or that is refused for who asked: who, from where, what, result."""
+"""The log line of a change, or of a request that was rejected with 401 or 403: user, peer, request and result."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 
 SAFE = ("GET", "HEAD")
 
-#: Characters of a line that come from the client: the path, the body, the reason of a refusal.
+#: Maximum number of characters of the path, the body and the reason of a rejection in a line.
 PATH, BODY, REASON = 200, 500, 300
 
-#: Characters of an answer that is logged as the result: ``{"removed":12}`` and the like.
+#: Maximum length of an answer that is logged as the result: ``{"removed":12}`` and the like.
 RESULT = 100
 
 
 class RequestLog:
-    """Of one request. Its fields are those of the JSON format, and grow as the request is understood."""
+    """The log line of one request. ``fields`` are those of the JSON format; they are added while it is handled."""
 
     def __init__(self, request: Request, context: AdminContext) -> None:
         self._context = context
@@ -47,11 +47,11 @@ class RequestLog:
 
     @property
     def what(self) -> str:
-        """Method and path, fit for a log line."""
+        """Method and path, printable."""
         return f"{self._method} {self.fields['path']}"
 
     def found(self, route: Route, names: dict[str, str]) -> None:
-        """Which route it is, and the names in its path."""
+        """Add the names in the path."""
         directory = self._context.broker.directory
         name = names.get("name", "")
         if route.path.startswith("/api/v1/queues/{"):
@@ -68,28 +68,28 @@ class RequestLog:
         elif route.path == "/api/v1/addresses":
             self._named_in_body = (("name", "address"),)
 
-    #: Where the body names what is made: its members, and the fields that they become.
+    #: Members of the body that name the object to create, and their fields in the log.
     _named_in_body: tuple[tuple[str, str], ...] = ()
 
     def logged_in(self, user: str | None) -> None:
-        """Who asks; None while security is off."""
+        """Add the user; None without security."""
         if user is not None:
             self.fields["user"] = user
 
     def read(self, body: dict[str, Any]) -> None:
-        """What stands in the body."""
+        """Add the body."""
         self._body = body
         for member, field in self._named_in_body:
             if isinstance(value := body.get(member), str):
                 self.fields[field] = value
 
     def refused(self, reason: str, *, login: bool = False) -> None:
-        """It is refused, at the ``login`` already or later."""
+        """Add the reason of a rejection, at the ``login`` or later."""
         self._reason = reason
         self._login_failed = login
 
     def answered(self, answer: Answer) -> None:
-        """What the result is. Only the first call counts; looking is logged where it is refused for who asked."""
+        """Write the line, at the first call only. Reading is logged if it was rejected with 401 or 403."""
         if self._done or (self._method in SAFE and not self._login_failed and answer.status != 403):
             return
         self._done = True

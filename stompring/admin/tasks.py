@@ -1,4 +1,4 @@
-"""Long work in slices, between which the reactor serves everybody else."""
+"""Cooperative tasks: long work in time slices, between which the reactor does other work."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from twisted.internet.task import Cooperator, TaskFinished
 from stompring.broker.background import Background
 from stompring.broker.queue_browser import PageRead
 
-#: Seconds that management and metrics may take of the reactor at a time. Latency of messages waits for it.
+#: Seconds of one time slice of management and metrics: what they may add to the latency of messages.
 TIME_SLICE = 0.005
 
-#: Items of a list that are dealt with between two looks at the clock: a millisecond's work or less.
+#: Items processed between two checks of the time slice: a millisecond of work or less.
 STEP = 50
 
 
 def make_cooperator(reactor: Any) -> Cooperator:
-    """One for the whole site, so that many requests together take no longer a slice than one."""
+    """One for the whole site, so that many requests together take one time slice."""
 
     def time_is_up() -> Callable[[], bool]:
         end = time.perf_counter() + TIME_SLICE
@@ -30,21 +30,21 @@ def make_cooperator(reactor: Any) -> Cooperator:
 
 
 def page_read(wait: PageRead) -> Deferred[None]:
-    """Fires when a walk over a queue can go on."""
+    """Fires when the page has been read and the iteration can continue."""
     deferred: Deferred[None] = Deferred()
     wait.then(lambda: deferred.callback(None))
     return deferred
 
 
 def background_done(background: Background, key: object) -> Deferred[None]:
-    """Fires when the broker has done what it does about many messages, of that queue."""
+    """Fires when the background work on that queue is complete."""
     deferred: Deferred[None] = Deferred()
     background.after(key, lambda: deferred.callback(None))
     return deferred
 
 
 class CooperativeTask:
-    """Runs an iterator to its end. As a push producer it rests while the client is slow."""
+    """Runs an iterator to its end; as a push producer it pauses while the client is slow."""
 
     def __init__(self, work: Iterator[object], cooperator: Cooperator) -> None:
         self._task = cooperator.cooperate(work)

@@ -134,6 +134,6 @@ class LongAnswers(TestCase):
         ):
             _, wire = self.begin(GET % b"/metrics")
             self.finish()
-        self.assertIn("in the middle of its answer", logs.output[0])
+        self.assertIn("while sending its answer", logs.output[0])
         self.assertTrue(wire.disconnecting)
         self.assertFalse(wire.value().endswith(b"0\r\n\r\n"))
