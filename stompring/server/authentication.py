@@ -12,15 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from twisted.cred.checkers import ICredentialsChecker
-from twisted.cred.credentials import ICredentials, IUsernamePassword, UsernamePassword
-from twisted.cred.error import UnauthorizedLogin
-from twisted.cred.portal import IRealm, Portal
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
-from zope.interface import Interface, implementer
 
 from stompring.errors import Refused
 from stompring.security.access_control import AccessControl, Permissions
@@ -42,121 +37,52 @@ ACCEPTED, REFUSED, THROTTLED, OVERLOADED, FAILED = "accepted", "refused", "throt
 OUTCOMES = {401: REFUSED, 429: THROTTLED, 503: OVERLOADED, 500: FAILED}
 
 
-class ILogin(Interface):
-    """What a client of the broker is after it has logged in."""
-
-
-class ICertificate(ICredentials):
-    """Credentials that need no check: the user of a certificate that was verified with the connection."""
-
-
-@implementer(ICertificate)
-class Certified:
-    """Whose certificate it was."""
-
-    def __init__(self, user: str) -> None:
-        self.user = user
-
-
-@implementer(IRealm)
-class Realm:
-    """Every user that a checker lets in gets a `Login` with what they may do."""
-
-    def __init__(self, rights: PermissionSource) -> None:
-        self._rights = rights
-
-    def requestAvatar(  # type: ignore[override]
-        self, avatarId: bytes, mind: object, *interfaces: Any
-    ) -> tuple[Any, Login, Callable[[], None]]:
-        """See IRealm."""
-        user = avatarId.decode()
-        return ILogin, Login(user, Authorizer(user, self._rights)), lambda: None
-
-
-class LoginCredentials(UsernamePassword):
-    """A name and a password, and where they came from."""
-
-    host = ""
-
-
-class Verifies(Protocol):
-    """Who checks passwords (`Verification`)."""
+class ChecksPasswords(Protocol):
+    """Checks passwords, as `PasswordVerifier` does; another user store plugs in here."""
 
     def verify(self, name: str, password: str, host: str = "") -> Deferred[bool]:
-        """Whether that is the password of the user, who is at ``host``."""
-
-
-@implementer(ICredentialsChecker)
-class UsersFileChecker:
-    """Passwords from the users file."""
-
-    credentialInterfaces = (IUsernamePassword,)
-
-    def __init__(self, verification: Verifies) -> None:
-        self._verification = verification
-
-    def requestAvatarId(self, credentials: UsernamePassword) -> Deferred[bytes | tuple[()]]:
-        """See ICredentialsChecker."""
-        name, password = (
-            part.decode("utf-8", "surrogatepass") for part in (credentials.username, credentials.password)
-        )
-
-        def decide(right: bool) -> bytes | tuple[()]:
-            if not right:
-                raise UnauthorizedLogin("wrong name or password")
-            return name.encode()
-
-        return self._verification.verify(name, password, getattr(credentials, "host", "")).addCallback(decide)
-
-
-@implementer(ICredentialsChecker)
-class CertificateChecker:
-    """Certificates were verified by TLS; whose they are is known before this is asked."""
-
-    credentialInterfaces = (ICertificate,)
-
-    def requestAvatarId(self, credentials: Certified) -> Deferred[bytes | tuple[()]]:
-        """See ICredentialsChecker."""
-        return succeed(credentials.user.encode())
+        """Whether that is the password of the user, whose client is at ``host``."""
 
 
 class Logins:
-    """An `Authenticator` in front of a cred portal; other checkers (other stores) plug in there.
+    """The `Authenticator` of a broker with security, for STOMP and HTTP: by password, or by a verified certificate.
 
-    ``user_of`` tells whose certificate a subject is. ``outcomes`` counts what became of logins, STOMP's and HTTP's.
+    ``user_of`` maps the subject of a certificate to a user. ``outcomes`` counts the results of logins.
     """
 
     def __init__(
         self,
-        portal: Portal,
+        rights: PermissionSource,
+        passwords: ChecksPasswords,
         throttle: LoginThrottle,
         reactor: Any,
         user_of: Callable[[str], str | None] = lambda subject: None,
     ) -> None:
         self.outcomes: Counter[str] = Counter()
-        self._portal = portal
+        self._rights = rights
+        self._passwords = passwords
         self._throttle = throttle
         self._reactor = reactor
         self._user_of = user_of
 
     def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
         """See `Authenticator`."""
-
-        told = self.log_in(credentials)
-        told.addCallbacks(lambda login: answer(login, ""), lambda failure: answer(None, str(failure.value)))
+        self.log_in(credentials).addCallbacks(
+            lambda login: answer(login, ""), lambda failure: answer(None, str(failure.value))
+        )
 
     def log_in(self, credentials: Credentials) -> Deferred[Login]:
-        """Who that is. Fails with `Refused` of status 401, 429, 503, or 500 where the fault is ours."""
+        """The login. Fails with `Refused` of status 401, 429, 503, or 500 for a fault of the broker."""
         login, passcode = credentials.login, credentials.passcode
         certified = None if credentials.certificate is None else self._user_of(credentials.certificate)
         if certified is not None and login not in (None, certified):
             found = self._mismatch(credentials, certified)
         elif certified is not None and passcode is None:
-            found = self._enter(Certified(certified))
+            found = succeed(self._login(certified))
         elif login is not None and passcode is not None:
             found = self._by_password(credentials.host, login, passcode)
         else:
-            found = fail(_lacking(credentials, certified))
+            found = fail(_missing_credentials(credentials, certified))
         return found.addCallbacks(self._accepted, self._refused, errbackArgs=(login,))
 
     def _mismatch(self, credentials: Credentials, certified: str) -> Deferred[Login]:
@@ -182,23 +108,18 @@ class Logins:
         return waited.addCallback(lambda _: self._check(host, login, passcode))
 
     def _check(self, host: str, login: str, passcode: str) -> Deferred[Login]:
-        told = LoginCredentials(
-            login.encode("utf-8", "surrogatepass"), passcode.encode("utf-8", "surrogatepass")
-        )
-        told.host = host
-
-        def wrong(failure: Failure) -> Failure:
-            failure.trap(UnauthorizedLogin)
+        def checked(right: bool) -> Login:
+            if right:
+                return self._login(login)
             self._failed(host)
             raise Refused(
                 f"Security Error occurred: User name [{login[:SHOWN]}] or password is invalid", status=401
             )
 
-        return self._enter(told).addErrback(wrong)
+        return self._passwords.verify(login, passcode, host).addCallback(checked)
 
-    def _enter(self, credentials: ICredentials) -> Deferred[Login]:
-        avatar: Deferred[Any] = self._portal.login(credentials, None, ILogin)
-        return avatar.addCallback(lambda found: found[1])
+    def _login(self, user: str) -> Login:
+        return Login(user, Authorizer(user, self._rights))
 
     def _failed(self, host: str) -> None:
         if self._throttle.failed(host):
@@ -228,7 +149,7 @@ class Logins:
         return failure
 
 
-def _lacking(credentials: Credentials, certified: str | None) -> Refused:
+def _missing_credentials(credentials: Credentials, certified: str | None) -> Refused:
     if credentials.certificate is not None and certified is None:
         return Refused(
             "Security Error occurred: the certificate is no user's; login and passcode are required",
@@ -271,8 +192,8 @@ class PasswordVerifier:
         self._remembered = remembered
         self._follow = follow
         self._reactor = reactor
-        self._asked: dict[bytes, list[Deferred[bool]]] = {}  # who asks the same is told the same
-        self._line: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
+        self._waiting: dict[bytes, list[Deferred[bool]]] = {}  # who asks the same is told the same
+        self._queue: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
         self._running = 0
 
     def followed(self) -> Deferred[None]:
@@ -289,19 +210,19 @@ class PasswordVerifier:
         if self._remembered.contains(digest):
             return True
         answer: Deferred[bool] = Deferred()
-        if digest in self._asked:
-            self._asked[digest].append(answer)
+        if digest in self._waiting:
+            self._waiting[digest].append(answer)
             return answer
-        self._asked[digest] = [answer]
-        gone = self._line.put(source_network(host), _Check(digest, generation, name, password))
-        if gone is not None:
-            self._tell(gone.digest, Failure(_overloaded()))
-        self._go_on()
+        self._waiting[digest] = [answer]
+        dropped = self._queue.put(source_network(host), _Check(digest, generation, name, password))
+        if dropped is not None:
+            self._answer_all(dropped.digest, Failure(_overloaded()))
+        self._start_checks()
         return answer
 
-    def _go_on(self) -> None:
-        while self._line and self._running < CONCURRENT_CHECKS:
-            check = self._line.get()
+    def _start_checks(self) -> None:
+        while self._queue and self._running < CONCURRENT_CHECKS:
+            check = self._queue.get()
             self._running += 1
             checked = self._in_thread(self._users.verify, check.name, check.password)
             checked.addBoth(self._checked, check)
@@ -310,11 +231,11 @@ class PasswordVerifier:
         self._running -= 1
         if outcome is True and check.generation == self._users.generation:
             self._remembered.add(check.digest)
-        self._tell(check.digest, outcome)
-        self._go_on()
+        self._answer_all(check.digest, outcome)
+        self._start_checks()
 
-    def _tell(self, digest: bytes, outcome: bool | Failure) -> None:
-        for answer in self._asked.pop(digest):
+    def _answer_all(self, digest: bytes, outcome: bool | Failure) -> None:
+        for answer in self._waiting.pop(digest):
             answer.callback(outcome)  # a Failure goes to the errbacks
 
     def _in_thread(self, call: Callable[..., Any], *arguments: object) -> Deferred[Any]:
@@ -346,14 +267,15 @@ class Security:
         self._certificates = None if certificates is None else CertificateUsers(certificates)
         self.authority = AccessControl(Permissions.of(configuration), self._roles)
         self._changed = changed
-        self._noticed = self.authority.generation
+        self._reported_generation = self.authority.generation
         interval = configuration.security_invalidation_interval / 1000
         self._remembered = VerifiedLogins(interval, reactor.seconds)
-        self._verification = PasswordVerifier(self.users, self._remembered, self._follow, reactor)
-        portal = Portal(Realm(self.authority), [UsersFileChecker(self._verification), CertificateChecker()])
-        self.logins = Logins(portal, LoginThrottle(reactor.seconds), reactor, self._user_of)
-        self._look = LoopingCall(self._look_at_files)
-        self._look.clock = reactor
+        self._passwords = PasswordVerifier(self.users, self._remembered, self._follow_files, reactor)
+        self.logins = Logins(
+            self.authority, self._passwords, LoginThrottle(reactor.seconds), reactor, self._user_of
+        )
+        self._file_check = LoopingCall(self._check_files)
+        self._file_check.clock = reactor
         self._interval = max(interval, FILE_CHECK_INTERVAL)
 
     def start(self) -> None:
@@ -362,12 +284,12 @@ class Security:
             log.warning("there is no roles file %s: nobody has a role", self._roles.path)
         if not self.authority.grants_anything:
             log.warning("there is no <security-setting>: nobody may do anything")
-        self._look.start(self._interval, now=False)
+        self._file_check.start(self._interval, now=False)
 
     def stop(self) -> None:
         """Follow them no more."""
-        if self._look.running:
-            self._look.stop()
+        if self._file_check.running:
+            self._file_check.stop()
 
     def refresh(self) -> None:
         """Read the files again that have changed. Raises `ConfigurationError`; then nothing is changed."""
@@ -379,24 +301,24 @@ class Security:
         """The configuration was read again."""
         self.authority.use(Permissions.of(configuration))
         self._remembered.clear()
-        self._notice()
+        self._report_change()
 
     def _user_of(self, subject: str) -> str | None:
         return None if self._certificates is None else self._certificates.user_of(subject)
 
-    def _follow(self) -> None:
+    def _follow_files(self) -> None:
         """In a thread."""
         for file in (self.users, self._roles, self._certificates):
             if file is not None:
                 file.refresh_or_log()
 
-    def _look_at_files(self) -> Deferred[None]:
-        def told(failure: Failure) -> None:
+    def _check_files(self) -> Deferred[None]:
+        def failed(failure: Failure) -> None:
             log.error("the files of users and roles could not be looked at: %s", failure.getTraceback())
 
-        return self._verification.followed().addCallback(lambda _: self._notice()).addErrback(told)
+        return self._passwords.followed().addCallback(lambda _: self._report_change()).addErrback(failed)
 
-    def _notice(self) -> None:
-        if self.authority.generation != self._noticed:
-            self._noticed = self.authority.generation
+    def _report_change(self) -> None:
+        if self.authority.generation != self._reported_generation:
+            self._reported_generation = self.authority.generation
             self._changed()

@@ -1,4 +1,4 @@
-"""Logins through cred: passwords, certificates, the throttle, the line of checks."""
+"""Logins: passwords, certificates, the throttle, the line of checks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from twisted.cred.portal import Portal
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
@@ -16,12 +15,9 @@ from stompring.security.login import FREE_FAILURES, MAX_DELAYED, FairQueue, Logi
 from stompring.security.roles import Roles
 from stompring.server import authentication
 from stompring.server.authentication import (
-    CertificateChecker,
     Logins,
     Overloaded,
     PasswordVerifier,
-    Realm,
-    UsersFileChecker,
 )
 from stompring.session.connect import Credentials, Login
 from stompring.session.permissions import ALLOW_ALL as FREE_PERMIT
@@ -51,9 +47,10 @@ class LoginsTest(TestCase):
         self.clock = Clock()
         self.passwords = Passwords()
         authority = AccessControl(Permissions(), Roles(Path(self.mktemp())))
-        portal = Portal(Realm(authority), [UsersFileChecker(self.passwords), CertificateChecker()])
         certificates = {"CN=me": "me", "CN=you": "you"}
-        self.logins = Logins(portal, LoginThrottle(self.clock.seconds), self.clock, certificates.get)
+        self.logins = Logins(
+            authority, self.passwords, LoginThrottle(self.clock.seconds), self.clock, certificates.get
+        )
         self.answers: list[tuple[Login | None, str]] = []
 
     def begin(
@@ -291,7 +288,7 @@ class VerificationTest(TestCase):
         self.assertEqual(len(self.users.checks), 2)
 
     def test_too_many_are_refused(self) -> None:
-        self.checking._line = FairQueue(3)
+        self.checking._queue = FairQueue(3)
         for number in range(7):
             self.ask(f"user{number}")
         self.reactor.pool.run()
