@@ -173,7 +173,7 @@ class BrokerProcess:
             self.config.write_text(document, encoding="utf-8")
         seen = len(self.log)
         self._process.send_signal(signal.SIGHUP)
-        return self.wait_for_log(r"configuration (is not )?reloaded", after=seen)
+        return self.wait_for_log(r"configuration reloaded|cannot reload the configuration", after=seen)
 
     def terminate(self, number: int = signal.SIGTERM) -> None:
         """Ask it to stop, without waiting."""

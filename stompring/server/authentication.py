@@ -124,7 +124,7 @@ class Logins:
     def _failed(self, host: str) -> None:
         if self._throttle.failed(host):
             log.warning(
-                "%d logins from %s have failed: further ones are delayed",
+                "%d failed logins from %s: delaying further logins from there",
                 FREE_FAILURES,
                 host or "one host",
                 extra={"peer": host},
@@ -137,10 +137,10 @@ class Logins:
     def _refused(self, failure: Failure, login: str | None) -> Failure:
         if not isinstance(failure.value, Refused):
             log.error(
-                "login of %r could not be checked: %s", login, failure.getTraceback(), extra={"user": login}
+                "cannot check the login of user %r: %s", login, failure.getTraceback(), extra={"user": login}
             )
             reason = Refused(
-                "Security Error occurred: the login could not be checked; see the broker's log",
+                "Security Error occurred: the login cannot be checked; see the broker's log",
                 status=500,
             )
             failure = Failure(reason)
@@ -152,7 +152,8 @@ class Logins:
 def _missing_credentials(credentials: Credentials, certified: str | None) -> Refused:
     if credentials.certificate is not None and certified is None:
         return Refused(
-            "Security Error occurred: the certificate is no user's; login and passcode are required",
+            f"Security Error occurred: certificate subject {credentials.certificate} is not mapped to a user; "
+            "login and passcode are required",
             status=401,
         )
     return Refused("Security Error occurred: login and passcode are required", status=401)
@@ -243,9 +244,7 @@ class PasswordVerifier:
 
 
 def _overloaded() -> Overloaded:
-    return Overloaded(
-        "Security Error occurred: too many logins wait to be checked; try again later", status=503
-    )
+    return Overloaded("Security Error occurred: too many pending logins; try again later", status=503)
 
 
 #: Seconds between two looks at the files where nothing is to be remembered (security-invalidation-interval 0).
@@ -281,9 +280,9 @@ class Security:
     def start(self) -> None:
         """Follow the files from now on, also while nobody logs in."""
         if not self._roles.path.exists():
-            log.warning("there is no roles file %s: nobody has a role", self._roles.path)
+            log.warning("roles file %s does not exist: no user has a role", self._roles.path)
         if not self.authority.grants_anything:
-            log.warning("there is no <security-setting>: nobody may do anything")
+            log.warning("no <security-setting>: no user has a permission")
         self._file_check.start(self._interval, now=False)
 
     def stop(self) -> None:
@@ -314,7 +313,7 @@ class Security:
 
     def _check_files(self) -> Deferred[None]:
         def failed(failure: Failure) -> None:
-            log.error("the files of users and roles could not be looked at: %s", failure.getTraceback())
+            log.error("cannot check the users and roles files for changes: %s", failure.getTraceback())
 
         return self._passwords.followed().addCallback(lambda _: self._report_change()).addErrback(failed)
 

@@ -106,7 +106,7 @@ class DiskThread:
         try:
             done(result)
         except Exception:
-            twisted_log.err(None, f"a result of thread {self._name} could not be dealt with")
+            twisted_log.err(None, f"thread {self._name}: a result could not be processed")
 
 
 class DiskThreads:
@@ -154,11 +154,11 @@ def disk_full_reason(reading: DiskUsage, configuration: BrokerConfiguration) -> 
     least, most = configuration.min_disk_free, configuration.max_disk_usage
     if least >= 0:
         if reading.free < least:
-            return (
-                f"the disk of {reading.path} is full: {reading.free} bytes are free, min-disk-free is {least}"
-            )
+            return f"the disk of {reading.path} is full: {reading.free} bytes free, min-disk-free {least}"
     elif most >= 0 and reading.usage * 100 >= most:
-        return f"the disk of {reading.path} is full: {reading.usage * 100:.1f} % are used, max-disk-usage is {most}"
+        return (
+            f"the disk of {reading.path} is full: usage {reading.usage * 100:.1f} %, max-disk-usage {most} %"
+        )
     return None
 
 
@@ -246,15 +246,15 @@ class DiskMonitor:
         was, room = self._broker.disk.fault, self._broker.disk
         if fault is not None and was is None:
             log.error(
-                "%s; durable messages, and those for pages, wait or go by the disk-full-policy of their address",
+                "%s: durable and paged messages follow the disk-full-policy of their address",
                 fault,
             )
         elif fault is None and was is not None:
-            log.info("the disk has room again: %.1f %% are used", self.reading.usage * 100)
+            log.info("disk no longer full: usage %.1f %%", self.reading.usage * 100)
         room.shut(fault)
 
     def _log_unreadable(self, fault: BaseException) -> None:
         """What was known stays in force: a disk that cannot be asked is no emptier for that."""
         if str(fault) != self._silent:
             self._silent = str(fault)
-            log.error("cannot see how full the disk is: %s", fault)
+            log.error("cannot read disk usage: %s", fault)

@@ -36,7 +36,7 @@ def raise_open_file_limit() -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError) as fault:
-            log.warning("the limit of open files stays at %d: %s", soft, fault)
+            log.warning("cannot raise the limit of open files, %d: %s", soft, fault)
     return open_file_limit()
 
 
@@ -94,13 +94,13 @@ def describe_limits(configuration: BrokerConfiguration, memory: int | None = Non
     if size < 0:
         text = "no limit (global-max-size -1)"
     elif size == default_global_max_size(memory):
-        text = f"{format_size(size)}, a quarter of the {format_size(memory)} that there are"
+        text = f"{format_size(size)}, a quarter of {format_size(memory)}"
     else:
         text = f"{format_size(size)} of {format_size(memory)} (global-max-size)"
     if configuration.global_max_messages >= 0:
         text += f", {configuration.global_max_messages} messages (global-max-messages)"
     if configuration.persistence_enabled:
-        text += f"; for what is read back from pages {format_size(configuration.dispatch_memory)}"
+        text += f"; {format_size(configuration.dispatch_memory)} for messages read back from pages"
     return f"memory for messages: {text}"
 
 

@@ -160,7 +160,7 @@ EXPIRY_WARNING = 30 * DAY
 #: Seconds that a PROXY header may take where the acceptor has no handshake-timeout: an HTTP one.
 HTTP_PROXY_TIMEOUT = 10
 
-ANY_PROXY = "whoever reaches it may claim any address by a PROXY header; proxyProtocolTrusted says who the proxies are"
+ANY_PROXY = "any client can claim any address by a PROXY header: list the proxies in proxyProtocolTrusted"
 
 Acceptor = StompAcceptor | HttpAcceptor
 Contexts = Mapping[str, TlsContext]
@@ -304,7 +304,7 @@ class ListenerStack:
             try:
                 self.use({acceptor.name: _read_tls_context(acceptor, self._file)})
             except ConfigurationError as fault:
-                log.error("the certificates are not read again, the old ones stay in force: %s", fault)
+                log.error("cannot reload certificates, keeping the current ones: %s", fault)
 
     # ---- what goes wrong
 
@@ -316,7 +316,7 @@ class ListenerStack:
         host, port = getattr(peer, "host", ""), getattr(peer, "port", "")
         shown = f"[{host}]" if ":" in str(host) else host
         log.info(
-            "acceptor %s: a connection from %s:%s: %s",
+            "acceptor %s: connection from %s:%s closed: %s",
             name,
             shown,
             port,

@@ -32,7 +32,7 @@ class Persistence:
         self.samples: Samples | None = None
         self.directory = data_directory(configuration, data)
         self._lock = DataLock(self.directory.root)
-        log.info("data is kept in %s", self.directory.root)
+        log.info("data directory: %s", self.directory.root)
         self.pool = DiskThreads(reactor)
         identity = self._lock.identity(self.directory.journal)
         self.durable = Durable(
@@ -56,7 +56,7 @@ class Persistence:
             )
             self.durable.retain(self.retention)
             self.paging.retention = self.retention
-            log.info("what is done with is kept in %s", self.directory.retention)
+            log.info("retaining consumed journal and page files in %s", self.directory.retention)
 
     def attach(self, broker: Broker) -> TargetAreas:
         """Let ``broker`` page."""

@@ -57,12 +57,12 @@ class ProtocolDetectionFactory(WrappingFactory[Any]):
         if data.startswith(HANDSHAKE_RECORD):
             self._odd(
                 peer,
-                "it speaks TLS, which this acceptor does not: write ssl:// or https://, or sslEnabled=true",
+                "TLS on an acceptor without TLS: use ssl:// or https://, or set sslEnabled=true",
             )
             transport.write(TLS_HANDSHAKE_FAILURE)
             transport.unregisterProducer()  # Twisted keeps a connection open as long as there is one
             transport.loseConnection()
             return True
         if PROXY_HEADER_START.match(data):
-            self._odd(peer, "it begins with a PROXY header; proxyProtocolEnabled=true would read that")
+            self._odd(peer, "unexpected PROXY header: set proxyProtocolEnabled=true to accept it")
         return False

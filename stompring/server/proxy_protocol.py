@@ -52,47 +52,47 @@ def read_proxy_header(data: bytes) -> ProxyHeader | None:
         return _version_2(data) if len(data) >= _FIXED else None
     if data.startswith(b"PROXY "[: len(data)]):
         return _version_1(data)
-    raise ValueError("it begins without a PROXY header")
+    raise ValueError("no PROXY header")
 
 
 def _version_1(data: bytes) -> ProxyHeader | None:
     end = data.find(b"\r\n", 0, LONGEST_V1)
     if end < 0:
         if len(data) >= LONGEST_V1:
-            raise ValueError(f"its PROXY header is longer than {LONGEST_V1} bytes")
+            raise ValueError(f"PROXY header longer than {LONGEST_V1} bytes")
         return None
     length = end + 2
     words = data[:end].split(b" ")
     if words[1] == b"UNKNOWN":
         return ProxyHeader(length)
     if len(words) != 6 or words[1] not in (b"TCP4", b"TCP6"):
-        raise ValueError("its PROXY header is not 'PROXY TCP4|TCP6 SOURCE DESTINATION PORT PORT'")
+        raise ValueError("PROXY header is not 'PROXY TCP4|TCP6 SOURCE DESTINATION PORT PORT'")
     kind = IPv4Address if words[1] == b"TCP4" else IPv6Address
     try:
         source, _ = (str(kind(word.decode("ascii"))) for word in words[2:4])
     except ValueError:
-        raise ValueError("its PROXY header has what is no address") from None
+        raise ValueError("PROXY header with an invalid address") from None
     if not all(_PORT.fullmatch(word) and int(word) < 65_536 for word in words[4:]):
-        raise ValueError("its PROXY header has what is no port")
+        raise ValueError("PROXY header with an invalid port")
     return ProxyHeader(length, (source, int(words[4])))
 
 
 def _version_2(data: bytes) -> ProxyHeader | None:
     command, family, size = struct.unpack_from("!BBH", data, len(SIGNATURE))
     if command not in (_LOCAL, _PROXY):
-        raise ValueError(f"its PROXY header has version and command 0x{command:02x}")
+        raise ValueError(f"PROXY header with unknown version or command 0x{command:02x}")
     if size > LONGEST_V2:
-        raise ValueError(f"its PROXY header is longer than {LONGEST_V2} bytes")
+        raise ValueError(f"PROXY header longer than {LONGEST_V2} bytes")
     length = _FIXED + size
     if len(data) < length:
         return None
     if command == _LOCAL or family in (_UNSPECIFIED, _UNIX):
         return ProxyHeader(length)
     if family not in (_TCP4, _TCP6):
-        raise ValueError(f"its PROXY header is about no TCP connection (0x{family:02x})")
+        raise ValueError(f"PROXY header for something other than TCP (0x{family:02x})")
     width = 4 if family == _TCP4 else 16
     if size < 2 * width + 4:
-        raise ValueError("its PROXY header is too short for its addresses")
+        raise ValueError("PROXY header too short for its addresses")
     raw = data[_FIXED : _FIXED + width]
     source = str(IPv4Address(raw) if family == _TCP4 else IPv6Address(raw))
     (port,) = struct.unpack_from("!H", data, _FIXED + 2 * width)
@@ -121,7 +121,7 @@ class ProxyConnection(ProtocolWrapper):
         factory = self.factory
         factory.registerProtocol(self)  # type: ignore[no-untyped-call]
         if not factory.trusts(str(getattr(transport.getPeer(), "host", ""))):
-            self._refuse("it is not in proxyProtocolTrusted")
+            self._refuse("address not in proxyProtocolTrusted")
         elif factory.timeout > 0:
             self._timer = factory.reactor.callLater(factory.timeout, self._too_late)
 
@@ -168,7 +168,7 @@ class ProxyConnection(ProtocolWrapper):
             return
         self.factory.unregisterProtocol(self)  # type: ignore[no-untyped-call]
         if self._head and not self.disconnecting:
-            self.factory.failed(self.getPeer(), "it ended within its PROXY header")
+            self.factory.failed(self.getPeer(), "connection ended within the PROXY header")
 
     def getPeer(self) -> IAddress:
         """Where the client is, as the header says; before that, and where it says nothing, where the proxy is."""
@@ -179,7 +179,7 @@ class ProxyConnection(ProtocolWrapper):
 
     def _too_late(self) -> None:
         self._timer = None
-        self._refuse(f"it sends no PROXY header within {self.factory.timeout:g} s")
+        self._refuse(f"no PROXY header within {self.factory.timeout:g} s")
 
     def _refuse(self, why: str) -> None:
         self.disconnecting = 1

@@ -152,7 +152,7 @@ def _delete_conflicting(broker: Broker, new: BrokerConfiguration) -> None:
     for live, text in list(_conflicts(broker, new)):
         if live.message_count:
             log.error(
-                "%s; it stays as it is, with %d messages",
+                "%s: keeping the queue and its %d messages",
                 text,
                 live.message_count,
                 extra={"queue": live.name, "address": live.address.name},
@@ -223,9 +223,9 @@ def _apply_queue(
             broker.directory.update_queue(live, differing)
             outcome.applied.append(f"queue {queue.name} changed: {_listed(differing)}")
         except Refused as reason:
-            outcome.failed.append(f"queue {queue.name} is not changed ({_listed(differing)}): {reason}")
+            outcome.failed.append(f"queue {queue.name} not changed ({_listed(differing)}): {reason}")
             log.warning(
-                "queue %s is not changed: %s",
+                "queue %s not changed: %s",
                 queue.name,
                 reason,
                 extra={"queue": queue.name, "address": queue.address},

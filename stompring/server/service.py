@@ -56,7 +56,7 @@ def use_monotonic_clock(reactor: Any) -> None:
     if reactor.seconds is time.monotonic:
         return
     if reactor.getDelayedCalls():
-        raise RuntimeError("timers are set already: the reactor cannot change to the monotonic clock")
+        raise RuntimeError("cannot use the monotonic clock: the reactor already has timers")
     reactor.wall_seconds = time.time
     reactor.seconds = time.monotonic
 
@@ -162,7 +162,7 @@ class BrokerService(MultiService):
         )
 
     def _turned_away(self, acceptor: str, number: int) -> None:
-        text = f"No more files may be open: {number} new connections are closed"
+        text = f"Open file limit reached: closed {number} new connections"
         self.broker.refusals.add("open-files", f"acceptor {acceptor}", text, number)
 
     def reload(self) -> Reload:
@@ -184,7 +184,7 @@ class BrokerService(MultiService):
             certificates = self.doors.read()
             outcome = apply(self.broker, new, begin=lambda: self.policies.use(plugins))
         except (ConfigurationError, Refused) as fault:
-            log.error("the configuration is not reloaded, the old one stays in force: %s", fault)
+            log.error("cannot reload the configuration, keeping the current one: %s", fault)
             return Reload(refused=str(fault))
         self.configuration = new
         outcome.applied += [f"acceptor {name}: new certificates" for name in self.doors.use(certificates)]
@@ -260,7 +260,7 @@ def run(
         persistence = open_data(configuration, data_dir, reactor)
         service = BrokerService(configuration, reactor, persistence)
     except StoreError as fault:
-        log.error("the broker cannot start: %s", fault)
+        log.error("cannot start the broker: %s", fault)
         return 1
     outcome = {"code": 0}
 
@@ -272,7 +272,7 @@ def run(
         elif failure.check(ConfigurationError):
             log.error("%s", failure.value)
         else:
-            log.error("the broker cannot start: %s", failure.getTraceback())
+            log.error("cannot start the broker: %s", failure.getTraceback())
         reactor.stop()
 
     def started(_: object) -> None:
@@ -301,7 +301,7 @@ def open_data(configuration: BrokerConfiguration, data: str | None, reactor: Any
     if configuration.persistence_enabled:
         return Persistence(configuration, data, reactor)
     if data is not None:
-        log.warning("--data %s is not used: persistence-enabled is false", data)
+        log.warning("--data %s ignored: persistence-enabled is false", data)
     return None
 
 

@@ -52,13 +52,13 @@ _OPTIONS = (
 
 #: Why a client's certificate is not taken, by OpenSSL's numbers (x509_vfy.h); these are what happens.
 _VERIFICATION = {
-    9: "it does not hold yet",
-    10: "it has expired",
-    18: "it vouches for itself, and is not in trustStorePath",
-    19: "its chain ends in one that is not in trustStorePath",
-    20: "nobody in trustStorePath vouches for it",
-    21: "nobody in trustStorePath vouches for it",
-    26: "it is not for clients (extended key usage)",
+    9: "not yet valid",
+    10: "expired",
+    18: "self-signed and not in trustStorePath",
+    19: "its chain ends in a certificate that is not in trustStorePath",
+    20: "no issuer in trustStorePath",
+    21: "no issuer in trustStorePath",
+    26: "not valid for clients (extended key usage)",
 }
 
 
@@ -117,7 +117,7 @@ def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Con
         context.use_privatekey(identity.key)  # type: ignore[arg-type]  # OpenSSL says which keys are of use
         context.check_privatekey()
     except (SSL.Error, TypeError, ValueError) as error:
-        raise CertificateError(f"{identity.file}: cannot be used for TLS: {openssl_reasons(error)}") from None
+        raise CertificateError(f"{identity.file}: not usable for TLS: {openssl_reasons(error)}") from None
     if tls.asks_for_certificates:
         _ask_for_certificates(context, tls)
     return context
@@ -147,9 +147,7 @@ def _ask_for_certificates(context: SSL.Context, tls: Tls) -> None:
     try:
         context.load_verify_locations(path)
     except SSL.Error as error:
-        raise CertificateError(
-            f"{path}: cannot be used as trustStorePath: {openssl_reasons(error)}"
-        ) from None
+        raise CertificateError(f"{path}: not usable as trustStorePath: {openssl_reasons(error)}") from None
     mode = SSL.VERIFY_PEER | (SSL.VERIFY_FAIL_IF_NO_PEER_CERT if tls.need_client_auth else 0)
     context.set_verify(mode, _verified)
     # who resumes a session does not show a certificate again: it might have expired since
@@ -161,8 +159,8 @@ def _ask_for_certificates(context: SSL.Context, tls: Tls) -> None:
 def _verified(connection: SSL.Connection, certificate: Any, number: int, depth: int, right: int) -> bool:
     if not right:
         shown = printable(subject_of(certificate.to_cryptography()), MAX_SUBJECT_LENGTH)
-        why = _VERIFICATION.get(number, f"OpenSSL's verification error {number}")
-        connection.get_app_data().verify_fault = f"the client's certificate {shown} is not taken: {why}"
+        why = _VERIFICATION.get(number, f"OpenSSL verification error {number}")
+        connection.get_app_data().verify_fault = f"client certificate {shown} rejected: {why}"
     return bool(right)
 
 
@@ -218,9 +216,9 @@ class TlsConnection(TLSMemoryBIOProtocol):
         cause: Failure = self._reason or reason
         peer = self.getPeer()  # type: ignore[no-untyped-call]
         if not self._handshakeDone and self._heard:
-            self.factory.failed(peer, f"the TLS handshake failed: {self._why(cause)}")
+            self.factory.failed(peer, f"TLS handshake failed: {self._why(cause)}")
         elif self._handshakeDone and cause.check(SSL.Error):
-            self.factory.failed(peer, f"TLS broke off: {openssl_reasons(cause.value)}")  # type: ignore[arg-type]
+            self.factory.failed(peer, f"TLS error: {openssl_reasons(cause.value)}")  # type: ignore[arg-type]
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
         self._producer = None  # who refers to this
 
@@ -232,14 +230,14 @@ class TlsConnection(TLSMemoryBIOProtocol):
 
     def _why(self, cause: Failure) -> str:
         if PROXY_HEADER_START.match(self._heard):
-            return "it begins with a PROXY header; proxyProtocolEnabled=true would read that"
+            return "unexpected PROXY header: set proxyProtocolEnabled=true to accept it"
         if not self._heard.startswith(HANDSHAKE_RECORD):
-            return f"it speaks without TLS, and begins with {self._heard!r}"
+            return f"no TLS; the first bytes are {self._heard!r}"
         if self.verify_fault:
             return self.verify_fault
         if cause.check(SSL.Error):
             return openssl_reasons(cause.value)  # type: ignore[arg-type]
-        return "the client went away" if cause.check(ConnectionDone) else cause.getErrorMessage()
+        return "closed by the client" if cause.check(ConnectionDone) else cause.getErrorMessage()
 
     def getPeerCertificate(self) -> Any:
         """See ISSLTransport; None also when the connection is gone."""

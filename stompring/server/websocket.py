@@ -345,13 +345,13 @@ class WebSocket:
         """Answer with an error of HTTP: there will be no WebSocket."""
         headers = []
         if status == HTTPStatus.UPGRADE_REQUIRED:
-            reason = f"This is a STOMP broker, and speaks HTTP only to open a WebSocket: {reason}"
+            reason = f"HTTP is accepted here only to open a WebSocket: {reason}"
             headers = [("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
         elif status == HTTPStatus.METHOD_NOT_ALLOWED:
             headers = [("Allow", "GET")]
         self._transport.write(http_error_response(status, _one_line(reason), headers))
         self._state = State.CLOSED
-        self._end(f"WebSocket refused ({status}): {reason}")
+        self._end(f"WebSocket rejected ({status}): {reason}")
 
     # ---- the end
 

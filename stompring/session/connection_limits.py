@@ -145,17 +145,17 @@ class OriginPolicy:
         ``host`` and ``origin`` are the headers of these names.
         """
         if self._path and path.removesuffix("/") != self._path:
-            raise HandshakeRejected(f"STOMP is at {self._path} here, not at {printable(path)}", 404)
+            raise HandshakeRejected(f"No WebSocket at {printable(path)}; the path is {self._path}", 404)
         name = host_name(host)
         if self._for_this_machine and not self._is_known(name):
             raise HandshakeRejected(
-                "This listener is for this machine: it answers to localhost and to the hosts of "
-                f"webSocketAllowedOrigins, not to {printable(host)} (Host header)",
+                f"Host {printable(host)} is not allowed: this listener is local and accepts localhost and the hosts of "
+                "webSocketAllowedOrigins",
                 403,
             )
         if origin is not None and not self._is_welcome(origin, name):
             raise HandshakeRejected(
-                f"Pages from {printable(origin)} may not connect (Origin header; see webSocketAllowedOrigins)",
+                f"Origin {printable(origin)} is not allowed (webSocketAllowedOrigins)",
                 403,
             )
         if not subprotocols:
@@ -165,7 +165,7 @@ class OriginPolicy:
                 return spoken
         offered = printable(", ".join(subprotocols))
         raise HandshakeRejected(
-            f"None of the subprotocols {offered} is spoken here: {', '.join(SUBPROTOCOLS)}", 400
+            f"Unsupported subprotocols: {offered}; supported: {', '.join(SUBPROTOCOLS)}", 400
         )
 
     def _is_known(self, name: str) -> bool:

@@ -151,7 +151,7 @@ def test_a_process_without_file_descriptors_goes_on(start_broker: StartBroker) -
     while management.ask("GET", "/broker")["connectionCount"] > 1:
         assert time.monotonic() < deadline
     assert management.ask("GET", "/broker")["refusals"]["open-files"] >= 40
-    assert any("No more files may be open" in line for line in broker.log)
+    assert any("Open file limit reached" in line for line in broker.log)
     late = StompClient(broker.port)
     late.connect()
     late.subscribe("q")

@@ -222,7 +222,7 @@ def test_what_is_wrong_with_a_plugin_is_told_before_the_start_and_at_a_reload(
         assert fault in done.stderr, done.stderr
         assert f"wrong.xml:{'' if line is None else line}" in done.stderr
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
-    assert "not reloaded" in broker.reload(document)
+    assert "cannot reload the configuration" in broker.reload(document)
     client = connected(broker)
     client.send("SEND", {"destination": "q", "do": "refuse"}, b"m")
     client.error("Not now")

@@ -56,7 +56,7 @@ def test_a_broken_file_changes_nothing(secured: Secured) -> None:
         text = path.read_bytes()
         path.write_bytes(text[:300])
         line = broker.reload()
-        assert "is not reloaded, the old one stays in force" in line
+        assert "cannot reload the configuration, keeping the current one" in line
         assert f"acceptor 'stomp': {path}: " in line
         assert shown(secured) == "broker"
         path.write_bytes(text)

@@ -213,7 +213,7 @@ def test_requests_that_are_refused(knock: Callable[..., WebSocketClient], broker
             assert "sec-websocket-extensions" not in answer.headers
     assert knock("ws").ask("/other").status == 404
     assert knock("text").ask("/other").status == 101
-    broker.wait_for_log(r"WebSocket refused \(403\): Pages from https://evil.example may not connect")
+    broker.wait_for_log(r"WebSocket rejected \(403\): Origin https://evil.example is not allowed")
 
 
 def test_the_upgrade_can_be_switched_off(knock: Callable[..., WebSocketClient]) -> None:

@@ -94,7 +94,7 @@ class LoginsTest(TestCase):
         with self.assertLogs("stompring", "ERROR") as logged:
             login, reason = self.ask("me", "m4rker")
         self.assertIsNone(login)
-        self.assertIn("could not be checked; see the broker's log", reason)
+        self.assertIn("cannot be checked; see the broker's log", reason)
         self.assertNotIn("m4rker", "\n".join(logged.output))
         self.assertEqual(self.logins.outcomes, {"failed": 1})
 
@@ -122,7 +122,10 @@ class LoginsTest(TestCase):
 
     def test_one_that_nobody_has_is_none(self) -> None:
         self.assertEqual(self.ask("me", "pass:wörd", "CN=other"), (Login("me"), ""))
-        reason = "Security Error occurred: the certificate is no user's; login and passcode are required"
+        reason = (
+            "Security Error occurred: certificate subject CN=other is not mapped to a user; "
+            "login and passcode are required"
+        )
         self.assertEqual(self.ask(None, None, "CN=other"), (None, reason))
         self.assertEqual(self.ask("me", None, "CN=other"), (None, reason))
 
@@ -295,9 +298,7 @@ class VerificationTest(TestCase):
         refused = [answer for answer in self.answers if answer is not True]
         self.assertEqual((len(self.answers), len(refused)), (7, 2))
         for failure in refused:
-            self.assertIn(
-                "too many logins wait to be checked", str(failure.trap(Overloaded) and failure.value)
-            )
+            self.assertIn("too many pending logins", str(failure.trap(Overloaded) and failure.value))
 
     def test_a_check_that_fails_is_told_and_the_next_goes_on(self) -> None:
         def broken(name: str, password: str) -> bool:

@@ -43,7 +43,7 @@ def test_when_a_disk_is_full(usage: int, least: int, free: float, full: bool) ->
     assert (fault is not None) == full
     if fault is not None:
         assert "the disk of /d is full" in fault
-        assert ("min-disk-free is" in fault) == (least >= 0)
+        assert ("min-disk-free" in fault) == (least >= 0)
 
 
 def test_a_disk_without_a_size_is_not_full() -> None:
@@ -116,10 +116,8 @@ def test_full_and_free_again(caplog: pytest.LogCaptureFixture) -> None:
         room._waking = False
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 2, "said once each way"
-    assert messages[0].startswith(
-        "the disk of /journal is full: 91.0 % are used, max-disk-usage is 90; durable"
-    )
-    assert messages[1] == "the disk has room again: 89.0 % are used"
+    assert messages[0].startswith("the disk of /journal is full: usage 91.0 %, max-disk-usage 90 %: durable")
+    assert messages[1] == "disk no longer full: usage 89.0 %"
     assert resumed
 
 
@@ -159,7 +157,7 @@ def test_a_disk_that_cannot_be_asked_stays_as_it_was(caplog: pytest.LogCaptureFi
     watch.pass_time(5)
     assert watch.broker.disk.full
     assert [record.getMessage() for record in caplog.records] == [
-        "cannot see how full the disk is: [Errno 13] Permission denied: '/journal'"
+        "cannot read disk usage: [Errno 13] Permission denied: '/journal'"
     ]
     watch.broken = None
     watch.used[Path("/journal")] = 10

@@ -130,8 +130,8 @@ def test_cycles_are_found_by_their_number_whatever_is_held(world: BrokerFixture)
 def test_a_leak_of_what_was_set_aside_is_found_by_its_growth(
     world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 150_000)
-    monkeypatch.setattr(gc_tuning, "MANY", 0)
+    monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 150_000)
+    monkeypatch.setattr(gc_tuning, "FREEZE_THRESHOLD", 0)
     leaked = [Node() for _ in range(2_000)]
     first = weakref.ref(leaked[0])
     kept = [[number] for number in range(2 * WINDOW)]  # so that the nodes are old
@@ -150,8 +150,8 @@ def test_a_leak_of_what_was_set_aside_is_found_by_its_growth(
 def test_growth_that_connections_explain_is_no_leak(
     world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
-    monkeypatch.setattr(gc_tuning, "MANY", 0)
+    monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
+    monkeypatch.setattr(gc_tuning, "FREEZE_THRESHOLD", 0)
     world.connections.extend(range(1_000))  # type: ignore[attr-defined]
     before = collector._blocks
     kept = [[number] for number in range(100_000)]
@@ -190,8 +190,8 @@ def test_the_end_leaves_pythons_own_settings(world: BrokerFixture, monkeypatch: 
 def test_growth_that_is_over_soon_is_no_leak(
     world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
-    monkeypatch.setattr(gc_tuning, "MANY", 0)
+    monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
+    monkeypatch.setattr(gc_tuning, "FREEZE_THRESHOLD", 0)
     before = collector._blocks
     kept = [[number] for number in range(200_000)]
     for _ in range(gc_tuning.SUSPICIOUS_CHECKS - 1):
@@ -205,8 +205,8 @@ def test_growth_that_is_over_soon_is_no_leak(
 def test_growth_that_open_transactions_explain_is_no_leak(
     world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
-    monkeypatch.setattr(gc_tuning, "MANY", 0)
+    monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
+    monkeypatch.setattr(gc_tuning, "FREEZE_THRESHOLD", 0)
     before = collector._blocks
     world.broker.held.hold(20_000 * STEP_OVERHEAD)
     kept = [[number] for number in range(200_000)]
@@ -220,7 +220,7 @@ def test_growth_that_open_transactions_explain_is_no_leak(
 def test_growth_that_messages_explain_is_no_leak(
     world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
+    monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
     before = collector._blocks
     queue = world.queue()
     hold(world, 60_000)
@@ -237,7 +237,7 @@ def test_growth_that_messages_explain_is_no_leak(
 def test_messages_that_go_are_not_what_a_leak_is_measured_by(
     world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gc_tuning, "UNEXPLAINED", 30_000)
+    monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
     queue = world.queue()
     hold(world, 60_000)
     collector._look_at_all()

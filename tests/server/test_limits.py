@@ -31,7 +31,7 @@ def test_sizes(size: int, text: str) -> None:
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        ({"global_max_size": 2 * GB}, "2 GB, a quarter of the 8 GB that there are"),
+        ({"global_max_size": 2 * GB}, "2 GB, a quarter of 8 GB"),
         ({"global_max_size": 512 * MB}, "512 MB of 8 GB (global-max-size)"),
         ({}, "no limit (global-max-size -1)"),
         ({"global_max_messages": 5}, "no limit (global-max-size -1), 5 messages (global-max-messages)"),
@@ -44,4 +44,4 @@ def test_limits(said: dict[str, Any], text: str) -> None:
 
 def test_dispatch_where_there_is_a_store() -> None:
     text = describe_limits(BrokerConfiguration(dispatch_memory=64 * MB), 8 * GB)
-    assert text.endswith("; for what is read back from pages 64 MB")
+    assert text.endswith("; 64 MB for messages read back from pages")

@@ -173,7 +173,7 @@ def test_what_was_applied_and_what_failed_is_listed() -> None:
         "queue gone deleted",
     ]
     (failed,) = outcome.failed
-    assert failed.startswith("queue crowded is not changed (") and "max-consumers 1" in failed
+    assert failed.startswith("queue crowded not changed (") and "max-consumers 1" in failed
     assert outcome.restart_required == [] and outcome.refused is None
 
 

@@ -68,7 +68,7 @@ def test_without_a_file_a_certificate_is_nobody(tmp_path: Path) -> None:
     (tmp_path / "certificates").write_text("")
     assert found.service.security is not None
     found.service.security.refresh()
-    assert b"the certificate is no user's" in found.stomp().received
+    assert b"is not mapped to a user" in found.stomp().received
 
 
 def test_the_files_are_looked_at_now_and_then(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_the_files_are_looked_at_now_and_then(tmp_path: Path) -> None:
     found.reactor.advance(0.2)
     assert b"User anna does not have permission='CONSUME' on address a" in reader.received
     security.stop()
-    assert security.authority.refusals == {CONSUME: 1} and not security._look.running
+    assert security.authority.refusals == {CONSUME: 1} and not security._file_check.running
 
 
 def test_a_role_that_comes_back_counts_for_who_is_connected(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_what_is_missing_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert security is not None
     security.use(replace(found.service.configuration, security_settings=()))
     security.start()
-    assert f"there is no roles file {tmp_path / 'roles'}: nobody has a role" in caplog.messages
-    assert "there is no <security-setting>: nobody may do anything" in caplog.messages
+    assert f"roles file {tmp_path / 'roles'} does not exist: no user has a role" in caplog.messages
+    assert "no <security-setting>: no user has a permission" in caplog.messages
     (tmp_path / "users").unlink()
     with pytest.raises(ConfigurationError, match="users file cannot be read"):
         security.refresh()

@@ -13,7 +13,7 @@ from stompring.settings.model import AddressSettingEntry, DiskFullPolicy
 from ..broker.broker_fixture import assert_nothing_held, bodies
 from .session_fixture import Client, Server, frame
 
-FULL = "the disk of /d is full: 95.0 % are used, max-disk-usage is 90"
+FULL = "the disk of /d is full: usage 95.0 %, max-disk-usage 90 %"
 
 
 def serve(policy: DiskFullPolicy = DiskFullPolicy.BLOCK) -> Server:
