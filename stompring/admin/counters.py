@@ -59,7 +59,7 @@ def oldest_message_age(queue: Queue) -> int | None:
     """
     head = queue.dispatcher.first() if queue.count else None
     oldest = None if head is None else head.message.timestamp
-    if queue.paged is not None and queue.paged.leads(head) is not None:
+    if queue.paged is not None and queue.paged.position_before(head) is not None:
         oldest = queue.paged.oldest
     return None if oldest is None else max(0, queue.broker.clock.now - oldest)
 

@@ -441,7 +441,7 @@ class Dispatcher:
             for ref in self.groups.remove(consumer):
                 self._list(ref, at_tail=False)
             if self.queue.paged is not None:
-                self.queue.paged.free(consumer)
+                self.queue.paged.release_spilled(consumer)
 
     def end_group(self, ref: Reference) -> None:
         """A message is delivered: where its group ends with it, the backlog of that group may go to anybody."""
@@ -450,7 +450,7 @@ class Dispatcher:
         for freed in self.groups.end(ref):
             self._list(freed, at_tail=False)
         if self.queue.paged is not None and owner is not None and self.groups.owner(ref) is None:
-            self.queue.paged.free(owner)
+            self.queue.paged.release_spilled(owner)
 
     # ---- the delivery loop
 
@@ -505,7 +505,7 @@ class Dispatcher:
                 self.queue.broker.expiry.expire(ref)
                 continue
             paged = self.queue.paged if self.blocks & PAGED else None
-            if paged is not None and not paged.may_have(ref, consumer):
+            if paged is not None and not paged.may_deliver(ref, consumer):
                 return None
             if (
                 ref.last_rejected_by is consumer
@@ -538,7 +538,7 @@ class Dispatcher:
         return any(
             other is not consumer
             and (other.matches is None or other.matches(ref.message))
-            and (paged is None or paged.may_have(ref, other))
+            and (paged is None or paged.may_deliver(ref, other))
             for other in self.ready
         )
 

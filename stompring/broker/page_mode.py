@@ -154,4 +154,4 @@ def _page(pages: Pages, message: Message, members: Sequence[Queue], due: int) ->
             cursor = areas.cursor(queue, pages)
             area = queue.paged
             assert area is not None
-        area.arrived(cursor, message, position)
+        area.on_paged(cursor, message, position)

@@ -149,33 +149,33 @@ class Pages(Protocol):
         """Write a message once for all ``members``; it waits for each of them (timed when ``due`` is given)."""
 
     def gather(self, message: Message, queue: Queue) -> bool:
-        """As `append`, for a queue in which something waits before it, but all that is gathered at once, and soon.
+        """As `append`, for a queue with waiting messages before this one; gathered messages are appended together.
 
-        False where that cannot be: where `Paging.gathering` is not, or more is to be done than to write it.
+        Returns False where `Paging.gathering` is not set or the message needs more than being written.
         """
 
     def cursor(self, queue: Queue) -> Cursor:
         """The cursor of a queue, made when first asked for."""
 
     def forget(self, queue: Queue) -> None:
-        """A queue is deleted: nothing here waits for it any more."""
+        """A queue was deleted: drop its cursor."""
 
     def fetch(self, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
         """Read the block with a position. ``done`` is called later, never within; with None for what is unreadable.
 
-        What is unreadable has been reported, and is settled as lost for all queues before ``done`` is called.
+        An unreadable block was logged, and its messages were settled as lost for all queues, before ``done`` is called.
         """
 
 
 class Paging(Protocol):
-    """The door to all pages.
+    """All pages of the broker.
 
-    Who sets ``gathering`` has to `write_gathered` before anybody may look at a cursor: a session does while it takes
-    the SENDs that came together.
+    Whoever sets ``gathering`` calls `write_gathered` before any cursor is read: a session sets it while it handles the
+    SENDs of one read.
     """
 
     gathering: bool
-    gathered: list[Any]  # whose pages hold something back
+    gathered: list[Any]  # pages with messages that are not appended yet
 
     def write_gathered(self) -> None:
         """Append what was gathered."""
@@ -184,7 +184,7 @@ class Paging(Protocol):
         """Pages for an address that has none. Raises `StoreError`."""
 
     def close(self, pages: Pages) -> None:
-        """Nothing is left there: remove what is on disk."""
+        """Remove the files: nothing is left in them."""
 
 
 def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position | None:
@@ -211,11 +211,11 @@ def _number(page: Page) -> int:
 
 
 class PagedQueue(Protocol):
-    """What one queue has in the pages of all its addresses."""
+    """Messages of one queue in the pages of all its addresses."""
 
     @property
     def version(self) -> int:
-        """Another one after every change of what is on disk."""
+        """Rises with every change of what is on disk."""
 
     @property
     def cursors(self) -> list[Cursor]:
@@ -223,95 +223,95 @@ class PagedQueue(Protocol):
 
     @property
     def waiting(self) -> int:
-        """Messages on disk only that are to be delivered as soon as may be (``pagedCount``)."""
+        """Messages on disk only, ready for delivery (Artemis: pagedCount)."""
 
     @property
     def timed(self) -> int:
-        """Messages on disk only that wait for their time."""
+        """Messages on disk only that are scheduled."""
 
     @property
     def oldest(self) -> int | None:
-        """Timestamp (epoch ms) of the first message on disk, None where nothing waits or it is not known yet."""
+        """Timestamp (epoch ms) of the first message on disk; None where there is none, or until it has been read."""
 
-    def arrived(self, cursor: Cursor, message: Message, position: Position) -> None:
-        """A message was paged for this queue; it is served from memory at once where there is room."""
+    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
+        """A message was paged for this queue. It stays in memory where nothing precedes it and memory allows."""
 
     def on_growth(self) -> None:
-        """As `arrived`, of some messages behind others of their priority, which whoever is ready gets first."""
+        """Several messages were paged, each behind others of its priority."""
 
-    def may_have(self, ref: Reference, consumer: Consumer) -> bool:
-        """Whether nothing on disk comes before ``ref`` for this consumer, and it may have more of what was paged."""
+    def may_deliver(self, ref: Reference, consumer: Consumer) -> bool:
+        """Whether no message on disk precedes ``ref`` for this consumer, and its page credit is not used up."""
 
-    def leads(self, ref: Reference | None) -> Position | None:
-        """The position on disk that is delivered before ``ref`` whoever may take it; None when ``ref`` is first."""
+    def position_before(self, ref: Reference | None) -> Position | None:
+        """The first position on disk if it precedes ``ref`` for a consumer without a selector, else None."""
 
     def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
-        """A message that came from a page was handed over."""
+        """A message from a page was delivered."""
 
     def on_requeued(self, ref: Reference) -> None:
-        """It was given back."""
+        """A delivered message from a page was requeued."""
 
     def settled(self, ref: Reference, reason: Reason) -> None:
-        """It is done with."""
+        """A message from a page was settled."""
 
     def spill(self, ref: Reference, owner: Consumer) -> bool:
-        """Whether a message was sent back to disk because too many are set aside for the owner of its group."""
+        """Send a message back to disk if its group owner's backlog is full; returns whether that was done."""
 
-    def free(self, consumer: Consumer) -> None:
-        """What was parked for a consumer may go to anybody."""
+    def release_spilled(self, consumer: Consumer) -> None:
+        """Messages spilled for a consumer may go to any consumer."""
 
     def on_consumer_removed(self, consumer: Consumer) -> None:
-        """A consumer left the queue."""
+        """A consumer has left the queue."""
 
     def demand(self) -> None:
-        """Consumers may want more than there is in memory."""
+        """Load messages if consumers can take more than is in memory."""
 
     def evict(self, position: Position) -> None:
-        """A ring that counts paged messages gives up what is at ``position``, which `leads` returned."""
+        """Evict the message at a position that `position_before` returned (rings that count paged messages)."""
 
     def purge(self, reason: Reason) -> Iterator[int]:
-        """Settle all that is on disk only; gives how many for each page, so that the caller may pause between."""
+        """Settle all that is on disk only; yields the count of each page, so that the caller may pause."""
 
     def forget(self, address: Address) -> None:
-        """An address has left page mode, with nothing left in its pages."""
+        """An address has left page mode; its pages are empty."""
 
     def close(self) -> None:
-        """The queue is deleted: nothing in any page waits for it any more."""
+        """The queue was deleted."""
 
     def block(self, page: Page, index: int) -> Block | None:
-        """The block with a position, where it is in memory."""
+        """The block with a position if it is in memory."""
 
     def fetch(self, cursor: Cursor, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
-        """Read the block with a position; ``done`` is called later, with None for what is unreadable."""
+        """Read the block with a position; ``done`` is called later, with None for an unreadable block."""
 
-    def take_out(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
-        """A message on disk becomes a reference in no list, GONE as far as the queue's counts go."""
+    def load_reference(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
+        """The reference of a message on disk: in no list, with state GONE."""
 
     def deliver_now(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
         """A scheduled message on disk falls due at once."""
 
 
 class PagedQueues(Protocol):
-    """The door to dispatch."""
+    """All paged queues of a broker."""
 
     @property
     def budget(self) -> Account:
-        """The account of what was paged and is in memory."""
+        """Memory account of messages read from pages."""
 
     def open(self, queue: Queue) -> PagedQueue:
-        """An area for a queue that has none."""
+        """The paged queue of a queue that has none."""
 
     def cursor(self, queue: Queue, pages: Pages) -> Cursor:
-        """What a queue has in ``pages``; its area is made where it has none."""
+        """The cursor of a queue in ``pages``; creates its paged queue where it has none."""
 
     def paged(self, pages: Pages, position: Position, expires: int, due: int) -> None:
         """A message with an expiry or a due time (epoch ms, 0 for none) was paged."""
 
     def adopt(self, pages: Pages) -> None:
-        """Pages were found at the start: their queues and times are to be looked after."""
+        """Pages were recovered at start: watch their times and serve their queues."""
 
     def closed(self, pages: Pages) -> None:
         """An address has left page mode."""
 
     def stop(self) -> None:
-        """No timer is left behind."""
+        """Cancel all timers."""

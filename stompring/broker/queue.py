@@ -581,7 +581,7 @@ class Queue:
         """Evict the next message that would have been delivered; False where there is none."""
         ref = self.dispatcher.first()
         if self.paged is not None and self.attributes.ring_counts_paged:
-            position = self.paged.leads(ref)
+            position = self.paged.position_before(ref)
             if position is not None:
                 self.paged.evict(position)
                 return True

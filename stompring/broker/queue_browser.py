@@ -76,7 +76,7 @@ class OnDisk(Reference):
         state = self.cursor.states(page, index, index + 1)[0]
         if not (0 < state <= 10 or state == TIMED):
             return None
-        return area.take_out(self.cursor, page, index, self.message)
+        return area.load_reference(self.cursor, page, index, self.message)
 
 
 #: What iterations yield: `PageRead` where the caller has to wait.

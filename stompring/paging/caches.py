@@ -51,15 +51,15 @@ by_first = attrgetter("first")
 class PendingCache:
     """Blocks by page and index. One block of a page is read at a time; who asks meanwhile waits for that one first.
 
-    ``make_room`` is asked to free bytes for a block that comes; ``lost`` is told of pages that had something
+    ``free_memory`` is asked to free bytes for a block that comes; ``lost`` is told of pages that had something
     unreadable.
     """
 
     def __init__(
-        self, budget: MemoryBudget, make_room: Callable[[int], bool], lost: Callable[[Pages], None]
+        self, budget: MemoryBudget, free_memory: Callable[[int], bool], lost: Callable[[Pages], None]
     ) -> None:
         self._budget = budget
-        self._make_room = make_room
+        self._make_room = free_memory
         self._lost = lost
         self._used: OrderedDict[Block, Pages] = OrderedDict()  # the least recently used first
         self._of_page: dict[Page, list[Block]] = {}  # ascending
@@ -158,7 +158,7 @@ class HeadCache:
         self._budget = budget
         self._areas: OrderedDict[TargetArea, None] = OrderedDict()
 
-    def note(self, area: TargetArea) -> None:
+    def add(self, area: TargetArea) -> None:
         """Nobody takes messages from an area."""
         self._areas[area] = None
 
@@ -173,7 +173,7 @@ class HeadCache:
             if self._budget.messages <= end:
                 return
             if not area.active:
-                area.give_up(lambda: self._budget.messages <= end)
+                area.unload_until(lambda: self._budget.messages <= end)
             if self._budget.messages > end:
                 del self._areas[area]  # it comes again when it has something again
 

@@ -80,14 +80,14 @@ class TimesOfPage:
 class PageTimes:
     """The timer of one address that pages."""
 
-    def __init__(self, dispatch: TargetAreas, pages: Pages, clock: Clock) -> None:
-        self._dispatch = dispatch
+    def __init__(self, areas: TargetAreas, pages: Pages, clock: Clock) -> None:
+        self._areas = areas
         self._pages = pages
         self._clock = clock
-        self.wanted = False  # see `Work`
+        self.requested = False  # see `Work`
         self._soonest: dict[Page, int] = {}
         self._noted: dict[Page, TimesOfPage] = {}
-        self._at_hand: Block | None = None
+        self._last_blocks: Block | None = None
         self._fetching = False
         self._timer: Timer | None = None
         self._timer_due = 0
@@ -132,7 +132,7 @@ class PageTimes:
     def _arm(self, when: int) -> None:
         if (
             self._stopped
-            or self.wanted
+            or self.requested
             or self._fetching
             or (self._timer is not None and self._timer_due <= when)
         ):
@@ -147,7 +147,7 @@ class PageTimes:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._dispatch.loader.want(self)
+        self._areas.loader.request(self)
 
     # ---- what has to happen
 
@@ -164,14 +164,14 @@ class PageTimes:
                 batch = self._batches.get(area)
                 if batch is None:
                     batch = self._batches[area] = area.queue.due_batch()
-                area.overdue.add(cursor, keys, batch)
-                self._dispatch.loader.want(area)
+                area.due_on_disk.add(cursor, keys, batch)
+                self._areas.loader.request(area)
         if not self._stopped and not self._fetching:
             self._continue(unfinished)
 
     def _continue(self, unfinished: bool) -> None:
         if unfinished:
-            self._dispatch.loader.want(self)
+            self._areas.loader.request(self)
             return
         self._sweep, self._batches = 0, {}
         if self._soonest:
@@ -255,22 +255,22 @@ class PageTimes:
                 due.setdefault(area, (cursor, array("Q")))[1].append(key_of(page, index))
 
     def _block(self, page: Page, index: int) -> Block | None:
-        block = self._at_hand
+        block = self._last_blocks
         if block is not None and block.page is page and block.first <= index < block.stop:
             return block
-        block = self._at_hand = self._dispatch.cache.get(page, index)
+        block = self._last_blocks = self._areas.cache.get(page, index)
         if block is None:
             self._fetching = True
-            self._dispatch.cache.fetch(self._pages, page, index, lambda came: self._on_block(page, came))
+            self._areas.cache.fetch(self._pages, page, index, lambda came: self._on_block(page, came))
         return block
 
     def _on_block(self, page: Page, block: Block | None) -> None:
         self._fetching = False
-        self._at_hand = block
+        self._last_blocks = block
         if block is None:
             self._forget(page)  # nothing behind what is unreadable is there any more
         if not self._stopped:
-            self._dispatch.loader.want(self)
+            self._areas.loader.request(self)
 
 
 def _on_disk(state: int) -> bool:

@@ -10,13 +10,13 @@ from typing import Protocol
 from stompring.broker.clock import Clock
 
 #: Most and least seconds of work at a time, after which the reactor serves everybody else.
-SLICE, LEAST = 0.003, 0.0005
+SLICE, MINIMUM = 0.003, 0.0005
 
 
 class Work(Protocol):
     """Something that can be done bit by bit."""
 
-    wanted: bool  # stands in the loader's line
+    requested: bool  # stands in the loader's line
 
     def work(self, in_time: Callable[[], bool]) -> None:
         """Do some of it, until it is not ``in_time`` any more; who has more to do says so with `Loader.want`."""
@@ -49,11 +49,11 @@ class Loader:
         self._end = 0.0
         self.stopped = False
 
-    def want(self, work: Work) -> None:
+    def request(self, work: Work) -> None:
         """Have something done soon."""
-        if work.wanted or self.stopped:
+        if work.requested or self.stopped:
             return
-        work.wanted = True
+        work.requested = True
         self._line.append(work)
         if not self._called:
             self._called = True
@@ -68,12 +68,12 @@ class Loader:
         now, others, most = self._now(), self._others(), SLICE
         if others:
             share = (now - self._since) * len(self._line) / others
-            most = min(SLICE, max(LEAST, share))
+            most = min(SLICE, max(MINIMUM, share))
         self._end = now + most
         try:
             for _ in range(len(self._line)):
                 work = self._line.popleft()
-                work.wanted = False
+                work.requested = False
                 work.work(self._in_time)
                 if not self._in_time():
                     break

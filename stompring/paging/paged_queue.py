@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Milliseconds after which it is said again that a consumer does not settle what it has.
-SAID_AGAIN = 60_000
+#: Milliseconds between two log lines about a consumer that settles nothing.
+LOG_INTERVAL = 60_000
 
 
 class ConsumerCredit:
-    """One consumer's."""
+    """Messages and bytes that one consumer has of what was read from pages."""
 
     __slots__ = ("blocked", "messages", "size")
 
@@ -55,7 +55,7 @@ class PageCredit:
         self._queue = queue
         self._of: dict[Consumer, ConsumerCredit] = {}
         self._out: dict[Reference, ConsumerCredit] = {}
-        self._said = 0
+        self._logged_at = 0
         self.size = 0  # bytes in delivery
         self.freed = False  # somebody who was refused more may have some now
 
@@ -73,7 +73,7 @@ class PageCredit:
         self.size += size
         self._out[ref] = share
 
-    def back(self, ref: Reference) -> None:
+    def release(self, ref: Reference) -> None:
         """It was settled or given back, if it was in delivery at all."""
         share = self._out.pop(ref, None)
         if share is not None:
@@ -101,8 +101,8 @@ class PageCredit:
 
     def _log(self, share: ConsumerCredit) -> None:
         now = self._queue.broker.clock.steady.now
-        if now - self._said >= SAID_AGAIN:
-            self._said = now
+        if now - self._logged_at >= LOG_INTERVAL:
+            self._logged_at = now
             log.warning(
                 "queue %s: a consumer has %d paged messages of %d bytes unsettled and gets no more until it settles "
                 "some (max-read-page-messages, max-read-page-bytes)",
@@ -112,12 +112,12 @@ class PageCredit:
                 extra={"queue": self._queue.name, "address": self._queue.address.name},
             )
 
-    def left(self, consumer: Consumer) -> None:
+    def remove_consumer(self, consumer: Consumer) -> None:
         """A consumer has gone; what it has not settled comes back by and by."""
         self._of.pop(consumer, None)
 
 
-#: Messages of groups that are kept in memory for one owner; more are parked.
+#: Messages of groups in the backlog of one owner; further ones are spilled.
 HELD = 100
 
 
@@ -207,7 +207,7 @@ class GroupSpill:
         first = self.next(owner)
         return first is not None and first[0] < ref.order
 
-    def free(self, owner: Consumer) -> list[tuple[Cursor, int, Page, int]]:
+    def release_spilled(self, owner: Consumer) -> list[tuple[Cursor, int, Page, int]]:
         """Nothing is parked for a consumer any more: cursor, priority and position of what was."""
         return [
             (cursor, level, page, index)
@@ -225,42 +225,42 @@ class GroupSpill:
 
 
 class Oldest:
-    """Looks into the head block of a queue; where that must be read the answer comes with a later ask."""
+    """Timestamp of the first message on disk; reading its block may take a while, and the next call has the result."""
 
     def __init__(self, area: TargetArea) -> None:
         self._area = area
         self._known: tuple[int, int] | None = None  # key and timestamp of what was on disk first
-        self._peeking = False
+        self._reading = False
 
     def timestamp(self) -> int | None:
         """Epoch ms; None where nothing waits on disk, or it is not known yet."""
-        position = self._area.leads(None)
+        position = self._area.position_before(None)
         if position is None:
             return None
         key = key_of(*position)
         if self._known is None or self._known[0] != key:
-            self._peek(key, position)
+            self._read(key, position)
         return None if self._known is None or self._known[0] != key else self._known[1]
 
-    def _peek(self, key: int, position: Position) -> None:
+    def _read(self, key: int, position: Position) -> None:
         area, (page, index) = self._area, position
 
-        def came(block: Block | None) -> None:
-            self._peeking = False
+        def on_block(block: Block | None) -> None:
+            self._reading = False
             if block is not None:
                 self._known = (key, block.message(index).timestamp)
 
         block = area.block(page, index)
         if block is not None:
-            came(block)
-        elif not self._peeking:
-            self._peeking = True
+            on_block(block)
+        elif not self._reading:
+            self._reading = True
             cursor = next(one for one in area.cursors if one.pages.page(page.number) is page)
-            area.fetch(cursor, page, index, came)
+            area.fetch(cursor, page, index, on_block)
 
 
 def evict(area: TargetArea, position: Position) -> None:
-    """Give up the message at a position: unread, unless some policy wants to know what it was."""
+    """Evict the message at a position, unread unless a policy is notified of evictions."""
     page, index = position
     queue = area.queue
     cursor = next(one for one in area.cursors if one.pages.page(page.number) is page)
@@ -269,10 +269,10 @@ def evict(area: TargetArea, position: Position) -> None:
         area.version += 1
         cursor.settle_waiting(page, index, Reason.REPLACED)
         return
-    counts = cursor.take(page, index)  # it counts no more, whatever the disk still needs to tell of it
+    counts = cursor.take(page, index)  # it no longer counts, whether or not its block can be read
     area.version += 1
 
-    def came(block: Block | None) -> None:
+    def on_block(block: Block | None) -> None:
         if area.closed:
             return
         unreadable = Message(0, cursor.pages.address, Traits(b""), b"", 0)
@@ -287,38 +287,38 @@ def evict(area: TargetArea, position: Position) -> None:
 
     block = area.block(page, index)
     if block is None:
-        area.fetch(cursor, page, index, came)
+        area.fetch(cursor, page, index, on_block)
     else:
-        came(block)
+        on_block(block)
 
 
-#: Selectors without consumers of which a queue remembers what they match: who comes back needs no second scan.
-WARM = 16
+#: Selectors without consumers whose matches a queue remembers, so that a returning consumer needs no second scan.
+REMEMBERED_SELECTORS = 16
 
-#: Messages that cannot be sent back to disk among which others are looked for.
-PASSED_OVER = 1000
+#: Messages that cannot be unloaded and are skipped in the search for others.
+MOST_SKIPPED = 1000
 
 
 class TargetArea:
-    """See `broker.area.Area`."""
+    """The messages of one paged queue in memory, by selector (`PagedQueue`)."""
 
-    def __init__(self, queue: Queue, dispatch: TargetAreas) -> None:
+    def __init__(self, queue: Queue, areas: TargetAreas) -> None:
         self.queue = queue
-        self.dispatch = dispatch
+        self.areas = areas
         self.cursors: list[Cursor] = []
-        self.wanted = False  # see `Work`
+        self.requested = False  # see `Work`
         self.closed = False
-        self.chilled = False  # something was given up, and nobody has asked since
+        self.unloaded = False  # messages were unloaded, and no consumer has wanted any since
         self.version = 0  # goes up with every change of what is on disk
         self.messages = 0  # that came from pages and are in memory, in delivery too
         self.size = 0  # their bytes
-        self.plain = TargetList(None)
-        self.plain.pending = queue.dispatcher.pending
+        self.unfiltered = TargetList(None)
+        self.unfiltered.pending = queue.dispatcher.pending
         self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the last used last
-        self.shares = PageCredit(queue)
+        self.page_credit = PageCredit(queue)
         self.group_spill = GroupSpill()
-        self.overdue = DueOnDisk()
-        self.filling = Prefetcher(self)
+        self.due_on_disk = DueOnDisk()
+        self.prefetcher = Prefetcher(self)
         self._by_address: dict[Address, Cursor] = {}
         self._oldest = Oldest(self)
         self._returned = False  # something came back since the last demand
@@ -332,22 +332,20 @@ class TargetArea:
         self.version += 1
 
     def forget(self, address: Address) -> None:
-        """See `Area.forget`."""
         cursor = self._by_address.pop(address, None)
         if cursor is None:
             return
         self.cursors.remove(cursor)
-        for one in (self.plain, *self.lists.values()):
+        for one in (self.unfiltered, *self.lists.values()):
             one.tracks.pop(cursor, None)
         self.group_spill.forget(cursor)
-        self.overdue.forget(cursor)
+        self.due_on_disk.forget(cursor)
         self.version += 1
         if not self.cursors:
             self._end()
             self.queue.detach_pages()
 
     def close(self) -> None:
-        """See `Area.close`."""
         cursors, self.cursors = self.cursors, []
         self._by_address.clear()
         self._end()
@@ -357,12 +355,11 @@ class TargetArea:
 
     def _end(self) -> None:
         self.closed = True
-        self.dispatch.forget(self)
-        del self.filling, self._oldest  # which refer to it; who is closed asks nothing of them
+        self.areas.forget(self)
+        del self.prefetcher, self._oldest  # they refer to it; a closed area needs neither
 
     @property
     def waiting(self) -> int:
-        """See `Area.waiting`."""
         cursors = self.cursors
         if len(cursors) == 1:  # as good as always
             return cursors[0].waiting
@@ -373,18 +370,17 @@ class TargetArea:
 
     @property
     def timed(self) -> int:
-        """See `Area.timed`."""
         return sum(cursor.timed for cursor in self.cursors)
 
     @property
     def ready_messages(self) -> int:
         """Messages from pages in memory that are not in delivery."""
-        return self.messages - len(self.shares)
+        return self.messages - len(self.page_credit)
 
     @property
     def ready_size(self) -> int:
         """Their bytes."""
-        return self.size - self.shares.size
+        return self.size - self.page_credit.size
 
     @property
     def active(self) -> bool:
@@ -401,7 +397,7 @@ class TargetArea:
         """The list that a consumer is served from."""
         source = consumer.source
         if source is self.queue.dispatcher.pending:
-            return self.plain
+            return self.unfiltered
         key = consumer.matches_key
         found = self.lists.get(key)
         if found is None:
@@ -414,13 +410,12 @@ class TargetArea:
         seen: set[TargetList] = set()
         for consumer in list(self.queue.ready):
             one = self.list_of(consumer)
-            if one not in seen and not self.shares.exhausted(consumer):
+            if one not in seen and not self.page_credit.exhausted(consumer):
                 seen.add(one)
                 yield one
 
-    def may_have(self, ref: Reference, consumer: Consumer) -> bool:
-        """See `Area.may_have`."""
-        if ref.position is not None and self.shares.exhausted(consumer):
+    def may_deliver(self, ref: Reference, consumer: Consumer) -> bool:
+        if ref.position is not None and self.page_credit.exhausted(consumer):
             return False
         if not self.waiting:
             return True
@@ -431,20 +426,20 @@ class TargetArea:
             return False
         return consumer not in self.group_spill or not self.group_spill.before(consumer, ref)
 
-    def leads(self, ref: Reference | None) -> Position | None:
-        """See `Area.leads`."""
-        plain = self.plain
-        plain.find_watermark(self.cursors, self.version)
-        if not plain.firsts or (ref is not None and plain.below_watermark(ref, self.cursor_of(ref))):
+    def position_before(self, ref: Reference | None) -> Position | None:
+        unfiltered = self.unfiltered
+        unfiltered.find_watermark(self.cursors, self.version)
+        if not unfiltered.firsts or (
+            ref is not None and unfiltered.below_watermark(ref, self.cursor_of(ref))
+        ):
             return None
-        cursor, key = next(iter(plain.firsts.items()))
+        cursor, key = next(iter(unfiltered.firsts.items()))
         page = cursor.pages.page(key >> 32)
         return None if page is None else (page, key & 0xFFFFFFFF)
 
-    # ---- messages come
+    # ---- loading
 
-    def arrived(self, cursor: Cursor, message: Message, position: Position) -> None:
-        """See `Area.arrived`."""
+    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
         self.version += 1
         queue = self.queue
         if queue.ring_size >= 0 and queue.attributes.ring_counts_paged and queue.ring_size < queue.ring_count:
@@ -452,18 +447,16 @@ class TargetArea:
             if not cursor.is_waiting(*position):
                 return
         if queue.ready or cursor.levels[message.traits.priority] == 1:
-            self.filling.arrived(cursor, message, position)
+            self.prefetcher.on_paged(cursor, message, position)
             if not self.closed:
                 self.demand()
 
     def on_growth(self) -> None:
-        """See `Area.on_growth`."""
         self.version += 1
         if self.queue.ready:
             self.demand()
 
-    def take_out(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
-        """See `Area.take_out`."""
+    def load_reference(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
         counts = cursor.take(page, index)
         self.version += 1
         self.messages += 1
@@ -471,8 +464,8 @@ class TargetArea:
         return self.queue.load(message, (page, index), counts)
 
     def load(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference | None:
-        """Bring a message into memory; None where its time is over."""
-        ref = self.take_out(cursor, page, index, message)
+        """Load a message; None if it has expired."""
+        ref = self.load_reference(cursor, page, index, message)
         if not message.expires:
             ref.state = PENDING
             return ref
@@ -484,28 +477,26 @@ class TargetArea:
         return ref
 
     def expire(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
-        """The time of a message on disk is over."""
-        self.queue.broker.expiry.expire(self.take_out(cursor, page, index, message))
+        """Expire a message on disk."""
+        self.queue.broker.expiry.expire(self.load_reference(cursor, page, index, message))
 
     def evict(self, position: Position) -> None:
-        """See `Area.evict`."""
         evict(self, position)
 
     def deliver_now(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
-        """See `Area.deliver_now`."""
-        ref = self.take_out(cursor, page, index, message)
+        ref = self.load_reference(cursor, page, index, message)
         if message.expires:
             self.queue.broker.expiry.watch(ref)
         self.queue.on_due([ref], self.queue.due_batch())
 
-    # ---- messages go
+    # ---- unloading and settling
 
-    def put_back(self, ref: Reference) -> None:
-        """A pending message is on disk only from now on."""
+    def unload(self, ref: Reference) -> None:
+        """Drop the reference of a pending message, which stays on disk."""
         cursor = self._unload(ref)
         assert ref.position is not None
         page, index = ref.position
-        for one in (self.plain, *self.lists.values()):
+        for one in (self.unfiltered, *self.lists.values()):
             one.on_returned(cursor, page, index, ref.message)
 
     def _unload(self, ref: Reference) -> Cursor:
@@ -513,35 +504,33 @@ class TargetArea:
         assert cursor is not None and ref.position is not None
         self.queue.unload(ref)
         cursor.put_back(ref)
-        self._forget_size(ref)
+        self._subtract(ref)
         self.version += 1
         if message.expires:
-            self.dispatch.paged(cursor.pages, ref.position, message.expires, 0)
+            self.areas.paged(cursor.pages, ref.position, message.expires, 0)
         return cursor
 
-    def give_up(self, enough: Callable[[], bool]) -> None:
-        """Send the newest of what is pending back to disk, until that is enough."""
+    def unload_until(self, enough: Callable[[], bool]) -> None:
+        """Unload the newest pending messages until ``enough``."""
         pending = self.queue.dispatcher.pending
-        kept: list[Reference] = []  # never written, or at the head for having fallen due
-        while not enough() and len(kept) < PASSED_OVER:
+        skipped: list[Reference] = []  # not on disk, or at the head because they fell due
+        while not enough() and len(skipped) < MOST_SKIPPED:
             ref = pending.newest()
             if ref is None:
                 break
             if ref.position is None or ref.sequence <= 0:
-                kept.append(ref)
+                skipped.append(ref)
             else:
-                self.chilled = True
-                self.put_back(ref)
-        for ref in kept:
+                self.unloaded = True
+                self.unload(ref)
+        for ref in skipped:
             pending.restore(ref)
 
     def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
-        """See `Area.on_delivered`."""
-        self.shares.on_delivered(ref, consumer)
+        self.page_credit.on_delivered(ref, consumer)
 
     def on_requeued(self, ref: Reference) -> None:
-        """See `Area.on_requeued`."""
-        self.shares.back(ref)
+        self.page_credit.release(ref)
         cursor = self.cursor_of(ref)
         if cursor is not None:
             cursor.returned(ref)
@@ -549,28 +538,26 @@ class TargetArea:
         self._continue()
 
     def settled(self, ref: Reference, reason: Reason) -> None:
-        """See `Area.settled`."""
-        self.shares.back(ref)
-        self._forget_size(ref)
+        self.page_credit.release(ref)
+        self._subtract(ref)
         cursor = self.cursor_of(ref)
         if cursor is None:
-            return  # the queue is deleted, and what it had with it
+            return  # the queue is deleted
         cursor.settle(ref, reason)
         if not cursor.remaining:
             page_mode.consider_leaving(cursor.pages.address)
         self._continue()
 
-    def _forget_size(self, ref: Reference) -> None:
+    def _subtract(self, ref: Reference) -> None:
         self.messages -= 1
         self.size -= ref.message.size
 
     def _continue(self) -> None:
-        if self.shares.freed and not self.closed:
-            self.shares.freed = False
-            self.dispatch.loader.want(self)
+        if self.page_credit.freed and not self.closed:
+            self.page_credit.freed = False
+            self.areas.loader.request(self)
 
     def purge(self, reason: Reason) -> Iterator[int]:
-        """See `Area.purge`."""
         for cursor in list(self.cursors):
             for purged in cursor.purge(reason):
                 self.version += 1
@@ -580,67 +567,59 @@ class TargetArea:
     # ---- groups
 
     def spill(self, ref: Reference, owner: Consumer) -> bool:
-        """See `Area.park`."""
         cursor = self.cursor_of(ref)
         if cursor is None or ref.position is None or ref.sequence <= 0:
             return False
-        if not self.group_spill.wants(owner) and (owner.group_backlog is None or self.dispatch.make_room(0)):
+        if not self.group_spill.wants(owner) and (owner.group_backlog is None or self.areas.free_memory(0)):
             return False
         self._unload(ref)
         page, index = ref.position
         self.group_spill.add(owner, cursor, ref)
-        track, level = self.plain.track(cursor), ref.message.traits.priority
-        if track.next_unscanned(level) == ref.position:  # not where a selector was ahead
+        track, level = self.unfiltered.track(cursor), ref.message.traits.priority
+        if track.next_unscanned(level) == ref.position:  # unless a selector's scan is further
             track.skip(level, page, index)
         self.version += 1
         return True
 
-    def free(self, consumer: Consumer) -> None:
-        """See `Area.free`."""
-        for cursor, level, page, index in self.group_spill.free(consumer):
-            for one in (self.plain, *self.lists.values()):
+    def release_spilled(self, consumer: Consumer) -> None:
+        for cursor, level, page, index in self.group_spill.release_spilled(consumer):
+            for one in (self.unfiltered, *self.lists.values()):
                 one.track(cursor).rescan(level, page, index)
         self.version += 1
-        if not self.dispatch.make_room(0):
-            self.give_up(self.dispatch.fits)  # what was set aside in memory is many messages at once
+        if not self.areas.free_memory(0):
+            self.unload_until(self.areas.within_budget)  # a backlog may be many messages
         self.demand()
 
     def on_consumer_removed(self, consumer: Consumer) -> None:
-        """See `Area.on_consumer_removed`."""
-        self.shares.left(consumer)
-        self.filling.left(consumer)
+        self.page_credit.remove_consumer(consumer)
+        self.prefetcher.remove_consumer(consumer)
         key, targets = consumer.matches_key, self.queue.dispatcher.selector_lists
         if key in self.lists:
             self.lists.move_to_end(key)
-        cold = [other for other in self.lists if other not in targets][:-WARM]
+        cold = [other for other in self.lists if other not in targets][:-REMEMBERED_SELECTORS]
         for other in cold:
             del self.lists[other]
 
     # ---- reading
 
     def demand(self) -> None:
-        """See `Area.demand`."""
         if self._returned:
             self._returned = False
-            if not self.dispatch.make_room(0):  # as much as somebody had out is nobody's now
-                self.give_up(self.dispatch.fits)
-        if not self.wanted and not self.closed and self.filling.needed():
-            self.dispatch.loader.want(self)
+            if not self.areas.free_memory(0):  # messages in delivery have become pending
+                self.unload_until(self.areas.within_budget)
+        if not self.requested and not self.closed and self.prefetcher.needed():
+            self.areas.loader.request(self)
 
     def work(self, in_time: Callable[[], bool]) -> None:
-        """See `Work.work`."""
         if not self.closed:
-            self.filling.fill(in_time)
+            self.prefetcher.fill(in_time)
 
     def block(self, page: Page, index: int) -> Block | None:
-        """See `Area.block`."""
-        return self.dispatch.cache.get(page, index)
+        return self.areas.cache.get(page, index)
 
     def fetch(self, cursor: Cursor, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
-        """See `Area.fetch`."""
-        self.dispatch.cache.fetch(cursor.pages, page, index, done)
+        self.areas.cache.fetch(cursor.pages, page, index, done)
 
     @property
     def oldest(self) -> int | None:
-        """See `Area.oldest`."""
         return self._oldest.timestamp()

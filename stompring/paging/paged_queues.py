@@ -1,4 +1,4 @@
-"""Dispatch of all queues: one memory budget, the caches within it, and the loader that fills them."""
+"""The paged queues of a broker: their memory budget, the caches within it, and the loader that fills them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from stompring.broker.broker import Broker
     from stompring.broker.queue import Queue
 
-#: By which part of the budget more than is needed is freed at a time.
-GENEROSITY = 16
+#: Fraction of the budget (one part in so many) that is freed beyond what is needed.
+EXTRA_FREED = 16
 
-#: Milliseconds after which room is looked for again where there was none.
-DRY = 20
+#: Milliseconds before memory is searched again after a search has found none.
+RETRY_AFTER = 20
 
 #: Parts of the budget that queues without consumers may fill, all together and one alone.
 IDLE, ONE_IDLE = 2, 8
@@ -31,31 +31,29 @@ AHEAD = 4
 
 
 class TargetAreas:
-    """See `broker.area.Areas`. Gauges are plain attributes and properties."""
+    """All target areas and what they share (`PagedQueues`). Gauges are plain attributes and properties."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.budget = MemoryBudget(broker.configuration.dispatch_memory)
-        self.audience = ActiveQueues(broker)
-        self.loader = Loader(broker.clock, self.audience.count)
-        self.cache = PendingCache(self.budget, self.make_room, self._lost)
+        self.active_queues = ActiveQueues(broker)
+        self.loader = Loader(broker.clock, self.active_queues.count)
+        self.cache = PendingCache(self.budget, self.free_memory, self._lost)
         self.head_cache = HeadCache(self.budget)
         self.areas: set[TargetArea] = set()
         self._times: dict[Pages, PageTimes] = {}
-        self._dry_until = 0
+        self._full_until = 0
         broker.areas = self
 
-    # ---- what the broker asks for
+    # ---- PagedQueues, for the broker
 
     def open(self, queue: Queue) -> TargetArea:
-        """See `Areas.open`."""
         area = TargetArea(queue, self)
         self.areas.add(area)
         queue.attach_pages(area)
         return area
 
     def cursor(self, queue: Queue, pages: Pages) -> Cursor:
-        """See `Areas.cursor`."""
         cursor = pages.cursor(queue)
         area = queue.paged if isinstance(queue.paged, TargetArea) else self.open(queue)
         if cursor not in area.cursors:
@@ -63,11 +61,9 @@ class TargetAreas:
         return cursor
 
     def paged(self, pages: Pages, position: Position, expires: int, due: int) -> None:
-        """See `Areas.paged`."""
         self._times_of(pages).paged(position, expires, due)
 
     def adopt(self, pages: Pages) -> None:
-        """See `Areas.adopt`."""
         for queue in list(pages.cursors):
             self.cursor(queue, pages)
         self._times_of(pages).adopt()
@@ -76,7 +72,6 @@ class TargetAreas:
                 queue.paged.demand()
 
     def closed(self, pages: Pages) -> None:
-        """See `Areas.closed`."""
         times = self._times.pop(pages, None)
         if times is not None:
             times.stop()
@@ -86,12 +81,11 @@ class TargetAreas:
         self.cache.forget(pages)
 
     def stop(self) -> None:
-        """See `Areas.stop`."""
         self.loader.stop()
         for times in self._times.values():
             times.stop()
 
-    # ---- what areas ask for
+    # ---- for target areas
 
     def forget(self, area: TargetArea) -> None:
         """An area is closed."""
@@ -99,45 +93,45 @@ class TargetAreas:
         self.head_cache.forget(area)
 
     def idle(self, area: TargetArea) -> None:
-        """Nobody takes what an area has in memory: it may be given up."""
-        self.head_cache.note(area)
+        """An area without consumers has messages in memory, which may be unloaded."""
+        self.head_cache.add(area)
         if self.budget.used > self.budget.limit:
-            self._dry_until = 0
-            self.make_room(0)
+            self._full_until = 0
+            self.free_memory(0)
 
-    def make_room(self, size: int) -> bool:
-        """Whether ``size`` more bytes fit into the budget, once the caches have given up what they can."""
+    def free_memory(self, size: int) -> bool:
+        """Make the caches release memory; returns whether ``size`` more bytes fit into the budget."""
         budget = self.budget
         if budget.used + size <= budget.limit:
             return True
         now = self._broker.clock.steady.now
-        if now < self._dry_until:
+        if now < self._full_until:
             return False
-        excess = budget.used + size - budget.limit + budget.limit // GENEROSITY
+        excess = budget.used + size - budget.limit + budget.limit // EXTRA_FREED
         used = budget.used
         self.head_cache.shrink(excess)
         self.cache.shrink(max(0, excess - (used - budget.used)))
         if budget.used + size <= budget.limit:
             return True
-        self._dry_until = now + DRY
+        self._full_until = now + RETRY_AFTER
         return False
 
-    def fits(self) -> bool:
-        """Whether the budget is kept."""
+    def within_budget(self) -> bool:
+        """Whether memory use is within the budget."""
         return self.budget.used <= self.budget.limit
 
-    def idle_room(self, size: int) -> bool:
+    def idle_capacity(self, size: int) -> bool:
         """Whether a queue without consumers may keep messages of ``size`` bytes in memory that were just written."""
         budget = self.budget
         return budget.used <= budget.limit // IDLE and size <= budget.limit // ONE_IDLE
 
-    def head_room(self, size: int) -> bool:
+    def head_capacity(self, size: int) -> bool:
         """Whether a queue without consumers that has ``size`` bytes in memory may read more of its head."""
         budget = self.budget
         return budget.used <= budget.limit // AHEAD and size < budget.limit // ONE_IDLE
 
     @property
-    def spare(self) -> bool:
+    def has_spare_memory(self) -> bool:
         """Whether there is memory to read ahead into."""
         return self.budget.used * 2 <= self.budget.limit
 
@@ -158,7 +152,7 @@ class TargetAreas:
             area = queue.paged
             if isinstance(area, TargetArea):
                 area.version += 1
-                self.loader.want(area)
+                self.loader.request(area)
         self._broker.clock.soon(lambda: self._leave_if_empty(pages))
 
     def _leave_if_empty(self, pages: Pages) -> None:
@@ -169,7 +163,7 @@ class TargetAreas:
 
     @property
     def pending_cache_bytes(self) -> int:
-        """Blocks of pages that are kept in memory."""
+        """Bytes of blocks of pages in memory."""
         return self.budget.blocks
 
     @property

@@ -1,6 +1,6 @@
 """When messages of a paged queue are read into memory, and how many: the eager loader's part for one queue.
 
-A list with waiting consumers is kept between half of `WINDOW` and all of it, within ``prefetch-page-messages`` and
+A list with ready consumers is filled to between half of `WINDOW` and all of it, within ``prefetch-page-messages`` and
 the memory budget.
 """
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 #: Messages that a list has in memory at most.
 WINDOW = 1000
 
-#: Messages that a list gets at a time when the limits leave it none.
-LEAST = 16
+#: Messages loaded for a list at a time although the limits leave it none.
+MINIMUM = 16
 
-#: Messages that are loaded between two looks at the limits.
-STEP = 16
+#: Messages loaded between two checks of the limits.
+BATCH = 16
 
 
 class Prefetcher:
@@ -38,17 +38,17 @@ class Prefetcher:
     def __init__(self, area: TargetArea) -> None:
         self._area = area
         self._queue = area.queue
-        self._at_hand: dict[object, Block] = {}  # what was read last, by who asked for it
+        self._last_blocks: dict[object, Block] = {}  # the block read last, by its requester
         self._fetching: set[object] = set()
 
-    # ---- a message was just written
+    # ---- messages that were just paged
 
-    def arrived(self, cursor: Cursor, message: Message, position: Position) -> None:
-        """Serve it from memory at once where nothing that waits comes before it, and there is room."""
+    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
+        """Keep the message in memory where nothing on disk precedes it and memory allows."""
         area, level = self._area, message.traits.priority
-        if cursor.levels[level] == 1 and not area.overdue and self._alone(cursor, level):
-            if self._may_serve(message):
-                self._serve(cursor, position, message)
+        if cursor.levels[level] == 1 and not area.due_on_disk and self._is_first(cursor, level):
+            if self._may_serve_from_memory(message):
+                self._serve_from_memory(cursor, position, message)
                 return
         if not area.lists or not area.active:
             return
@@ -59,12 +59,12 @@ class Prefetcher:
             track.skip(level, *position)
             if not one.matches(message):
                 continue
-            if self._wants(one, 0):
-                self._serve(cursor, position, message)
+            if self._needs_more(one, 0):
+                self._serve_from_memory(cursor, position, message)
                 return
             track.refer(level, key_of(*position))
 
-    def _alone(self, cursor: Cursor, level: int) -> bool:
+    def _is_first(self, cursor: Cursor, level: int) -> bool:
         return all(other is cursor or not other.levels[level] for other in self._area.cursors)
 
     @staticmethod
@@ -72,42 +72,42 @@ class Prefetcher:
         found = one.track(cursor).next(level)
         return found is not None and not found[1] and found[0] == position
 
-    def _serve(self, cursor: Cursor, position: Position, message: Message) -> None:
+    def _serve_from_memory(self, cursor: Cursor, position: Position, message: Message) -> None:
         queue = self._queue
         ref = self._area.load(cursor, *position, message)
         if ref is not None:
             queue.dispatcher.enlist(ref)
             if queue.ready:
                 queue.dispatcher.dispatch()
-                self._empty_ring()
+                self._unload_ring()
 
-    def _may_serve(self, message: Message) -> bool:
+    def _may_serve_from_memory(self, message: Message) -> bool:
         area, queue = self._area, self._queue
         if area.active:
             if self._is_ring():
                 return queue.count < queue.ring_size
-            return not queue.count or self._room(message.size)
+            return not queue.count or self._has_memory(message.size)
         if self._is_ring():
             return False
         if queue.consumers:
-            return self._room(message.size)
-        return area.dispatch.idle_room(area.ready_size + message.size) and self._room(message.size)
+            return self._has_memory(message.size)
+        return area.areas.idle_capacity(area.ready_size + message.size) and self._has_memory(message.size)
 
     # ---- limits
 
     def _is_ring(self) -> bool:
-        """Whether what is loaded would take the places of a ring."""
+        """Whether loaded messages would count for a ring."""
         queue = self._queue
         return queue.ring_size >= 0 and not queue.attributes.ring_counts_paged
 
-    def _room(self, size: int) -> bool:
+    def _has_memory(self, size: int) -> bool:
         area, settings = self._area, self._queue.address.settings
         messages, most = settings.prefetch_messages, settings.prefetch_bytes
         if 0 <= messages <= area.ready_messages or 0 <= most < area.ready_size + size:
             return False
-        return area.dispatch.make_room(size)
+        return area.areas.free_memory(size)
 
-    def _wants(self, one: TargetList, loaded: int, window: int = WINDOW) -> bool:
+    def _needs_more(self, one: TargetList, loaded: int, window: int = WINDOW) -> bool:
         """Whether more should be loaded for a list, after ``loaded`` messages in one go."""
         area, pending = self._area, one.pending
         assert pending is not None
@@ -115,16 +115,16 @@ class Prefetcher:
             return False
         head = pending.head()
         if head is None or not one.below_watermark(head, area.cursor_of(head)):
-            return loaded < LEAST
+            return loaded < MINIMUM
         if self._is_ring():
             return self._queue.count < self._queue.ring_size and bool(loaded)
-        return pending.size < window and self._room(0)
+        return pending.size < window and self._has_memory(0)
 
     def _wants_spilled(self, consumer: Consumer) -> bool:
-        """Whether more of what is parked should be loaded: always what comes before all that it has in memory.
+        """Whether to load more of what was spilled for a consumer.
 
-        That is what its turn waits for (`TargetArea.may_have`), however much is set aside for it, and if there is no
-        room: a message of its groups may come back and be parked before those that are set aside.
+        Always a message that precedes all that it has in memory, even without memory for it: delivery waits for that
+        message (`TargetArea.may_deliver`). A requeued message of its groups may have been spilled before its backlog.
         """
         parking = self._area.group_spill
         if consumer not in parking or consumer in self._fetching:
@@ -132,56 +132,56 @@ class Prefetcher:
         head = self._queue.dispatcher.next_in_memory(consumer)
         if head is None or parking.before(consumer, head):
             return True
-        return parking.runs_low(consumer) and self._room(0)
+        return parking.runs_low(consumer) and self._has_memory(0)
 
     def needed(self) -> bool:
         """Whether there is anything to load now."""
         area = self._area
         if not area.active:
             if area.ready_messages:
-                area.dispatch.idle(area)
-            return self._head_needed() or (bool(area.overdue) and area.overdue not in self._fetching)
-        area.chilled = False
-        if area.overdue and area.overdue not in self._fetching:
+                area.areas.idle(area)
+            return self._head_needed() or (bool(area.due_on_disk) and area.due_on_disk not in self._fetching)
+        area.unloaded = False
+        if area.due_on_disk and area.due_on_disk not in self._fetching:
             return True
         if not area.waiting:
             return False
         for one in area.ready_lists():
             one.find_watermark(area.cursors, area.version)
-            if one.firsts and self._wants(one, 0, WINDOW // 2):
+            if one.firsts and self._needs_more(one, 0, WINDOW // 2):
                 return True
         return any(self._wants_spilled(consumer) for consumer in self._queue.ready)
 
     def _head_needed(self) -> bool:
-        area, plain = self._area, self._area.plain
-        if not area.waiting or area.chilled or self._is_ring() or plain.fetching:
+        area, unfiltered = self._area, self._area.unfiltered
+        if not area.waiting or area.unloaded or self._is_ring() or unfiltered.fetching:
             return False
-        if not area.dispatch.head_room(area.ready_size) or not self._room(0):
+        if not area.areas.head_capacity(area.ready_size) or not self._has_memory(0):
             return False
-        plain.find_watermark(area.cursors, area.version)
-        return bool(plain.firsts)
+        unfiltered.find_watermark(area.cursors, area.version)
+        return bool(unfiltered.firsts)
 
     # ---- loading
 
     def fill(self, in_time: Callable[[], bool]) -> None:
-        """Load what is wanted, until it is not in time any more or a page has to be read."""
+        """Load what is needed, until time is up or a page has to be read."""
         area, queue = self._area, self._queue
-        if area.overdue:
-            self._fall_due(in_time)
+        if area.due_on_disk:
+            self._load_due(in_time)
         if area.active:
             for one in area.ready_lists():
-                self._fill(one, in_time, partial(self._wants, one))
+                self._fill(one, in_time, partial(self._needs_more, one))
             for consumer in list(queue.ready):
                 self._unspill(consumer)
             queue.dispatcher.dispatch()
-            self._empty_ring()
+            self._unload_ring()
         elif not area.closed:
-            self._fill(area.plain, in_time, lambda loaded: self._head_needed(), 1)
+            self._fill(area.unfiltered, in_time, lambda loaded: self._head_needed(), 1)
         if not area.closed:
             area.demand()
 
     def _fill(
-        self, one: TargetList, in_time: Callable[[], bool], wants: Callable[[int], bool], step: int = STEP
+        self, one: TargetList, in_time: Callable[[], bool], wants: Callable[[int], bool], step: int = BATCH
     ) -> None:
         area = self._area
         loaded = 0
@@ -202,7 +202,7 @@ class Prefetcher:
                 track.use_reference(one.top)
             if one.test is None or known:
                 most = 1 if known or len(one.firsts) > 1 else step
-                passed = self._pass_on(one, track.cursor, page, index, block, in_time) if most > 1 else 0
+                passed = self._deliver_run(one, track.cursor, page, index, block, in_time) if most > 1 else 0
                 loaded += passed or self._load_run(one, track, page, index, block, most)
             else:
                 track.scan(block)
@@ -224,7 +224,7 @@ class Prefetcher:
                 numbered[cursor] = block.number_of(key & 0xFFFFFFFF)
         return one.next(self._area.cursors, numbered)
 
-    def _pass_on(
+    def _deliver_run(
         self,
         one: TargetList,
         cursor: Cursor,
@@ -233,7 +233,7 @@ class Prefetcher:
         block: Block,
         in_time: Callable[[], bool],
     ) -> int:
-        """Hand over what is read, as `_load_run` and `Dispatcher.dispatch` do in two steps, while nobody is choosy.
+        """Deliver what is read, as `_load_run` and `Dispatcher.dispatch` do in two steps; no consumer has a selector.
 
         Returns how many positions were taken.
         """
@@ -244,7 +244,7 @@ class Prefetcher:
             if state != wanted:
                 continue
             consumer = queue.dispatcher.consumer_for_any()
-            if consumer is None or area.shares.exhausted(consumer):
+            if consumer is None or area.page_credit.exhausted(consumer):
                 break
             message = block.message(at)
             if message.traits.group is not None:
@@ -253,7 +253,7 @@ class Prefetcher:
             passed += 1
             if ref is not None:
                 queue.deliver(ref, consumer)
-            if area.closed or (passed % STEP == 0 and not in_time()):
+            if area.closed or (passed % BATCH == 0 and not in_time()):
                 break
         return passed
 
@@ -275,32 +275,32 @@ class Prefetcher:
                     queue.dispatcher.enlist(ref)
         return taken
 
-    def _fall_due(self, in_time: Callable[[], bool]) -> None:
-        """Scheduled messages whose time has come go to the head, in order.
+    def _load_due(self, in_time: Callable[[], bool]) -> None:
+        """Move scheduled messages that fall due to the head, in order.
 
-        What has no room in memory waits where it stands in the pages, for its turn among what is there.
+        Those that memory has no space for stay in their pages, as ordinary messages.
         """
         area, queue = self._area, self._queue
-        while not area.closed and area.overdue not in self._fetching:
-            found = area.overdue.next()
+        while not area.closed and area.due_on_disk not in self._fetching:
+            found = area.due_on_disk.next()
             if found is None:
                 return
             cursor, (page, index), due = found
-            block = self._block(area.overdue, cursor, page, index)
+            block = self._block(area.due_on_disk, cursor, page, index)
             if block is None:
                 return
-            ref = area.take_out(cursor, page, index, block.message(index))
+            ref = area.load_reference(cursor, page, index, block.message(index))
             if ref.message.expires:
                 queue.broker.expiry.watch(ref)
-            if self._is_ring() or not queue.count or self._room(0):
+            if self._is_ring() or not queue.count or self._has_memory(0):
                 queue.on_due([ref], due)
             else:
-                area.put_back(ref)
+                area.unload(ref)
             if not in_time():
                 return
 
     def _unspill(self, consumer: Consumer) -> None:
-        """Load what was parked for a consumer that is ready again."""
+        """Load messages spilled for a consumer that is ready again."""
         area, queue = self._area, self._queue
         while not area.closed and self._wants_spilled(consumer):
             found = area.group_spill.next(consumer)
@@ -314,75 +314,75 @@ class Prefetcher:
             if ref is not None:
                 queue.dispatcher.enlist_for_group(ref, consumer)
 
-    def _empty_ring(self) -> None:
-        """A ring keeps nothing in memory that nobody has taken: it would stand in the way of what comes back."""
+    def _unload_ring(self) -> None:
+        """Unload what no consumer has taken: in a ring it would count against requeued messages."""
         if self._is_ring() and not self._area.closed:
-            self._area.give_up(lambda: False)
+            self._area.unload_until(lambda: False)
 
     # ---- blocks
 
-    def _block(self, asker: object, cursor: Cursor, page: Page, index: int) -> Block | None:
-        """The block with a position; None while it is being read, after which there is demand again."""
-        block = self._at_hand.get(asker)
+    def _block(self, requester: object, cursor: Cursor, page: Page, index: int) -> Block | None:
+        """The block with a position; None while it is being read, after which `request` is called."""
+        block = self._last_blocks.get(requester)
         if block is not None and block.page is page and block.first <= index < block.stop:
             return block
         block = self._area.block(page, index)
         if block is not None:
-            self._at_hand[asker] = block
+            self._last_blocks[requester] = block
             return block
-        if asker in self._fetching:
+        if requester in self._fetching:
             return None
-        self._at_hand.pop(asker, None)
-        self._fetching.add(asker)
-        if isinstance(asker, TargetList):
-            asker.fetching = True
+        self._last_blocks.pop(requester, None)
+        self._fetching.add(requester)
+        if isinstance(requester, TargetList):
+            requester.fetching = True
 
-        def came(block: Block | None) -> None:
-            self._fetching.discard(asker)
-            if isinstance(asker, TargetList):
-                asker.fetching = False
+        def on_block(block: Block | None) -> None:
+            self._fetching.discard(requester)
+            if isinstance(requester, TargetList):
+                requester.fetching = False
             if block is not None:
-                self._at_hand[asker] = block
+                self._last_blocks[requester] = block
             if not self._area.closed:
-                self._area.dispatch.loader.want(self._area)
+                self._area.areas.loader.request(self._area)
 
-        self._area.fetch(cursor, page, index, came)
+        self._area.fetch(cursor, page, index, on_block)
         return None
 
     def _read_ahead(self, cursor: Cursor, block: Block) -> None:
-        """Have the next block read while this one is dealt with."""
+        """Read the next block while this one is processed."""
         area, page = self._area, block.page
-        if block.stop < page.count and area.block(page, block.stop) is None and area.dispatch.spare:
-            area.dispatch.read_ahead(cursor.pages, page, block.stop)
+        if block.stop < page.count and area.block(page, block.stop) is None and area.areas.has_spare_memory:
+            area.areas.read_ahead(cursor.pages, page, block.stop)
 
-    def left(self, consumer: Consumer) -> None:
-        """A consumer has gone."""
-        self._at_hand.pop(consumer, None)
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """A consumer has left the queue."""
+        self._last_blocks.pop(consumer, None)
 
 
-#: Milliseconds after which is looked again. A look goes over all queues, so it is not taken more often.
-LOOK_AGAIN = 1000
+#: Milliseconds between two checks, each of which visits all queues.
+CHECK_INTERVAL = 1000
 
 
 class ActiveQueues:
-    """Queues with consumers that got something between two looks, and have nothing on disk."""
+    """Number of queues that keep up: messages arrived between two checks, and none is on disk."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._added: dict[Queue, int] = {}  # `messages_added` of queues with consumers, at the last look
-        self._looked = 0
+        self._added: dict[Queue, int] = {}  # `messages_added` of queues with consumers, at the last check
+        self._checked_at = 0
         self._count = 0
 
     def count(self) -> int:
-        """As of the last look; nobody until there were two, one soon after the other."""
+        """As of the last check; 0 until there were two, one soon after the other."""
         now = self._broker.clock.steady.now
-        passed = now - self._looked
-        if passed >= LOOK_AGAIN:
-            self._look(fresh=passed < 3 * LOOK_AGAIN)
-            self._looked = now
+        passed = now - self._checked_at
+        if passed >= CHECK_INTERVAL:
+            self._check(fresh=passed < 3 * CHECK_INTERVAL)
+            self._checked_at = now
         return self._count
 
-    def _look(self, fresh: bool) -> None:
+    def _check(self, fresh: bool) -> None:
         before = self._added if fresh else {}
         queues = self._broker.directory.queues.values()
         self._added = {queue: queue.messages_added for queue in queues if queue.consumers}

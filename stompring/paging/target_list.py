@@ -96,18 +96,15 @@ class HeaderView(Message):
         self.beyond = False  # the answer may be another one for another message
 
     def header(self, name: bytes) -> bytes | None:
-        """See `Message.header`."""
         if name in OWN_LINES:
             self.beyond = True
         return super().header(name)
 
     def headers(self) -> dict[str, str]:
-        """See `Message.headers`."""
         self.beyond = True
         return super().headers()
 
     def get_property(self, name: str) -> str | int | float | bool | None:
-        """See `Message.get_property`."""
         if name in SYSTEM_PROPERTIES and name not in SHARED:
             self.beyond = True
             return None
@@ -115,12 +112,10 @@ class HeaderView(Message):
 
     @property
     def body(self) -> bytes:
-        """See `Message.body`."""
         self.beyond = True
         return b""
 
     def get_body(self) -> bytes:
-        """See `Message.get_body`."""
         return self.body
 
     def __getattr__(self, name: str) -> object:

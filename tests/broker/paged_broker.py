@@ -34,8 +34,8 @@ class PagedWorld(BrokerFixture):
             persistence_enabled=True,
             **configuration,
         )
-        self.dispatch = TargetAreas(self.broker)
-        self.paging = FakePaging(self.dispatch.budget, page_size, block_size)
+        self.areas = TargetAreas(self.broker)
+        self.paging = FakePaging(self.areas.budget, page_size, block_size)
         self.broker.paging = self.paging
 
     def pages(self, address: str = "q") -> FakePages:
@@ -70,6 +70,6 @@ def assert_nothing_paged(world: PagedWorld) -> None:
         assert address.pages is None, address.name
         assert not address.room.paging
     assert all(queue.paged is None for queue in world.directory.queues.values())
-    assert (world.dispatch.budget.messages, world.dispatch.budget.blocks) == (0, 0)
-    assert not world.dispatch.areas
+    assert (world.areas.budget.messages, world.areas.budget.blocks) == (0, 0)
+    assert not world.areas.areas
     assert all(pages.closed for pages in world.paging.opened)

@@ -427,8 +427,8 @@ class TestLeaving:
         world.directory.delete_address("t", force=True)
         world.settle_down()
         assert all(pages.closed for pages in world.paging.opened)
-        assert not world.dispatch.areas
-        assert world.dispatch.budget.used == 0
+        assert not world.areas.areas
+        assert world.areas.budget.used == 0
 
     def test_auto_delete_waits_for_what_is_paged(self) -> None:
         world = PagedWorld(limit=2)

@@ -1,4 +1,4 @@
-"""A world that pages to a real store, in files that are kept in memory."""
+"""A world that pages to a real store, in files that are skipped in memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class StoredPages(StoredBroker):
             dispatch_memory=memory,
             persistence_enabled=True,
         )
-        self.dispatch = TargetAreas(self.broker)
+        self.areas = TargetAreas(self.broker)
         self.paging = Paging(
             self.journal,
             self.writer,
@@ -62,7 +62,7 @@ class StoredPages(StoredBroker):
             self.broker.clock,
             Path("/data/paging"),
         )
-        self.paging.reads.account = self.dispatch.budget
+        self.paging.reads.account = self.areas.budget
         self.store.pages = self.paging
         self.broker.paging = cast(seam.Paging, self.paging)
         self.store.recover(self.broker)

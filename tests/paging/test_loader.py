@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from stompring.broker.clock import Clock
-from stompring.paging.loader import LEAST, SLICE, Loader
-from stompring.paging.prefetch import LOOK_AGAIN, ActiveQueues
+from stompring.paging.loader import MINIMUM, SLICE, Loader
+from stompring.paging.prefetch import CHECK_INTERVAL, ActiveQueues
 
 from ..broker.broker_fixture import join
 from ..broker.paged_broker import PagedWorld
 
-STEP = 0.0001
+BATCH = 0.0001
 
 
 class Place:
@@ -45,15 +45,15 @@ class Endless:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.wanted = False
+        self.requested = False
         self.slices: list[float] = []
 
     def work(self, in_time: Callable[[], bool]) -> None:
         began = self.place.time
         while in_time():
-            self.place.time += STEP
+            self.place.time += BATCH
         self.slices.append(self.place.time - began)
-        self.place.loader.want(self)
+        self.place.loader.request(self)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ class Endless:
     [
         (0, 0.0, SLICE),
         (0, 1.0, SLICE),
-        (9, 0.0, LEAST),
-        (9, LEAST, LEAST),
+        (9, 0.0, MINIMUM),
+        (9, MINIMUM, MINIMUM),
         (9, 0.009, 0.001),
         (3, 0.006, 0.002),
         (1, 0.001, 0.001),
@@ -72,26 +72,26 @@ class Endless:
 def test_it_takes_as_much_as_each_that_keeps_up(keep_up: int, took: float, expected: float) -> None:
     place = Place(keep_up)
     work = Endless(place)
-    place.loader.want(work)
+    place.loader.request(work)
     for _ in range(5):
         place.turn(took)
-    assert work.slices == [pytest.approx(expected, abs=STEP)] * 5
+    assert work.slices == [pytest.approx(expected, abs=BATCH)] * 5
 
 
 def test_many_that_catch_up_take_as_much_as_each_together() -> None:
     place = Place(4)
     works = [Endless(place) for _ in range(4)]
     for work in works:
-        place.loader.want(work)
+        place.loader.request(work)
     place.turn(0.002)
-    assert works[0].slices == [pytest.approx(0.002, abs=STEP)]
+    assert works[0].slices == [pytest.approx(0.002, abs=BATCH)]
 
 
 def test_two_share_what_there_is() -> None:
     place = Place()
     first, second = Endless(place), Endless(place)
     for work in (first, second, first):
-        place.loader.want(work)
+        place.loader.request(work)
     for _ in range(6):
         place.turn()
     assert len(first.slices) == len(second.slices) == 3
@@ -102,19 +102,19 @@ def test_what_was_idle_begins_with_the_least() -> None:
     place = Place(9)
     place.time = 7200.0
     work = Endless(place)
-    place.loader.want(work)
+    place.loader.request(work)
     place.turn()
-    assert work.slices == [pytest.approx(LEAST, abs=STEP)]
+    assert work.slices == [pytest.approx(MINIMUM, abs=BATCH)]
 
 
 def test_nothing_is_done_after_the_end() -> None:
     place = Place()
     work = Endless(place)
-    place.loader.want(work)
+    place.loader.request(work)
     place.loader.stop()
     place.turn()
-    work.wanted = False
-    place.loader.want(work)
+    work.requested = False
+    place.loader.request(work)
     place.turn()
     assert work.slices == []
 
@@ -124,21 +124,21 @@ def test_who_keeps_up() -> None:
     world = PagedWorld(limit=5, memory=0)
     busy, lazy, idle, alone = (world.queue(name) for name in ("busy", "lazy", "idle", "alone"))
     join(busy, auto=True), join(lazy, 0), join(idle)
-    audience = ActiveQueues(world.broker)
+    active_queues = ActiveQueues(world.broker)
 
     def after_traffic() -> int:
         for address in ("busy", "lazy", "alone"):
             world.fill(20, address)
-        world.pass_time(LOOK_AGAIN)
-        return audience.count()
+        world.pass_time(CHECK_INTERVAL)
+        return active_queues.count()
 
-    assert audience.count() == 0
+    assert active_queues.count() == 0
     assert after_traffic() == 1, "busy: lazy has messages on disk, idle gets none, alone has no consumer"
     assert lazy.paged is not None and lazy.paged.waiting and alone.message_count
     world.fill(5, "idle")
-    assert audience.count() == 1, "not looked at again so soon"
-    world.pass_time(LOOK_AGAIN)
-    assert audience.count() == 1, "idle now, and not busy"
+    assert active_queues.count() == 1, "not looked at again so soon"
+    world.pass_time(CHECK_INTERVAL)
+    assert active_queues.count() == 1, "idle now, and not busy"
     world.fill(5, "idle")
-    world.pass_time(10 * LOOK_AGAIN)
-    assert audience.count() == 0, "that may have been long ago"
+    world.pass_time(10 * CHECK_INTERVAL)
+    assert active_queues.count() == 0, "that may have been long ago"

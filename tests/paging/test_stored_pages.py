@@ -34,7 +34,7 @@ def test_what_is_paged_survives_in_order() -> None:
     left = sent[:3] + sent[12:]
     assert drained(again, join(queue)) == left
     assert again.address("q").pages is None
-    assert again.dispatch.budget.used == 0
+    assert again.areas.budget.used == 0
 
 
 def test_a_restart_with_three_queues_and_a_selector() -> None:

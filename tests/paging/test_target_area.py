@@ -153,24 +153,24 @@ class TestLimits:
         queues = [world.queue(f"q{n}", "t", MULTICAST) for n in range(5)]
         for number in range(300):
             world.send("t", b"%d" % number)
-            assert world.dispatch.budget.used <= 20_000
+            assert world.areas.budget.used <= 20_000
         takers = [join(queue, 1) for queue in queues]
         world.settle_down()
         for _ in range(300):
             for taker in takers:
                 taker.ack()
             world.settle_down()
-            assert world.dispatch.budget.used <= 20_000 + 5 * 17 * 500
+            assert world.areas.budget.used <= 20_000 + 5 * 17 * 500
         assert all(len(taker.got) == 300 for taker in takers)
 
     def test_nothing_is_kept_of_blocks_where_the_cache_is_off(self) -> None:
         world = PagedWorld(limit=0, settings={"page_max_cache_size": 0})
         queue = world.queue()
         sent = world.fill(100)
-        world.dispatch.head_cache.shrink(1 << 30)
+        world.areas.head_cache.shrink(1 << 30)
         taker = join(queue)
         world.settle_down()
-        assert world.dispatch.pending_cache_bytes == 0
+        assert world.areas.pending_cache_bytes == 0
         assert drained(world, taker) == sent
 
     def test_a_block_is_read_once_for_all_queues(self) -> None:
@@ -182,7 +182,7 @@ class TestLimits:
         takers = [join(queue) for queue in queues]
         for taker in takers:
             assert len(drained(world, taker)) == 100
-        assert world.dispatch.blocks_read <= 12
+        assert world.areas.blocks_read <= 12
 
 
 class TestHeadCache:
@@ -190,7 +190,7 @@ class TestHeadCache:
         world = PagedWorld(limit=0)
         queue = world.queue()
         sent = world.fill(20)
-        assert world.dispatch.head_cache_bytes > 0
+        assert world.areas.head_cache_bytes > 0
         taker = join(queue)
         assert taker.bodies == sent
         assert world.pages().reads == 0
@@ -199,12 +199,12 @@ class TestHeadCache:
         world = PagedWorld(limit=0)
         queue = world.queue()
         world.fill(20)
-        before = world.dispatch.budget.messages
-        world.dispatch.head_cache.shrink(before // 2)
-        kept = [int(ref.message.body) for ref in queue.dispatcher.in_order()]
-        assert kept == list(range(len(kept)))
-        assert 8 <= len(kept) <= 10
-        assert queue.paged_count == 20 - len(kept)
+        before = world.areas.budget.messages
+        world.areas.head_cache.shrink(before // 2)
+        skipped = [int(ref.message.body) for ref in queue.dispatcher.in_order()]
+        assert skipped == list(range(len(skipped)))
+        assert 8 <= len(skipped) <= 10
+        assert queue.paged_count == 20 - len(skipped)
         assert drained(world, join(queue)) == [b"%d" % n for n in range(20)]
 
     def test_it_shrinks_to_nothing_where_memory_is_wanted(self) -> None:
@@ -236,7 +236,7 @@ class TestGroups:
             world.send(body=b"b%d" % number)
         quick = join(queue)
         assert drained(world, quick) == [b"b%d" % n for n in range(50)]
-        assert world.dispatch.budget.used <= 40_000 + 17 * 500
+        assert world.areas.budget.used <= 40_000 + 17 * 500
         assert queue.message_count == 600
         slow.credit = None
         slow.give_credit(0)
@@ -419,13 +419,13 @@ def test_gauges() -> None:
     queue = coloured(world, 200, set(range(0, 200, 2)))
     red = join(queue, 1, matches=RED, key="red")
     world.settle_down()
-    dispatch = world.dispatch
-    assert dispatch.direct_entries == world.area(queue).ready_messages > 0
-    assert dispatch.reference_entries >= 0
-    assert dispatch.watermark_lag == queue.paged_count > 0
-    assert dispatch.blocks_read == world.pages().reads > 0
-    assert 0 <= dispatch.pending_cache_bytes <= dispatch.budget.limit
+    areas = world.areas
+    assert areas.direct_entries == world.area(queue).ready_messages > 0
+    assert areas.reference_entries >= 0
+    assert areas.watermark_lag == queue.paged_count > 0
+    assert areas.blocks_read == world.pages().reads > 0
+    assert 0 <= areas.pending_cache_bytes <= areas.budget.limit
     red.close()
     drained(world, join(queue))
     assert world.address("q").pages is not None and world.pages().empty
-    assert (dispatch.direct_entries, dispatch.reference_entries, dispatch.watermark_lag) == (0, 0, 0)
+    assert (areas.direct_entries, areas.reference_entries, areas.watermark_lag) == (0, 0, 0)

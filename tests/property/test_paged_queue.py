@@ -274,7 +274,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         left = self.left()
         for taker in self.queue.ready:
             area = self.queue.paged
-            if area is not None and area.shares.exhausted(taker):  # type: ignore[attr-defined]
+            if area is not None and area.page_credit.exhausted(taker):  # type: ignore[attr-defined]
                 continue
             waiting = [number for number in left if self.could_have(taker, self.sent[number])]
             assert not waiting, f"{waiting} wait for {taker}"
@@ -320,7 +320,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
     def memory_is_bounded(self) -> None:
         if not hasattr(self, "queue"):
             return
-        budget = self.world.dispatch.budget
+        budget = self.world.areas.budget
         largest = max((message.size for message in self.sent.values()), default=0)
         held = [ref for taker in self.takers for ref in taker.unsettled]
         # and what came back that was handed over without being written, of which no more than that was out
@@ -362,7 +362,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         assert self.queue.message_count == 0
         assert self.world.address("q").pages is None
         assert self.queue.paged is None
-        assert self.world.dispatch.budget.used == 0
+        assert self.world.areas.budget.used == 0
         assert (self.world.broker.memory.bytes, self.queue.persistent_size) == (0, 0)
 
 
