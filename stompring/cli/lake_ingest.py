@@ -147,8 +147,11 @@ def ingest(
     from stompring.pipeline.lake.maintenance import Maintenance
     from stompring.pipeline.options import OptionError
 
-    places = [_location("--data", data), None if retention is None else _location("--retention", retention)]
-    files = DataFiles(str(places[0]), places[1])
+    locations = [
+        _location("--data", data),
+        None if retention is None else _location("--retention", retention),
+    ]
+    files = DataFiles(str(locations[0]), locations[1])
     try:
         files.require()
     except OptionError as reason:
@@ -231,7 +234,9 @@ class _Run:
         self._run(all_of_it)
 
     def _run(self, call: Callable[[], None]) -> None:
-        before = {number: signal.signal(number, self._asked) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {
+            number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+        }
         began = time.monotonic()
         try:
             with self._line.watching(self._progress_line):
@@ -239,14 +244,16 @@ class _Run:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        told = ", ".join(f"{count:,} {name}" for name, count in sorted(self._rows.items())) or "no new rows"
+        ingested = (
+            ", ".join(f"{count:,} {name}" for name, count in sorted(self._rows.items())) or "no new rows"
+        )
         behind = "" if self.following is None else f"; {self._lag()} left"
         click.echo(
-            f"ingested {told} in {time.monotonic() - began:.1f} s "
+            f"ingested {ingested} in {time.monotonic() - began:.1f} s "
             f"({self._batches:,} batches, {self._bytes / 1e6:,.1f} MB{behind})"
         )
 
-    def _asked(self, number: int, frame: Any) -> None:
+    def _on_signal(self, number: int, frame: Any) -> None:
         self._line.show("stopping after this batch; a second signal stops at once")
         self._stop.set()
         signal.signal(number, signal.SIG_DFL)
@@ -267,10 +274,10 @@ class _Run:
     def _done(self, batch: Batch, seconds: float) -> None:
         from stompring.pipeline.lake.views import Views
 
-        self._tell(batch, seconds)
+        self._show_batch(batch, seconds)
         Views(self._work.lake).refresh()
 
-    def _tell(self, batch: Batch, seconds: float) -> None:
+    def _show_batch(self, batch: Batch, seconds: float) -> None:
         for name, count in batch.rows.items():
             self._rows[name] = self._rows.get(name, 0) + count
         self._bytes += batch.bytes
@@ -308,13 +315,13 @@ class Progress:
             click.echo(text, err=True)
 
     @contextmanager
-    def watching(self, ask: Callable[[], str | None]) -> Iterator[None]:
+    def watching(self, progress: Callable[[], str | None]) -> Iterator[None]:
         """Show what ``ask`` says from time to time; None where there is nothing to say."""
         over = Event()
 
         def watch() -> None:
             while not over.wait(self._pause):
-                self.look(ask)
+                self.look(progress)
 
         thread = Thread(target=watch, daemon=True)
         thread.start()
@@ -326,9 +333,9 @@ class Progress:
             with self._lock:
                 self._draw("")
 
-    def look(self, ask: Callable[[], str | None]) -> None:
+    def look(self, progress: Callable[[], str | None]) -> None:
         """Once."""
-        text = ask()
+        text = progress()
         with self._lock:
             if self._terminal:
                 self._draw(text or "")

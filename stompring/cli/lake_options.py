@@ -207,20 +207,20 @@ def time_range(since: str | None, until: str | None) -> tuple[int | None, int | 
     return found[0], found[1]
 
 
-def existing_lake(place: str) -> Lake:
-    """The lake that ``--lake`` names. Raises `NoLake`."""
-    found = lake_at(place)
+def existing_lake(location: str) -> Lake:
+    """The lake that ``--lake`` names. Raises `LakeNotFound`."""
+    found = lake_at(location)
     found.require()
     return found
 
 
-def lake_at(place: str) -> Lake:
+def lake_at(location: str) -> Lake:
     """The same, be it there or not."""
     from stompring.pipeline.lake.lake import Lake
     from stompring.pipeline.storage import resolve_location
 
     try:
-        return Lake(resolve_location(place))
+        return Lake(resolve_location(location))
     except ValueError as reason:
         raise click.BadParameter(str(reason), param_hint="--lake") from None
 
@@ -253,7 +253,7 @@ def session(master: str | None, conf: tuple[str, ...], lake: Lake | None = None)
 
 
 def settings(conf: tuple[str, ...]) -> dict[str, str]:
-    """The settings of Spark that ``--conf`` gives, and those for places on S3. Raises `NoConnector`.
+    """The settings of Spark that ``--conf`` gives, and those for places on S3. Raises `ConnectorNotFound`.
 
     It fetches jars where they are needed. A command that writes calls it before that.
     """
@@ -289,7 +289,7 @@ def _s3_buckets() -> list[str]:
 
 
 def _require_connector(spark: Any) -> None:
-    """Raises `NoConnector` where the jars that somebody has named are not those."""
+    """Raises `ConnectorNotFound` where the jars that somebody has named are not those."""
     from py4j.protocol import Py4JJavaError
 
     from stompring.pipeline import s3a

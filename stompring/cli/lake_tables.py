@@ -98,10 +98,10 @@ def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
     from stompring.pipeline.lake.delta import commits, iso_time
 
     found = lake_options.existing_lake(lake)
-    chosen = list(found.tables.values()) if table == "all" else [found.tables[table]]
-    every = [commit for each in chosen for commit in commits(each).values()]
+    selected = list(found.tables.values()) if table == "all" else [found.tables[table]]
+    every = [commit for each in selected for commit in commits(each).values()]
     for one in sorted(every, key=lambda one: (one.time, one.table, one.version), reverse=True)[:limit]:
-        told = {
+        document = {
             "table": one.table,
             "version": one.version,
             "time": iso_time(one.time),
@@ -112,12 +112,12 @@ def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
             "restored": one.restored,
         }
         if as_json:
-            click.echo(json.dumps(told))
+            click.echo(json.dumps(document))
             continue
         more = "" if one.batch is None else f"batch {one.batch} of {one.broker}"
         more += "" if one.rows is None else f", {one.rows:,} rows"
         more += "" if one.restored is None else f"version {one.restored}"
-        click.echo(f"{one.table}  {one.version}  {told['time']}  {one.operation}  {more}".rstrip())
+        click.echo(f"{one.table}  {one.version}  {document['time']}  {one.operation}  {more}".rstrip())
 
 
 @click.command()
@@ -204,7 +204,7 @@ def view(
             known.drop(name)
             click.echo(f"dropped {name}")
         else:
-            _refresh(known.named(name))
+            _refresh(known.get(name))
         return
     if not address:
         raise click.UsageError("--address is required: the addresses of the view")
@@ -297,10 +297,10 @@ def views(lake: str, as_json: bool) -> None:
     """List the views of a lake and their columns. Needs no Java."""
     from stompring.pipeline.lake.views import Views
 
-    told: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for each in Views(lake_options.existing_lake(lake)).every():
         one = each.definition
-        told[each.name] = {
+        document[each.name] = {
             "addresses": list(one.addresses),
             "where": one.where,
             "materialized": one.materialized,
@@ -308,11 +308,11 @@ def views(lake: str, as_json: bool) -> None:
         }
         if one.materialized:
             rows, bad = each.counts()
-            told[each.name] |= {"rows": rows, "bad": bad}
+            document[each.name] |= {"rows": rows, "bad": bad}
     if as_json:
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(document, indent=2))
         return
-    for name, about in told.items():
+    for name, about in document.items():
         counts = f": {about['rows']:,} rows, {about['bad']:,} not decoded" if about["materialized"] else ""
         where = f" where {about['where']}" if about["where"] else ""
         click.echo(f"{name} of {', '.join(about['addresses'])}{where}{counts}")
@@ -390,8 +390,8 @@ def _by_duckdb(
 
     with query(lake, text, limit, versions) as result:
         if format_ == "json":
-            for told in result.objects():
-                click.echo(json.dumps(told, ensure_ascii=False, separators=(",", ":")))
+            for document in result.objects():
+                click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
             return
         _show(result.columns, result.rows(), format_)
 
@@ -429,7 +429,7 @@ def _cell_text(value: Any) -> str:
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[place]) for row in [columns, *rows]) for place in range(len(columns))]
+    widths = [max(len(row[index]) for row in [columns, *rows]) for index in range(len(columns))]
     lines = ["  ".join(name.ljust(width) for name, width in zip(columns, widths, strict=True)).rstrip()]
     lines.append("  ".join("-" * width for width in widths))
     lines += [
@@ -455,12 +455,12 @@ def tables(lake: str, as_json: bool, version: int | None, as_of: str | None) -> 
     if as_json:
         click.echo(json.dumps({"tables": about, "brokers": brokers, "losses": losses}, indent=2))
         return
-    for name, told in about.items():
+    for name, document in about.items():
         click.echo(
-            f"{name}: {told['rows']:,} rows in {told['files']:,} files, {told['bytes'] / 1e6:,.1f} MB, "
-            f"version {told['version']}, {told['buckets']} buckets"
+            f"{name}: {document['rows']:,} rows in {document['files']:,} files, {document['bytes'] / 1e6:,.1f} MB, "
+            f"version {document['version']}, {document['buckets']} buckets"
         )
-        for column, type_ in told["columns"].items():
+        for column, type_ in document["columns"].items():
             click.echo(f"  {column}  {type_}")
     for name, one in brokers.items():
         click.echo(

@@ -46,7 +46,9 @@ class Limit(NamedTuple):
 
     def allows(self, amount: Amount) -> bool:
         """Whether it is no more than this."""
-        return all(most is None or taken <= most + ROUNDING for most, taken in zip(self, amount, strict=True))
+        return all(
+            most is None or actual <= most + ROUNDING for most, actual in zip(self, amount, strict=True)
+        )
 
 
 class RowTimes(Protocol):
@@ -103,10 +105,14 @@ class FileSlice:
     @property
     def greatest(self) -> int:
         """A time that no row in it is later than: that of the latest row, where that is known."""
-        return self._told if self._known is None and self._told is not None else self.learn().greatest
+        return (
+            self._footer_greatest
+            if self._known is None and self._footer_greatest is not None
+            else self.learn().greatest
+        )
 
     @cached_property
-    def _told(self) -> int | None:
+    def _footer_greatest(self) -> int | None:
         return self._greatest() if self.start == 0 else None
 
     def learn(self) -> RowTimes:
@@ -181,7 +187,7 @@ def plan_batch(
             return
     if not every:
         return
-    yield from _BatchEnd(folders, limit).chosen(least)
+    yield from _BatchEnd(folders, limit).selected(least)
 
 
 class _BatchEnd:
@@ -192,8 +198,8 @@ class _BatchEnd:
         self.limit = limit
         self.ends = self._ends()
 
-    def chosen(self, least: int) -> Iterator[tuple[FileSlice, Position]]:
-        """See `in_order`."""
+    def selected(self, least: int) -> Iterator[tuple[FileSlice, Position]]:
+        """See `plan_batch`."""
         time = self._by_pieces()
         if (time is not None or least) and (found := list(self._before(max(time or 0, least)))):
             return iter(found)
@@ -208,24 +214,24 @@ class _BatchEnd:
         heapify(heap)
         whole, ends = Amount(), []
         while heap:
-            greatest, at, place = heappop(heap)
+            greatest, at, index = heappop(heap)
             pieces = self.folders[at].pieces
             ends.append(greatest + 1)
-            whole = whole.plus(pieces[place].amount(self.limit))
+            whole = whole.plus(pieces[index].amount(self.limit))
             if not self.limit.allows(whole):
                 break
-            if place + 1 < len(pieces):
-                heappush(heap, (max(pieces[place + 1].greatest, greatest), at, place + 1))
+            if index + 1 < len(pieces):
+                heappush(heap, (max(pieces[index + 1].greatest, greatest), at, index + 1))
         return sorted(set(ends))
 
     def _by_pieces(self) -> int | None:
         """The latest time at which a piece ends and that the limit allows; None where not even the first one is."""
         while True:
-            place = bisect_right(self.ends, False, key=lambda time: not self._allows(time))
-            if not place:
+            index = bisect_right(self.ends, False, key=lambda time: not self._allows(time))
+            if not index:
                 return None
-            if not self._learn(self.ends[place - 1]):
-                return self.ends[place - 1]
+            if not self._learn(self.ends[index - 1]):
+                return self.ends[index - 1]
 
     def _within_pieces(self) -> int:
         """The same with times within pieces; the first of them, where the limit allows none."""
@@ -236,17 +242,17 @@ class _BatchEnd:
                 steps = np.append(steps, np.maximum.accumulate(np.concatenate(times)) + 1)
         ordered = [step for step in np.unique(steps).tolist() if step <= self.ends[0]]
         first = bisect_right(ordered, False, key=lambda time: any(self._before(time)))
-        place = bisect_right(ordered, False, key=lambda time: not self._allows(time))
-        return int(ordered[min(max(place - 1, first), len(ordered) - 1)])
+        index = bisect_right(ordered, False, key=lambda time: not self._allows(time))
+        return int(ordered[min(max(index - 1, first), len(ordered) - 1)])
 
     def _some(
         self, found: list[tuple[FileSlice, Position]], time: int
     ) -> Iterator[tuple[FileSlice, Position]]:
         """The first one, and others while the limit allows."""
         total = Amount()
-        for place, (piece, end) in enumerate(found):
+        for index, (piece, end) in enumerate(found):
             total = total.plus(piece.amount(self.limit), piece.share(time))
-            if place and not self.limit.allows(total):
+            if index and not self.limit.allows(total):
                 return
             yield piece, end
 
@@ -324,7 +330,7 @@ def end_positions(
     Where the limit lets something for later, all that is older than some time is before that place, in each folder, and
     nothing else: of rows of ``table`` (None: of any). What is older than ``least`` (epoch ms) is always before it.
 
-    What it names is safe from a power cut when this returns. Raises `Replaced`.
+    What it names is safe from a power cut when this returns. Raises `DirectoryReplaced`.
     """
     found = dict(since)
     folders = _folder_backlogs(files, endings, since, until, table)
@@ -335,7 +341,7 @@ def end_positions(
 
 
 def start_positions(files: DataFiles, endings: Iterable[str]) -> dict[str, Position]:
-    """Where all that is there begins. What is deleted from then on before it is read is told as `Lost`."""
+    """Where all that is there begins. What is deleted from then on before it is read is told as `MissingFiles`."""
     return {folder: Position(listed[0].number, 0) for folder, listed in _folders(files, endings)}
 
 
@@ -391,11 +397,11 @@ def _slices(
     files: DataFiles, listed: list[FileEntry], position: Position, until: Position | None, table: str | None
 ) -> Iterator[FileSlice]:
     """What is new in each file of a folder, behind a position."""
-    for place, one in enumerate(listed):
+    for index, one in enumerate(listed):
         if one.number < position.number:
             continue
         start = position.offset if one.number == position.number else 0
-        behind = listed[place + 1] if place + 1 < len(listed) else None
+        behind = listed[index + 1] if index + 1 < len(listed) else None
         if until is not None and one.number >= until.number:
             end = until if one.number == until.number and until.offset > start else None
         else:  # a file that another one comes after is complete, be its footer written yet or not

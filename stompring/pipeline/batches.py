@@ -33,10 +33,10 @@ def sample_batches(records: Records, wanted: TableScan) -> Iterator[Any]:
     counts = fixed["rows"].astype(np.int64)
     whole = begins + SAMPLE.size + counts * SAMPLE_ROW.size == ends
     begins, _ = records.only(whole, begins, ends)
-    counts, taken = counts[whole], fixed["time"][whole]
+    counts, written = counts[whole], fixed["time"][whole]
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     rows = records.fields(np.repeat(begins, counts) + SAMPLE.size + SAMPLE_ROW.size * within, ROW_FIELDS)
-    when = np.repeat(taken, counts)
+    when = np.repeat(written, counts)
     good, known = np.ones(len(rows), bool), milliseconds(when)
     if wanted.since is not None:
         good &= known >= wanted.since
@@ -95,8 +95,8 @@ class Times:
 
     def cut(self, time: int) -> int:
         """The first byte behind which a row may not be older; -1 where all of them are."""
-        place = int(np.searchsorted(self.latest, time))
-        return int(self.at[place]) if place < len(self.at) else -1
+        index = int(np.searchsorted(self.latest, time))
+        return int(self.at[index]) if index < len(self.at) else -1
 
 
 def _row_times(records: Records, table: str | None) -> tuple[Any, Any]:

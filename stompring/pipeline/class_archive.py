@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-#: Environment variable: the directory of archives, or `OFF`.
+#: Environment variable: the directory of archives, or `DISABLED`.
 VARIABLE = "STOMPRING_CLASS_ARCHIVE"
 
 #: Value of `VARIABLE`: no archive is used or made.
@@ -173,8 +173,8 @@ class ClassArchive:
         """Those of a Java or Spark that is gone or another one by now."""
         for about in path.parent.glob("spark-*.json"):
             try:
-                told = json.loads(about.read_bytes())
-                key = _key(Path(told["java"]), Path(told["spark"]))
+                content = json.loads(about.read_bytes())
+                key = _key(Path(content["java"]), Path(content["spark"]))
             except (OSError, ValueError, KeyError, TypeError):
                 key = ""
             if about.name != f"spark-{key}.json" and about != path.with_suffix(".json"):
@@ -199,20 +199,20 @@ def _jvm(home: Path) -> Path:
 def _key(runtime: Path, spark: Path) -> str:
     """What an archive fits: Java itself, and all jars by name, size and time. Raises `OSError`."""
     files = [_jvm(runtime), *sorted((spark / "jars").glob("*.jar"))]
-    told = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    about = [_FORMAT, told, [os.environ.get(name, "") for name in _CLASS_PATH]]
+    content = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    about = [_FORMAT, content, [os.environ.get(name, "") for name in _CLASS_PATH]]
     return sha256(json.dumps(about).encode()).hexdigest()[:16]
 
 
 def _is_sound(path: Path) -> bool:
-    """Whether a layer is the file that `_publish` put there. Java runs what is in it, so it must be the user's own."""
+    """Whether a layer is the file that `_install` put there. Java runs what is in it, so it must be the user's own."""
     try:
         about = path.lstat()
-        told = json.loads(_stamp(path).read_bytes())
+        content = json.loads(_stamp(path).read_bytes())
     except (OSError, ValueError):
         return False
     mine = about.st_uid == os.getuid() and stat.S_ISREG(about.st_mode) and not about.st_mode & 0o022
-    return mine and told == [about.st_size, about.st_mtime_ns]
+    return mine and content == [about.st_size, about.st_mtime_ns]
 
 
 def _stamp(path: Path) -> Path:
@@ -231,9 +231,9 @@ def _install(new: Path, layer: Path) -> None:
     _write(_stamp(layer), [about.st_size, about.st_mtime_ns])
 
 
-def _write(path: Path, told: Any) -> None:
+def _write(path: Path, content: Any) -> None:
     temporary = path.with_name(f"{path.name}.new")
-    temporary.write_text(json.dumps(told), encoding="utf-8")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
     os.replace(temporary, path)
 
 
@@ -290,11 +290,11 @@ def _queries(spark: Any, work: Path) -> None:
 
     for name, columns in TABLES.items():
         row = [f"{_SAMPLE_VALUES[type_]} as `{column}`" for column, type_ in columns.items()]
-        place = str(work / name)
+        directory = str(work / name)
         rows = spark.range(200).selectExpr(*row, "date'2026-07-01' as date", "0 as bucket")
-        rows.write.partitionBy("date", "bucket").parquet(place)
-        reader = spark.read.schema(rows.schema).option("basePath", place)
-        reader.parquet(*map(str, Path(place).rglob("*.parquet"))).createOrReplaceTempView(name)
+        rows.write.partitionBy("date", "bucket").parquet(directory)
+        reader = spark.read.schema(rows.schema).option("basePath", directory)
+        reader.parquet(*map(str, Path(directory).rglob("*.parquet"))).createOrReplaceTempView(name)
     for query in _QUERIES:
         list(spark.sql(query).toLocalIterator())
     list(json_rows(spark.sql("select * from messages order by message_id limit 5")))

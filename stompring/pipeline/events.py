@@ -67,7 +67,7 @@ EVENTS_FORMAT = 3
 #: Rows of a batch.
 ROWS = 1 << 16
 
-#: The messages of a page (`columns.PageMessages`), None where the page is gone.
+#: The messages of a page (`messages.PageMessages`), None where the page is gone.
 PageResolver = Callable[[int], Any]
 
 #: From times (epoch ms), numbers of addresses and the names of these to a number for each row.
@@ -162,8 +162,12 @@ def grouped_event_batches(
     groups = group(rows["time"], rows["address"], names[ADDRESS])
     least = groups.min()
     for number in distinct(groups - least)[0].tolist():
-        places = np.flatnonzero(groups == number + least)
-        some = rows if len(places) == len(groups) else {name: rows[name][places] for name in wanted.columns}
+        positions = np.flatnonzero(groups == number + least)
+        some = (
+            rows
+            if len(positions) == len(groups)
+            else {name: rows[name][positions] for name in wanted.columns}
+        )
         for batch in _batches(some, names, wanted):
             yield int(number + least), batch
 
@@ -211,10 +215,10 @@ def event_times(records: Records) -> list[tuple[Any, Any]]:
     parts = (*_settled(records), *_states(records), *_page_settled(records), *_page_states(records))
     found = [(part["at"][part["time"] >= 0], part["time"][part["time"] >= 0]) for part in parts]
     messages = Messages(records)
-    if messages.taken is not None:  # acknowledged as they came
-        at_once = messages.taken["taken"] > 0
+    if messages.outcomes is not None:  # acknowledged as they came
+        at_once = messages.outcomes["taken"] > 0
         begins = messages.begins[messages.rows()]
-        found.append((begins[at_once], milliseconds(messages.taken["time"][at_once])))
+        found.append((begins[at_once], milliseconds(messages.outcomes["time"][at_once])))
     return found
 
 
@@ -274,8 +278,8 @@ def _page_states(records: Records) -> Iterator[dict[str, Any]]:
     size = PAGE_STATE.size if records.format >= EVENTS_FORMAT else SECOND_PAGE_STATE.size
     begins, _ = records.of(Kind.PAGE_STATE, size)
     fixed = records.fields(begins, _fields_before(_PAGE_STATE, size))
-    place = {"address": fixed["address"], "page": _signed(fixed["page"]), "index": fixed["index"]}
-    yield from _state_events(records, begins, fixed, place)
+    index = {"address": fixed["address"], "page": _signed(fixed["page"]), "index": fixed["index"]}
+    yield from _state_events(records, begins, fixed, index)
 
 
 def _state_events(
@@ -300,9 +304,9 @@ def _state_events(
     yield _event_rows(waits, event=SCHEDULED, due=due, **common, **counts)
 
 
-def _event_rows(chosen: Any, *, event: int, **given: Any) -> dict[str, Any]:
+def _event_rows(selected: Any, *, event: int, **given: Any) -> dict[str, Any]:
     """The rows that are chosen, of which everything is given."""
-    rows = {name: values[chosen] for name, values in given.items()}
+    rows = {name: values[selected] for name, values in given.items()}
     return _rows_of_kind(len(rows["at"]), event=event, **rows)
 
 
@@ -340,14 +344,14 @@ def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
 
 def _added(messages: Messages) -> Iterator[dict[str, Any]]:
     """Messages that entered queues; not those that the broker has written once more."""
-    chosen = messages.only(messages.fixed["flags"] & COPY == 0)
-    fixed, which = chosen.fixed, chosen.rows()
+    selected = messages.only(messages.fixed["flags"] & COPY == 0)
+    fixed, which = selected.fixed, selected.rows()
     if not len(which):
         return
     due = np.where(fixed["due"] > fixed["timestamp"], _due(fixed["due"]), -1)[which]
     common = {
-        "at": chosen.begins[which],
-        "queue": chosen.queues,
+        "at": selected.begins[which],
+        "queue": selected.queues,
         "time": milliseconds(fixed["timestamp"])[which],
         "address": fixed["address"][which],
         "message_id": _signed(fixed["number"])[which],
@@ -358,11 +362,11 @@ def _added(messages: Messages) -> Iterator[dict[str, Any]]:
     if messages.records.format >= EVENTS_FORMAT:
         out = np.where(fixed["kind"] == int(Kind.MESSAGE), fixed["deliveries"], 0)[which]
         yield _event_rows(np.repeat(np.arange(len(which)), out), event=DELIVERY, **common)
-    if chosen.taken is not None:
-        taken = chosen.taken
-        common |= {"time": milliseconds(taken["time"])}
-        yield _event_rows(taken["taken"] > 0, event=DELIVERY, **common)
-        yield _event_rows(taken["taken"] > 0, event=ACKNOWLEDGED, consumer=taken["consumer"], **common)
+    if selected.outcomes is not None:
+        outcomes = selected.outcomes
+        common |= {"time": milliseconds(outcomes["time"])}
+        yield _event_rows(outcomes["taken"] > 0, event=DELIVERY, **common)
+        yield _event_rows(outcomes["taken"] > 0, event=ACKNOWLEDGED, consumer=outcomes["consumer"], **common)
 
 
 def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[dict[str, Any]]:
@@ -371,19 +375,19 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
     known = {text: number for number, text in names[QUEUE].items()}
     addresses = {text: number for number, text in names[ADDRESS].items()}
     while (at := data.find(_ORIGIN, at)) >= 0:
-        place = int(np.searchsorted(messages.begins, at, side="right")) - 1
+        index = int(np.searchsorted(messages.begins, at, side="right")) - 1
         found = at
         at += len(_ORIGIN)
-        if place < 0 or found >= messages.ends[place]:
+        if index < 0 or found >= messages.ends[index]:
             continue
-        fixed = messages.fixed[place]
+        fixed = messages.fixed[index]
         traits = int(fixed["flags"])
         if traits & COPY:
             continue
         transfer = traits & TRANSFERRED
         if messages.records.format >= EVENTS_FORMAT and transfer not in (DEAD_LETTER, EXPIRED):
             continue  # a sender or a policy says so
-        head = messages.head(place)
+        head = messages.head(index)
         if not head.start <= found < head.stop:
             continue  # the body of a message may say anything
         lines = data[head.start : head.stop]
@@ -397,12 +401,12 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
         home = -1 if address is None else addresses.setdefault(address, -2 - len(addresses))
         names[QUEUE][number] = queue
         names[ADDRESS][home] = address or ""
-        rows.append((messages.begins[place], event, number, int(fixed["timestamp"]), home, int(origin)))
+        rows.append((messages.begins[index], event, number, int(fixed["timestamp"]), home, int(origin)))
     names[ADDRESS].pop(-1, None)
     if rows:
-        places = np.array(rows, np.int64).T
+        positions = np.array(rows, np.int64).T
         fields = ("at", "event", "queue", "time", "address", "message_id")
-        yield _rows_of_kind(len(rows), **dict(zip(fields, places, strict=True)))
+        yield _rows_of_kind(len(rows), **dict(zip(fields, positions, strict=True)))
 
 
 def _header_value(lines: bytes, name: bytes) -> str | None:
@@ -446,13 +450,13 @@ def _fill_addresses(rows: dict[str, Any], records: Records, messages: Messages) 
     missing = rows["address"] == -1
     if not missing.any():
         return
-    homes = dict(records.homes)
-    if not homes and len(messages.begins):  # of a broker that did not tell it yet
+    queue_addresses = dict(records.queue_addresses)
+    if not queue_addresses and len(messages.begins):  # of a broker that did not tell it yet
         one = messages.fixed["queues"] == 1
         few = messages.only(one)
-        homes = dict(zip(few.queues.tolist(), few.fixed["address"].tolist(), strict=True))
+        queue_addresses = dict(zip(few.queues.tolist(), few.fixed["address"].tolist(), strict=True))
     unique, which = distinct(rows["queue"][missing])
-    known = np.array([homes.get(number, -1) for number in unique.tolist()], np.int64)
+    known = np.array([queue_addresses.get(number, -1) for number in unique.tolist()], np.int64)
     rows["address"] = rows["address"].copy()
     rows["address"][missing] = known[which]
 
@@ -471,9 +475,9 @@ def _resolve_messages(rows: dict[str, Any], resolve: PageResolver) -> dict[str, 
         if there is None:
             continue
         here = np.flatnonzero(unknown & (rows["page"] == page) & (rows["index"] < len(there.numbers)))
-        places = rows["index"][here]
-        found[here] = there.numbers[places]
-        keep[here] = np.isin(places << 32 | rows["queue"][here], there.retained)
+        positions = rows["index"][here]
+        found[here] = there.numbers[positions]
+        keep[here] = np.isin(positions << 32 | rows["queue"][here], there.retained)
     rows["message_id"] = found
     return rows if keep.all() else {name: values[keep] for name, values in rows.items()}
 

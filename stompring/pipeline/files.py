@@ -40,10 +40,10 @@ def dump_positions(positions: Positions) -> dict[str, str]:
     return {folder: str(positions[folder]) for folder in sorted(positions)}
 
 
-def load_positions(told: Mapping[str, str]) -> dict[str, Position]:
+def load_positions(document: Mapping[str, str]) -> dict[str, Position]:
     """From JSON. Raises `ValueError`."""
     found = {}
-    for folder, text in told.items():
+    for folder, text in document.items():
         number, _, offset = str(text).partition(":")
         found[folder] = Position(int(number), int(offset))
     return found
@@ -173,7 +173,9 @@ class DataFiles:
         found = [(root, self._identity_in(root)) for root in (self.root, self.retention)]
         known = {identity for _, identity in found if identity is not None}
         if len(known) > 1:
-            (root, here), (retention, there) = ((str(place), (each or b"").hex()) for place, each in found)
+            (root, here), (retention, there) = (
+                (str(folder_), (each or b"").hex()) for folder_, each in found
+            )
             raise StoreError(
                 f"retained files have identity {there}, but data directory {root} has identity {here}",
                 f"{retention}/{IDENTITY}",
@@ -298,7 +300,7 @@ class DataFiles:
     # ---- messages of pages, by their place
 
     def page_messages(self, page: int) -> Any:
-        """The messages of a page by their place (`columns.PageMessages`); None where the page cannot be read."""
+        """The messages of a page by their place (`messages.PageMessages`); None where the page cannot be read."""
         if page in self._numbers:
             self._numbers.move_to_end(page)
             return self._numbers[page]

@@ -45,17 +45,17 @@ def header_maps(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
     ``data`` is a buffer of Arrow; blocks stand one after the other in it, other things between them.
     """
     copied = _Copied(data, starts[pick], stops[pick])
-    rest = np.flatnonzero(copied.layouts < 0)
-    if not len(rest):
+    uncopied = np.flatnonzero(copied.layouts < 0)
+    if not len(uncopied):
         return copied.maps()
-    blocks, which = np.unique(pick[rest], return_inverse=True)
+    blocks, which = np.unique(pick[uncopied], return_inverse=True)
     parsed = _parsed_once(slices(data, starts, stops, blocks), which)
-    if len(rest) == len(pick):
+    if len(uncopied) == len(pick):
         return parsed
-    places = np.empty(len(pick), np.int64)
-    places[copied.layouts >= 0] = np.arange(len(pick) - len(rest))
-    places[rest] = np.arange(len(pick) - len(rest), len(pick))
-    return pa.concat_arrays([copied.maps(), parsed]).take(indices(places))
+    positions = np.empty(len(pick), np.int64)
+    positions[copied.layouts >= 0] = np.arange(len(pick) - len(uncopied))
+    positions[uncopied] = np.arange(len(pick) - len(uncopied), len(pick))
+    return pa.concat_arrays([copied.maps(), parsed]).take(indices(positions))
 
 
 # ---- blocks that are copied
@@ -120,10 +120,10 @@ class _Layout:
             return np.empty((len(blocks), 0), np.uint8)
         names = [f"{value.start}" for value in self._values]
         kinds = [f"V{value.stop - value.start}" for value in self._values]
-        places = [value.start for value in self._values]
-        given = np.dtype({"names": names, "formats": kinds, "offsets": places, "itemsize": self._size})
-        taken = blocks.view(given)[:, 0].astype(np.dtype(list(zip(names, kinds, strict=True))))
-        return taken.view(np.uint8).reshape(len(blocks), -1)
+        positions = [value.start for value in self._values]
+        given = np.dtype({"names": names, "formats": kinds, "offsets": positions, "itemsize": self._size})
+        values_only = blocks.view(given)[:, 0].astype(np.dtype(list(zip(names, kinds, strict=True))))
+        return values_only.view(np.uint8).reshape(len(blocks), -1)
 
 
 class _Copied:
@@ -133,20 +133,20 @@ class _Copied:
         self.layouts = np.full(len(starts), -1, np.int32)
         self._found: list[tuple[_Layout, Any, Any]] = []  # with the places of its blocks, and their values
         letters: Any = np.frombuffer(data, np.uint8)
-        for size, places in _by_size(stops - starts):
-            blocks = fixed_rows(letters, size, starts[places])
+        for size, positions in _by_size(stops - starts):
+            blocks = fixed_rows(letters, size, starts[positions])
             for _ in range(_LAYOUTS):
-                if len(places) < _COMMON:
+                if len(positions) < _COMMON:
                     break
                 layout = _Layout(blocks[0])
                 fits, values = layout.values_of(blocks)
                 if len(values) >= _COMMON:
-                    self.layouts[places[fits]] = len(self._found)
-                    self._found.append((layout, places[fits], values))
+                    self.layouts[positions[fits]] = len(self._found)
+                    self._found.append((layout, positions[fits], values))
                 fits[0] = True  # if it has escapes: it is parsed, and its layout is not tried again
                 if fits.all():
                     break
-                blocks, places = blocks[~fits], places[~fits]
+                blocks, positions = blocks[~fits], positions[~fits]
 
     def maps(self) -> Any:
         """A map for each block that has a layout, in their order."""
@@ -156,11 +156,11 @@ class _Copied:
     def _parts(self) -> tuple[Any, Any, Any, Any, Any]:
         """Where the lines of each block begin; the bytes of all names and where each ends; the same of the values."""
         if len(self._found) == 1:  # nothing is between its blocks
-            layout, places, found = self._found[0]
-            rows = np.arange(len(places) + 1, dtype=np.int32)
+            layout, positions, found = self._found[0]
+            rows = np.arange(len(positions) + 1, dtype=np.int32)
             sizes = (len(layout.names), layout.name_ends), (layout.value_bytes, layout.value_ends)
             ends = [np.append(np.int32(0), (rows[:-1, None] * np.int32(size) + each)) for size, each in sizes]
-            names = np.tile(layout.names, len(places))
+            names = np.tile(layout.names, len(positions))
             return rows * np.int32(layout.lines), names, ends[0], found.reshape(-1), ends[1]
         layouts = self.layouts[self.layouts >= 0]
         before = np.cumsum(self.layouts >= 0) - 1
@@ -172,8 +172,8 @@ class _Copied:
         )
         texts_of = [np.empty(int(total[-1]), np.uint8) for total in (names, values)]
         ends_of = [np.zeros(int(lines[-1]) + 1, np.int32) for _ in range(2)]
-        for layout, places, found in self._found:
-            at = before[places]
+        for layout, positions, found in self._found:
+            at = before[positions]
             _scatter(texts_of[0], names[at], np.broadcast_to(layout.names, (len(at), len(layout.names))))
             _scatter(texts_of[1], values[at], found)
             _scatter(ends_of[0][1:], lines[at], names[at, None] + layout.name_ends)
@@ -247,10 +247,10 @@ def _parsed(blocks: Any) -> Any:
         names, values = _unescaped(names, lines), _unescaped(values, lines)
     names, values = as_strings(names), as_strings(values)
     bounds = np.append(0, np.searchsorted(stops, ends))
-    kept = _first_ones(names, bounds)
-    if kept is not None:
-        names, values = names.take(indices(kept)), values.take(indices(kept))
-        bounds = np.searchsorted(kept, bounds)
+    first_lines = _first_ones(names, bounds)
+    if first_lines is not None:
+        names, values = names.take(indices(first_lines)), values.take(indices(first_lines))
+        bounds = np.searchsorted(first_lines, bounds)
     return _maps(bounds, names, values)
 
 
@@ -279,9 +279,9 @@ def _unescaped(pieces: Any, which: Any) -> Any:
     """With the letters that escapes mean, in those pieces that have some."""
     given = pieces.take(indices(which)).to_pylist()
     plain = strings([_unescaped_one(one) for one in given]).cast(pa.binary())
-    places = np.arange(len(pieces))
-    places[which] = len(pieces) + np.arange(len(which))
-    return pa.concat_arrays([pieces, plain]).take(indices(places))
+    positions = np.arange(len(pieces))
+    positions[which] = len(pieces) + np.arange(len(which))
+    return pa.concat_arrays([pieces, plain]).take(indices(positions))
 
 
 def _unescaped_one(piece: bytes) -> bytes:

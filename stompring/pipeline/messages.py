@@ -110,10 +110,10 @@ def retained_messages(records: Records) -> RetainedMessages | None:
     columns, offset = {}, 0
     for name, code in RETAINED_COLUMNS:
         size = _SIZES[code]
-        places = (fixed + offset * counts)[of] + size * within
-        columns[name] = records.fields(places, np.dtype([("it", f"<u{size}")]))["it"]
+        positions = (fixed + offset * counts)[of] + size * within
+        columns[name] = records.fields(positions, np.dtype([("it", f"<u{size}")]))["it"]
         offset += size
-    traits = _traits_places(records, heads, traits_at, entries_at)[of, columns.pop("traits")]
+    traits = _trait_positions(records, heads, traits_at, entries_at)[of, columns.pop("traits")]
     common = records.fields(traits, _TRAITS)
     for name in ("address", "length", "flags", "priority"):
         columns[name] = common[name]
@@ -136,14 +136,14 @@ def retained_messages(records: Records) -> RetainedMessages | None:
     )
 
 
-def _traits_places(records: Records, heads: Any, traits_at: Any, entries_at: Any) -> Any:
+def _trait_positions(records: Records, heads: Any, traits_at: Any, entries_at: Any) -> Any:
     """Where the traits of each record stand: a row of positions for each of them."""
     most = int(heads["traits_count"].max())
     found = np.repeat(traits_at[:, None], max(most, 1), axis=1)
     for which in np.flatnonzero(heads["traits_count"] > 1).tolist():
         at = int(traits_at[which])
-        for place in range(int(heads["traits_count"][which])):
-            found[which, place] = at
+        for index in range(int(heads["traits_count"][which])):
+            found[which, index] = at
             _, length = RETAINED_TRAITS.unpack_from(records.data, at)
             at += RETAINED_TRAITS.size + length
     return found
@@ -165,15 +165,15 @@ class _Entries:
         for record in np.flatnonzero(~simple).tolist():
             position, base, count = int(at[record]), int(first[record]), int(counts[record])
             for _ in range(int(heads["entries_count"][record])):
-                queue, outcome, _, consumer, places = RETAINED_ENTRIES.unpack_from(records.data, position)
+                queue, outcome, _, consumer, positions = RETAINED_ENTRIES.unpack_from(records.data, position)
                 position += RETAINED_ENTRIES.size
-                chosen = np.arange(count)
-                if places:
-                    chosen = np.frombuffer(records.data, "<u4", places, position).astype(np.int64)
-                    position += 4 * places
-                messages.append(base + chosen)
+                selected = np.arange(count)
+                if positions:
+                    selected = np.frombuffer(records.data, "<u4", positions, position).astype(np.int64)
+                    position += 4 * positions
+                messages.append(base + selected)
                 for found, value in ((queues, queue), (outcomes, outcome), (consumers, consumer)):
-                    found.append(np.full(len(chosen), value, np.int64))
+                    found.append(np.full(len(selected), value, np.int64))
             self.ends[record] = position
         self.messages, self.queues = np.concatenate(messages), np.concatenate(queues)
         self.outcomes, self.consumers = np.concatenate(outcomes), np.concatenate(consumers)
@@ -242,10 +242,10 @@ def _selected(records: Records, wanted: TableScan, copies: bool | None) -> Messa
     messages.keep(wanted)
     if copies is None:
         return messages
-    chosen = (messages.fixed["flags"] & COPY > 0) == copies
+    selected = (messages.fixed["flags"] & COPY > 0) == copies
     if wanted.below is not None:
-        chosen &= messages.fixed["number"] < wanted.below
-    return messages.only(chosen)
+        selected &= messages.fixed["number"] < wanted.below
+    return messages.only(selected)
 
 
 def _batches(messages: Messages, wanted: TableScan) -> Iterator[Any]:
@@ -271,7 +271,7 @@ class Messages:
         self.records = records
         if records.messages is None:
             records.messages = _with_retained(records, *self._found(records))
-        self.begins, self.ends, self.fixed, self.traits, self.queues, self.taken = records.messages
+        self.begins, self.ends, self.fixed, self.traits, self.queues, self.outcomes = records.messages
 
     @staticmethod
     def _found(records: Records) -> tuple[Any, Any, Any, Any, Any]:
@@ -286,11 +286,11 @@ class Messages:
             fixed = fixed[whole]
         counts = fixed["queues"].astype(np.int64)
         traits = begins + MESSAGE.size + 4 * counts
-        places = begins + MESSAGE.size
+        positions = begins + MESSAGE.size
         if (counts != 1).any():
             which = np.repeat(np.arange(len(begins)), counts)
-            places = places[which] + 4 * (np.arange(len(which)) - (np.cumsum(counts) - counts)[which])
-        return begins, ends, fixed, traits, records.fields(places, np.dtype([("queue", "<u4")]))["queue"]
+            positions = positions[which] + 4 * (np.arange(len(which)) - (np.cumsum(counts) - counts)[which])
+        return begins, ends, fixed, traits, records.fields(positions, np.dtype([("queue", "<u4")]))["queue"]
 
     def keep(self, wanted: TableScan) -> None:
         """Forget those that are not wanted."""
@@ -319,22 +319,26 @@ class Messages:
         return other
 
     def _leave(self, good: Any) -> None:
-        kept = np.repeat(good, self.fixed["queues"])
-        self.queues = self.queues[kept]
-        self.taken = None if self.taken is None else self.taken[kept]
-        places = np.flatnonzero(good)
-        self.begins, self.ends, self.traits = self.begins[places], self.ends[places], self.traits[places]
+        entries = np.repeat(good, self.fixed["queues"])
+        self.queues = self.queues[entries]
+        self.outcomes = None if self.outcomes is None else self.outcomes[entries]
+        positions = np.flatnonzero(good)
+        self.begins, self.ends, self.traits = (
+            self.begins[positions],
+            self.ends[positions],
+            self.traits[positions],
+        )
         whole = f"V{MESSAGE_FIELDS.itemsize}"  # numpy copies a prologue whole, or else field by field
-        self.fixed = self.fixed.view(whole)[places].view(MESSAGE_FIELDS)
+        self.fixed = self.fixed.view(whole)[positions].view(MESSAGE_FIELDS)
 
     def rows(self) -> Any:
         """Of each item of ``queues`` which message it is."""
         return np.repeat(np.arange(len(self.begins)), self.fixed["queues"])
 
-    def head(self, place: int) -> slice:
+    def head(self, index: int) -> slice:
         """Where the header lines of one of them are, the line feed before the first of them too."""
-        stop = int(self.ends[place]) - TERMINATOR - int(self.fixed["body"][place])
-        return slice(stop - int(self.fixed["head"][place]), stop)
+        stop = int(self.ends[index]) - TERMINATOR - int(self.fixed["body"][index])
+        return slice(stop - int(self.fixed["head"][index]), stop)
 
 
 class PageMessages:
@@ -347,8 +351,8 @@ class PageMessages:
         begins, _ = records.of(Kind.MESSAGE, MESSAGE.size)
         self.numbers = records.fields(begins, MESSAGE_FIELDS)["number"].astype(np.int64)
         messages = Messages(records)
-        places = np.searchsorted(begins, messages.begins)[messages.rows()]
-        self.retained = places << 32 | messages.queues.astype(np.int64)
+        positions = np.searchsorted(begins, messages.begins)[messages.rows()]
+        self.retained = positions << 32 | messages.queues.astype(np.int64)
 
 
 def page_messages(records: Records) -> PageMessages | None:
@@ -360,10 +364,10 @@ def _with_retained(
     records: Records, begins: Any, ends: Any, fixed: Any, traits: Any, queues: Any
 ) -> tuple[Any, Any, Any, Any, Any, Any]:
     """Those that are retained, with those of RETAINED records, all in the order in which they stand in the file."""
-    kept = _retained_entries(records, fixed, traits, queues)
-    if not kept.all():
-        counts = np.bincount(np.repeat(np.arange(len(fixed)), fixed["queues"])[kept], minlength=len(fixed))
-        some, queues, fixed = counts > 0, queues[kept], fixed.copy()
+    entries = _retained_entries(records, fixed, traits, queues)
+    if not entries.all():
+        counts = np.bincount(np.repeat(np.arange(len(fixed)), fixed["queues"])[entries], minlength=len(fixed))
+        some, queues, fixed = counts > 0, queues[entries], fixed.copy()
         fixed["queues"] = counts
         begins, ends, fixed, traits = begins[some], ends[some], fixed[some], traits[some]
     retained = retained_messages(records)
@@ -400,12 +404,12 @@ def _retained_entries(records: Records, fixed: Any, traits: Any, queues: Any) ->
     """Which of the queues of MESSAGE records have their message retained: durable ones, unless it says otherwise."""
     flags = fixed["flags"]
     good = np.repeat(flags & DURABLE > 0, fixed["queues"])
-    if records.passing:
-        good &= ~np.isin(queues, np.array(records.passing, np.uint32))
+    if records.non_durable:
+        good &= ~np.isin(queues, np.array(records.non_durable, np.uint32))
     if (flags & RETAIN).any():
         lengths = fixed["traits"].astype(np.int64)
-        told = np.where(flags & RETAIN > 0, records.bytes[traits + lengths - 1], 0)
-        whose = np.repeat(told, fixed["queues"])
+        retention = np.where(flags & RETAIN > 0, records.bytes[traits + lengths - 1], 0)
+        whose = np.repeat(retention, fixed["queues"])
         good = (good & (whose != RETAINED_NOWHERE)) | (whose == RETAINED_EVERYWHERE)
     return good
 

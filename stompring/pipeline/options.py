@@ -164,12 +164,12 @@ def _columns(table: str, text: str | None) -> tuple[str, ...]:
     names = tuple(_items(text))
     if not names:
         raise OptionError("columns", "must name at least one column")
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if name not in TABLES[table]:
             raise OptionError(
                 "columns", f"{table} has no column {name!r}; columns are {', '.join(TABLES[table])}"
             )
-        if name in names[:place]:
+        if name in names[:index]:
             raise OptionError("columns", f"{name} is listed twice")
     return names
 

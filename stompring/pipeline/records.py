@@ -56,23 +56,23 @@ class Records:
         self.torn: Fault | None = None
         self.sealed = False
         self.messages: tuple[Any, ...] | None = None  # what `Messages` has found, once it did
-        places = self._places()
-        self.begins, self.ends = places[:, 0], places[:, 1]
+        bounds = self._bounds()
+        self.begins, self.ends = bounds[:, 0], bounds[:, 1]
         self.frames: Any = self.begins  # of the file's own records, of which some are transactions
         self.kinds: Any = self.bytes[self.begins]
         self.names = {what: self._names(what) for what in (ADDRESS, QUEUE, CONSUMER)}
         self._unwrap_transactions()
         self._unwrap_scoped()
-        self.homes = self._queue_addresses()
-        self.passing = self._non_durable_queues()
+        self.queue_addresses = self._queue_addresses()
+        self.non_durable = self._non_durable_queues()
         if start > self.first:
             inside = self.begins >= start + PREFIX.size
             self.begins, self.ends, self.kinds = self.begins[inside], self.ends[inside], self.kinds[inside]
 
     def of(self, kind: Kind, least: int) -> tuple[Any, Any]:
         """Where payloads of a kind begin and end. ``least`` is how long one must be: others are faults."""
-        chosen = self.kinds == int(kind)
-        begins, ends = self.begins[chosen], self.ends[chosen]
+        selected = self.kinds == int(kind)
+        begins, ends = self.begins[selected], self.ends[selected]
         whole = ends - begins >= least
         return self.only(whole, begins, ends)
 
@@ -91,7 +91,7 @@ class Records:
 
     # ---- positions
 
-    def _places(self) -> Any:
+    def _bounds(self) -> Any:
         header, nothing = Header.read(self.data), np.zeros((0, 2), np.int64)
         self.first = header.size  # where the first record begins
         self.format = header.format
@@ -108,8 +108,8 @@ class Records:
                 Fault(0, f"format {header.format} is not supported, formats 1 to {FORMAT} are")
             )
             return nothing
-        places = self._sealed()
-        return self._walked() if places is None else places
+        bounds = self._sealed()
+        return self._walked() if bounds is None else bounds
 
     def _sealed(self) -> Any:
         """By the footer, None where something is not as it says."""
@@ -126,13 +126,13 @@ class Records:
         if (before > behind).any() or not lengths.all():
             return None
         self.sealed = True
-        places = np.stack((begins, ends), axis=1)
+        bounds = np.stack((begins, ends), axis=1)
         between: list[tuple[int, int]] = []
         for gap in np.flatnonzero(before < behind).tolist():  # in a page the footer tells of messages only
             if not self._walk_gap(int(before[gap]), int(behind[gap]), between):
                 self.sealed = False
                 return None
-        return _sorted_bounds([places, np.array(between, np.int64)]) if between else places
+        return _sorted_bounds([bounds, np.array(between, np.int64)]) if between else bounds
 
     def _agrees(self, footer: Footer) -> bool:
         view = memoryview(self.data)[: footer.size]
@@ -151,37 +151,39 @@ class Records:
 
     def _walked(self) -> Any:
         walk = SegmentScan(self.data)
-        places = np.array(list(walk), np.int64).reshape(-1, 2)
+        bounds = np.array(list(walk), np.int64).reshape(-1, 2)
         faults = walk.faults
         if walk.footer is None and faults and _is_incomplete(faults[-1], len(self.data)):
             self.torn = faults.pop()
         self.faults += faults
-        return places
+        return bounds
 
     # ---- what is in them
 
     def _unwrap_transactions(self) -> None:
-        chosen = self.kinds == int(Kind.TRANSACTION)
-        if not chosen.any():
+        selected = self.kinds == int(Kind.TRANSACTION)
+        if not selected.any():
             return
         parts: list[tuple[int, int]] = []
-        for begin, end in zip(self.begins[chosen].tolist(), self.ends[chosen].tolist(), strict=True):
+        for begin, end in zip(self.begins[selected].tolist(), self.ends[selected].tolist(), strict=True):
             self._split_transaction(begin, end, parts)
-        outside = np.stack((self.begins[~chosen], self.ends[~chosen]), axis=1)
-        places = _sorted_bounds([outside, np.array(parts, np.int64).reshape(-1, 2)])
-        self.begins, self.ends = places[:, 0], places[:, 1]
+        outside = np.stack((self.begins[~selected], self.ends[~selected]), axis=1)
+        bounds = _sorted_bounds([outside, np.array(parts, np.int64).reshape(-1, 2)])
+        self.begins, self.ends = bounds[:, 0], bounds[:, 1]
         self.kinds = self.bytes[self.begins]
 
     def _unwrap_scoped(self) -> None:
         """What is for those who read is as any other record, what is for restarts alone is not there."""
-        chosen = self.kinds == int(Kind.SCOPED)
-        if not chosen.any():
+        selected = self.kinds == int(Kind.SCOPED)
+        if not selected.any():
             return
         whole = self.begins + SCOPED.size < self.ends
-        ours = chosen & whole & (self.bytes[np.minimum(self.begins + 1, len(self.bytes) - 1)] == FOR_READERS)
-        kept = ~chosen | ours
-        self.begins = np.where(ours, self.begins + SCOPED.size, self.begins)[kept]
-        self.ends = self.ends[kept]
+        ours = (
+            selected & whole & (self.bytes[np.minimum(self.begins + 1, len(self.bytes) - 1)] == FOR_READERS)
+        )
+        visible = ~selected | ours
+        self.begins = np.where(ours, self.begins + SCOPED.size, self.begins)[visible]
+        self.ends = self.ends[visible]
         self.kinds = self.bytes[self.begins]
 
     def _split_transaction(self, begin: int, end: int, parts: list[tuple[int, int]]) -> None:
@@ -208,7 +210,7 @@ class Records:
         """In a page: the queues that are not durable."""
         begins, _ = self.of(Kind.NAME, NAME.size)
         found = (NAME.unpack_from(self.data, at) for at in begins.tolist())
-        return [number for _, what, passing, number in found if what == QUEUE and passing]
+        return [number for _, what, non_durable, number in found if what == QUEUE and non_durable]
 
     def _queue_addresses(self) -> dict[int, int]:
         """The address of each queue that the file tells it of."""
@@ -243,6 +245,6 @@ def _is_incomplete(fault: Fault, size: int) -> bool:
     return fault.reason.endswith(_INCOMPLETE) or fault.at + PREFIX.size >= size
 
 
-def _sorted_bounds(places: list[Any]) -> Any:
-    joined = np.concatenate(places)
+def _sorted_bounds(bounds: list[Any]) -> Any:
+    joined = np.concatenate(bounds)
     return joined[np.argsort(joined[:, 0], kind="stable")]

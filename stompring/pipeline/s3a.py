@@ -48,7 +48,8 @@ class ConnectorNotFound(RuntimeError):
 
 
 def settings(given: Mapping[str, str]) -> dict[str, str]:
-    """What a session needs for ``s3a:`` beside the settings that a user has given. Raises `NoConnector`, `NoJava`.
+    """What a session needs for ``s3a:`` beside the settings that a user has given. Raises `ConnectorNotFound`,
+    `JavaNotFound`.
 
     Nothing where the user names jars, or Spark's own directory has the connector. Else the jars are fetched, the first
     time, to the user's cache directory.
@@ -63,7 +64,7 @@ def settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def fetched_jars() -> list[Path]:
-    """The jars that were fetched earlier, all of them or none. Raises `NoConnector`."""
+    """The jars that were fetched earlier, all of them or none. Raises `ConnectorNotFound`."""
     return sorted(_directory(hadoop_version(spark_home())).glob("*.jar"))
 
 
@@ -81,7 +82,7 @@ def spark_home() -> Path:
 
 
 def hadoop_version(home: Path) -> str:
-    """The version of Hadoop that a Spark has. Raises `NoConnector`."""
+    """The version of Hadoop that a Spark has. Raises `ConnectorNotFound`."""
     for path in (home / "jars").glob("hadoop-client-api-*.jar"):
         if (found := re.fullmatch(r"hadoop-client-api-(\d+(?:\.\d+)*)\.jar", path.name)) is not None:
             return found[1]
@@ -116,12 +117,12 @@ def manual_installation(hadoop: str) -> str:
 
 
 def _fetch(home: Path, hadoop: str, directory: Path, given: Mapping[str, str]) -> None:
-    """Let Spark fetch the jars, all of them or none. Raises `NoConnector`."""
+    """Let Spark fetch the jars, all of them or none. Raises `ConnectorNotFound`."""
     log.info("fetching the Hadoop S3 connector to %s: %s", directory, ", ".join(packages(hadoop)))
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
-        place = Path(temporary)
-        environment = {**os.environ, "JAVA_HOME": str(find_java(place / "java")), "SPARK_HOME": str(home)}
+        workspace = Path(temporary)
+        environment = {**os.environ, "JAVA_HOME": str(find_java(workspace / "java")), "SPARK_HOME": str(home)}
         words = [str(home / "bin" / "spark-submit"), "--master", "local[1]"]
         words += [
             "--packages",
@@ -129,7 +130,7 @@ def _fetch(home: Path, hadoop: str, directory: Path, given: Mapping[str, str]) -
             "--exclude-packages",
             ",".join(excluded_packages(hadoop)),
         ]
-        words += ["--conf", f"spark.jars.ivy={place / 'ivy'}"]
+        words += ["--conf", f"spark.jars.ivy={workspace / 'ivy'}"]
         for name in REPOSITORY_SETTINGS:
             words += ["--conf", f"{name}={given[name]}"] if given.get(name) else []
         # a class that prints a line and ends: Spark fetches packages before it runs one
@@ -142,18 +143,18 @@ def _fetch(home: Path, hadoop: str, directory: Path, given: Mapping[str, str]) -
             raise ConnectorNotFound(
                 f"Spark could not fetch hadoop-aws {hadoop} within {FETCH_TIMEOUT} s; {manual_installation(hadoop)}"
             ) from None
-        jars = list((place / "ivy" / "jars").glob("*.jar"))
+        jars = list((workspace / "ivy" / "jars").glob("*.jar"))
         if done.returncode or not any("hadoop-aws-" in jar.name for jar in jars):
             reason = _ivy_error(done.stderr + done.stdout)
             raise ConnectorNotFound(
                 f"Spark could not fetch hadoop-aws {hadoop}: {reason}; {manual_installation(hadoop)}"
             )
         try:
-            (place / "ivy" / "jars").rename(directory)
+            (workspace / "ivy" / "jars").rename(directory)
         except OSError:
             if not directory.is_dir():  # else another process was quicker
                 raise
-        shutil.rmtree(place / "ivy", ignore_errors=True)
+        shutil.rmtree(workspace / "ivy", ignore_errors=True)
 
 
 def _ivy_error(output: str) -> str:

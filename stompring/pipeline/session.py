@@ -52,7 +52,7 @@ class JavaNotFound(RuntimeError):
 
 
 def find_java(directory: Path, environment: Mapping[str, str] | None = None) -> Path:
-    """What ``JAVA_HOME`` should be. Raises `NoJava`.
+    """What ``JAVA_HOME`` should be. Raises `JavaNotFound`.
 
     ``directory`` takes the launcher that the wheel's Java needs; where it is not needed nothing is written.
     """
@@ -70,10 +70,10 @@ def find_java(directory: Path, environment: Mapping[str, str] | None = None) -> 
 
 def java_version(java: Path) -> int | None:
     """The version of a ``java``, None where it does not tell."""
-    told = _release_version(java)
-    if told is None:
-        told = _reported_version(java)
-    found = None if told is None else _VERSION.search(told)
+    version_text = _release_version(java)
+    if version_text is None:
+        version_text = _reported_version(java)
+    found = None if version_text is None else _VERSION.search(version_text)
     if found is None:
         return None
     return int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 was 8
@@ -94,10 +94,12 @@ def _release_version(java: Path) -> str | None:
 def _reported_version(java: Path) -> str | None:
     """What it says itself, which takes a start of it."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)  # nosec B603
+        version_text = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=True
+        )  # nosec B603
     except (OSError, subprocess.SubprocessError):
         return None
-    return told.stderr + told.stdout
+    return version_text.stderr + version_text.stdout
 
 
 def _is_supported(version: int | None) -> bool:
@@ -177,7 +179,8 @@ def spark_session(
     """A session that knows the formats ``stompring`` and ``stomp``, or the one there is.
 
     ``master`` is Spark's; None is ``local[*]``, or what `spark-submit` says. Without ``formats`` it does not know
-    them, which saves a Python process at its start; without ``archive`` no `ClassArchive` is used. Raises `NoJava`.
+    them, which saves a Python process at its start; without ``archive`` no `ClassArchive` is used. Raises
+    `JavaNotFound`.
     """
     from pyspark.sql import SparkSession
 

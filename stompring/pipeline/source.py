@@ -123,12 +123,12 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of those that the options name, for Spark takes no more than one."""
-        asked = self._options.streaming
-        if asked.bytes is not None:
-            return ReadMaxBytes(asked.bytes)
-        if asked.files is not None:
-            return ReadMaxFiles(asked.files)
-        return ReadAllAvailable() if asked.rows is None else ReadMaxRows(asked.rows)
+        stream_options = self._options.streaming
+        if stream_options.bytes is not None:
+            return ReadMaxBytes(stream_options.bytes)
+        if stream_options.files is not None:
+            return ReadMaxFiles(stream_options.files)
+        return ReadAllAvailable() if stream_options.rows is None else ReadMaxRows(stream_options.rows)
 
     @reports_errors
     def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> Offset:  # noqa: N802
@@ -137,10 +137,10 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Messages of which copies alone are left are older than the first file of the journal. They are all in the first
         batch, and so is what pages have of that time.
         """
-        asked, since, files = self._options.streaming, self._since(start), self._files()
+        stream_options, since, files = self._options.streaming, self._since(start), self._files()
         most, least = Limit(), 0
         if not isinstance(limit, ReadAllAvailable):
-            most = Limit(asked.bytes, asked.files, asked.rows)
+            most = Limit(stream_options.bytes, stream_options.files, stream_options.rows)
         copied = since.get(COPIED_KEY)
         if copied is not None and not copied.number:
             least = files.header(journal_name(since["journal"].number)).created + 1
@@ -216,7 +216,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return offset if self._identity is None else {**offset, IDENTITY_KEY: self._identity.hex()}
 
     def _since(self, offset: Mapping[str, str]) -> dict[str, Position]:
-        """The positions of an offset, if they are of this directory. Raises `Replaced`."""
+        """The positions of an offset, if they are of this directory. Raises `DirectoryReplaced`."""
         files = self._files()
         files.require()
         self._identity = files.identity()

@@ -127,7 +127,7 @@ class S3Config:
     def for_hadoop(self) -> dict[str, str]:
         """Settings of Spark for ``s3a:``, and the variables for the processes of tasks."""
         provider = "Temporary" if self.session_token else "Simple"
-        told = {
+        result = {
             "endpoint": self.endpoint,
             "endpoint.region": self.region,
             "path.style.access": str(self.path_style).lower(),
@@ -138,7 +138,7 @@ class S3Config:
             "aws.credentials.provider": self.access_key
             and f"org.apache.hadoop.fs.s3a.{provider}AWSCredentialsProvider",
         }
-        found = {f"spark.hadoop.fs.s3a.{name}": value for name, value in told.items() if value}
+        found = {f"spark.hadoop.fs.s3a.{name}": value for name, value in result.items() if value}
         return found | {f"spark.executorEnv.{name}": value for name, value in self.environment().items()}
 
 
@@ -229,10 +229,10 @@ class ObjectStore:
 
         try:
             with self._faults(name):
-                told = obstore.head(self._store, self._key(name))
+                result = obstore.head(self._store, self._key(name))
         except FileNotFoundError:
             return None
-        return ObjectInfo(name, int(told["size"]), str(told["e_tag"]))
+        return ObjectInfo(name, int(result["size"]), str(result["e_tag"]))
 
     def listed(self, name: str = "", *, deep: bool = True) -> Iterator[ObjectInfo]:
         """The objects below a name, as below a directory; not ``deep``: without those in directories in it."""
@@ -253,8 +253,8 @@ class ObjectStore:
         import obstore
 
         with self._faults(name):
-            told = obstore.get(self._store, self._key(name))
-            return bytes(told.bytes()), str(told.meta["e_tag"])
+            result = obstore.get(self._store, self._key(name))
+            return bytes(result.bytes()), str(result.meta["e_tag"])
 
     def read_from(self, name: str, start: int, size: int | None = None) -> bytes:
         """Bytes of an object from one on, so many or all, nothing behind its end. Raises `FileNotFoundError` too."""
@@ -301,17 +301,17 @@ class ObjectStore:
     def _faults(self, name: str) -> Iterator[None]:
         from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
-        place = f"{self.url}/{name}" if name else self.url
+        location = f"{self.url}/{name}" if name else self.url
         try:
             yield
         except FileNotFoundError as fault:
             if "NoSuchBucket" in str(fault):
-                raise ObjectStoreError(f"{place}: the bucket does not exist") from None
-            raise FileNotFoundError(f"{place} does not exist") from None
+                raise ObjectStoreError(f"{location}: the bucket does not exist") from None
+            raise FileNotFoundError(f"{location} does not exist") from None
         except (AlreadyExistsError, PreconditionError):
-            raise FileExistsError(f"{place} was written by another process") from None
+            raise FileExistsError(f"{location} was written by another process") from None
         except BaseError as fault:
-            raise ObjectStoreError(f"{place}: {_store_message(str(fault))}") from None
+            raise ObjectStoreError(f"{location}: {_store_message(str(fault))}") from None
 
 
 def _store_message(text: str) -> str:
@@ -377,7 +377,7 @@ class Folder:
     """See the module. Methods raise `OSError`."""
 
     def __init__(self, where: str) -> None:
-        """``where`` as `resolved` gives it."""
+        """``where`` as `resolve_location` gives it."""
         self.where = where
 
     def __repr__(self) -> str:

@@ -58,9 +58,9 @@ def reports_errors(function: Callable[P, T]) -> Callable[P, T]:
     """The same around a function that Spark calls."""
 
     @wraps(function)
-    def called(*arguments: P.args, **named: P.kwargs) -> T:
+    def called(*arguments: P.args, **keywords: P.kwargs) -> T:
         with error_reporting():
-            return function(*arguments, **named)
+            return function(*arguments, **keywords)
 
     return called
 
@@ -72,9 +72,9 @@ def defers_errors(function: Callable[P, Any]) -> Callable[P, Any]:
     """
 
     @wraps(function)
-    def called(*arguments: P.args, **named: P.kwargs) -> Any:
+    def called(*arguments: P.args, **keywords: P.kwargs) -> Any:
         try:
-            return function(*arguments, **named)
+            return function(*arguments, **keywords)
         except EXPECTED as fault:
             if not _is_worker():
                 raise

@@ -51,7 +51,7 @@ class Broker:
 
     @classmethod
     def loaded(cls, name: str, entry: Mapping[str, Any]) -> Broker:
-        """From what `dumped` gives. Raises `KeyError`, `TypeError`."""
+        """From what `dump_positions` gives. Raises `KeyError`, `TypeError`."""
         return cls(name, entry["identity"], entry["data"], str(entry["state"]), str(entry["writer"]))
 
 
@@ -61,7 +61,7 @@ def identified_broker(
     """The broker of a name, when the directory that is to be ingested under it has an identity and is at ``data``.
 
     A directory of no known identity, as those of format 1, is taken for the one it was: its positions tell. Raises
-    `Replaced` for another one, `ValueError` for what cannot be a name.
+    `DirectoryReplaced` for another one, `ValueError` for what cannot be a name.
     """
     known = brokers.get(name)
     here = f"data directory {data} has {'no identity' if identity is None else f'identity {identity}'}"

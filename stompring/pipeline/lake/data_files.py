@@ -245,13 +245,15 @@ def _statistics_columns(schema: Any) -> list[str]:
 def _range(metadata: Any, name: str, rows: int) -> tuple[Any, Any, int]:
     """The least and the greatest value of a column as JSON has them, None without values; and how many are null."""
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
-    place = metadata.schema.names.index(name)
-    told = [group.column(place).statistics for group in groups]
-    nulls = sum(one.null_count for one in told)
+    index = metadata.schema.names.index(name)
+    statistics_ = [group.column(index).statistics for group in groups]
+    nulls = sum(one.null_count for one in statistics_)
     if nulls == rows:
         return None, None, nulls
-    ranges = [(_value(one, one.min_raw), _value(one, one.max_raw)) for one in told if one.has_min_max]
-    if len(ranges) < sum(one.null_count < group.num_rows for one, group in zip(told, groups, strict=True)):
+    ranges = [(_value(one, one.min_raw), _value(one, one.max_raw)) for one in statistics_ if one.has_min_max]
+    if len(ranges) < sum(
+        one.null_count < group.num_rows for one, group in zip(statistics_, groups, strict=True)
+    ):
         return _FIRST, _LAST, nulls
     least, most = min(one for one, _ in ranges), max(one for _, one in ranges)
     if isinstance(least, datetime):
@@ -259,9 +261,9 @@ def _range(metadata: Any, name: str, rows: int) -> tuple[Any, Any, int]:
     return least, most, nulls
 
 
-def _value(told: Any, raw: Any) -> Any:
+def _value(statistics_: Any, raw: Any) -> Any:
     """What stands for a value in a file's statistics. Not ``told.min``: for times pyarrow imports pandas."""
-    kind = told.logical_type.type
+    kind = statistics_.logical_type.type
     if kind == "TIMESTAMP":
         return _EPOCH + timedelta(microseconds=raw)
     return raw.decode() if kind == "STRING" else raw

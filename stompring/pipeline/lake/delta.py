@@ -281,11 +281,11 @@ def sync_log(folder: Folder) -> None:
 
 def compact(table: Any, folder: Folder, target_size: int, filters: Any = None) -> tuple[int, int]:
     """Put small files of a table together: how many were made, and how many are of no use any more."""
-    told = table.optimize.compact(filters, target_size=target_size)
+    result = table.optimize.compact(filters, target_size=target_size)
     for path in table.file_uris() if folder.local is not None else []:
         sync_file(Path(path))
     sync_log(folder)
-    return int(told["numFilesAdded"]), int(told["numFilesRemoved"])
+    return int(result["numFilesAdded"]), int(result["numFilesRemoved"])
 
 
 def vacuum(table: Any, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -> list[str]:
@@ -409,10 +409,10 @@ def commits(table: LakeTable) -> dict[int, Commit]:
 
 def _commit(table: str, entry: Mapping[str, Any]) -> Commit:
     operation = str(entry.get("operation", ""))
-    told = entry.get(OPERATION_KEY) or (
+    result = entry.get(OPERATION_KEY) or (
         "ingest" if BATCH_KEY in entry else _OPERATIONS.get(operation, operation.lower())
     )
-    commit = Commit(table, int(entry["version"]), int(entry["timestamp"]), told)
+    commit = Commit(table, int(entry["version"]), int(entry["timestamp"]), result)
     if operation == "RESTORE":
         return commit._replace(restored=int(entry["operationParameters"]["version"]))
     if BATCH_KEY not in entry:
@@ -436,7 +436,7 @@ def versions_at(
 ) -> dict[str, int] | None:
     """The versions of all tables that belong to a version of ``messages``, or to the last one at a time (epoch ms).
 
-    None where neither is given. Raises `NoVersion`.
+    None where neither is given. Raises `VersionNotFound`.
     """
     if version is None and time is None:
         return None
@@ -480,7 +480,7 @@ def _matching_version(known: Mapping[int, Commit], one: Commit) -> int:
 
 
 def last_batches(messages: LakeTable, version: int) -> dict[str, Commit]:
-    """The last batch of each broker that a version of ``messages`` has. Raises `NoVersion` for too short a log."""
+    """The last batch of each broker that a version of ``messages`` has. Raises `VersionNotFound`."""
     known = commits(messages)
     found: dict[str, Commit] = {}
     while version > 0:
@@ -506,9 +506,9 @@ _BATCH = re.compile(r"part-(\d{6,}(?:-copies)?)-[0-9a-f]{32}\.parquet")
 def migrate(table: LakeTable) -> bool:
     """Add the columns that a table of an earlier version lacks; False where it lacks none.
 
-    Rows get `MAIN` as their broker: each file is written anew with that column, and one commit puts all of them in
-    place of the old ones, so that every reader finds the value. Other columns are null in the rows that are there, and
-    for that the schema is enough.
+    Rows get `DEFAULT_BROKER` as their broker: each file is written anew with that column, and one commit puts all of
+    them in place of the old ones, so that every reader finds the value. Other columns are null in the rows that are
+    there, and for that the schema is enough.
     """
     delta = table.open()
     schema = arrow_schema(table.name)

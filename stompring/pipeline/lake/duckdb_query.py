@@ -55,8 +55,8 @@ class Result:
         """For JSON, in the form of Spark's ``to_json``: without nulls, bodies in Base64, times in ISO 8601."""
         types = dict(zip(self.columns, (field.type for field in self._reader.schema), strict=True))
         for row in self.rows():
-            told = zip(self.columns, row, strict=True)
-            yield {name: _json(types[name], value) for name, value in told if value is not None}
+            pairs = zip(self.columns, row, strict=True)
+            yield {name: _json(types[name], value) for name, value in pairs if value is not None}
 
     def _batches(self) -> Iterator[Any]:
         try:
@@ -73,7 +73,7 @@ def query(
 
     ``versions`` are those of tables, by default the last ones.
 
-    Raises `NoLake`, and `QueryError` for what is no query.
+    Raises `LakeNotFound`, and `QueryError` for what is no query.
     """
     from stompring.pipeline.lake.views import Views
 

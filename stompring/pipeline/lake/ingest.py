@@ -2,8 +2,8 @@
 
 A batch is what is between two positions of the broker's files. Both are written down before it begins (`Intent`);
 tasks then write files; and each table takes its files in one commit with the number of the batch, so that a second
-commit of the same number does nothing. What a run leaves half done, the next one completes. `Following` repeats that
-until it is stopped, with maintenance between batches, and retries after failures.
+commit of the same number does nothing. What a run leaves half done, the next one completes. `ContinuousIngest` repeats
+that until it is stopped, with maintenance between batches, and retries after failures.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class Ingest:
-    """See the module. One at a time for a lake. Methods raise `OSError`, `Replaced`, `Busy`, and what Spark raises.
+    """See the module. One at a time for a lake. Methods raise `OSError`, `DirectoryReplaced`, `Busy`, and what Spark
+    raises.
 
     Of two at once by mistake one ends with `Busy`, sooner or later, and each message is there once all the same: a
-    batch is begun once (`Intents.write`), after the one before it is in all tables, and committed to each table once.
+    batch is begun once (`IntentLog.write`), after the one before it is in all tables, and committed to each table once.
     """
 
     spark: Any
@@ -142,7 +143,7 @@ class Ingest:
             done.add(each)
         if done.copies:
             done.add(self._originals(job, intent, done))
-        self._tell(intent, lost, done)
+        self._record_losses(intent, lost, done)
         end = json.dumps(dump_positions(intent.end))
         for name in sorted(job.tables, key=_COMMIT_ORDER.index):
             self.lake.check_lock()
@@ -204,8 +205,8 @@ class Ingest:
         elif new:
             paths = [spark_url(f"{table.folder.where}/{file.path}") for file in new]
             known = known.unionByName(spark.read.parquet(*paths).select(*key))
-        kept = copies.join(known, key, "left_anti").select(*TABLES["messages"])
-        found = kept.mapInArrow(WriteCopies(job), "done string").collect()
+        unknown = copies.join(known, key, "left_anti").select(*TABLES["messages"])
+        found = unknown.mapInArrow(WriteCopies(job), "done string").collect()
         result = TaskOutput()
         for row in found:
             result.add(TaskOutput.loaded(row.done))
@@ -221,14 +222,14 @@ class Ingest:
 
     # ---- what it tells
 
-    def _tell(self, intent: Intent, lost: list[MissingFiles], done: TaskOutput) -> None:
-        told = [f"{each} deleted before it was ingested" for each in lost]
-        told += [f"{name} at {at}: {reason}" for name, at, reason in done.faults]
-        for line in told:
+    def _record_losses(self, intent: Intent, lost: list[MissingFiles], done: TaskOutput) -> None:
+        lines = [f"{each} deleted before it was ingested" for each in lost]
+        lines += [f"{name} at {at}: {reason}" for name, at, reason in done.faults]
+        for line in lines:
             log.warning("%s", line)
-        if told:
+        if lines:
             self.lake.state_folder(self._broker).write(
-                f"losses/{intent.number:09d}.json", json.dumps(told, indent=1).encode()
+                f"losses/{intent.number:09d}.json", json.dumps(lines, indent=1).encode()
             )
 
     def _mark(self, intent: Intent) -> None:
@@ -329,13 +330,13 @@ class ContinuousIngest:
     stop: Event
     interval: float  # seconds between two looks
     attempts: int  # in a row that may fail
-    tell: Callable[[Batch, float], None]  # of each batch, and how long it took
+    on_batch: Callable[[Batch, float], None]  # of each batch, and how long it took
     metrics: IngestMetrics = field(default_factory=IngestMetrics)
     lag: float = 0.0  # seconds, as of the last batch
     left: int = 0  # bytes, likewise
     first_pause: float = FIRST_PAUSE
     _failed: int = 0
-    _told: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _reported: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def run(self) -> None:
         """Go on until `stop`. Raises what the last attempt raised."""
@@ -355,7 +356,7 @@ class ContinuousIngest:
             seconds = time.monotonic() - before
             self._measure(batch)
             self.metrics.batch(batch, seconds)
-            self.tell(batch, seconds)
+            self.on_batch(batch, seconds)
             self._maintain()
             self._failed = 0
             before = time.monotonic()
@@ -382,9 +383,11 @@ class ContinuousIngest:
             self.metrics.table(name, len(table.files()))
             compacted, vacuumed = done.compacted[name], done.vacuumed[name]
             self.metrics.upkeep(
-                name, compacted - self._told[name, "compacted"], vacuumed - self._told[name, "vacuumed"]
+                name,
+                compacted - self._reported[name, "compacted"],
+                vacuumed - self._reported[name, "vacuumed"],
             )
-            self._told[name, "compacted"], self._told[name, "vacuumed"] = compacted, vacuumed
+            self._reported[name, "compacted"], self._reported[name, "vacuumed"] = compacted, vacuumed
 
     def _after(self, fault: Exception) -> float:
         """Seconds until the next attempt. Raises where there is none."""

@@ -70,11 +70,11 @@ class TaskOutput:
 
     @classmethod
     def loaded(cls, text: str) -> TaskOutput:
-        """From what `dumped` gives."""
-        told = json.loads(text)
-        files = {name: [NewFile(*file) for file in files] for name, files in told["files"].items()}
-        faults = [(name, at, reason) for name, at, reason in told["faults"]]
-        return cls(files, told["rows"], faults, told["copies"], told["copied"], told["read"])
+        """From what `dump_positions` gives."""
+        document = json.loads(text)
+        files = {name: [NewFile(*file) for file in files] for name, files in document["files"].items()}
+        faults = [(name, at, reason) for name, at, reason in document["faults"]]
+        return cls(files, document["rows"], faults, document["copies"], document["copied"], document["read"])
 
 
 def ingest_ranges(job: BatchJob, ranges: Sequence[Range]) -> TaskOutput:

@@ -71,19 +71,19 @@ class IntentLog:
     def _read(self, name: str) -> Intent:
         text = self._state.read(name)
         try:
-            told = json.loads(text)
+            document = json.loads(text)
             return Intent(
-                int(told["batch"]),
-                load_positions(told["start"]),
-                load_positions(told["end"]),
-                dict(told["versions"]),
+                int(document["batch"]),
+                load_positions(document["start"]),
+                load_positions(document["end"]),
+                dict(document["versions"]),
             )
         except (ValueError, KeyError, TypeError) as fault:
             raise ValueError(f"cannot read {self._state}/{name}: {fault!r}") from None
 
     def write(self, intent: Intent) -> None:
         """Remember one, for good when this returns. Raises `Busy` where another process has begun the same batch."""
-        told = {
+        document = {
             "version": 1,
             "batch": intent.number,
             "start": dump_positions(intent.start),
@@ -91,7 +91,7 @@ class IntentLog:
             "versions": intent.versions,
         }
         try:
-            self._state.create(f"{_FOLDER}/{intent.number:09d}.json", json.dumps(told, indent=1).encode())
+            self._state.create(f"{_FOLDER}/{intent.number:09d}.json", json.dumps(document, indent=1).encode())
         except FileExistsError as fault:
             raise Busy(f"another process is ingesting: it started batch {intent.number} ({fault})") from None
         for name in self._names()[:-RETAINED_INTENTS]:
@@ -107,7 +107,8 @@ _COLUMNS = ("message_id", "queue", "timestamp")
 def check_content(table: LakeTable, broker: str, files: DataFiles, positions: Positions) -> None:
     """Look up messages of the newest file that was ingested wholly and has some.
 
-    ``positions`` are those up to which the lake has the directory. Raises `Replaced` where the lake has others.
+    ``positions`` are those up to which the lake has the directory. Raises `DirectoryReplaced` where the lake has
+    others.
     """
     endings = frozenset().union(*ENDINGS.values())
     end_positions(files, endings, positions)  # it goes as far as that
@@ -141,8 +142,8 @@ def _messages(files: DataFiles, name: str) -> set[tuple[Any, ...]]:
 
 def _known(table: LakeTable, broker: str, least: int, most: int) -> set[tuple[Any, ...]]:
     number = ds.field("message_id")
-    chosen = (ds.field(BROKER) == broker) & (number >= least) & (number <= most)
-    return _rows(table.open().to_pyarrow_dataset().to_table(list(_COLUMNS), filter=chosen))
+    condition = (ds.field(BROKER) == broker) & (number >= least) & (number <= most)
+    return _rows(table.open().to_pyarrow_dataset().to_table(list(_COLUMNS), filter=condition))
 
 
 def _rows(messages: Any) -> set[tuple[Any, ...]]:
@@ -182,7 +183,7 @@ class Lake:
         return self.folder.where
 
     def create(self, buckets: int = BUCKETS) -> None:
-        """Make what is not there of it. Raises `NoLake` for one that this version of stompring cannot use."""
+        """Make what is not there of it. Raises `LakeNotFound` for one that this version of stompring cannot use."""
         if self.state.exists(_LAKE_FILE):
             self.require()
         for table in self.tables.values():
@@ -193,21 +194,21 @@ class Lake:
                 self.state.create(_LAKE_FILE, _document(uuid4().hex, {}))
 
     def require(self) -> None:
-        """Raises `NoLake` where there is none, and where it is of a newer version."""
+        """Raises `LakeNotFound` where there is none, and where it is of a newer version."""
         self._about()
 
     def _about(self) -> dict[str, Any]:
-        """What ``lake.json`` says. Raises `NoLake`."""
-        place = f"{self.state}/{_LAKE_FILE}"
+        """What ``lake.json`` says. Raises `LakeNotFound`."""
+        location = f"{self.state}/{_LAKE_FILE}"
         if not self.state.exists(_LAKE_FILE):
             raise LakeNotFound(
-                f"{self} is not a lake ({place} is missing): create one with 'stompring lake ingest'"
+                f"{self} is not a lake ({location} is missing): create one with 'stompring lake ingest'"
             )
         try:
             about = json.loads(self.state.read(_LAKE_FILE))
             version, _ = int(about["version"]), str(about["id"])
         except (ValueError, KeyError, TypeError) as fault:
-            raise LakeNotFound(f"{place} is damaged: {fault!r}") from None
+            raise LakeNotFound(f"{location} is damaged: {fault!r}") from None
         if not 1 <= version <= VERSION:
             raise LakeNotFound(
                 f"the lake {self} has version {version}, this stompring supports versions up to {VERSION}: "
@@ -224,7 +225,7 @@ class Lake:
         return str(self._about()["id"])
 
     def brokers(self) -> dict[str, Broker]:
-        """The brokers that were ingested into it, by their names. Raises `NoLake`."""
+        """The brokers that were ingested into it, by their names. Raises `LakeNotFound`."""
         about = self._about()
         if int(about["version"]) == 1:
             return {VERSION_1_BROKER.name: VERSION_1_BROKER}
@@ -276,8 +277,8 @@ class Lake:
     def admit(self, name: str, files: DataFiles) -> Broker:
         """The broker of this name, whose data directory is ``files``: for who has `locked` the lake.
 
-        It is remembered by its identity. Raises `OptionError` for what is no data directory, and `Replaced` for
-        another one than the lake knows under this name.
+        It is remembered by its identity. Raises `OptionError` for what is no data directory, and `DirectoryReplaced`
+        for another one than the lake knows under this name.
         """
         if not self._migrated:
             self.migrate()
@@ -306,7 +307,7 @@ class Lake:
             with ingesting(self.state.local, "lake"):
                 yield
         elif self.state.objects is not None:
-            with Lease(self.state.objects, seconds).held() as self._check:
+            with Lease(self.state.objects, seconds).acquired() as self._check:
                 try:
                     yield
                 finally:
@@ -324,7 +325,7 @@ class Lake:
             with ingesting(self.state.local, "rewrite"):
                 yield
         elif self.state.objects is not None:
-            with Lease(self.state.objects, name="rewrite.lease").held():
+            with Lease(self.state.objects, name="rewrite.lease").acquired():
                 yield
         else:
             yield
@@ -361,7 +362,7 @@ class Lake:
     def versions(self, version: int | None, time: int | None) -> dict[str, int] | None:
         """The versions of the tables at a version of the lake or a time (epoch ms), None where neither is given.
 
-        Raises `NoVersion`, `NoLake`.
+        Raises `VersionNotFound`, `LakeNotFound`.
         """
         self.require()
         return versions_at(self.tables, version, time)
@@ -370,7 +371,7 @@ class Lake:
         """Let the tables be as they were at some versions: for who has `locked` the lake.
 
         What was ingested since is ingested again by the next ingest, as far as the broker still has it. What is to be
-        done is written down first; after a crash the next writer completes it. Raises `NoVersion`.
+        done is written down first; after a crash the next writer completes it. Raises `VersionNotFound`.
         """
         self._complete_restore()
         done = last_batches(self.tables["messages"], versions["messages"])
@@ -436,7 +437,7 @@ class Lake:
     ) -> dict[str, Any]:
         """A DataFrame for each table, as it is at this moment or was at some versions; of all brokers, or of one.
 
-        Raises `NoLake`.
+        Raises `LakeNotFound`.
         """
         self.require()
         at = versions or {}

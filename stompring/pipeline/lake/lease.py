@@ -54,7 +54,7 @@ class Lease:
         self._mutex = Lock()  # between the thread that renews and who checks
 
     @contextmanager
-    def held(self) -> Iterator[Callable[[], None]]:
+    def acquired(self) -> Iterator[Callable[[], None]]:
         """While it is held and renewed; gives what checks that it still is (`check`). Raises `Busy`."""
         self.acquire()
         over = Event()

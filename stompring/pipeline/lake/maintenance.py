@@ -85,8 +85,8 @@ def days_to_compact(table: LakeTable, most: int) -> list[str]:
     )
     full = {key for key, count in counts.items() if count > most}
     names = [name for name in (files[0] if files else {}) if name.startswith("partition.")]
-    place = names.index(f"partition.{DATE}") if full else 0
-    return sorted({key[place] for key in full})
+    index = names.index(f"partition.{DATE}") if full else 0
+    return sorted({key[index] for key in full})
 
 
 def needed_versions(lake: Lake) -> Iterator[int]:

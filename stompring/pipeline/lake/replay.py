@@ -63,12 +63,12 @@ class ReplayPlan:
     @property
     def id(self) -> str:
         """The same for the same request."""
-        asked: list[Any] = [asdict(self.choice), self.to, self.destination, self.name]
+        request: list[Any] = [asdict(self.choice), self.to, self.destination, self.name]
         if self.broker not in (None, DEFAULT_BROKER):  # replays that began before there were names go on
-            asked.append(self.broker)
+            request.append(self.broker)
         if self.at is not None:
-            asked.append(self.at)
-        return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+            request.append(self.at)
+        return sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class Replay:
@@ -81,14 +81,14 @@ class Replay:
         self._state = lake.state.folder(f"replays/{plan.id}")
         self.resumed = self._state.exists("plan.json")
         if self.resumed:
-            told = json.loads(self._state.read("plan.json"))
-            plan = replace(plan, version=int(told["tableVersion"]), parts=int(told["parts"]))
+            document = json.loads(self._state.read("plan.json"))
+            plan = replace(plan, version=int(document["tableVersion"]), parts=int(document["parts"]))
         else:
             plan = replace(plan, version=int(lake.tables["messages"].open(plan.at).version()))
         self.plan = plan
 
-    def chosen(self) -> Any:
-        """The rows, one for each message and queue. Raises `BadCondition`."""
+    def selected(self) -> Any:
+        """The rows, one for each message and queue. Raises `InvalidCondition`."""
         messages = self._lake.tables["messages"].frame(self._spark, version=self.plan.version)
         if self.plan.broker is not None:
             messages = messages.where(messages.broker == self.plan.broker)
@@ -101,7 +101,7 @@ class Replay:
         from pyspark.sql.functions import min as least
         from pyspark.sql.functions import sum as total
 
-        once = self.chosen().select("address", "message_id", "timestamp", length("body").alias("size"))
+        once = self.selected().select("address", "message_id", "timestamp", length("body").alias("size"))
         once = once.dropDuplicates(["message_id"])
         rows = once.groupBy("address").agg(
             count("*").alias("messages"),
@@ -117,11 +117,11 @@ class Replay:
         from pyspark.sql.functions import col
 
         plan = self.plan
-        chosen = self.chosen()
+        selected = self.selected()
         if not self.resumed:
             about = {"version": 1, "tableVersion": plan.version, "parts": plan.parts, "to": plan.to}
             self._state.write("plan.json", json.dumps(about).encode())
-        rows = chosen.select("message_id", "timestamp", "address", "priority", "headers", "body")
+        rows = selected.select("message_id", "timestamp", "address", "priority", "headers", "body")
         rows = rows.repartition(plan.parts, col("address")).sortWithinPartitions("message_id")
         prefix = f"{self._lake.id[:12]}-{plan.id}"
         sender = _Sender(
@@ -149,8 +149,8 @@ def _checkpoint_of(state: Folder, part: int) -> tuple[int, int]:
     name = f"part-{part}.json"
     if not state.exists(name):
         return -1, 0
-    told = json.loads(state.read(name))
-    return int(told["message"]), int(told["sent"])
+    document = json.loads(state.read(name))
+    return int(document["message"]), int(document["sent"])
 
 
 class _Sender:
@@ -218,7 +218,7 @@ class _PartSender:
         self._sends = SendEncoder(sender._options, None, OMITTED_HEADERS)
         self._waiting: deque[tuple[int, int]] = deque()  # number of the last message, and count, of groups
         self._began, self._begun_with = time.monotonic(), count
-        self._noted, self._noted_at = count, self._began
+        self._checkpoint, self._checkpoint_at = count, self._began
         rate = sender._rate
         self._group = RECEIPT_MESSAGES if rate is None else max(1, min(RECEIPT_MESSAGES, int(rate / 10)))
 
@@ -238,9 +238,9 @@ class _PartSender:
         )
         which = np.zeros(len(rows), np.int64)
         which[np.array(ends) - 1] = np.arange(1, len(ends) + 1)
-        asked = receipts.cast(pa.binary()).take(indices(which))
+        request = receipts.cast(pa.binary()).take(indices(which))
         columns = _frames(rows, self._sender._destination, self._sender._prefix)
-        frames = self._sends.frames(columns, 0, lines=[*_origin(rows), asked])
+        frames = self._sends.frames(columns, 0, lines=[*_origin(rows), request])
         for group, (at, end) in enumerate(pairwise([0, *ends]), 1):
             self._connection.send(data_of(frames.slice(at, end - at)))
             self.count += end - at
@@ -264,12 +264,12 @@ class _PartSender:
         now = time.monotonic()
         if (
             not most
-            or known[1] - self._noted >= CHECKPOINT_MESSAGES
-            or now - self._noted_at >= CHECKPOINT_SECONDS
+            or known[1] - self._checkpoint >= CHECKPOINT_MESSAGES
+            or now - self._checkpoint_at >= CHECKPOINT_SECONDS
         ):
-            told = json.dumps({"message": known[0], "sent": known[1]}).encode()
-            self._sender._state.write(f"part-{self._part}.json", told)
-            self._noted, self._noted_at = known[1], now
+            document = json.dumps({"message": known[0], "sent": known[1]}).encode()
+            self._sender._state.write(f"part-{self._part}.json", document)
+            self._checkpoint, self._checkpoint_at = known[1], now
 
     def _pace(self) -> None:
         rate = self._sender._rate
@@ -283,7 +283,7 @@ def _frames(batch: Any, destination: str | None, prefix: str) -> Any:
     """The columns that a SEND is made of."""
     import pyarrow.compute as pc
 
-    columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
+    columns = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
     ids = columns["message_id"].cast(pa.string())
     made = {
         "body": columns["body"],

@@ -34,7 +34,7 @@ class MessageSelection:
     addresses: tuple[str, ...] = ()
 
     def of(self, messages: Any) -> Any:
-        """The rows of a DataFrame that are meant. Raises `BadCondition`."""
+        """The rows of a DataFrame that are meant. Raises `InvalidCondition`."""
         from pyspark.sql.functions import col, concat, lit
 
         for time, sign in ((self.since, "__ge__"), (self.until, "__lt__")):
@@ -65,9 +65,9 @@ def _where(messages: Any, text: str) -> Any:
     from pyspark.errors import AnalysisException, ParseException
 
     try:
-        chosen = messages.where(text)
-        chosen.schema  # noqa: B018 - Spark looks at the names now
-        return chosen
+        selected = messages.where(text)
+        selected.schema  # noqa: B018 - Spark looks at the names now
+        return selected
     except (AnalysisException, ParseException) as reason:
         sql = str(reason).partition("\n")[0]
     try:

@@ -86,33 +86,33 @@ def ddl_type(type_: Type) -> str:
     return f"STRUCT<{','.join(field['name'] + ':' + ddl_type(field['type']) for field in inner)}>"
 
 
-def convert(type_: Type, value: Any, place: str) -> Any:
-    """A value of JSON or Avro, as Arrow takes it. Raises `Misfit`."""
+def convert(type_: Type, value: Any, pointer: str) -> Any:
+    """A value of JSON or Avro, as Arrow takes it. Raises `TypeMismatch`."""
     if isinstance(type_, str):
-        return _SCALAR[type_](value, place)
+        return _SCALAR[type_](value, pointer)
     ((kind, inner),) = type_.items()
     if kind == "array":
         if not isinstance(value, list):
-            raise _mismatch(value, "not an array", place)
+            raise _mismatch(value, "not an array", pointer)
         return [
-            None if each is None else convert(inner, each, f"{place}/{at}") for at, each in enumerate(value)
+            None if each is None else convert(inner, each, f"{pointer}/{at}") for at, each in enumerate(value)
         ]
     if kind == "map":
         if not isinstance(value, dict):
-            raise _mismatch(value, "not an object", place)
+            raise _mismatch(value, "not an object", pointer)
         return [
-            (_string(key, place), None if each is None else convert(inner, each, f"{place}/{key}"))
+            (_string(key, pointer), None if each is None else convert(inner, each, f"{pointer}/{key}"))
             for key, each in value.items()
         ]
     if kind == "decimal":
         return value  # only Avro has them, and its reader has made them
-    return convert_struct(inner, value, place)
+    return convert_struct(inner, value, pointer)
 
 
-def convert_struct(fields: Sequence[Mapping[str, Any]], value: Any, place: str) -> dict[str, Any]:
-    """An object's values by the fields of a struct; others are left out. Raises `Misfit`."""
+def convert_struct(fields: Sequence[Mapping[str, Any]], value: Any, pointer: str) -> dict[str, Any]:
+    """An object's values by the fields of a struct; others are left out. Raises `TypeMismatch`."""
     if not isinstance(value, dict):
-        raise _mismatch(value, "not an object", place)
+        raise _mismatch(value, "not an object", pointer)
     found: dict[str, Any] = {}
     for field in fields:
         name = field["name"]
@@ -120,74 +120,74 @@ def convert_struct(fields: Sequence[Mapping[str, Any]], value: Any, place: str) 
         if given is None:
             if name not in value:
                 if field["required"]:
-                    raise TypeMismatch(f"{place or '#'}: {name} is required")
+                    raise TypeMismatch(f"{pointer or '#'}: {name} is required")
             elif not field["null"]:
-                raise TypeMismatch(f"{place}/{name}: null is not allowed")
+                raise TypeMismatch(f"{pointer}/{name}: null is not allowed")
             found[name] = None
         else:
-            found[name] = convert(field["type"], given, f"{place}/{name}")
+            found[name] = convert(field["type"], given, f"{pointer}/{name}")
     return found
 
 
-def _mismatch(value: Any, what: str, place: str) -> TypeMismatch:
+def _mismatch(value: Any, what: str, pointer: str) -> TypeMismatch:
     text = json.dumps(value, default=str)
-    return TypeMismatch(f"{place or '#'}: {text if len(text) <= 60 else text[:57] + '...'} is {what}")
+    return TypeMismatch(f"{pointer or '#'}: {text if len(text) <= 60 else text[:57] + '...'} is {what}")
 
 
-def _string(value: Any, place: str) -> str:
+def _string(value: Any, pointer: str) -> str:
     if not isinstance(value, str):
-        raise _mismatch(value, "not a string", place)
+        raise _mismatch(value, "not a string", pointer)
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise TypeMismatch(f"{place or '#'}: the string has an unpaired surrogate") from None
+        raise TypeMismatch(f"{pointer or '#'}: the string has an unpaired surrogate") from None
     return value
 
 
-def _json_text(value: Any, place: str) -> str:
-    return _string(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), place)
+def _json_text(value: Any, pointer: str) -> str:
+    return _string(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), pointer)
 
 
 def _whole(name: str) -> Any:
     least, most = _RANGES[name]
 
-    def whole(value: Any, place: str) -> int:
+    def whole(value: Any, pointer: str) -> int:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise _mismatch(value, "not a whole number", place)
+            raise _mismatch(value, "not a whole number", pointer)
         if not least <= value <= most:
-            raise TypeMismatch(f"{place}: out of range of {_DDL[name]}")
+            raise TypeMismatch(f"{pointer}: out of range of {_DDL[name]}")
         return value
 
     return whole
 
 
-def _number(value: Any, place: str) -> float:
+def _number(value: Any, pointer: str) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise _mismatch(value, "not a number", place)
+        raise _mismatch(value, "not a number", pointer)
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if math.isinf(number):
-        raise TypeMismatch(f"{place}: out of range of DOUBLE")
+        raise TypeMismatch(f"{pointer}: out of range of DOUBLE")
     return number
 
 
-def _boolean(value: Any, place: str) -> bool:
+def _boolean(value: Any, pointer: str) -> bool:
     if not isinstance(value, bool):
-        raise _mismatch(value, "not a boolean", place)
+        raise _mismatch(value, "not a boolean", pointer)
     return value
 
 
-def _binary(value: Any, place: str) -> bytes:
+def _binary(value: Any, pointer: str) -> bytes:
     if not isinstance(value, bytes):
-        raise _mismatch(value, "not bytes", place)
+        raise _mismatch(value, "not bytes", pointer)
     return value
 
 
-def _timestamp(value: Any, place: str) -> datetime:
+def _timestamp(value: Any, pointer: str) -> datetime:
     if isinstance(value, datetime):
         return value
     try:
@@ -196,10 +196,10 @@ def _timestamp(value: Any, place: str) -> datetime:
         time = datetime.fromisoformat(value.upper())
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise _mismatch(value, "not an RFC 3339 date-time", place) from None
+        raise _mismatch(value, "not an RFC 3339 date-time", pointer) from None
 
 
-def _date(value: Any, place: str) -> date:
+def _date(value: Any, pointer: str) -> date:
     if isinstance(value, date):
         return value
     try:
@@ -207,7 +207,7 @@ def _date(value: Any, place: str) -> date:
             raise ValueError
         return date.fromisoformat(value)
     except ValueError:
-        raise _mismatch(value, "not an RFC 3339 date", place) from None
+        raise _mismatch(value, "not an RFC 3339 date", pointer) from None
 
 
 _SCALAR: Mapping[str, Any] = {
@@ -241,7 +241,7 @@ class InvalidSchema(ValueError):
 
 
 def from_json_schema(text: bytes) -> list[dict[str, Any]]:
-    """Fields of a JSON Schema whose values are objects. Raises `BadSchema`."""
+    """Fields of a JSON Schema whose values are objects. Raises `InvalidSchema`."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as reason:
@@ -261,33 +261,33 @@ class _JsonSchema:
         found: list[dict[str, Any]] = type_["struct"]
         return found
 
-    def _type(self, schema: Any, place: str, within: tuple[str, ...]) -> tuple[Type, bool]:
+    def _type(self, schema: Any, pointer: str, within: tuple[str, ...]) -> tuple[Type, bool]:
         """The type, and whether null is allowed."""
         if schema is True or schema == {}:
             return "json", True
         if not isinstance(schema, dict):
-            raise InvalidSchema(f"{place}: {json.dumps(schema)[:40]} is not a schema")
+            raise InvalidSchema(f"{pointer}: {json.dumps(schema)[:40]} is not a schema")
         if len(within) > MAX_DEPTH:
-            raise InvalidSchema(f"{place}: nested more than {MAX_DEPTH} levels")
+            raise InvalidSchema(f"{pointer}: nested more than {MAX_DEPTH} levels")
         if "$ref" in schema:
-            return self._reference(schema["$ref"], place, within)
+            return self._reference(schema["$ref"], pointer, within)
         for word in ("anyOf", "oneOf"):
             if word in schema:
-                return self._one_of(schema[word], f"{place}/{word}", within)
+                return self._one_of(schema[word], f"{pointer}/{word}", within)
         for word in ("allOf", "not", "if", "patternProperties"):
             if word in schema:
-                raise InvalidSchema(f"{place}/{word}: not supported, it determines no column type")
-        names = self._names(schema, place)
+                raise InvalidSchema(f"{pointer}/{word}: not supported, it determines no column type")
+        names = self._names(schema, pointer)
         null = "null" in names
         names = [name for name in names if name != "null"]
         if len(names) > 1 and set(names) == {"integer", "number"}:
             names = ["number"]
         if len(names) != 1:
             what = " and ".join(names) or "null alone"
-            raise InvalidSchema(f"{place}/type: {what}: a column must have one type besides null")
-        return self._of_name(names[0], schema, place, within), null
+            raise InvalidSchema(f"{pointer}/type: {what}: a column must have one type besides null")
+        return self._of_name(names[0], schema, pointer, within), null
 
-    def _names(self, schema: Mapping[str, Any], place: str) -> list[str]:
+    def _names(self, schema: Mapping[str, Any], pointer: str) -> list[str]:
         names = schema.get("type")
         if names is None:
             values = schema["enum"] if isinstance(schema.get("enum"), list) else None
@@ -297,62 +297,62 @@ class _JsonSchema:
                     return ["object"]
                 if "items" in schema:
                     return ["array"]
-                raise InvalidSchema(f"{place}: type is missing")
+                raise InvalidSchema(f"{pointer}: type is missing")
             names = sorted({_name_of(value) for value in values})
         names = [names] if isinstance(names, str) else names
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise InvalidSchema(f"{place}/type: must be a name, or a list of names")
+            raise InvalidSchema(f"{pointer}/type: must be a name, or a list of names")
         for name in names:
             if name not in _NAMES:
-                raise InvalidSchema(f"{place}/type: {name!r} is not one of {', '.join(sorted(_NAMES))}")
+                raise InvalidSchema(f"{pointer}/type: {name!r} is not one of {', '.join(sorted(_NAMES))}")
         return list(names)
 
-    def _of_name(self, name: str, schema: Mapping[str, Any], place: str, within: tuple[str, ...]) -> Type:
+    def _of_name(self, name: str, schema: Mapping[str, Any], pointer: str, within: tuple[str, ...]) -> Type:
         if name == "string":
             return {"date-time": "timestamp", "date": "date"}.get(str(schema.get("format")), "string")
         if name == "array":
             items = schema.get("items", True)
-            return {"array": self._type(items, f"{place}/items", (*within, ""))[0]}
+            return {"array": self._type(items, f"{pointer}/items", (*within, ""))[0]}
         if name != "object":
             return _NAMES[name]
         properties = schema.get("properties")
         more = schema.get("additionalProperties", True)
         if not properties:
             if isinstance(more, dict) and more:
-                return {"map": self._type(more, f"{place}/additionalProperties", (*within, ""))[0]}
+                return {"map": self._type(more, f"{pointer}/additionalProperties", (*within, ""))[0]}
             return "json"
         if not isinstance(properties, dict):
-            raise InvalidSchema(f"{place}/properties: must be an object")
+            raise InvalidSchema(f"{pointer}/properties: must be an object")
         required = schema.get("required", [])
         if not isinstance(required, list):
-            raise InvalidSchema(f"{place}/required: must be a list of names")
+            raise InvalidSchema(f"{pointer}/required: must be a list of names")
         fields = []
         for each, inner in properties.items():
-            type_, null = self._type(inner, f"{place}/properties/{each}", (*within, ""))
+            type_, null = self._type(inner, f"{pointer}/properties/{each}", (*within, ""))
             fields.append({"name": each, "type": type_, "required": each in required, "null": null})
-        check_names(fields, f"{place}/properties")
+        check_names(fields, f"{pointer}/properties")
         return {"struct": fields}
 
-    def _one_of(self, schemas: Any, place: str, within: tuple[str, ...]) -> tuple[Type, bool]:
+    def _one_of(self, schemas: Any, pointer: str, within: tuple[str, ...]) -> tuple[Type, bool]:
         if not isinstance(schemas, list):
-            raise InvalidSchema(f"{place}: must be a list")
+            raise InvalidSchema(f"{pointer}: must be a list")
         others = [(at, one) for at, one in enumerate(schemas) if one != {"type": "null"}]
         if len(others) != 1:
-            raise InvalidSchema(f"{place}: a column must have one type besides null, not {len(others)}")
+            raise InvalidSchema(f"{pointer}: a column must have one type besides null, not {len(others)}")
         ((at, only),) = others
-        type_, null = self._type(only, f"{place}/{at}", (*within, ""))
+        type_, null = self._type(only, f"{pointer}/{at}", (*within, ""))
         return type_, null or len(others) < len(schemas)
 
-    def _reference(self, reference: Any, place: str, within: tuple[str, ...]) -> tuple[Type, bool]:
+    def _reference(self, reference: Any, pointer: str, within: tuple[str, ...]) -> tuple[Type, bool]:
         if not isinstance(reference, str) or not reference.startswith("#"):
-            raise InvalidSchema(f"{place}/$ref: {reference!r} is not within this file")
+            raise InvalidSchema(f"{pointer}/$ref: {reference!r} is not within this file")
         if reference in within:
-            raise InvalidSchema(f"{place}/$ref: {reference} is recursive, which a column type cannot be")
+            raise InvalidSchema(f"{pointer}/$ref: {reference} is recursive, which a column type cannot be")
         found = self._document
         for part in reference.removeprefix("#").split("/")[1:]:
             part = part.replace("~1", "/").replace("~0", "~")
             if not isinstance(found, dict) or part not in found:
-                raise InvalidSchema(f"{place}/$ref: {reference} does not exist")
+                raise InvalidSchema(f"{pointer}/$ref: {reference} does not exist")
             found = found[part]
         return self._type(found, reference, (*within, reference))
 
@@ -381,24 +381,24 @@ def _name_of(value: Any) -> str:
     return "null" if value is None else "object"
 
 
-def check_names(fields: Iterable[Mapping[str, Any]], place: str) -> None:
-    """SQL does not tell capitals from small letters. Raises `BadSchema`."""
+def check_names(fields: Iterable[Mapping[str, Any]], pointer: str) -> None:
+    """SQL does not tell capitals from small letters. Raises `InvalidSchema`."""
     seen: dict[str, str] = {}
     for field in fields:
         name = field["name"]
         if not name:
-            raise InvalidSchema(f"{place}: a column name must not be empty")
+            raise InvalidSchema(f"{pointer}: a column name must not be empty")
         if name.lower() in seen:
             raise InvalidSchema(
-                f"{place}: {seen[name.lower()]} and {name} differ only in case, which SQL ignores"
+                f"{pointer}: {seen[name.lower()]} and {name} differ only in case, which SQL ignores"
             )
         seen[name.lower()] = name
     if len(seen) > MAX_FIELDS:
-        raise InvalidSchema(f"{place}: {len(seen):,} names, at most {MAX_FIELDS:,} are supported")
+        raise InvalidSchema(f"{pointer}: {len(seen):,} names, at most {MAX_FIELDS:,} are supported")
 
 
 def decode_json(body: bytes) -> Any:
-    """The value of a body. Raises `Misfit`."""
+    """The value of a body. Raises `TypeMismatch`."""
     try:
         return json.loads(body, parse_constant=_no_constant)
     except UnicodeDecodeError:
@@ -438,7 +438,7 @@ class Inference:
         self._root.add(value, 0)
 
     def fields(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """The fields, and where values of different types made them wider. Raises `BadSchema`."""
+        """The fields, and where values of different types made them wider. Raises `InvalidSchema`."""
         notes: list[str] = []
         type_ = self._root.type("", notes)
         if not isinstance(type_, dict):
@@ -470,7 +470,7 @@ class _ObservedType:
             for each in value:
                 self.items.add(each, depth + 1)
 
-    def type(self, place: str, notes: list[str]) -> Type:
+    def type(self, pointer: str, notes: list[str]) -> Type:
         kinds = {kind: count for kind, count in self.kinds.items() if kind != "null"}
         if not kinds:
             return "json"
@@ -478,34 +478,34 @@ class _ObservedType:
             (kind,) = kinds
             if kind == "array":
                 assert self.items is not None
-                return {"array": self.items.type(f"{place}/[]", notes)}
-            return self._struct(place, notes) if kind == "object" else _KINDS[kind]
-        told = ", ".join(f"{_KIND_NAMES[kind]} in {count:,}" for kind, count in sorted(kinds.items()))
+                return {"array": self.items.type(f"{pointer}/[]", notes)}
+            return self._struct(pointer, notes) if kind == "object" else _KINDS[kind]
+        kinds_text = ", ".join(f"{_KIND_NAMES[kind]} in {count:,}" for kind, count in sorted(kinds.items()))
         if set(kinds) <= {"long", "large", "double"}:
             wide = "double"
         elif set(kinds) <= {"string", "timestamp", "date"}:
             wide = "string"
         else:
             wide = "json"
-        notes.append(f"{place or '#'}: {told}: {'DOUBLE' if wide == 'double' else 'STRING'}")
+        notes.append(f"{pointer or '#'}: {kinds_text}: {'DOUBLE' if wide == 'double' else 'STRING'}")
         return wide
 
-    def _struct(self, place: str, notes: list[str]) -> Type:
+    def _struct(self, pointer: str, notes: list[str]) -> Type:
         if not self.names:
             return "json"
         if len(self.names) > MAX_FIELDS:
-            notes.append(f"{place or '#'}: more than {MAX_FIELDS:,} names: STRING")
+            notes.append(f"{pointer or '#'}: more than {MAX_FIELDS:,} names: STRING")
             return "json"
         names: dict[str, str] = {}
         for name in self.names:
             if not name or names.setdefault(name.lower(), name) != name:
                 notes.append(
-                    f"{place or '#'}: {names.get(name.lower(), '')!r} and {name!r} differ only in case: STRING"
+                    f"{pointer or '#'}: {names.get(name.lower(), '')!r} and {name!r} differ only in case: STRING"
                 )
                 return "json"
         return {
             "struct": [
-                {"name": name, "type": seen.type(f"{place}/{name}", notes), "required": False, "null": True}
+                {"name": name, "type": seen.type(f"{pointer}/{name}", notes), "required": False, "null": True}
                 for name, seen in self.names.items()
             ]
         }
@@ -554,7 +554,7 @@ def _kind(value: Any) -> str:
 
 
 def from_avro(text: bytes) -> list[dict[str, Any]]:
-    """Fields of an Avro schema of a record. Raises `BadSchema`."""
+    """Fields of an Avro schema of a record. Raises `InvalidSchema`."""
     schema = _parsed(text)
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise InvalidSchema("#: a record is required")
@@ -575,60 +575,62 @@ def _parsed(text: bytes) -> Any:
 
 class _AvroSchema:
     def __init__(self) -> None:
-        self._named: dict[str, Any] = {}
+        self._definitions: dict[str, Any] = {}
 
-    def type(self, schema: Any, place: str, within: tuple[str, ...]) -> Type:
+    def type(self, schema: Any, pointer: str, within: tuple[str, ...]) -> Type:
         if isinstance(schema, list):
             others = [one for one in schema if one != "null"]
             if len(others) != 1:
-                raise InvalidSchema(f"{place}: a union of {len(others)} types besides null is not supported")
-            return self.type(others[0], place, within)
+                raise InvalidSchema(
+                    f"{pointer}: a union of {len(others)} types besides null is not supported"
+                )
+            return self.type(others[0], pointer, within)
         if isinstance(schema, str):
             if schema in _PRIMITIVES:
                 return _PRIMITIVES[schema]
             if schema in within:
-                raise InvalidSchema(f"{place}: {schema} is recursive, which a column type cannot be")
-            if schema in self._named:
-                return self.type(self._named[schema], place, within)
-            raise InvalidSchema(f"{place}: {schema!r} is not a column type")
+                raise InvalidSchema(f"{pointer}: {schema} is recursive, which a column type cannot be")
+            if schema in self._definitions:
+                return self.type(self._definitions[schema], pointer, within)
+            raise InvalidSchema(f"{pointer}: {schema!r} is not a column type")
         name = schema["type"]
         if "name" in schema:
-            self._named[schema["name"]] = schema
+            self._definitions[schema["name"]] = schema
         logical = schema.get("logicalType")
         if logical is not None:
-            return self._logical(logical, schema, place)
+            return self._logical(logical, schema, pointer)
         if name == "array":
-            return {"array": self.type(schema["items"], f"{place}/items", within)}
+            return {"array": self.type(schema["items"], f"{pointer}/items", within)}
         if name == "map":
-            return {"map": self.type(schema["values"], f"{place}/values", within)}
+            return {"map": self.type(schema["values"], f"{pointer}/values", within)}
         if name in ("enum", "fixed"):
             return "string" if name == "enum" else "binary"
         if name not in ("record", "error"):
-            return self.type(name, place, within)
+            return self.type(name, pointer, within)
         inner = (*within, schema["name"])
         fields = [
             {
                 "name": field["name"],
-                "type": self.type(field["type"], f"{place}/{field['name']}", inner),
+                "type": self.type(field["type"], f"{pointer}/{field['name']}", inner),
                 "required": False,
                 "null": True,
             }
             for field in schema["fields"]
         ]
-        check_names(fields, place)
+        check_names(fields, pointer)
         if not fields:
-            raise InvalidSchema(f"{place}: a record without fields is not supported")
+            raise InvalidSchema(f"{pointer}: a record without fields is not supported")
         return {"struct": fields}
 
-    def _logical(self, logical: str, schema: Mapping[str, Any], place: str) -> Type:
+    def _logical(self, logical: str, schema: Mapping[str, Any], pointer: str) -> Type:
         if logical == "decimal":
             precision = schema["precision"]
             if precision > 38:
-                raise InvalidSchema(f"{place}: a decimal of {precision} digits, at most 38 are supported")
+                raise InvalidSchema(f"{pointer}: a decimal of {precision} digits, at most 38 are supported")
             return {"decimal": [precision, schema.get("scale", 0)]}
         if logical in _LOGICAL:
             return _LOGICAL[logical]
-        raise InvalidSchema(f"{place}: logical type {logical} is not supported")
+        raise InvalidSchema(f"{pointer}: logical type {logical} is not supported")
 
 
 _PRIMITIVES: Mapping[str, Type] = {

@@ -98,7 +98,7 @@ class ViewDefinition:
     materialized: bool = False
 
     def check(self) -> None:
-        """Raises `ViewError`, `BadSchema`."""
+        """Raises `ViewError`, `InvalidSchema`."""
         if not _NAME.fullmatch(self.name) or self.name in TABLES:
             raise ViewError(
                 f"invalid view name {self.name!r}: use lower-case letters, digits and _, at most 64 characters, "
@@ -122,7 +122,7 @@ class ViewDefinition:
         A name that is taken already (SQL does not tell capitals from small letters) gets ``header_`` or ``body_``
         before it.
         """
-        taken = {name.lower() for name in (*MESSAGE_COLUMNS, BAD_COLUMN)}
+        used = {name.lower() for name in (*MESSAGE_COLUMNS, BAD_COLUMN)}
         found: list[tuple[str, str, Type]] = []
         for prefix, origin, entries in (
             ("header_", "header ", [(name, type_) for name, type_ in self.headers]),
@@ -130,10 +130,10 @@ class ViewDefinition:
         ):
             own = []
             for name, type_ in entries:
-                column = f"{prefix}{name}" if name.lower() in taken else name
+                column = f"{prefix}{name}" if name.lower() in used else name
                 own.append((column, f"{origin}{name}", type_))
             check_names([{"name": column} for column, _, _ in [*found, *own]], "columns")
-            taken |= {column.lower() for column, _, _ in own}
+            used |= {column.lower() for column, _, _ in own}
             found += own
         return found
 
@@ -238,9 +238,9 @@ class _CompiledView:
         if len(which) < batch.num_rows:
             batch = batch.take(pa.array(which, pa.int64()))
         if self._matches is not None:
-            told = batch.to_pylist()
+            rows = batch.to_pylist()
             batch = batch.take(
-                pa.array([at for at, row in enumerate(told) if self._matches(SelectableRow(row))], pa.int64())
+                pa.array([at for at, row in enumerate(rows) if self._matches(SelectableRow(row))], pa.int64())
             )
         count = batch.num_rows
         found: dict[str, list[Any]] = {
@@ -283,8 +283,8 @@ class _CompiledView:
         return reasons
 
 
-def _header_value(type_: str, text: str, place: str) -> Any:
-    """A header's value. Raises `Misfit`."""
+def _header_value(type_: str, text: str, pointer: str) -> Any:
+    """A header's value. Raises `TypeMismatch`."""
     if type_ in ("int", "long"):
         value: Any = int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else text
     elif type_ == "double":
@@ -295,7 +295,7 @@ def _header_value(type_: str, text: str, place: str) -> Any:
         value = {"true": True, "false": False}.get(text.lower(), text)
     else:
         value = text
-    return convert(type_, value, place)
+    return convert(type_, value, pointer)
 
 
 class View:
@@ -501,20 +501,20 @@ class Views:
 
     def every(self) -> list[View]:
         """By their names. Raises `ViewError` for a file that cannot be read."""
-        return [self.named(name) for name in self._names()]
+        return [self.get(name) for name in self._names()]
 
     def _names(self) -> list[str]:
         files = (one.name for one in self._folder.entries() if one.name.endswith(".json"))
         return sorted(name.removesuffix(".json") for name in files)
 
-    def named(self, name: str) -> View:
+    def get(self, name: str) -> View:
         """The one of a name. Raises `ViewError`."""
-        place = f"{self._folder}/{name}.json"
+        location = f"{self._folder}/{name}.json"
         try:
-            told = json.loads(self._folder.read(f"{name}.json"))
-            if told["version"] != _VERSION:
-                raise ViewError(f"{place} has version {told['version']}: use a newer stompring")
-            known = told["view"]
+            document = json.loads(self._folder.read(f"{name}.json"))
+            if document["version"] != _VERSION:
+                raise ViewError(f"{location} has version {document['version']}: use a newer stompring")
+            known = document["view"]
             definition = ViewDefinition(
                 known["name"],
                 tuple(known["addresses"]),
@@ -532,24 +532,24 @@ class Views:
         except ViewError:
             raise
         except (ValueError, KeyError, TypeError) as fault:
-            raise ViewError(f"{place} is damaged: {fault!r}") from None
+            raise ViewError(f"{location} is damaged: {fault!r}") from None
 
     def create(self, definition: ViewDefinition) -> View:
-        """Remember a new one. Raises `ViewError`, and what `Definition.check` raises."""
+        """Remember a new one. Raises `ViewError`, and what `ViewDefinition.check` raises."""
         definition.check()
         if self._folder.exists(f"{definition.name}.json"):
             raise ViewError(f"view {definition.name} already exists: delete it with --drop")
         view = View(self._lake, definition)
         self._lake.folder.remove_all(f"{_FOLDER}/{definition.name}")  # of a drop that was killed
-        told = {"version": _VERSION, "view": asdict(definition)}
+        document = {"version": _VERSION, "view": asdict(definition)}
         if definition.materialized:
             view.refresh()
-        self._folder.write(f"{definition.name}.json", json.dumps(told, indent=1).encode())
+        self._folder.write(f"{definition.name}.json", json.dumps(document, indent=1).encode())
         return view
 
     def drop(self, name: str) -> None:
         """Forget one, and delete its table. Raises `ViewError`."""
-        self.named(name)
+        self.get(name)
         self._folder.remove(f"{name}.json")
         self._lake.folder.remove_all(f"{_FOLDER}/{name}")
 

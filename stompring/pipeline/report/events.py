@@ -79,9 +79,9 @@ class EventCounts:
 
     def __init__(self, events: Any, grid: Grid, sampled: Mapping[str, SampleTimes]) -> None:
         self._grid, self._events = grid, events
-        place = F.expr(grid.place("time"))
+        index = F.expr(grid.step_sql("time"))
         # Of most kinds no plot is made: they are counted as if there were one step.
-        step = F.when(F.col("event").isin(*STEPPED_EVENTS), place).otherwise(0)
+        step = F.when(F.col("event").isin(*STEPPED_EVENTS), index).otherwise(0)
         consumer = F.when(F.col("event") == "acknowledged", F.col("consumer"))
         first = by_broker({broker: one.first for broker, one in sampled.items()})
         last = by_broker({broker: one.last for broker, one in sampled.items()})
@@ -160,7 +160,7 @@ class EventCounts:
         return most, *found.agg(F.count("*"), F.sum("count")).first()
 
     def steps(self, event: str) -> dict[str, Any]:
-        """Events of one of the kinds in `HOT` in each step, by queue."""
+        """Events of one of the kinds in `STEPPED_EVENTS` in each step, by queue."""
         found = numpy_columns(
             self._counts.where(F.col("event") == event)
             .groupBy("queue", "step")
@@ -229,8 +229,10 @@ class TimesInQueue:
         ended = ended.join(F.broadcast(numbered), "queue")
         taker = F.lit(None).cast("int").alias("taker")
         if self._consumers:
-            takers = [(*pair, number) for number, pair in enumerate(self._consumers)]
-            known = messages.sparkSession.createDataFrame(takers, "queue STRING, consumer STRING, taker INT")
+            consumer_total = [(*pair, number) for number, pair in enumerate(self._consumers)]
+            known = messages.sparkSession.createDataFrame(
+                consumer_total, "queue STRING, consumer STRING, taker INT"
+            )
             ended = ended.join(F.broadcast(known), ["queue", "consumer"], "left")
             taker = F.when(F.col("event") == "acknowledged", F.col("taker")).alias("taker")
         ended = ended.select(*keys, "event", "time", taker).repartition(pieces, *keys)
@@ -240,7 +242,7 @@ class TimesInQueue:
         stay = F.greatest(F.col("time") - F.col("began"), F.lit(0))
         self._bins = (
             ended.join(sent.hint("shuffle_hash"), [*keys])  # pieces are small: nothing need be sorted
-            .withColumns({"stay": stay, "step": F.expr(grid.place("time"))})
+            .withColumns({"stay": stay, "step": F.expr(grid.step_sql("time"))})
             .withColumn("bin", F.expr(bin_sql("stay")))
             .groupBy("number", "event", "step", "bin", "taker")
             .agg(F.count("*").alias("count"), F.max("stay").alias("longest"))
@@ -263,14 +265,14 @@ class TimesInQueue:
 
     def steps(self, event: str, queues: Iterable[str]) -> dict[str, dict[int, Durations]]:
         """By queue and step, of some queues; steps in which there is none are not there."""
-        chosen = F.col("number").isin([self._names.index(queue) for queue in set(queues)])
-        found = self._by_step(event, chosen, "number")
+        selected = F.col("number").isin([self._names.index(queue) for queue in set(queues)])
+        found = self._by_step(event, selected, "number")
         answer: dict[str, dict[int, Durations]] = {}
         for number, rows in groups(found["number"]):
             answer[self._names[number]] = _steps(found, rows)
         return answer
 
-    def rest(self, event: str, shown: Iterable[str]) -> dict[int, Durations]:
+    def remainder(self, event: str, shown: Iterable[str]) -> dict[int, Durations]:
         """By step: of all queues but those ``shown`` together."""
         shown = set(shown)
         others = [number for number, name in enumerate(self._names) if name not in shown]
@@ -286,9 +288,9 @@ class TimesInQueue:
         )
         return {self._consumers[taker]: _durations(found, rows) for taker, rows in groups(found["taker"])}
 
-    def _by_step(self, event: str, chosen: Any, *by: str) -> dict[str, Any]:
+    def _by_step(self, event: str, selected: Any, *by: str) -> dict[str, Any]:
         return numpy_columns(
-            self._bins.where((F.col("event") == event) & chosen)
+            self._bins.where((F.col("event") == event) & selected)
             .groupBy(*by, "step", "bin")
             .agg(F.sum("count").alias("count"), F.max("longest").alias("longest"))
         )
@@ -302,13 +304,13 @@ def _durations(found: dict[str, Any], rows: Any) -> Durations:
     counts = found["count"][rows]
     longest = float(found["longest"][rows].max()) / SECOND
     # The middle of a bin may be more than all that is in it.
-    told = [min(each, longest) for each in percentiles(found["bin"][rows], counts)]
-    return Durations(int(counts.sum()), told, longest)
+    values_ = [min(each, longest) for each in percentiles(found["bin"][rows], counts)]
+    return Durations(int(counts.sum()), values_, longest)
 
 
-def percentile_line(steps: dict[int, Durations], count: int, place: int) -> Any:
+def percentile_line(steps: dict[int, Durations], count: int, index: int) -> Any:
     """One of `PERCENTILES` (``place``) in each step, NaN where there is none."""
     values = np.full(count, np.nan)
     for step, ages in steps.items():
-        values[step] = ages.percentiles[place]
+        values[step] = ages.percentiles[index]
     return values

@@ -230,7 +230,7 @@ class Others:
 class Findings:
     """All of it, by the name of the queue. ``hours`` is the grid of percentiles, ``grid`` that of the rest."""
 
-    wish: ReportRequest
+    request: ReportRequest
     begin: int
     end: int
     sampled: tuple[int, int]  # the first sample of the period and the last one, both 0 where there are none
@@ -251,12 +251,12 @@ class Findings:
     rings: Sequence[RingAdvice]
     addresses: Sequence[AddressAdvice]
     brokers: Sequence[str] = (UNNAMED_BROKER,)
-    rest: Others = field(default_factory=Others)
+    remainder: Others = field(default_factory=Others)
     coverage: Coverage | None = None  # None: there are no samples to compare with
     comparison: Comparison | None = None
-    taken: Sequence[ConsumerCount] = ()
-    takers: int = 0  # consumers of queues in all, of whom `taken` has the first
-    taken_count: int = 0  # what all of them acknowledged
+    consumer_counts: Sequence[ConsumerCount] = ()
+    consumer_total: int = 0  # consumers of queues in all, of whom `drained_bodies` has the first
+    consumer_acknowledged: int = 0  # what all of them acknowledged
     stays: Mapping[tuple[str, str], Durations] = field(default_factory=dict)  # by queue and consumer
     uncertain: Mapping[str, int] = field(default_factory=dict)  # by kind: events that may be none
     tail: float = 0.0  # seconds of the end of the period, of which rates are told
@@ -284,13 +284,13 @@ class Findings:
         return sum(counts.get(event, 0) for counts in self.counts.values())
 
 
-def gather(tables: Tables, wish: ReportRequest, progress: Callable[[str], None]) -> Findings | None:
+def gather(tables: Tables, request: ReportRequest, progress: Callable[[str], None]) -> Findings | None:
     """Let Spark add up what a report tells; None where there is nothing in the period."""
     progress("reading the period")
-    brokers = list(wish.brokers) or brokers_of(tables)
-    selected = select_rows(tables, wish.period, wish.addresses, brokers)
-    sent, rows, within = _sent(selected.messages, wish.period)
-    times = _times(selected, wish.period, within)
+    brokers = list(request.brokers) or brokers_of(tables)
+    selected = select_rows(tables, request.period, request.addresses, brokers)
+    sent, rows, within = _sent(selected.messages, request.period)
+    times = _times(selected, request.period, within)
     if times is None:
         return None
     begin, end = times.begin, times.end
@@ -301,18 +301,18 @@ def gather(tables: Tables, wish: ReportRequest, progress: Callable[[str], None])
     fine = Grid.fine(begin, end, BUCKETS)
     with ExitStack() as opened:
         progress("reading samples")
-        changed = counter_changes(selected.samples, wish.period.begin, times.first)
+        changed = counter_changes(selected.samples, request.period.begin, times.first)
         traffic = Traffic(changed, grid, times.by_broker)
         opened.callback(traffic.close)
-        queues = traffic.queues(present_from_start(wish.period.begin, times.first))
+        queues = traffic.queues(present_from_start(request.period.begin, times.first))
         progress("counting events")
         facts = EventCounts(selected.events, grid, times.by_broker)
         opened.callback(facts.close)
         counts = facts.counts()
-        taken, takers, known = facts.consumers()
+        consumer_counts, consumer_total, known = facts.consumers()
         progress("latencies")
         ended = [queue for queue, kinds in counts.items() if kinds.keys() & {*END_EVENTS}]
-        stays = TimesInQueue(selected.messages, selected.events, hours, rows, ended, taken)
+        stays = TimesInQueue(selected.messages, selected.events, hours, rows, ended, consumer_counts)
         opened.callback(stays.close)
         latencies, ages = stays.overall("acknowledged"), stays.overall("replaced")
         slowest = plotted(_notable(latencies))
@@ -327,7 +327,7 @@ def gather(tables: Tables, wish: ReportRequest, progress: Callable[[str], None])
         rings = greatest_queues(read, lambda one: one.replaced, ADVISED_QUEUES)
         durable = [is_durable(ring, counts) for ring in rings]
         flow = flows(selected.events, changed, rings, durable, fine) if rings else None
-        advised = [] if flow is None else ring_advice(rings, durable, flow, wish.keep)
+        advised = [] if flow is None else ring_advice(rings, durable, flow, request.keep)
         progress("sizes of addresses")
         read_back = set(facts.paged())
         paged = {
@@ -336,10 +336,10 @@ def gather(tables: Tables, wish: ReportRequest, progress: Callable[[str], None])
             if one.paged or one.queue in read_back
         }
         paging = greatest(paged, lambda address: paged[address], ADVISED_QUEUES)
-        kept = memory_demand(selected.samples, paging, fine) if paging else []
+        demands = memory_demand(selected.samples, paging, fine) if paging else []
         progress("lines of plots")
         return Findings(
-            wish=wish,
+            request=request,
             begin=begin,
             end=end,
             sampled=times.sampled,
@@ -359,25 +359,25 @@ def gather(tables: Tables, wish: ReportRequest, progress: Callable[[str], None])
             hottest=facts.hottest() if any("redelivered" in one for one in counts.values()) else [],
             rings=advised,
             addresses=[
-                address_advice(one, wish.unpaged)
-                for one in sorted(kept, key=lambda one: paging.index(one.address))
+                address_advice(one, request.unpaged)
+                for one in sorted(demands, key=lambda one: paging.index(one.address))
                 if one.average
             ],
             brokers=brokers,
-            rest=Others(
+            remainder=Others(
                 **{
-                    name: traffic.rest(name, names)
+                    name: traffic.remainder(name, names)
                     for name, names in shown.items()
                     if sum(WEIGHTS[name](one) > 0 for one in queues) > len(names)
                 },
-                latency=stays.rest("acknowledged", slowest) if len(latencies) > len(slowest) else None,
-                evicted=stays.rest("replaced", aged) if len(ages) > len(aged) else None,
+                latency=stays.remainder("acknowledged", slowest) if len(latencies) > len(slowest) else None,
+                evicted=stays.remainder("replaced", aged) if len(ages) > len(aged) else None,
             ),
             coverage=coverage(queues, facts.counted(), _addresses(sent, queues)) if times.by_broker else None,
-            comparison=_comparison(tables, wish, times, brokers, progress),
-            taken=taken,
-            takers=takers,
-            taken_count=known,
+            comparison=_comparison(tables, request, times, brokers, progress),
+            consumer_counts=consumer_counts,
+            consumer_total=consumer_total,
+            consumer_acknowledged=known,
             stays=stays.consumers(),
             uncertain=facts.uncertain(),
             tail=max(((one.last - one.tail) / SECOND for one in times.by_broker.values()), default=0.0),
@@ -425,20 +425,20 @@ def _addresses(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[st
 
 def _comparison(
     tables: Tables,
-    wish: ReportRequest,
+    request: ReportRequest,
     times: _Times,
     brokers: Sequence[str],
     progress: Callable[[str], None],
 ) -> Comparison | None:
     """With the period before, where one was asked for."""
-    if not wish.compare or wish.period.begin is None:
+    if not request.compare or request.period.begin is None:
         return None
-    end = times.end if wish.period.end is None else wish.period.end
-    before = previous_period(wish.period.begin, end)
+    end = times.end if request.period.end is None else request.period.end
+    before = previous_period(request.period.begin, end)
     if before is None:
         return None
     progress("the period before")
-    return compared_figures(select_rows(tables, before, wish.addresses, brokers), before, times.sent_first)
+    return compared_figures(select_rows(tables, before, request.addresses, brokers), before, times.sent_first)
 
 
 def greatest(names: Mapping[str, Any], weight: Callable[[str], float], most: int) -> list[str]:
@@ -476,9 +476,9 @@ def _times(selected: ReportRows, period: Period, sent: _SentTimes) -> _Times | N
     low, high = selected.events.agg(F.min("time"), F.max("time")).first()
     if low is not None:
         found.append((low, high))
-    taken = numpy_columns(selected.samples.select("broker", "time").distinct())
-    order = np.argsort(taken["time"], kind="stable")
-    times, names = taken["time"][order], taken["broker"][order]
+    consumer_counts = numpy_columns(selected.samples.select("broker", "time").distinct())
+    order = np.argsort(consumer_counts["time"], kind="stable")
+    times, names = consumer_counts["time"][order], consumer_counts["broker"][order]
     first = int(times[0]) if len(times) else 0
     inside = times >= (first if begin is None else begin)
     by_broker = {broker: SampleTimes.of(times[inside][rows]) for broker, rows in groups(names[inside])}

@@ -102,8 +102,8 @@ def _ticks(plot: Plot) -> dict[str, Any] | None:
     if chart.upright.text is not formats.span:
         return None
     known = [value for line in chart.lines for value in np.asarray(line.values).tolist() if value > 0]
-    places = duration_ticks(min(known) / 2, max(known) * 2) if known else []
-    return {"places": places, "texts": [formats.span(each) for each in places]}
+    positions = duration_ticks(min(known) / 2, max(known) * 2) if known else []
+    return {"places": positions, "texts": [formats.span(each) for each in positions]}
 
 
 def _numbers(values: Any) -> list[float | None]:
@@ -155,7 +155,7 @@ HEADLINE = {
 def numbers(found: Findings) -> list[HeadlineNumber]:
     """The headline."""
     before = None if found.comparison is None else found.comparison.figures
-    told = [
+    headline = [
         HeadlineNumber(
             HEADLINE[name],
             formats.count(number),
@@ -166,13 +166,15 @@ def numbers(found: Findings) -> list[HeadlineNumber]:
     ]
     known = found.coverage
     if known is None:
-        told.append(HeadlineNumber("of messages not in the lake", "unknown", "there are no samples"))
+        headline.append(HeadlineNumber("of messages not in the lake", "unknown", "there are no samples"))
     else:
         all_ = f"{formats.whole(known.missing)} of {formats.whole(known.came)}"
-        told.append(HeadlineNumber("of messages not in the lake", formats.share(known.share), all_))
+        headline.append(HeadlineNumber("of messages not in the lake", formats.share(known.share), all_))
     without = len(found.unread)
-    told.append(HeadlineNumber("queues that nobody reads", formats.count(without), formats.whole(without)))
-    return told
+    headline.append(
+        HeadlineNumber("queues that nobody reads", formats.count(without), formats.whole(without))
+    )
+    return headline
 
 
 def change_text(before: int, now: int) -> str:
@@ -232,11 +234,11 @@ def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
         yield (
             "address-sizes",
             text.format(
-                name_markup(one.held.address),
+                name_markup(one.demand.address),
                 formats.share(one.paging),
                 formats.whole(one.size),
                 formats.size(one.size),
-                formats.percent(found.wish.unpaged),
+                formats.percent(found.request.unpaged),
             ),
         )
 
@@ -332,7 +334,7 @@ def _rings(found: Findings) -> Iterator[tuple[str, Any]]:
             text.format(
                 formats.whole(ring.size),
                 formats.whole(ring.ring.ring_size),
-                formats.percent(found.wish.keep),
+                formats.percent(found.request.keep),
                 name_markup(ring.ring.queue),
             ),
         )
@@ -364,7 +366,7 @@ def _hot(found: Findings) -> Iterator[tuple[str, Any]]:
 PLOTS = ("static", "interactive", "both")
 
 
-def page(found: Findings | None, wish: ReportRequest, made: datetime, plots: str = "static") -> str:
+def page(found: Findings | None, request: ReportRequest, made: datetime, plots: str = "static") -> str:
     """The HTML of a report; ``found`` is None where there is nothing to report, ``plots`` one of `PLOTS`."""
     # Names of queues are whatever clients make them: everything is escaped but what this package wrote itself.
     environment = Environment(
@@ -379,8 +381,8 @@ def page(found: Findings | None, wish: ReportRequest, made: datetime, plots: str
     return str(
         environment.get_template("report.html").render(
             made=made.strftime("%Y-%m-%d %H:%M"),
-            wish=wish,
-            asked=_request_text(wish),
+            request=request,
+            asked=_request_text(request),
             period=None if found is None else _period(found),
             numbers=[] if found is None else numbers(found),
             sentences=[] if found is None else list(sentences(found)),
@@ -418,14 +420,14 @@ def _period(found: Findings) -> dict[str, Any]:
     }
 
 
-def _request_text(wish: ReportRequest) -> str:
+def _request_text(request: ReportRequest) -> str:
     """What was asked for, in words."""
-    since, until = wish.period.begin, wish.period.end
+    since, until = request.period.begin, request.period.end
     parts = [
         "" if since is None else f"since {formats.date(since)}",
         "" if until is None else f"until {formats.date(until)}",
-        f"of the addresses {', '.join(wish.addresses)}" if wish.addresses else "",
-        f"of the brokers {', '.join(wish.brokers)}" if wish.brokers else "",
+        f"of the addresses {', '.join(request.addresses)}" if request.addresses else "",
+        f"of the brokers {', '.join(request.brokers)}" if request.brokers else "",
     ]
     return ", ".join(filter(None, parts)) or "everything in the lake"
 
@@ -462,10 +464,10 @@ def write_report(
     """
     if plots not in PLOTS:
         raise ValueError(f"plots must be one of {', '.join(PLOTS)}")
-    wish = ReportRequest(period or Period(), tuple(addresses), keep, unpaged, tuple(brokers), compare)
-    found = gather(tables, wish, progress)
+    request = ReportRequest(period or Period(), tuple(addresses), keep, unpaged, tuple(brokers), compare)
+    found = gather(tables, request, progress)
     progress("page")
-    _replace(out, page(found, wish, formats.now(), plots))
+    _replace(out, page(found, request, formats.now(), plots))
     return found is not None
 
 

@@ -90,6 +90,6 @@ class Grid:
         """How long a step is."""
         return self.step / SECOND
 
-    def place(self, column: str) -> str:
+    def step_sql(self, column: str) -> str:
         """SQL: which step a column of µs is in; -1 for what was before all of them."""
         return f"IF({column} < {self.start}, -1, CAST(({column} - {self.start}) DIV {self.step} AS INT))"

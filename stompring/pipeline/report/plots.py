@@ -131,7 +131,7 @@ class Plot:
     whole: str = ""  # what the title is short for
 
     @property
-    def told(self) -> list[list[str]]:
+    def summary(self) -> list[list[str]]:
         """For those who do not see it: of each line its name, the least, the most, where that is, and the last."""
         return [] if self.chart is None else [_line_summary(self.chart, line) for line in self.chart.lines]
 
@@ -185,16 +185,16 @@ def curve(
     )
 
 
-def queue_lines(values: Sequence[tuple[str, Any]], rest: Any = None, count: int = 0) -> list[Line]:
+def queue_lines(values: Sequence[tuple[str, Any]], remainder: Any = None, count: int = 0) -> list[Line]:
     """A line for each queue by its name, and one for the ``rest`` of ``count``."""
     names = [name for name, _ in values]
     lines = [
         Line(label, each, name if label != name else "")
         for label, (name, each) in zip(legend_labels(names), values, strict=True)
     ]
-    if rest is None:
+    if remainder is None:
         return lines
-    return [*lines, Line(f"{count} other" if count == 1 else f"{count} others", rest, others=True)]
+    return [*lines, Line(f"{count} other" if count == 1 else f"{count} others", remainder, others=True)]
 
 
 def style(lines: Sequence[Line]) -> list[Key]:
@@ -217,8 +217,8 @@ def _line_summary(chart: Chart, line: Line) -> list[str]:
         if chart.upright.percent
         else chart.upright.text
     )
-    place = chart.across[most]
-    where = formats.date(int(place))[:19] if chart.level is None else chart.level.text(float(place))
+    index = chart.across[most]
+    where = formats.date(int(index))[:19] if chart.level is None else chart.level.text(float(index))
     return [
         line.label,
         write(float(values.min())),

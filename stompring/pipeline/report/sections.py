@@ -69,10 +69,10 @@ MAX_ROWS = 25
 
 def truncated(table: Table, most: int = MAX_ROWS) -> Table:
     """The table, with no more rows than anybody reads."""
-    rest = len(table.rows) - most
-    if rest <= 0:
+    remainder = len(table.rows) - most
+    if remainder <= 0:
         return table
-    note = f"{table.note} {rest} more are left out: the table has the first {most}.".strip()
+    note = f"{table.note} {remainder} more are left out: the table has the first {most}.".strip()
     return Table(table.title, table.headings, table.rows[:most], table.words, note)
 
 
@@ -110,16 +110,16 @@ def depth(found: Findings) -> Section:
     if not deep:
         return section
     shown = deep[: plotted_count(deep)]
-    rest = deep[len(shown) :]
+    remainder = deep[len(shown) :]
     lines = queue_lines(
-        [(one.queue, found.series[one.queue].depth) for one in shown], found.rest.depth, len(rest)
+        [(one.queue, found.series[one.queue].depth) for one in shown], found.remainder.depth, len(remainder)
     )
     plot = over_time("depth", "Messages in queues", found.grid, lines, Axis("messages"))
     tables = []
-    if rest:
+    if remainder:
         rows: Rows = [
             [queue_cell(one.queue, one.address), formats.whole(one.most), formats.whole(one.depth)]
-            for one in rest
+            for one in remainder
         ]
         tables.append(
             truncated(Table("Queues that are not in the plot", ["queue", "at most", "at the end"], rows))
@@ -157,10 +157,10 @@ def rates(found: Findings) -> Section:
     most = greatest_queues(found.traffic, lambda one: one.added, len(found.traffic))
     if most:
         shown = most[: plotted_count(most)]
-        rest = None if found.rest.added is None else found.rest.added / seconds
+        remainder = None if found.remainder.added is None else found.remainder.added / seconds
         into = queue_lines(
             [(one.queue, found.series[one.queue].added / seconds) for one in shown],
-            rest,
+            remainder,
             len(most) - len(shown),
         )
         plots.append(over_time("into", "Into queues", found.grid, into, Axis("messages/s")))
@@ -304,17 +304,19 @@ def latency(found: Findings) -> Section:
     steps = found.latency_steps
     slow = sorted(steps, key=lambda queue: (-ages[queue].percentiles[2], queue))
     count = found.hours.count
-    rest = None if found.rest.latency is None else percentile_line(dict(found.rest.latency), count, 2)
+    remainder = (
+        None if found.remainder.latency is None else percentile_line(dict(found.remainder.latency), count, 2)
+    )
     each = [(queue, percentile_line(dict(steps[queue]), count, 2)) for queue in slow]
-    lines = queue_lines(each, rest, len(ages) - len(each))
-    title = "p99 of each queue" if rest is None else "p99 of queues"
+    lines = queue_lines(each, remainder, len(ages) - len(each))
+    title = "p99 of each queue" if remainder is None else "p99 of queues"
     plots = [over_time("p99", title, found.hours, lines, SECONDS)]
-    for place, queue in enumerate(slow[:SINGLE_PLOTS]):
+    for index, queue in enumerate(slow[:SINGLE_PLOTS]):
         own = [
             Line(name, percentile_line(dict(steps[queue]), found.hours.count, at))
             for at, name in reversed([*enumerate(PERCENTILE_NAMES)])
         ]
-        plots.append(over_time(f"latency-{place}", queue, found.hours, own, SECONDS))
+        plots.append(over_time(f"latency-{index}", queue, found.hours, own, SECONDS))
     tables = [_table(found, "By queue", ages, "acknowledged"), _slowest(found)]
     return Section(
         section.anchor, section.title, section.lead, plots, tables, after=_unknown(found, "acknowledged")
@@ -391,7 +393,7 @@ def evictions(found: Findings) -> Section:
         shown = rings[: plotted_count(rings)]
         lines = queue_lines(
             [(one.queue, found.series[one.queue].replaced) for one in shown],
-            found.rest.replaced,
+            found.remainder.replaced,
             len(rings) - len(shown),
         )
         plots.append(
@@ -399,23 +401,27 @@ def evictions(found: Findings) -> Section:
         )
     if found.evicted:
         count = found.hours.count
-        rest = None if found.rest.evicted is None else percentile_line(dict(found.rest.evicted), count, 0)
+        remainder = (
+            None
+            if found.remainder.evicted is None
+            else percentile_line(dict(found.remainder.evicted), count, 0)
+        )
         each = [
             (queue, percentile_line(dict(steps), count, 0)) for queue, steps in found.evicted_steps.items()
         ]
-        own = queue_lines(each, rest, len(found.evicted) - len(each))
+        own = queue_lines(each, remainder, len(found.evicted) - len(each))
         plots.append(
             over_time("evicted-age", "Median age of what was thrown away", found.hours, own, SECONDS)
         )
     rows: Rows = []
     for one in rings:
         ages = found.evicted.get(one.queue)
-        told = ["–"] * 3 if ages is None else [*map(formats.span, (*ages.percentiles[:2], ages.longest))]
+        texts = ["–"] * 3 if ages is None else [*map(formats.span, (*ages.percentiles[:2], ages.longest))]
         lost = formats.share(one.replaced / one.added) if one.added else "–"
         size = formats.whole(one.ring_size) if one.ring_size else "none now"
         readers = NO_CONSUMER if one.queue in unread else formats.whole(one.consumers)
         rows.append(
-            [queue_cell(one.queue, one.address), size, formats.whole(one.replaced), lost, *told, readers]
+            [queue_cell(one.queue, one.address), size, formats.whole(one.replaced), lost, *texts, readers]
         )
     headings = ["ring", "ring-size", "thrown away", "of what came", "age, median", "age, p90", "oldest"]
     table = Table("By ring", [*headings, "consumers, at most"], rows)
@@ -452,9 +458,13 @@ def hot_spots(found: Findings) -> Section:
         names = greatest(steps, lambda queue, steps=steps: steps[queue].sum(), len(steps))  # type: ignore[misc]
         if names:
             shown = names[: plotted_count(names)]
-            rest = names[len(shown) :]
-            other = sum((steps[queue] for queue in rest), start=np.zeros(found.grid.count)) if rest else None
-            lines = queue_lines([(queue, steps[queue]) for queue in shown], other, len(rest))
+            remainder = names[len(shown) :]
+            other = (
+                sum((steps[queue] for queue in remainder), start=np.zeros(found.grid.count))
+                if remainder
+                else None
+            )
+            lines = queue_lines([(queue, steps[queue]) for queue in shown], other, len(remainder))
             plots.append(over_time(event, title, found.grid, lines, Axis("messages a step")))
     addresses = found.addresses_of_queues()
     rows: Rows = [
@@ -498,17 +508,17 @@ def uncertainty_notes(found: Findings) -> list[str]:
     """What is said of events that may be none."""
     returns, letters = (found.uncertain.get(event, 0) for event in ("redelivered", "dead-lettered"))
     older = "files of an older version of stompring do not tell for sure"
-    told = []
+    texts = []
     if returns:
-        told.append(
+        texts.append(
             f"{formats.whole(returns)} more times a message may have come back, which {older}: not counted."
         )
     if letters:
-        told.append(
+        texts.append(
             f"{formats.whole(letters)} of {formats.whole(found.total('dead-lettered'))} dead letters are uncertain: "
             f"{older}."
         )
-    return told
+    return texts
 
 
 def _part(some: int, all_: int) -> str:
@@ -525,12 +535,10 @@ def consumers(found: Findings) -> Section:
     tables = [*_acknowledged(found), *_slowest_consumers(found), *_users(found)]
     empty = "" if plots or tables else "No consumer and no user is known of this period."
     after = []
-    told = found.total("acknowledged")
-    if told > found.taken_count > 0:
-        after.append(
-            f"{formats.whole(told - found.taken_count)} more messages were acknowledged; the lake does not know by "
-            "which consumer."
-        )
+    acknowledged = found.total("acknowledged")
+    if acknowledged > found.consumer_acknowledged > 0:
+        more = formats.whole(acknowledged - found.consumer_acknowledged)
+        after.append(f"{more} more messages were acknowledged; the lake does not know by which consumer.")
     return Section(
         "consumers",
         "Consumers and users",
@@ -554,12 +562,12 @@ def _consumers_plot(found: Findings) -> list[Plot]:
         return []
     shown = read[: plotted_count(read)]
     each = [(one.queue, found.series[one.queue].consumers) for one in shown]
-    lines = queue_lines(each, found.rest.consumers, len(read) - len(shown))
+    lines = queue_lines(each, found.remainder.consumers, len(read) - len(shown))
     return [over_time("consumers-of", "Consumers of queues", found.grid, lines, Axis("consumers"))]
 
 
 def _acknowledged(found: Findings) -> list[Table]:
-    if not found.taken:
+    if not found.consumer_counts:
         return []
     rows: Rows = [
         [
@@ -568,12 +576,13 @@ def _acknowledged(found: Findings) -> list[Table]:
             formats.whole(one.count),
             formats.share(one.count / found.counts[one.queue]["acknowledged"]),
         ]
-        for one in found.taken
+        for one in found.consumer_counts
     ]
     headings = ["consumer", "queue", "acknowledged", "of what was acknowledged there"]
     table = truncated(Table("Who acknowledged", headings, rows, frozenset({0, 1})))
-    if found.takers > len(found.taken):
-        note = f"{formats.whole(found.takers - len(rows))} more acknowledged less than each of the first {len(rows)}."
+    if found.consumer_total > len(found.consumer_counts):
+        more = formats.whole(found.consumer_total - len(rows))
+        note = f"{more} more acknowledged less than each of the first {len(rows)}."
         return [Table(table.title, table.headings, table.rows, table.words, f"{table.note} {note}".strip())]
     return [table]
 
@@ -749,7 +758,7 @@ MAX_CURVES = 12
 
 def rings(found: Findings) -> Section:
     """Ring sizes."""
-    keep = formats.percent(found.wish.keep)
+    keep = formats.percent(found.request.keep)
     fine = formats.span(max((found.end - found.begin) / 20_000 / 1e6, 1e-6))
     section = Section(
         "ring-sizes",
@@ -777,7 +786,7 @@ def rings(found: Findings) -> Section:
     rows: Rows = []
     for one in found.rings:
         ring = one.ring
-        told = (
+        texts = (
             [formats.whole(one.size), _bytes(one, one.size), formats.whole(one.enough)]
             if one.modelled
             else ["none"] + ["–"] * 2
@@ -789,7 +798,7 @@ def rings(found: Findings) -> Section:
                 formats.whole(ring.ring_size),
                 formats.whole(ring.replaced),
                 formats.whole(one.modelled),
-                *told,
+                *texts,
                 source,
             ]
         )
@@ -833,7 +842,7 @@ def _bytes(one: RingAdvice, size: int) -> str:
 
 
 def _ring_plot(name: str, one: RingAdvice, keep: str) -> Plot:
-    line = Line("kept of what was thrown away", 100 * one.kept)
+    line = Line("kept of what was thrown away", 100 * one.retained)
     axes = Axis("ring-size (messages)"), Axis("% kept", percent=True)
     label = f"{keep}: ring-size {formats.whole(one.size)}"
     if one.ring.average:
@@ -843,7 +852,7 @@ def _ring_plot(name: str, one: RingAdvice, keep: str) -> Plot:
 
 def addresses(found: Findings) -> Section:
     """Limits of addresses."""
-    share = formats.percent(found.wish.unpaged)
+    share = formats.percent(found.request.unpaged)
     section = Section(
         "address-sizes",
         "Advice: max-size-bytes",
@@ -866,9 +875,9 @@ def addresses(found: Findings) -> Section:
         return section
     rows: Rows = [
         [
-            name_cell(one.held.address),
+            name_cell(one.demand.address),
             formats.share(one.paging),
-            formats.size(one.held.average),
+            formats.size(one.demand.average),
             formats.whole(one.size),
             formats.size(one.size),
             formats.size(one.enough),
@@ -893,4 +902,4 @@ def _address_plot(name: str, one: AddressAdvice, share: str) -> Plot:
     line = Line("time with all messages in memory", 100 * one.unpaged)
     axes = Axis("max-size-bytes", formats.size), Axis("% of the time", percent=True)
     label = f"{share}: {formats.whole(one.size)} bytes, {formats.size(one.size)}"
-    return curve(name, one.held.address, one.sizes, line, axes, one.size, label)
+    return curve(name, one.demand.address, one.sizes, line, axes, one.size, label)

@@ -163,12 +163,12 @@ class MemoryDemand:
 
 
 def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[MemoryDemand]:
-    """Some addresses, one or more. ``rows`` are samples, or those of `changes`."""
-    chosen = rows.where(F.col("address").isin(list(addresses)))
-    averages = _averages(chosen)
+    """Some addresses, one or more. ``rows`` are samples, or those of `counter_changes`."""
+    selected = rows.where(F.col("address").isin(list(addresses)))
+    averages = _averages(selected)
     # A queue is as it was in its last sample until the next one: what an address holds changes by what its queues do.
     last = (
-        chosen.withColumn("bucket", F.expr(grid.place("time")))
+        selected.withColumn("bucket", F.expr(grid.step_sql("time")))
         .groupBy("address", "queue", "bucket")
         .agg(F.max_by("size", "time").alias("size"), F.max_by("paged", "time").alias("paged"))
     )
@@ -180,11 +180,11 @@ def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[Memor
         .agg(F.sum("size").alias("size"), F.sum("paged").alias("paged"))
     )
     answer = []
-    for address, places in groups(found["address"]):
-        places = places[np.argsort(found["bucket"][places])]
-        starts = np.maximum(found["bucket"][places], 0)  # what was before is there when it begins
+    for address, positions in groups(found["address"]):
+        positions = positions[np.argsort(found["bucket"][positions])]
+        starts = np.maximum(found["bucket"][positions], 0)  # what was before is there when it begins
         seconds = np.diff(np.append(starts, grid.count)) * grid.seconds
-        size, paged = (np.cumsum(found[name][places]) for name in ("size", "paged"))
+        size, paged = (np.cumsum(found[name][positions]) for name in ("size", "paged"))
         average = averages[address]
         paging = float(seconds[paged > 0].sum())
         answer.append(MemoryDemand(address, size + paged * average, seconds, paging, average))
@@ -212,27 +212,27 @@ def is_durable(queue: QueueTraffic, counts: Mapping[str, Mapping[str, int]]) -> 
 
 
 def flows(events: Any, rows: Any, rings: Sequence[QueueTraffic], durable: Sequence[bool], grid: Grid) -> Flow:
-    """The flow of some rings, one of them or more. ``rows`` are those of `changes`."""
+    """The flow of some rings, one of them or more. ``rows`` are those of `counter_changes`."""
     by_events = [ring.queue for ring, good in zip(rings, durable, strict=True) if good]
     by_samples = [ring.queue for ring, good in zip(rings, durable, strict=True) if not good]
-    place = {ring.queue: at for at, ring in enumerate(rings)}
+    index = {ring.queue: at for at, ring in enumerate(rings)}
     came, went = np.zeros((2, len(rings), grid.count), np.int64)
     if by_events:
-        chosen = F.col("queue").isin(by_events) & F.col("event").isin(*ARRIVAL_EVENTS, *DEPARTURE_EVENTS)
-        _fill(place, came, went, _counted(events.where(chosen), F.col("event").isin(*ARRIVAL_EVENTS), grid))
+        selected = F.col("queue").isin(by_events) & F.col("event").isin(*ARRIVAL_EVENTS, *DEPARTURE_EVENTS)
+        _fill(index, came, went, _counted(events.where(selected), F.col("event").isin(*ARRIVAL_EVENTS), grid))
     if by_samples:
-        _fill(place, came, went, _sampled(rows.where(F.col("queue").isin(by_samples)), grid))
+        _fill(index, came, went, _sampled(rows.where(F.col("queue").isin(by_samples)), grid))
     # What waited when the period began. Where nothing is known of that time the rings begin empty.
-    before = rows.where(F.col("queue").isin(list(place)) & (F.col("time") < grid.start))
+    before = rows.where(F.col("queue").isin(list(index)) & (F.col("time") < grid.start))
     depth = np.zeros(len(rings), np.int64)
     for queue, messages in before.groupBy("queue").agg(F.max_by("messages", "time")).collect():
-        depth[place[queue]] = messages
+        depth[index[queue]] = messages
     return Flow(came, went, depth).busy()
 
 
 def _counted(events: Any, is_new: Any, grid: Grid) -> Any:
     return (
-        events.withColumn("bucket", F.expr(grid.place("time")))
+        events.withColumn("bucket", F.expr(grid.step_sql("time")))
         .groupBy("queue", "bucket")
         .agg(
             F.sum(F.when(is_new, 1).otherwise(0)).alias("came"),
@@ -243,17 +243,17 @@ def _counted(events: Any, is_new: Any, grid: Grid) -> Any:
 
 def _sampled(rows: Any, grid: Grid) -> Any:
     return (
-        rows.withColumn("bucket", F.expr(grid.place("time")))
+        rows.withColumn("bucket", F.expr(grid.step_sql("time")))
         .where("bucket >= 0")
         .groupBy("queue", "bucket")
         .agg(F.sum("added").alias("came"), F.sum(sum(F.col(name) for name in DEPARTURE_EVENTS)).alias("went"))
     )
 
 
-def _fill(place: Mapping[str, int], came: Any, went: Any, frame: Any) -> None:
+def _fill(index: Mapping[str, int], came: Any, went: Any, frame: Any) -> None:
     found = numpy_columns(frame)
     for queue, rows in groups(found["queue"]):
-        at = place[queue]
+        at = index[queue]
         came[at, found["bucket"][rows]] = found["came"][rows]
         went[at, found["bucket"][rows]] = found["went"][rows]
 
@@ -277,7 +277,7 @@ class RingAdvice:
     size: int
     enough: int
     sizes: Any
-    kept: Any
+    retained: Any
 
     def bytes(self, size: int) -> float:
         """What so many messages take; 0 where nothing is known of their size."""
@@ -294,8 +294,10 @@ def ring_advice(
     size = least_sizes(flow, now, np.floor(modelled * (1 - keep / 100) + 1e-9))
     enough = least_sizes(flow, now, np.zeros_like(modelled))
     sizes = np.stack([candidates(int(a), int(b), POINTS) for a, b in zip(now, enough, strict=True)])
-    kept = 1 - evicted(flow, sizes) / np.maximum(modelled, 1)[:, None]
-    rows = zip(rings, durable, modelled.tolist(), size.tolist(), enough.tolist(), sizes, kept, strict=True)
+    retained = 1 - evicted(flow, sizes) / np.maximum(modelled, 1)[:, None]
+    rows = zip(
+        rings, durable, modelled.tolist(), size.tolist(), enough.tolist(), sizes, retained, strict=True
+    )
     return [RingAdvice(*row) for row in rows]
 
 
@@ -305,7 +307,7 @@ class AddressAdvice:
     ``enough`` for all of it; ``unpaged`` has the share for each of ``sizes``.
     """
 
-    held: MemoryDemand
+    demand: MemoryDemand
     size: int
     enough: int
     sizes: Any
@@ -314,12 +316,12 @@ class AddressAdvice:
     @property
     def paging(self) -> float:
         """The share of time in which it had messages in pages."""
-        return self.held.paging / float(self.held.seconds.sum())
+        return self.demand.paging / float(self.demand.seconds.sum())
 
 
-def address_advice(held: MemoryDemand, unpaged: float) -> AddressAdvice:
+def address_advice(demand: MemoryDemand, unpaged: float) -> AddressAdvice:
     """How large it would have had to be; ``unpaged`` is per cent of the time."""
-    size, enough = weighted_quantile(held.bytes, held.seconds, (unpaged / 100, 1.0))
-    least = max(1, min(size, int(held.bytes.min())), enough // 1000)
+    size, enough = weighted_quantile(demand.bytes, demand.seconds, (unpaged / 100, 1.0))
+    least = max(1, min(size, int(demand.bytes.min())), enough // 1000)
     sizes = np.unique(np.append(candidates(least, max(least + 1, enough), POINTS), size))
-    return AddressAdvice(held, size, enough, sizes, share_within(held.bytes, held.seconds, sizes))
+    return AddressAdvice(demand, size, enough, sizes, share_within(demand.bytes, demand.seconds, sizes))

@@ -92,7 +92,7 @@ class ReportRows:
 
 
 def brokers_of(tables: Tables) -> list[str]:
-    """The brokers of which there is anything in the tables; `ONLY` where none is named."""
+    """The brokers of which there is anything in the tables; `UNNAMED_BROKER` where none is named."""
     named = [each for each in (tables.messages, tables.events, tables.samples) if "broker" in each.columns]
     columns = [each.select("broker").distinct() for each in named]
     rows = reduce(lambda some, more: some.union(more), columns).distinct().collect() if columns else []

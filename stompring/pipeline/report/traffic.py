@@ -29,8 +29,8 @@ FULL_SAMPLE_INTERVAL = HOUR
 def present_from_start(begin: int | None, first: int) -> int:
     """A queue that is first sampled later than that is new; others may have been there before the samples.
 
-    The arguments are those of `changes`. Where older samples are left out, a queue that rests is seen for the first
-    time in the next one with all of them.
+    The arguments are those of `counter_changes`. Where older samples are left out, a queue that rests is seen for the
+    first time in the next one with all of them.
     """
     return first if begin is None else max(first, begin - LOOKBACK + FULL_SAMPLE_INTERVAL)
 
@@ -151,7 +151,7 @@ class SampleTimes:
 
 
 class Traffic:
-    """Samples in steps. ``rows`` are those of `changes`; `close` gives back what Spark keeps of them meanwhile."""
+    """Samples in steps. ``rows`` are those of `counter_changes`; `close` frees what Spark has cached."""
 
     def __init__(self, rows: Any, grid: Grid, sampled: Mapping[str, SampleTimes]) -> None:
         self._grid, self._sampled = grid, sampled
@@ -160,7 +160,7 @@ class Traffic:
         tail = F.col("time") > by_broker({broker: one.tail for broker, one in sampled.items()})
         out = sum(F.col(name) for name in COUNTERS[1:])
         self._steps = (
-            rows.withColumn("step", F.expr(grid.place("time")))
+            rows.withColumn("step", F.expr(grid.step_sql("time")))
             .groupBy("broker", "address", "queue", "step")
             .agg(
                 F.max("time").alias("time"),
@@ -258,7 +258,7 @@ class Traffic:
             for queue, rows in groups(found["queue"])
         }
 
-    def rest(self, name: str, shown: Sequence[str]) -> Any:
+    def remainder(self, name: str, shown: Sequence[str]) -> Any:
         """The sum of one of the `Series` over all queues but those ``shown``, step by step."""
         others = self._steps.where(~F.col("queue").isin(list(shown)))
         if name in ("added", "replaced"):
@@ -297,7 +297,8 @@ def forward_filled(rows: dict[str, Any], grid: Grid) -> Any:
     """The greatest depth in each step, from the steps in which a queue was sampled.
 
     ``rows`` has their ``step`` (-1: before the grid), the ``time`` of the last sample in it, and of the depth the
-    ``last`` and the ``most``. Where there is no sample nothing changed, and it is as deep as it was; for `LASTS`.
+    ``last`` and the ``most``. Where there is no sample nothing changed, and it is as deep as it was; for
+    `SAMPLE_VALIDITY`.
     """
     depth = np.full(grid.count, np.nan)
     order = np.argsort(rows["step"])
@@ -314,7 +315,7 @@ def forward_filled(rows: dict[str, Any], grid: Grid) -> Any:
 
 
 def forward_filled_sum(rows: dict[str, Any], grid: Grid) -> Any:
-    """The sum of `carried` over many queues, of which ``rows`` has a number in ``queue``; NaN where none is known."""
+    """The sum of `forward_filled` over many queues, numbered in ``queue`` of ``rows``; NaN where none is known."""
     order = np.lexsort((rows["step"], rows["queue"]))
     queue, steps, last, time, most = (rows[name][order] for name in ("queue", "step", "last", "time", "most"))
     known = np.maximum(0, (time + max(SAMPLE_VALIDITY, grid.step) - grid.start) // grid.step + 1)

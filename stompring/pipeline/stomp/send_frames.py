@@ -117,7 +117,7 @@ class SendEncoder:
             lead += header_line(b"receipt", receipt.encode())
         if self._options.persistent:
             lead += b"persistent:true\n"
-        columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
+        columns = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
         body = _as_binary(columns["body"])
         parts: list[Any] = [lead, self._destination(columns.get("destination"), first)]
         if "priority" in columns:

@@ -48,10 +48,10 @@ class BatchBuffer(AbstractContextManager["BatchBuffer"]):
             self._file.close()
             self._file = None
 
-    def through(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def record(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The same batches, each kept before it is handed on."""
         for batch in batches:
-            self._keep(batch)
+            self._append(batch)
             yield batch
 
     def again(self) -> Iterator[Any]:
@@ -63,7 +63,7 @@ class BatchBuffer(AbstractContextManager["BatchBuffer"]):
             self._file.seek(0)
             yield from pa.ipc.open_stream(self._file)
 
-    def _keep(self, batch: Any) -> None:
+    def _append(self, batch: Any) -> None:
         if self._over:
             return
         self._size += batch.nbytes
@@ -112,15 +112,15 @@ def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) 
         return TaskResult(_in_groups(options, sends, every))
     if not has_ids:
         return TaskResult(_in_transaction(options, sends, every))
-    with BatchBuffer() as kept:
-        rest = kept.through(every)
+    with BatchBuffer() as buffer:
+        remaining = buffer.record(every)
         try:
-            return TaskResult(_in_transaction(options, sends, rest))
+            return TaskResult(_in_transaction(options, sends, remaining))
         except BrokerError as refused:
             if not is_duplicate(refused, options.dedup_header or ""):
                 raise
         # some brokers say so at the SEND, when rows are still to come
-        return TaskResult(_in_groups(options, sends, chain(kept.again(), rest)), again=True)
+        return TaskResult(_in_groups(options, sends, chain(buffer.again(), remaining)), again=True)
 
 
 def _in_transaction(options: SinkOptions, sends: SendEncoder, batches: Iterable[Any]) -> int:

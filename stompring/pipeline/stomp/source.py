@@ -63,8 +63,10 @@ class Receiver:
         self._spool = spool
         self._changed = threading.Condition()
         self._failure: Exception | None = None
-        self._taken = spool.head  # what Spark has been told of ends here
-        self._heard = 0.0  # when something came last, or receiving began; monotonic seconds, 0 for not yet
+        self._read_until = spool.head  # what Spark has been told of ends here
+        self._last_received = (
+            0.0  # when something came last, or receiving began; monotonic seconds, 0 for not yet
+        )
         self._stopped = False
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name="STOMP receiver", daemon=True)
@@ -89,10 +91,10 @@ class Receiver:
             if self._failure is not None:
                 raise self._failure
 
-    def taken(self, position: Position) -> None:
+    def mark_read(self, position: Position) -> None:
         """Spark has everything before this: there is room for more."""
         with self._changed:
-            self._taken = max(self._taken, position)
+            self._read_until = max(self._read_until, position)
             self._changed.notify_all()
 
     def wait_until_idle(self, idle: float, longest: float) -> None:
@@ -102,9 +104,9 @@ class Receiver:
             deadline = 0.0
             while self._failure is None and not self._stopped and not self._is_full():
                 now = time.monotonic()
-                if self._heard:
+                if self._last_received:
                     deadline = deadline or now + longest
-                    end = min(self._heard + idle, deadline)
+                    end = min(self._last_received + idle, deadline)
                     if now >= end:
                         return
                     self._changed.wait(end - now)
@@ -125,7 +127,7 @@ class Receiver:
         """Connect again and again, without end once that has worked, and before for as long as ``timeout`` says."""
         pause, until = FIRST_RETRY, time.monotonic() + self._options.endpoint.timeout
         while not self._is_stopped():
-            begun = self._heard
+            begun = self._last_received
             try:
                 self._receive_once()
             except (BrokerError, ConnectionFailed) as reason:
@@ -133,9 +135,9 @@ class Receiver:
                     return
                 if isinstance(reason, BrokerError) and not is_shutdown(reason):
                     raise
-                if not self._heard and time.monotonic() >= until:
+                if not self._last_received and time.monotonic() >= until:
                     raise
-                pause = FIRST_RETRY if self._heard > begun else min(2 * pause, LAST_RETRY)
+                pause = FIRST_RETRY if self._last_received > begun else min(2 * pause, LAST_RETRY)
                 log.warning("%s; reconnecting in %.1f s", reason, pause)
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopped, pause)
@@ -146,23 +148,23 @@ class Receiver:
                 self._connection = connection
             connection.subscribe(self._options.destination, self._options.headers)
             log.info("receiving %s from %s", self._options.destination, self._options.endpoint.address)
-            self._note()
+            self._mark_received()
             coming: list[tuple[Head, bytes]] = []
             while not self._is_stopped():
                 coming += connection.receive(0 if coming else POLL_SECONDS)
                 if coming and self._wait_for_space():
-                    self._keep(coming)
+                    self._store(coming)
                     connection.acknowledge(coming[-1][0])
                     coming = []
 
-    def _keep(self, messages: list[tuple[Head, bytes]]) -> None:
+    def _store(self, messages: list[tuple[Head, bytes]]) -> None:
         now = time.time_ns() // 1_000_000
         self._spool.append([to_record(head, body, now) for head, body in messages])
-        self._note()
+        self._mark_received()
 
-    def _note(self) -> None:
+    def _mark_received(self) -> None:
         with self._changed:
-            self._heard = time.monotonic()
+            self._last_received = time.monotonic()
             self._changed.notify_all()
 
     def _wait_for_space(self) -> bool:
@@ -176,7 +178,7 @@ class Receiver:
     def _is_full(self) -> bool:
         """Whether what Spark has not been told of has reached ``spoolLimit``."""
         spool = self._spool
-        return spool.bytes_between(self._taken, spool.tail) >= self._options.spool_limit
+        return spool.bytes_between(self._read_until, spool.tail) >= self._options.spool_limit
 
     def _is_stopped(self) -> bool:
         with self._changed:
@@ -230,7 +232,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spool.check(begin)
         assert self._receiver is not None
         self._receiver.check()
-        self._receiver.taken(begin)
+        self._receiver.mark_read(begin)
         end = spool.tail if self._until is None else max(self._until, begin)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes
@@ -271,7 +273,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What is before this is not asked for again."""
         spool, done = self._opened(), Position.of(end)
         assert self._receiver is not None
-        self._receiver.taken(done)  # first: it counts from there
+        self._receiver.mark_read(done)  # first: it counts from there
         spool.unlink_before(done)
 
     def stop(self) -> None:

@@ -178,14 +178,14 @@ class Spool:
         """The position behind so many records or bytes from ``start`` on, not beyond ``end``; one record at least."""
         if rows is None and (size is None or self.bytes_between(start, end) <= size):
             return end
-        left, room, at = rows, size, start
+        left, bytes_left, at = rows, size, start
         for piece in self.pieces(start, end):
             for begin, stop in _spans(read_range(self.directory, piece)):
-                if left == 0 or (room is not None and room < stop - begin and at != start):
+                if left == 0 or (bytes_left is not None and bytes_left < stop - begin and at != start):
                     return at
                 at = Position(piece.segment, piece.begin + stop)
                 left = None if left is None else left - 1
-                room = None if room is None else room - (stop - begin)
+                bytes_left = None if bytes_left is None else bytes_left - (stop - begin)
         return end
 
     def unlink_before(self, position: Position) -> None:
@@ -340,11 +340,11 @@ def to_record(head: Head, body: bytes, received: int) -> bytes:
     headers = head.headers
     destination, identifier = headers.get(b"destination", b""), headers.get(b"message-id", b"")
     sent = headers.get(b"timestamp", b"")
-    kept = [item for item in headers.items() if item[0] not in _OMITTED]
+    relevant = [item for item in headers.items() if item[0] not in _OMITTED]
     if head.block:  # nothing in it is escaped
-        lines = b"".join([b"%b:%b\n" % item for item in kept])
+        lines = b"".join([b"%b:%b\n" % item for item in relevant])
     else:
-        lines = b"".join([header_line(name, value) for name, value in kept])
+        lines = b"".join([header_line(name, value) for name, value in relevant])
     timestamp = int(sent) if sent.isdigit() and len(sent) < 16 else 0
     fixed = RECORD_HEADER.pack(timestamp, received, len(destination), len(identifier), len(lines), len(body))
     return b"".join((fixed, destination, identifier, lines, body))
@@ -376,16 +376,16 @@ class _Rows:
             np.frombuffer(data, np.uint8), RECORD_FIELDS.itemsize
         )
         self.fixed = windows[begins].view(RECORD_FIELDS)[:, 0]
-        self.places: dict[str, tuple[Any, Any]] = {}
+        self.parts_: dict[str, tuple[Any, Any]] = {}
         at = begins + RECORD_HEADER.size
         for name in ("destination", "message_id", "headers", "body"):
             end = at + self.fixed[name]
-            self.places[name] = at, end
+            self.parts_[name] = at, end
             at = end
 
     def bytes_of(self, name: str) -> Any:
         """One of the parts, as binary values."""
-        return slices(self.buffer, *self.places[name], self.every)
+        return slices(self.buffer, *self.parts_[name], self.every)
 
     def text_of(self, name: str) -> Any:
         """One of the parts, null where it is empty."""
@@ -397,6 +397,6 @@ COLUMN_BUILDERS: dict[str, Callable[[_Rows], Any]] = {
     "message_id": lambda rows: rows.text_of("message_id"),
     "timestamp": lambda rows: timestamps(rows.fixed["timestamp"]),
     "received": lambda rows: timestamps(rows.fixed["received"]),
-    "headers": lambda rows: header_maps(pa.py_buffer(rows.data), *rows.places["headers"], rows.every),
+    "headers": lambda rows: header_maps(pa.py_buffer(rows.data), *rows.parts_["headers"], rows.every),
     "body": lambda rows: rows.bytes_of("body"),
 }

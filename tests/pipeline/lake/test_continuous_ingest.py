@@ -174,7 +174,7 @@ def test_what_fails_is_tried_again_later_each_time(lake: Lake, caplog: pytest.Lo
     with caplog.at_level(logging.WARNING):
         found.run()
     assert pauses == [1.0, 2.0, 10.0, 1.0, 10.0, 10.0]
-    assert "attempt 2 of 3 failed, the next is in 2 s: the object store is away" in caplog.text
+    assert "attempt 2 of 3 failed: the object store is away; retrying in 2 s" in caplog.text
     numbers = scraped(found.metrics)
     assert numbers["stompring_lake_failures_total"] == 3 and numbers["stompring_lake_batches_total"] == 2
     found, pauses = following(Work(lake, *[gone] * 9), attempts=10)
@@ -206,7 +206,7 @@ def test_upkeep_that_fails_holds_up_nothing(
     found, _ = following(Work(lake, BATCH, BATCH))
     found.run()
     assert scraped(found.metrics)["stompring_lake_batches_total"] == 2
-    assert "failed, it is tried again after the next batch: no space" in caplog.text
+    assert "failed: no space; retrying after the next batch" in caplog.text
 
 
 # ---- metrics
@@ -231,7 +231,7 @@ def test_metrics_over_http(lake: Lake) -> None:
     filled(lake, "messages", 2)
     port = found.metrics.serve("127.0.0.1", 0)
     seen: list[float] = []
-    found.tell = lambda batch, seconds: seen.append(scraped(found.metrics)["stompring_lake_lag_bytes"])
+    found.on_batch = lambda batch, seconds: seen.append(scraped(found.metrics)["stompring_lake_lag_bytes"])
     found.run()
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()

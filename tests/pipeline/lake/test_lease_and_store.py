@@ -211,7 +211,7 @@ def test_second_owner_is_refused_while_the_first_lives(bucket: str, monkeypatch:
 
 def test_lease_that_is_held_is_renewed(bucket: str) -> None:
     folder = Folder(f"{bucket}/lake")
-    with lease(bucket, 0.3).held() as check:
+    with lease(bucket, 0.3).acquired() as check:
         deadline = time.monotonic() + PATIENCE
         while json.loads(folder.read("ingest.lease"))["renewal"] < 3:
             assert time.monotonic() < deadline
@@ -290,7 +290,7 @@ def test_store_that_is_away_for_longer_loses_the_lease_to_nobody(
     def away(*given: object) -> str:
         raise ObjectStoreError("away")
 
-    with one.held() as check:
+    with one.acquired() as check:
         with monkeypatch.context() as patched:
             patched.setattr(ObjectStore, "replace", away)
             time.sleep(0.6)

@@ -426,7 +426,7 @@ def ids(filled: LakeFixture) -> list[int | None]:
 def materialized(filled: LakeFixture, tmp_path: Path) -> Any:
     told = view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), "--materialize")
     assert told.splitlines()[-1] == f"v: {len(ids(filled))} rows, 0 of them not decoded (column _bad)"
-    return Views(filled.lake).named("v")
+    return Views(filled.lake).get("v")
 
 
 def order(number: int) -> bytes:
@@ -600,4 +600,4 @@ def test_names_and_options_that_are_refused(filled: LakeFixture, tmp_path: Path)
     assert ok("view", "v", "--lake", place, "--drop") == "dropped v\n"
     assert ok("views", "--lake", place) == ""
     with pytest.raises(ViewError, match="it has none"):
-        Views(filled.lake).named("v")
+        Views(filled.lake).get("v")

@@ -103,10 +103,10 @@ class PlainBroker:
             if second == RESTART:
                 self.sample(second, full=False)  # it stopped in good order
                 for queue in self.queues:
-                    kept = [one for one in queue.waiting if queue.durable and one[0] not in self.plain]
-                    queue.waiting = deque(kept)
+                    retained = [one for one in queue.waiting if queue.durable and one[0] not in self.plain]
+                    queue.waiting = deque(retained)
                     # What is brought back is counted, as if it had just come.
-                    queue.counters = Counter(added=len(kept))
+                    queue.counters = Counter(added=len(retained))
             if second % EVERY == 0 or second == RESTART:
                 self.sample(second, full=second in (0, 3600, RESTART))
             for queue in self.queues:

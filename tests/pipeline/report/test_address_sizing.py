@@ -33,8 +33,8 @@ def test_a_share_is_that_of_each_second_by_itself(each: list[tuple[int, int]], l
 
 
 def test_advice_is_on_its_own_curve() -> None:
-    held = MemoryDemand("a", np.array([0.0, 1000.0, 9000.5]), np.array([90.0, 9.0, 1.0]), 10.0, 100.0)
-    advice = address_advice(held, 99.0)
+    demand = MemoryDemand("a", np.array([0.0, 1000.0, 9000.5]), np.array([90.0, 9.0, 1.0]), 10.0, 100.0)
+    advice = address_advice(demand, 99.0)
     assert (advice.size, advice.enough, advice.paging) == (1000, 9001, 0.1)
     assert advice.unpaged[advice.sizes.tolist().index(1000)] == pytest.approx(0.99)
     assert advice.unpaged[-1] == 1.0

@@ -50,7 +50,7 @@ def queue(**given: Any) -> QueueTraffic:
 
 def findings(**given: Any) -> Findings:
     nothing: dict[str, Any] = {
-        "wish": ReportRequest(Period()),
+        "request": ReportRequest(Period()),
         "begin": START,
         "end": START + 4 * HOUR - 1,
         "sampled": (START, START + 4 * HOUR),
@@ -74,8 +74,8 @@ def findings(**given: Any) -> Findings:
     return Findings(**nothing | given)
 
 
-def text_of(found: Findings | None, wish: ReportRequest | None = None) -> str:
-    return page(found, wish or ReportRequest(Period()), T0)
+def text_of(found: Findings | None, request: ReportRequest | None = None) -> str:
+    return page(found, request or ReportRequest(Period()), T0)
 
 
 class Elements(HTMLParser):
@@ -258,9 +258,9 @@ def test_who_sent_and_who_acknowledged() -> None:
     found = findings(
         sent=[Sent("a", "q", 30, 20, "alice"), Sent("a", "p", 10, 0, "alice"), Sent("a", "q", 60, 60)],
         counts={"q": {"acknowledged": 40}},
-        taken=[ConsumerCount("q", name, 30)],
-        takers=1,
-        taken_count=30,
+        consumer_counts=[ConsumerCount("q", name, 30)],
+        consumer_total=1,
+        consumer_acknowledged=30,
         stays={("q", name): ages},
     )
     text = text_of(found)
@@ -277,7 +277,7 @@ def test_interactive_plots_are_all_that_needs_scripts() -> None:
     series = {"q": Series(np.zeros(4), np.full(4, 8.0), np.zeros(4), np.ones(4))}
     totals = {name: np.full(4, 8.0 * (name == "added")) for name in COUNTERS}
     found = findings(traffic=[one], series=series, totals=totals)
-    pages = {plots: page(found, found.wish, T0, plots) for plots in PLOTS}
+    pages = {plots: page(found, found.request, T0, plots) for plots in PLOTS}
     static, interactive, both = pages.values()
     assert "script-src" not in static and "<script" not in static and len(static) < 10**6
     for text in (interactive, both):
@@ -291,7 +291,7 @@ def test_interactive_plots_are_all_that_needs_scripts() -> None:
         static.count("<svg viewBox") == both.count("<svg viewBox") == 3 and "<svg viewBox" not in interactive
     )
     assert interactive.count("<noscript>") == 3 and 'id="static-plots"' not in interactive
-    assert page(None, found.wish, T0, "both").count("<script") == 0
+    assert page(None, found.request, T0, "both").count("<script") == 0
 
 
 def test_names_are_no_html() -> None:
@@ -345,8 +345,8 @@ def test_rates_are_of_the_time_that_was_sampled() -> None:
 
 
 def test_what_was_asked_for_is_on_it() -> None:
-    wish = ReportRequest(Period(T0), ("a.#", "b"))
-    assert "since 2026-07-01 00:00:00, of the addresses a.#, b" in text_of(findings(), wish)
+    request = ReportRequest(Period(T0), ("a.#", "b"))
+    assert "since 2026-07-01 00:00:00, of the addresses a.#, b" in text_of(findings(), request)
     assert "everything in the lake" in text_of(findings())
 
 

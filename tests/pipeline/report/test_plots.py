@@ -95,7 +95,7 @@ def test_who_does_not_see_a_plot_has_its_numbers() -> None:
     values = np.full(48, np.nan)
     values[[3, 7, 9]] = 4.0, 12_000.0, 5.0
     plot = drawn("told", Line("a", values), Line("none", np.full(48, np.nan)))
-    assert plot.told == [
+    assert plot.summary == [
         ["a", "4", "12\u00a0k", "2026-07-01 07:30:00", "5"],
         ["none", "–", "–", "–", "–"],
     ]

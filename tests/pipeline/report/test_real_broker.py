@@ -68,7 +68,9 @@ def test_figures_are_those_of_what_was_sent_over_a_restart_and_a_kill(
     assert {one.queue: one.replaced for one in found.traffic if one.replaced} == {"ring": 40}
     assert [one.queue for one in found.unread] == ["ring", "telemetry"]
     assert not found.rings  # nobody reads it, so no size is better than another
-    assert [(one.queue, one.consumer, one.count) for one in found.taken] == [("q", "shop/take", 140)]
+    assert [(one.queue, one.consumer, one.count) for one in found.consumer_counts] == [
+        ("q", "shop/take", 140)
+    ]
     assert found.stays["q", "shop/take"].count == found.latencies["q"].count == 140
     assert {one.queue: one.depth for one in found.traffic if one.depth} == {"ring": 10}
     assert found.total("redelivered") == found.total("dead-lettered") == 0

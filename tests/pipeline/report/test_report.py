@@ -225,8 +225,8 @@ def test_who_acknowledged_how_much_and_how_late(found: Any, broker: PlainBroker)
         if (queue, event) == ("orders", "acknowledged"):
             ages.setdefault(f"shop-{number % 3}/s", []).append(max(0, at - sent))
     expected = sorted(((-len(each), name) for name, each in ages.items()))
-    assert [(-one.count, one.consumer) for one in found.taken] == expected
-    assert (found.takers, found.taken_count) == (3, sum(map(len, ages.values())))
+    assert [(-one.count, one.consumer) for one in found.consumer_counts] == expected
+    assert (found.consumer_total, found.consumer_acknowledged) == (3, sum(map(len, ages.values())))
     for name, each in ages.items():
         told = found.stays["orders", name]
         assert (told.count, told.longest) == (len(each), max(each))
@@ -253,8 +253,8 @@ def test_advice_for_a_ring_of_durable_messages_is_that_of_a_simulation(
     allowed = math.floor(lost * 0.1 + 1e-9)
     assert simulated(flow, advice.size, 0, clear) <= allowed < simulated(flow, advice.size - 1, 0, clear)
     assert simulated(flow, advice.enough, 0, clear) == 0 < simulated(flow, advice.enough - 1, 0, clear)
-    for size, kept in zip(advice.sizes.tolist(), advice.kept.tolist(), strict=True):
-        assert kept == pytest.approx(1 - simulated(flow, size, 0, clear) / lost)
+    for size, retained in zip(advice.sizes.tolist(), advice.retained.tolist(), strict=True):
+        assert retained == pytest.approx(1 - simulated(flow, size, 0, clear) / lost)
 
 
 def test_advice_for_a_ring_of_others_is_from_its_samples(found: Any, broker: PlainBroker) -> None:
@@ -276,13 +276,15 @@ def test_advice_for_an_address_that_paged(found: Any, broker: PlainBroker) -> No
     average = sum(row["size"] for row in rows) / sum(row["messages"] - row["paged"] for row in rows)
     seconds = [(row["time"] - T0).total_seconds() for row in rows]
     lasted = [b - a for a, b in zip(seconds, [*seconds[1:], SECONDS], strict=True)]
-    held = [row["size"] + row["paged"] * average for row in rows]
+    demand = [row["size"] + row["paged"] * average for row in rows]
     (advice,) = found.addresses
-    assert advice.held.address == "bulk.in"
-    assert advice.held.average == pytest.approx(average)
-    assert advice.enough == math.ceil(max(held))
-    share = sum(time for time, each in zip(lasted, held, strict=True) if each <= advice.size) / sum(lasted)
-    less = sum(time for time, each in zip(lasted, held, strict=True) if each < advice.size - 1) / sum(lasted)
+    assert advice.demand.address == "bulk.in"
+    assert advice.demand.average == pytest.approx(average)
+    assert advice.enough == math.ceil(max(demand))
+    share = sum(time for time, each in zip(lasted, demand, strict=True) if each <= advice.size) / sum(lasted)
+    less = sum(time for time, each in zip(lasted, demand, strict=True) if each < advice.size - 1) / sum(
+        lasted
+    )
     assert less < 0.752 and share > 0.748  # buckets are a third of a second long
     paging = sum(time for time, row in zip(lasted, rows, strict=True) if row["paged"]) / sum(lasted)
     assert advice.paging == pytest.approx(paging, abs=0.002)
@@ -299,7 +301,7 @@ def test_of_two_brokers_each_has_its_own_queues(lake: Any, found: Any) -> None:
     def both(table: Any) -> Any:
         return table.withColumn("broker", F.explode(F.array(F.lit("east"), F.lit("west"))))
 
-    paged = {one.held.address for one in found.addresses}
+    paged = {one.demand.address for one in found.addresses}
     queue = next(one for one in found.traffic if one.address not in paged and one.queue in found.counts)
     read_back = (F.col("queue") == queue.queue) & (F.col("broker") == "west")
     page = F.when(read_back, F.lit(7)).cast("bigint")
@@ -309,7 +311,7 @@ def test_of_two_brokers_each_has_its_own_queues(lake: Any, found: Any) -> None:
     told = Lake(both(lake.messages), events, both(lake.samples))
     again = gather(told, ReportRequest(Period()), lambda stage: None)
     assert again is not None and again.brokers == ["east", "west"]
-    pages = {one.held.address for one in again.addresses}
+    pages = {one.demand.address for one in again.addresses}
     assert pages == {f"{name}/{address}" for name in again.brokers for address in paged} | {
         f"west/{queue.address}"
     }
@@ -333,10 +335,12 @@ def test_of_two_brokers_each_has_its_own_queues(lake: Any, found: Any) -> None:
     # More queues than there may be lines: the last line is the rest.
     assert len(again.series) >= MAX_LINES - 1
     deepest = sorted(again.traffic, key=lambda one: (-one.most, one.queue))
-    rest = [found.series[one.queue.partition("/")[2]].depth for one in deepest[MAX_LINES - 1 :] if one.most]
-    some = ~np.isnan(rest).all(axis=0)
-    assert again.rest.depth[some].tolist() == np.nansum(rest, axis=0)[some].tolist()
-    assert np.isnan(again.rest.depth[~some]).all()
+    remainder = [
+        found.series[one.queue.partition("/")[2]].depth for one in deepest[MAX_LINES - 1 :] if one.most
+    ]
+    some = ~np.isnan(remainder).all(axis=0)
+    assert again.remainder.depth[some].tolist() == np.nansum(remainder, axis=0)[some].tolist()
+    assert np.isnan(again.remainder.depth[~some]).all()
     assert gather(told, ReportRequest(Period(), brokers=["north"]), lambda stage: None) is None
 
 
@@ -365,11 +369,11 @@ def test_a_period_and_addresses(lake: Any, broker: PlainBroker, monkeypatch: pyt
                 steps.setdefault(
                     int((second + 0.5) // found.hours.seconds - 3000 // found.hours.seconds), []
                 ).append(age)
-    assert found.rest.latency is not None
-    assert {step: one.percentiles for step, one in found.rest.latency.items()} == {
+    assert found.remainder.latency is not None
+    assert {step: one.percentiles for step, one in found.remainder.latency.items()} == {
         step: pytest.approx(expected_ages(each)) for step, each in steps.items()
     }
-    assert sum(found.rest.added) == sum(one.added for one in found.traffic)
+    assert sum(found.remainder.added) == sum(one.added for one in found.traffic)
     assert found.coverage is not None
     # From the first sample of the period, at 3000 s, to the last one, at 5990 s.
     assert {one.queue: (one.came, one.covered) for one in found.coverage.queues} == {
@@ -432,7 +436,7 @@ def written(found: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from stompring.pipeline.report.page import page
 
     out = tmp_path_factory.mktemp("page") / "report.html"
-    out.write_text(page(found, found.wish, T0), encoding="utf-8")
+    out.write_text(page(found, found.request, T0), encoding="utf-8")
     return out
 
 
@@ -477,7 +481,7 @@ def test_a_browser_shows_interactive_plots_without_a_network(found: Any, tmp_pat
         hot_steps={event: {} for event in found.hot_steps},
     )
     out = tmp_path / "report.html"
-    out.write_text(page(few, few.wish, T0, "both"), encoding="utf-8")
+    out.write_text(page(few, few.request, T0, "both"), encoding="utf-8")
     drawn = [plot for section in page_sections(few) for plot in section.plots]
     seen = Browser(tmp_path).seen(out, 390, 844)
     assert seen["width"] <= 390

@@ -257,7 +257,7 @@ def test_transactions(broker: BrokerProcess, name: str, management: Management) 
 
 def test_refusals(broker: BrokerProcess, name: str) -> None:
     with opened(broker) as connection:
-        with pytest.raises(BrokerError, match="refuses: COMMIT: no transaction 't' was begun") as caught:
+        with pytest.raises(BrokerError, match="refuses: COMMIT: no transaction 't' is open") as caught:
             connection.commit("t")
         assert caught.value.receipt == "1"
         with pytest.raises(BrokerError, match="no transaction"):

@@ -88,7 +88,7 @@ def test_a_full_spool_is_no_place_for_more(
     receiver.check()
     assert 20 <= len(bodies(spool)) <= 40
     assert management.queue(name)["messageCount"] == 300 - len(bodies(spool))
-    until_there(lambda: receiver.taken(spool.tail) or len(bodies(spool)) == 300)  # type: ignore[func-returns-value]
+    until_there(lambda: receiver.mark_read(spool.tail) or len(bodies(spool)) == 300)  # type: ignore[func-returns-value]
     management.expect(name, messageCount=0)
 
 
@@ -179,8 +179,8 @@ def test_what_the_broker_is_asked(receive: Any) -> None:
 
 
 def test_nobody_there(receive: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as mark_read:
+        port = mark_read.getsockname()[1]
     receiver, _ = receive(port, timeout=300)
     receiver.wait_until_idle(1, 60)
     with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port} cannot be reached"):

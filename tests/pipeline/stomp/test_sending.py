@@ -156,7 +156,7 @@ def test_what_is_kept_on_disk() -> None:
         pa.RecordBatch.from_pydict({"body": [b"x" * 100] * 10, "n": [number] * 10}) for number in range(50)
     ]
     with BatchBuffer(5000) as rows:
-        passing = rows.through(every)
+        passing = rows.record(every)
         assert [next(passing) for _ in range(40)] == every[:40]
         assert list(rows.again()) == every[:40]
         assert list(passing) == every[40:]
