@@ -196,7 +196,9 @@ class Dispatcher:
         self.consumers.remove(consumer)
         self.pause_consumer(consumer)
         self._forget_source(consumer)
-        consumer.source = PendingList()  # the old one is not kept alive by who has refused a message
+        consumer.source = (
+            PendingList()
+        )  # a reference that it rejected refers to it, and must not keep the old list alive
         self._free_groups(consumer)
         if self.queue.paged is not None:
             self.queue.paged.on_consumer_removed(consumer)

@@ -317,10 +317,10 @@ class Queue:
             if self.hooks.enqueued is not None and ref.state == PENDING:
                 self.hooks.enqueued(ref)
 
-    def load(self, message: Message, place: Position, counts: tuple[int, int]) -> Reference:
+    def load(self, message: Message, position: Position, counts: tuple[int, int]) -> Reference:
         """A reference to what was read back from a page, in no list yet; ``counts`` are deliveries and attempts."""
         ref = self._add_reference(message, GONE)
-        ref.position = place
+        ref.position = position
         ref.deliveries, ref.attempts = counts
         return ref
 
@@ -527,12 +527,17 @@ class Queue:
             self.broker.expiry.watch(ref)
         if ref.position is not None and self.paged is not None:
             self.paged.on_requeued(ref)
-        elif message.traits.durable and self.durable:
-            self.broker.storage.returned(ref)
-        elif message.traits.retained >= self.retains_from:
-            self.broker.storage.log(ref, RETURNED)
+        else:
+            self._record_requeue(ref)
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
+
+    def _record_requeue(self, ref: Reference) -> None:
+        traits, storage = ref.message.traits, self.broker.storage
+        if traits.durable and self.durable:
+            storage.returned(ref)
+        elif traits.retained >= self.retains_from:
+            storage.log(ref, RETURNED)
 
     def _run(self, job: Iterator[object]) -> None:
         """Work on many messages, in slices; nothing is delivered until it is done."""
@@ -743,10 +748,7 @@ class NonDestructiveQueue(Queue):
                 ref.attempts += 1
                 if remove_if_exhausted(ref):
                     continue
-                if ref.message.traits.durable and self.durable:
-                    self.broker.storage.returned(ref)
-                elif ref.message.traits.retained >= self.retains_from:
-                    self.broker.storage.log(ref, RETURNED)
+                self._record_requeue(ref)
             if consumer is not None and consumer.source is not None and not self.deleted:
                 consumer.source.restore(ref)
         self.dispatcher.dispatch()

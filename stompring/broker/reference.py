@@ -194,8 +194,8 @@ class PendingList:
         self.size = 0
         for priority, level in enumerate(self.levels):
             if level:
-                self.levels[priority] = kept = deque(ref for ref in level if ref.state == PENDING)
-                self.size += len(kept)
+                self.levels[priority] = pending = deque(ref for ref in level if ref.state == PENDING)
+                self.size += len(pending)
 
     def _sweep_on(self) -> None:
         """Drop the leftovers among the next few references; round and round, as long as there are too many."""
@@ -204,11 +204,11 @@ class PendingList:
             if level and at < len(level):
                 level.rotate(-at)
                 run = [level.popleft() for _ in range(min(RUN, len(level) - at))]
-                kept = [ref for ref in run if ref.state == PENDING]
-                level.extendleft(reversed(kept))
+                pending = [ref for ref in run if ref.state == PENDING]
+                level.extendleft(reversed(pending))
                 level.rotate(at)
-                self.size -= len(run) - len(kept)
-                self._swept = at + len(kept)
+                self.size -= len(run) - len(pending)
+                self._swept = at + len(pending)
                 return
             self._sweeping, self._swept = (self._sweeping + 1) % LEVELS, 0
 
