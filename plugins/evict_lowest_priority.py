@@ -1,4 +1,4 @@
-"""A full address gives up what is less important than the message that comes."""
+"""evict-lowest-priority: a full address evicts messages of lower priority than the new one."""
 
 from __future__ import annotations
 
@@ -16,58 +16,57 @@ from stompring.policy import (
     parameter,
 )
 
-#: Messages that are given up for one that comes although that frees nothing: a consumer of another queue has them.
-IN_VAIN = 16
+#: Evictions for one new message that free no memory, because a consumer of another queue has the message.
+MAX_INEFFECTIVE = 16
 
 
 class EvictLowestPriority(AddressPolicy):
-    """A full address gives up its oldest messages of the lowest priority for one of a higher priority.
+    """Evicts the oldest messages of the lowest priority from a full address for one of a higher priority.
 
-    An address-full-policy for those who send alarms and statistics to the same address and must never lose an alarm
-    to a backlog of statistics. Where nothing less important waits, the message that comes is treated as `otherwise`
-    says. What is given up counts in messagesReplaced and goes where a ring's would go.
+    An address-full-policy for alarms and statistics at the same address: no alarm is lost to a backlog of statistics.
+    If no less important message waits, `otherwise` applies to the new one. Evictions count in messagesReplaced and
+    follow the ring-policy.
 
-    Memory is free only when every queue has given a message up, so that all queues in which it waits do. One that a
-    consumer of some queue has cannot be given up there: for each message that comes no more than 16 are given up in
-    vain. Costs nothing while the address has room, then for each message one look at each of its queues.
+    Memory becomes free when every queue has evicted a message, so it is evicted from all queues in which it waits. A
+    message in delivery cannot be evicted: for each new message at most 16 evictions are ineffective. Costs nothing
+    below the limit, then a look at each queue for each message.
     """
 
     equal: bool = parameter(
-        "Whether messages of the same priority are given up as well, so that the newest are kept.", False
+        "Whether messages of the same priority are evicted as well, in favour of newer ones.", False
     )
     otherwise: Literal["DROP", "FAIL", "BLOCK"] = parameter(
-        "What happens to a message for which nothing can be given up: it is dropped, its producer gets an ERROR, or "
-        "waits until there is room.",
+        "Action for a message for which no other can be evicted: discard it, send an ERROR, or block the producer.",
         "BLOCK",
     )
 
     def created(self) -> None:
-        """See AddressPolicy."""
+        """Initializes the state."""
         self._otherwise = {"DROP": DROP, "FAIL": FAIL, "BLOCK": BLOCK}[self.otherwise]
 
     def full(self, offer: Offer) -> FullVerdict | None:
-        """See AddressPolicy."""
+        """Evicts messages for the new one."""
         here = self.address
         highest = offer.priority if self.equal else offer.priority - 1
         wanted = here.size - offer.size
-        in_vain, freed = 0, False
-        # the broker may be full by what others have: then as much is given up as comes, and not all there is
+        ineffective, freed = 0, False
+        # if other addresses fill the broker, evict as many bytes as the new message needs, not all messages
         while here.full and not (freed and here.size <= wanted):
-            if in_vain == IN_VAIN:
+            if ineffective == MAX_INEFFECTIVE:
                 return self._otherwise
             messages = here.messages
-            if not self._give_up_lowest(highest):
+            if not self._evict_lowest(highest):
                 return self._otherwise
             if here.messages < messages:
                 freed = True
             else:
-                in_vain += 1
+                ineffective += 1
         return ACCEPT
 
-    def _give_up_lowest(self, highest: int) -> bool:
-        """Give up the least important message in every queue in which it waits; False where none is low enough.
+    def _evict_lowest(self, highest: int) -> bool:
+        """Evict the least important message from every queue in which it waits. False if none is low enough.
 
-        The least important of all is the least important of every queue that has it.
+        The least important message of all queues is the least important one of each queue that has it.
         """
         heads = [head for queue in self.address.queues if (head := queue.lowest) is not None]
         if not heads:

@@ -1,4 +1,4 @@
-"""Keeps the newest message of each key and gives up the older ones."""
+"""newest-per-key: evicts all but the newest messages of each key."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from typing import Literal
 
 from stompring.policy import AddressPolicy, MessageView, QueueView, parameter
 
-#: Messages of a queue that may be remembered, beyond twice those that wait, before those that have gone are forgotten.
+#: Recorded messages of a queue beyond twice the waiting ones, before consumed ones are removed from the record.
 SLACK = 32
 
-#: Seconds between two looks at what has gone. There is no look while nothing is remembered.
-EVERY = 1.0
+#: Seconds between two removals of consumed messages from the record.
+TIDY_INTERVAL = 1.0
 
 
 class _Waiting:
-    """What waits in one queue, by key, the oldest first. Some of it may have gone meanwhile."""
+    """The waiting messages of one queue by key, oldest first. Some may have been consumed meanwhile."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, list[MessageView]] = {}
         self.count = 0
 
     def of(self, key: str) -> list[MessageView]:
-        """What waits with a key. What has gone is forgotten."""
-        remembered = self.by_key.get(key, [])
-        waiting = [message for message in remembered if message.waiting]
-        self.count += len(waiting) - len(remembered)
+        """The waiting messages of a key. Removes consumed ones from the record."""
+        recorded = self.by_key.get(key, [])
+        waiting = [message for message in recorded if message.waiting]
+        self.count += len(waiting) - len(recorded)
         self.by_key[key] = waiting
         return waiting
 
     def add(self, key: str, new: MessageView) -> list[MessageView]:
-        """The same with one more, which may be there already: it has come back before it was forgotten."""
+        """As `of` after adding a message, which may be recorded already if it was returned."""
         waiting = self.of(key)
         if not any(message.number == new.number for message in waiting):
             waiting.append(new)
@@ -37,7 +37,7 @@ class _Waiting:
         return waiting
 
     def tidy(self, waiting: int) -> None:
-        """Forget what has gone, if that may be much; ``waiting`` messages are in the queue."""
+        """Remove consumed messages from the record if there may be many; ``waiting`` messages are in the queue."""
         if not waiting:
             self.by_key.clear()
             self.count = 0
@@ -48,26 +48,26 @@ class _Waiting:
 
 
 class NewestPerKey(AddressPolicy):
-    """Keeps the newest message of each key, and gives up an older one as soon as a newer one waits.
+    """Keeps the newest messages of each key, and evicts older ones as soon as a newer one waits.
 
-    For states that replace each other: prices, positions, the progress of a job. Who comes late, or was away for a
-    while, gets one message for each key in place of all that happened, and a queue that nobody reads is never larger
-    than the number of keys. What is given up counts in messagesReplaced and goes where the ring of its queue sends it.
-    A message that comes back (NACK, a lost connection) is given up itself where a newer one of its key waits. A ring
-    that is full gives up the older message of the key that comes, and only for a new key the one that is first.
+    For states that replace each other: prices, positions, the progress of a job. A late consumer gets one message for
+    each key instead of all changes, and a queue without consumers is no larger than the number of keys. Evictions
+    count in messagesReplaced and follow the ring-policy of the queue. A returning message (NACK, a lost connection) is
+    evicted itself if a newer one of its key waits. A full ring evicts the older message of the same key, and for a new
+    key the message that would be delivered next.
 
-    A message that waits costs two look-ups in dictionaries, one that goes straight to a consumer costs nothing.
-    Remembered is what waits; of what has gone, for a second at most, as much as waits and a little more.
+    A waiting message costs two look-ups in dictionaries, direct delivery costs nothing. Memory: the waiting messages,
+    and for at most a second about as many consumed ones.
     """
 
-    key: str = parameter("The header with the key, as symbol or job-id.")
-    keep: int = parameter("How many messages of each key are kept.", 1, least=1, most=1000)
+    key: str = parameter("The header with the key, for example symbol or job-id.")
+    keep: int = parameter("Number of messages retained for each key.", 1, least=1, most=1000)
     without_key: Literal["keep", "one-key"] = parameter(
-        "What happens to messages without the header: all stay, or all are of one key.", "keep"
+        "Messages without the header: keep all of them, or treat them as one key.", "keep"
     )
 
     def created(self) -> None:
-        """See AddressPolicy. After a reload messages wait already; at a start they come later, by `enqueued`."""
+        """Collects messages that wait after a reload. After a start they come by `enqueued`."""
         self._queues: dict[str, _Waiting] = {}
         self._timed = False
         for queue in self.address.queues:
@@ -76,59 +76,59 @@ class NewestPerKey(AddressPolicy):
 
     def _key_of(self, message: MessageView) -> str | None:
         key = message.header(self.key)
-        # no header can hold a NUL, so that this is nobody's key
+        # no header can contain NUL, so this is not the key of a message
         return "\0" if key is None and self.without_key == "one-key" else key
 
     def enqueued(self, message: MessageView) -> None:
-        """See AddressPolicy."""
+        """Evicts messages above the limit."""
         key = self._key_of(message)
         if key is None:
             return
-        kept = self._queues.get(message.queue)
-        if kept is None:
-            kept = self._begin(message.queue)
-        waiting = kept.add(key, message)
-        if len(waiting) > 1 and waiting[-2].number > message.number:  # it came back, and newer ones wait
+        record = self._queues.get(message.queue)
+        if record is None:
+            record = self._record(message.queue)
+        waiting = record.add(key, message)
+        if len(waiting) > 1 and waiting[-2].number > message.number:  # returned, while newer ones wait
             waiting.sort(key=lambda one: one.number)
         while len(waiting) > self.keep:
-            kept.count -= 1
+            record.count -= 1
             waiting.pop(0).give_up()
-        if kept.count > SLACK:
+        if record.count > SLACK:
             queue = self.address.queue(message.queue)
-            kept.tidy(0 if queue is None else queue.waiting)
+            record.tidy(0 if queue is None else queue.waiting)
         if not self._timed:
             self._timed = True
-            self.address.call_later(EVERY, self._tidy)
+            self.address.call_later(TIDY_INTERVAL, self._tidy)
 
-    def _begin(self, name: str) -> _Waiting:
-        """A queue that nothing is known of. Those of subscribers come and go, so that others may be no more."""
+    def _record(self, name: str) -> _Waiting:
+        """A new record for a queue. Records of deleted queues, as of subscribers, are removed."""
         for former in [one for one in self._queues if self.address.queue(one) is None]:
             del self._queues[former]
-        kept = self._queues[name] = _Waiting()
-        return kept
+        record = self._queues[name] = _Waiting()
+        return record
 
     def _tidy(self) -> None:
-        """Consumers may have taken all there was, and nothing came since: nothing else would tell."""
-        for name, kept in list(self._queues.items()):
+        """Remove consumed messages from the record while no message comes."""
+        for name, record in list(self._queues.items()):
             queue = self.address.queue(name)
-            kept.tidy(0 if queue is None else queue.waiting)
-            if not kept.count:
+            record.tidy(0 if queue is None else queue.waiting)
+            if not record.count:
                 del self._queues[name]
         self._timed = bool(self._queues)
         if self._timed:
-            self.address.call_later(EVERY, self._tidy)
+            self.address.call_later(TIDY_INTERVAL, self._tidy)
 
     def overflow(self, queue: QueueView, returning: bool) -> None:
-        """See AddressPolicy. One that comes back to a full ring is lost itself, as in any ring."""
+        """Evicts the older message of the key. A message that returns to a full ring is lost itself, as in any ring."""
         if returning:
             return
         new = queue.newest
         key = None if new is None else self._key_of(new)
-        kept = self._queues.get(queue.name)
-        if new is None or key is None or kept is None or key not in kept.by_key:
+        record = self._queues.get(queue.name)
+        if new is None or key is None or record is None or key not in record.by_key:
             return
-        waiting = kept.of(key)
-        # where nothing has come, a ring was made smaller: its head goes
+        waiting = record.of(key)
+        # without a new message a ring was made smaller, and evicts its head
         if len(waiting) >= self.keep and all(message.number != new.number for message in waiting):
-            kept.count -= 1
+            record.count -= 1
             waiting.pop(0).give_up()

@@ -1,4 +1,4 @@
-"""Under pressure only one message in so many is accepted."""
+"""sample: accepts one message in N under pressure."""
 
 from __future__ import annotations
 
@@ -6,50 +6,47 @@ from collections import OrderedDict
 
 from stompring.policy import DROP, AddressPolicy, Offer, Verdict, parameter
 
-#: Keys that are counted. With more than these those go first that have sent nothing for longest.
-KEYS = 10_000
+#: Maximum number of counted keys. Beyond it the least recently used key is removed.
+MAX_KEYS = 10_000
 
 
 class Sample(AddressPolicy):
     """Accepts one message in N while there is pressure, and drops the others.
 
-    For streams of which a part is as good as the whole: metrics, traces, positions. Where consumers fall behind, a
-    stream that is thinned out stays current; one that is cut off, or that waits on disk, is late or blind. Pressure is
-    a limit of the address that is used to some percent, or one of the broker, or that the address pages; with several
-    of them any one is enough. With `key` each value of a header is sampled by itself, so that rare ones are heard too.
-    What is dropped counts in droppedMessageCount.
+    For streams of which a part is as good as the whole: metrics, traces, positions. When consumers fall behind, a
+    thinned stream stays current; one that is cut off or paged is late. Pressure is a percentage of a limit of the
+    address or of the broker, or paging of the address; any one of several is enough. With `key` each value of a header
+    is sampled separately, so that rare values are accepted too. Dropped messages count in droppedMessageCount.
 
     Costs two or three comparisons for each SEND. Under pressure, with a key, one number for each of the last 10,000
-    keys; they are forgotten when the pressure is over.
+    keys, which are removed when the pressure is over.
     """
 
-    one_in: int = parameter("Of how many messages one is accepted under pressure.", least=2)
+    one_in: int = parameter("N: one message in N is accepted under pressure.", least=2)
     address_percent: int | None = parameter(
-        "Pressure from this percent of max-size-bytes or max-size-messages of the address on.",
+        "Pressure from this percentage of max-size-bytes or max-size-messages of the address.",
         None,
         least=1,
         most=100,
     )
     broker_percent: int | None = parameter(
-        "Pressure from this percent of global-max-size or global-max-messages on.", None, least=1, most=100
+        "Pressure from this percentage of global-max-size or global-max-messages.", None, least=1, most=100
     )
-    while_paging: bool = parameter("Pressure while the address writes new messages to pages.", False)
-    key: str | None = parameter("A header each value of which is sampled by itself.", None)
+    while_paging: bool = parameter("Pressure while the address is paging.", False)
+    key: str | None = parameter("Header whose values are sampled separately.", None)
 
     def check(self) -> None:
-        """See AddressPolicy."""
+        """Checks the parameters."""
         if self.address_percent is None and self.broker_percent is None and not self.while_paging:
-            raise ValueError(
-                "needs address-percent, broker-percent or while-paging, to know what pressure is"
-            )
+            raise ValueError("address-percent, broker-percent or while-paging is required")
 
     def created(self) -> None:
-        """See AddressPolicy."""
+        """Initializes the state."""
         self._count = 0
         self._counts: OrderedDict[str | None, int] = OrderedDict()
 
     def admit(self, offer: Offer) -> Verdict | None:
-        """See AddressPolicy. The first under pressure is accepted, so that no key is silent for long."""
+        """Accepts the first message of a key under pressure, then every N-th."""
         here = self.address
         if not (
             (self.while_paging and here.paging)
@@ -67,6 +64,6 @@ class Sample(AddressPolicy):
         count = counts.get(key, 0)
         counts[key] = (count + 1) % self.one_in
         counts.move_to_end(key)
-        if len(counts) > KEYS:
+        if len(counts) > MAX_KEYS:
             counts.popitem(last=False)
         return DROP if count else None

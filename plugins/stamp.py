@@ -1,4 +1,4 @@
-"""Headers that tell who has sent a message, and when, and can be trusted."""
+"""stamp: writes sender and time of a message into headers that can be trusted."""
 
 from __future__ import annotations
 
@@ -8,74 +8,73 @@ from typing import Literal
 
 from stompring.policy import AddressPolicy, ChangeHeaders, Offer, parameter
 
-#: Headers with a meaning of their own, which no stamp may take.
-TAKEN = frozenset(
+#: Headers of STOMP and the broker, which cannot be used.
+RESERVED = frozenset(
     (
         *("ack", "browser", "content-length", "content-type", "destination", "destination-type", "expires"),
         *("message-id", "persistent", "priority", "receipt", "redelivered", "reply-to", "selector"),
         *("subscription", "timestamp", "transaction"),
     )
 )
-#: What the names of others begin with: scheduling, message groups, the origin of copies.
-TAKEN_BEGINNINGS = ("AMQ_", "_AMQ_", "JMSX")
+#: Reserved prefixes: scheduling, message groups, the origin of copies.
+RESERVED_PREFIXES = ("AMQ_", "_AMQ_", "JMSX")
 
 
 class Stamp(AddressPolicy):
-    """Writes into headers who has sent a message, over which connection, and when.
+    """Writes sender, connection and time of a message into headers.
 
-    For consumers that must know whom a message is from and cannot ask the broker: an audit, quotas, a reply to the
-    right client. What a client has sent under such a name itself is overwritten, or removed where there is nothing to
-    write (a client without a login or client-id), so that the headers can be trusted. Only what has a name here is
-    written. Consumers get the headers, and selectors can use them.
+    For consumers that must know the sender and cannot ask the broker: audits, quotas, replies to the right client. A
+    header of that name in the SEND is overwritten, or removed if there is no value (a client without login or
+    client-id), so that the headers can be trusted. Only named headers are written. Consumers get them, and selectors
+    can use them.
 
     Costs a dictionary for each SEND, and some 100 bytes in each message. A time makes the headers of messages
-    different, which then must be looked at one by one: leave it out where the broker's own `timestamp`, which every
-    message has, will do.
+    different, so that they are parsed one by one: omit it where the broker's own `timestamp` is enough.
     """
 
-    user_header: str | None = parameter("The header for the name of the user who is logged in.", None)
+    user_header: str | None = parameter("The header for the name of the user.", None)
     client_id_header: str | None = parameter("The header for the client-id of the connection.", None)
     connection_header: str | None = parameter(
         "The header for the number of the connection, as in management and in the log.", None
     )
     peer_header: str | None = parameter("The header for host and port of the client.", None)
-    time_header: str | None = parameter("The header for the time at which the message came.", None)
+    time_header: str | None = parameter("The header for the time of the SEND.", None)
     time_format: Literal["milliseconds", "iso-8601"] = parameter(
-        "How the time is written: milliseconds since 1970, or as 2030-01-31T12:00:00.000Z.", "milliseconds"
+        "Format of the time: milliseconds since 1970, or 2030-01-31T12:00:00.000Z.", "milliseconds"
     )
 
     def _names(self) -> Iterator[tuple[str, str]]:
-        """What is written, by the names of the parameters, and under which header."""
+        """The values to write, and their headers."""
         for what in ("user", "client_id", "connection", "peer", "time"):
             name: str | None = getattr(self, f"{what}_header")
             if name is not None:
                 yield what, name
 
     def check(self) -> None:
-        """See AddressPolicy."""
+        """Checks the parameters."""
         named: dict[str, str] = {}
         for what, name in self._names():
             key = f"{what.replace('_', '-')}-header"
-            if name in TAKEN or name.startswith(TAKEN_BEGINNINGS):
-                raise ValueError(f"{key} is '{name}', which has a meaning of its own")
+            if name in RESERVED or name.startswith(RESERVED_PREFIXES):
+                raise ValueError(f"{key} is '{name}', a reserved header")
             if any(character in name for character in "\0\r\n:"):
-                raise ValueError(f"{key} is {name!r}, which cannot be the name of a header")
+                raise ValueError(f"{key} is {name!r}, not a valid header name")
             if name in named:
                 raise ValueError(f"{key} and {named[name]} are both '{name}'")
             named[name] = key
         if not named:
             raise ValueError(
-                "needs one or more of user-header, client-id-header, connection-header, peer-header, time-header"
+                "one of user-header, client-id-header, connection-header, peer-header, time-header is required"
             )
 
     def created(self) -> None:
-        """See AddressPolicy."""
+        """Initializes the state."""
         self._who = [(what, name) for what, name in self._names() if what != "time"]
         self._last = ("", -1)
         self._verdict = ChangeHeaders({})
 
     def admit(self, offer: Offer) -> ChangeHeaders:
-        """See AddressPolicy. All that a connection sends in one read of its socket gets the same stamp."""
+        """Messages of one read of a socket get the same headers."""
         key = (offer.connection, 0 if self.time_header is None else self.address.now)
         if key != self._last:
             headers: dict[str, str | None] = {name: getattr(offer, what) for what, name in self._who}

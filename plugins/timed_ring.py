@@ -1,4 +1,4 @@
-"""A ring that is bounded by time as well as by number."""
+"""timed-ring: a ring that is limited by age as well as by number."""
 
 from __future__ import annotations
 
@@ -7,47 +7,49 @@ from itertools import count
 
 from stompring.policy import AddressPolicy, MessageView, Milliseconds, QueueView, parameter
 
-#: Seconds between two looks at what has gone, and the shortest time between two rings of the timer.
-EVERY, SHORTEST = 1.0, 0.005
+#: Seconds between two removals of consumed messages from the heaps, and the shortest interval of the timer.
+TIDY_INTERVAL, MIN_INTERVAL = 1.0, 0.005
 
-#: Messages of a queue that may be remembered, beyond twice those that wait, before those that have gone are forgotten.
+#: Entries of a heap beyond twice the waiting messages, before consumed ones are removed.
 SLACK = 32
 
-#: When it is too old, its number, the order of coming, and itself. No two of the third are equal.
+#: Time at which the message is too old, its number, a unique sequence number, the message.
 Entry = tuple[int, int, int, MessageView]
 
 
 class TimedRing(AddressPolicy):
-    """Gives up what has waited in the broker for too long, as well as what is beyond a number.
+    """Evicts messages above an age, as well as those above a number.
 
-    For queues of the last five minutes, whatever the traffic: an instrument, a log, a replay for who comes late. Other
-    than an expiry it needs nothing from the sender, holds for what is in the queue when it is set, and is a ring's:
-    what is given up counts in messagesReplaced and goes where the ring sends it, not to the expiry-address. The age
-    counts from when the broker took a message, also over a restart and for one that comes back. What is beyond the
-    number goes by age too, the oldest first, whatever its priority; the built-in ring gives up the next in turn.
+    For queues of the last five minutes at any traffic: an instrument, a log, a replay for late subscribers. In contrast
+    to an expiry it needs nothing from the sender, applies to messages that wait already, and evicts like a ring:
+    evictions count in messagesReplaced and follow the ring-policy, not the expiry-address. The age is the time since
+    the broker accepted the message, also after a restart and for a returning message. Above the number the oldest
+    message is evicted whatever its priority; the built-in ring evicts the one that would be delivered next.
 
-    There is one timer for an address, which rings for the oldest message, or once a second to forget what consumers
-    have taken; none while nothing waits. It is exact to 5 ms. A message that waits costs a place in a heap, some
-    100 bytes, and one that goes straight to a consumer nothing.
+    Each address has one timer, for its oldest message, or once a second to remove consumed messages from the heaps;
+    none while no message waits. It is exact to 5 ms. A waiting message costs an entry in a heap, some 100 bytes;
+    direct delivery costs nothing.
     """
 
-    max_age: Milliseconds = parameter("How old a message may become.", least=1)
+    max_age: Milliseconds = parameter("Maximum age of a message.", least=1)
     size: int | None = parameter(
-        "How many messages may wait in each queue; without it the queue's ring-size counts.", None, least=1
+        "Maximum number of waiting messages in each queue; without it the queue's ring-size applies.",
+        None,
+        least=1,
     )
 
     def created(self) -> None:
-        """See AddressPolicy. After a reload messages wait already; at a start they come later, by `enqueued`."""
+        """Collects messages that wait after a reload. After a start they come by `enqueued`."""
         self._order = count()
         self._heaps: dict[str, list[Entry]] = {}
-        self._rings_at = 0  # no timer
+        self._timer_at = 0  # no timer
         for queue in self.address.queues:
-            heap = self._look(queue)
+            heap = self._rebuild(queue)
             self._shrink(queue, heap)
-        self._act()
+        self._evict_old()
 
-    def _look(self, queue: QueueView) -> list[Entry]:
-        """Gather what waits in a queue; what has gone since it was gathered last is forgotten."""
+    def _rebuild(self, queue: QueueView) -> list[Entry]:
+        """Rebuild the heap of a queue from its waiting messages."""
         heap = self._heaps[queue.name] = list(map(self._entry, queue.messages()))
         heapify(heap)
         return heap
@@ -56,7 +58,7 @@ class TimedRing(AddressPolicy):
         return message.timestamp + self.max_age, message.number, next(self._order), message
 
     def enqueued(self, message: MessageView) -> None:
-        """See AddressPolicy."""
+        """Evicts messages above the limit."""
         entry = self._entry(message)
         due = entry[0]
         if due <= self.address.now:
@@ -70,44 +72,46 @@ class TimedRing(AddressPolicy):
             queue = self.address.queue(message.queue)
             if queue is not None:
                 if len(heap) > 2 * queue.waiting + SLACK:
-                    heap = self._look(queue)
+                    heap = self._rebuild(queue)
                 self._shrink(queue, heap)
-        if not self._rings_at or due < self._rings_at:
+        if not self._timer_at or due < self._timer_at:
             self._arm(due)
 
     def overflow(self, queue: QueueView, returning: bool) -> None:
-        """See AddressPolicy. One that comes back to a full ring is lost itself, as in any ring."""
+        """Evicts the oldest message. A message that returns to a full ring is lost itself, as in any ring."""
         if not returning:
-            _give_up_oldest(self._heaps.get(queue.name, []))
+            _evict_oldest(self._heaps.get(queue.name, []))
 
     def _shrink(self, queue: QueueView, heap: list[Entry]) -> None:
         if self.size is not None:
-            while queue.waiting > self.size and _give_up_oldest(heap):
+            while queue.waiting > self.size and _evict_oldest(heap):
                 pass
 
     # ---- time
 
     def _arm(self, due: int, shortest: float = 0.0) -> None:
-        """Let the timer ring at ``due``, or sooner for a look at what has gone; one that was set for later does not."""
+        """Set the timer to ``due``, or sooner to remove consumed messages, unless it is set to an earlier time."""
         now = self.address.now
-        seconds = min(EVERY, max(shortest, (due - now + 0.5) / 1000))  # a moment too early would be in vain
+        seconds = min(
+            TIDY_INTERVAL, max(shortest, (due - now + 0.5) / 1000)
+        )  # rounded up, so that the message is due
         at = now + int(seconds * 1000)
-        if not self._rings_at or at < self._rings_at:
+        if not self._timer_at or at < self._timer_at:
             self._cancel()
-            self._rings_at = at
-            self._timer = self.address.call_later(seconds, self._ring)
+            self._timer_at = at
+            self._timer = self.address.call_later(seconds, self._on_timer)
 
     def _cancel(self) -> None:
-        if self._rings_at:
+        if self._timer_at:
             self._timer.cancel()
-            self._rings_at = 0
+            self._timer_at = 0
 
-    def _ring(self) -> None:
-        self._rings_at = 0
-        self._act()
+    def _on_timer(self) -> None:
+        self._timer_at = 0
+        self._evict_old()
 
-    def _act(self) -> None:
-        """Give up what is too old, forget what has gone, and set the timer for what is left."""
+    def _evict_old(self) -> None:
+        """Evict old messages, remove consumed ones from the heaps, and set the timer for the others."""
         now = self.address.now
         for name, heap in list(self._heaps.items()):
             queue = self.address.queue(name)
@@ -117,15 +121,15 @@ class TimedRing(AddressPolicy):
             while heap and (heap[0][0] <= now or not heap[0][3].waiting):
                 heappop(heap)[3].give_up()
             if len(heap) > 2 * queue.waiting + SLACK:
-                heap = self._look(queue)
+                heap = self._rebuild(queue)
             if not heap:
                 del self._heaps[name]
         if self._heaps:
-            self._arm(min(heap[0][0] for heap in self._heaps.values()), SHORTEST)
+            self._arm(min(heap[0][0] for heap in self._heaps.values()), MIN_INTERVAL)
 
 
-def _give_up_oldest(heap: list[Entry]) -> bool:
-    """Give up what has been here for longest; False where nothing is known that waits."""
+def _evict_oldest(heap: list[Entry]) -> bool:
+    """Evict the oldest waiting message. False if there is none."""
     while heap:
         if heappop(heap)[3].give_up():
             return True

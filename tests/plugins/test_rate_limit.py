@@ -65,7 +65,7 @@ def test_refused_with_the_time_at_which_the_next_may_come() -> None:
     harness = PolicyHarness(KIND, messages_per_second=4, burst=2, when_exceeded="refuse")
     assert accepted(harness, 2) == 2
     text = harness.send(b"x").refused
-    assert "More than 4 messages a second and 2 at once to this address; the next may come in 250 ms" in text
+    assert "Rate of this address exceeded: 4 messages per second, 2 at once; retry in 250 ms" in text
     harness.advance(100)
     assert "150 ms" in harness.send(b"x").refused
 
@@ -96,7 +96,7 @@ def test_each_connection_by_itself() -> None:
         KIND, messages_per_second_per_connection=2, burst_per_connection=2, when_exceeded="refuse"
     )
     assert accepted(harness, 2, "a") == accepted(harness, 2, "b") == 2
-    assert "to this connection" in harness.send(b"x", producer="a").refused
+    assert "Rate of this connection" in harness.send(b"x", producer="a").refused
     assert accepted(harness, 2, "c") == 2
 
 
@@ -131,7 +131,7 @@ def test_a_refusal_names_what_takes_longer() -> None:
         when_exceeded="refuse",
     )
     assert accepted(harness, 1) == 1
-    assert "1 messages a second and 1 at once to this address; the next may come in 1000 ms" in (
+    assert "Rate of this address exceeded: 1 messages per second, 1 at once; retry in 1000 ms" in (
         harness.send(b"x").refused
     )
 
@@ -250,17 +250,13 @@ def test_what_a_full_address_refuses_takes_no_token() -> None:
     harness.settle(*harness.deliver(1))
     assert harness.send(b"2").accepted
     harness.settle(*harness.deliver(1))
-    assert "a second" in harness.send(b"3").refused
+    assert "messages per second" in harness.send(b"3").refused
 
 
 def test_parameters() -> None:
-    assert "needs messages-per-second, messages-per-second-per-connection, or both" in fault(KIND)
-    assert "burst means nothing without messages-per-second" in fault(
-        KIND, messages_per_second_per_connection=1, burst=2
-    )
-    assert "burst-per-connection means nothing without" in fault(
-        KIND, messages_per_second=1, burst_per_connection=2
-    )
+    assert "messages-per-second or messages-per-second-per-connection is required" in fault(KIND)
+    assert "burst requires messages-per-second" in fault(KIND, messages_per_second_per_connection=1, burst=2)
+    assert "burst-per-connection requires" in fault(KIND, messages_per_second=1, burst_per_connection=2)
     assert "must be from 0.001 to 1000000" in fault(KIND, messages_per_second=0)
     assert "burst is '0': must be at least 1" in fault(KIND, messages_per_second=1, burst=0)
     assert "must be one of delay, refuse, drop" in fault(KIND, messages_per_second=1, when_exceeded="wait")

@@ -113,7 +113,7 @@ def test_a_reload() -> None:
 
 def test_parameters() -> None:
     assert "parameter 'one-in' is required" in fault(KIND, address_percent=5)
-    assert "needs address-percent, broker-percent or while-paging" in fault(KIND, one_in=2)
+    assert "address-percent, broker-percent or while-paging is required" in fault(KIND, one_in=2)
     assert "one-in is '1': must be at least 2" in fault(KIND, one_in=1, while_paging=True)
     assert "must be from 1 to 100" in fault(KIND, one_in=2, address_percent=101)
     assert "must be from 1 to 100" in fault(KIND, one_in=2, broker_percent=0)

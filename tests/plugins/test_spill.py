@@ -70,7 +70,7 @@ def test_what_is_lost_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> 
             harness.send(str(number).encode())
     told = [record.getMessage() for record in caplog.records if record.name == "stompring_plugins.spill"]
     assert told == [
-        f"{number} messages of address {ADDRESS} were lost so far: address warm takes none"
+        f"{number} evicted messages of address {ADDRESS} lost so far: no queue of address warm accepts them"
         for number in (1, 2, 4, 8)
     ]
     assert len(harness.waiting()) == 2
@@ -103,5 +103,5 @@ def test_a_reload_sends_it_elsewhere() -> None:
 
 def test_parameters() -> None:
     assert "parameter 'to' is required" in fault(KIND)
-    assert "to is 'a::b': it must be one address" in fault(KIND, to="a::b")
+    assert "to is 'a::b': must be an address" in fault(KIND, to="a::b")
     assert "not a pattern" in fault(KIND, to="a.#")
