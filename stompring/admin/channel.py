@@ -61,13 +61,13 @@ class AdminChannel(HTTPChannel):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.entrance: Entrance | None = None
-        self.place = ""
+        self.connection_limit: HttpConnectionLimit | None = None
+        self.network = ""
         self._arriving: IDelayedCall | None = None
         self._stuck: IDelayedCall | None = None
         self._leaving: IDelayedCall | None = None
         self._given_up = False  # nothing is read any more
-        self.beyond: LimitReached | None = None  # what keeps it from asking for anything but health
+        self.exceeded: LimitReached | None = None  # what keeps it from asking for anything but health
 
     # ---- one beyond the limits
 
@@ -79,30 +79,30 @@ class AdminChannel(HTTPChannel):
     def connectionMade(self) -> None:
         """See IProtocol."""
         super().connectionMade()  # type: ignore[no-untyped-call]
-        if self.beyond is not None:
-            self._arriving = self._later(HEALTH_TIME, self.turn_away)
+        if self.exceeded is not None:
+            self._arriving = self._later(HEALTH_TIME, self.reject)
 
     def allHeadersReceived(self) -> None:
         """The path is known."""
-        if self.beyond is not None and self._path.partition(b"?")[0] not in HEALTH:
-            self.turn_away()
+        if self.exceeded is not None and self._path.partition(b"?")[0] not in HEALTH:
+            self.reject()
         else:
             super().allHeadersReceived()  # type: ignore[no-untyped-call]
 
     def checkPersistence(self, request: Any, version: bytes) -> bool:
         """One answer is all that it gets."""
-        return self.beyond is None and bool(super().checkPersistence(request, version))  # type: ignore[no-untyped-call]
+        return self.exceeded is None and bool(super().checkPersistence(request, version))  # type: ignore[no-untyped-call]
 
-    def turn_away(self) -> None:
+    def reject(self) -> None:
         """Answer 503 and close: it is one too many, and has not asked for health in time."""
-        if self._given_up or self.beyond is None:
+        if self._given_up or self.exceeded is None:
             return
         self._given_up = True
         self._arriving = _cancel(self._arriving)
-        if self.entrance is not None:
-            self.entrance.leave(self)
-        self._refuse(str(self.beyond.limit), str(self.beyond))
-        self.write(plain_answer(self.beyond))  # type: ignore[no-untyped-call]
+        if self.connection_limit is not None:
+            self.connection_limit.closed(self)
+        self._refuse(str(self.exceeded.limit), str(self.exceeded))
+        self.write(plain_answer(self.exceeded))  # type: ignore[no-untyped-call]
         self.loseConnection()  # type: ignore[no-untyped-call]
         abort = getattr(self.transport, "abortConnection", None)
         if abort is not None:
@@ -212,8 +212,8 @@ class AdminChannel(HTTPChannel):
         self._arriving = _cancel(self._arriving)
         self._stuck = _cancel(self._stuck)
         self._leaving = _cancel(self._leaving)
-        if self.entrance is not None:
-            self.entrance.leave(self)
+        if self.connection_limit is not None:
+            self.connection_limit.closed(self)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
         self._transferDecoder = None  # of a body that did not come to its end: it refers to this
 
@@ -222,8 +222,8 @@ class AdminChannel(HTTPChannel):
         return timer
 
     def _refuse(self, limit: str, text: str) -> None:
-        if self.entrance is not None:
-            self.entrance.refuse(limit, f"HTTP client {self.place}", text)
+        if self.connection_limit is not None:
+            self.connection_limit.refuse(limit, f"HTTP client {self.network}", text)
 
 
 def _cancel(timer: IDelayedCall | None) -> IDelayedCall | None:
@@ -232,41 +232,41 @@ def _cancel(timer: IDelayedCall | None) -> IDelayedCall | None:
     return None
 
 
-class Entrance:
-    """Counts the connections of one listener. Beyond the limits there are a few places in which only health is told."""
+class HttpConnectionLimit:
+    """The connection limits of one HTTP listener. A few more connections are accepted for health requests alone."""
 
     def __init__(self, refuse: Refuse) -> None:
         self.refuse = refuse
-        self._crowd = ConnectionCounter()
+        self._open = ConnectionCounter()
         self._reserved: dict[AdminChannel, None] = {}  # in the order in which they came
 
-    def enter(self, channel: AdminChannel, address: IAddress | None) -> None:
+    def opened(self, channel: AdminChannel, address: IAddress | None) -> None:
         """A client has come: its channel learns where it is, and whether there are too many."""
-        channel.entrance = self
-        channel.place = place = source_network(str(getattr(address, "host", "")))
-        channel.beyond = self._beyond(place)
-        if channel.beyond is None:
-            self._crowd.enter(place)
+        channel.connection_limit = self
+        channel.network = network = source_network(str(getattr(address, "host", "")))
+        channel.exceeded = self._exceeded(network)
+        if channel.exceeded is None:
+            self._open.add(network)
             return
         self._reserved[channel] = None
         if len(self._reserved) > HEALTH_CONNECTIONS:
             oldest = next((each for each in self._reserved if not each.answers), None)
             if oldest is not None:
-                oldest.turn_away()
+                oldest.reject()
 
-    def leave(self, channel: AdminChannel) -> None:
+    def closed(self, channel: AdminChannel) -> None:
         """A client has gone, or will."""
-        if channel.beyond is None:
-            self._crowd.leave(channel.place)
+        if channel.exceeded is None:
+            self._open.remove(channel.network)
         else:
             self._reserved.pop(channel, None)
 
-    def _beyond(self, place: str) -> LimitReached | None:
+    def _exceeded(self, network: str) -> LimitReached | None:
         """The limit that one more from there passes."""
-        if self._crowd.number >= CONNECTIONS:
+        if self._open.total >= CONNECTIONS:
             return LimitReached(f"More than {CONNECTIONS} HTTP connections", "http-connections", 503)
-        if not is_this_machine(place) and self._crowd.by_place[place] >= CONNECTIONS_OF_ONE:
-            text = f"More than {CONNECTIONS_OF_ONE} HTTP connections from {place}"
+        if not is_this_machine(network) and self._open.by_network[network] >= CONNECTIONS_OF_ONE:
+            text = f"More than {CONNECTIONS_OF_ONE} HTTP connections from {network}"
             return LimitReached(text, "http-connections-per-host", 503)
         return None
 

@@ -19,7 +19,7 @@ from stompring.settings.model import BrokerConfiguration
 from .doors import Doors
 
 
-class Threshold(Protocol):
+class GlobalLimit(Protocol):
     """The limit on open connections."""
 
     limit: int
@@ -32,7 +32,7 @@ class OpenConnections(Protocol):
     total: int
 
     @property
-    def threshold(self) -> Threshold: ...
+    def global_limit(self) -> GlobalLimit: ...
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Session]: ...

@@ -264,7 +264,7 @@ LIMITS: tuple[Counter[AdminContext], ...] = (
         "stompring_connections_limit",
         GAUGE,
         "Limit on open STOMP connections (global-max-connections); -1: no limit.",
-        lambda s: s.connections.threshold.limit,
+        lambda s: s.connections.global_limit.limit,
         minimum=-1,
     ),
     Counter(

@@ -34,7 +34,7 @@ from .api import (
     problem_answer,
     read_object,
 )
-from .channel import AdminChannel, Entrance
+from .channel import AdminChannel, HttpConnectionLimit
 from .context import AdminContext
 from .request_log import SAFE, RequestLog
 from .tasks import CooperativeTask, make_cooperator
@@ -304,12 +304,12 @@ class AdminSite(Site):
 
     requestFactory = AdminRequest
     protocol = AdminChannel  # type: ignore[assignment]
-    entrance: Entrance
+    connection_limit: HttpConnectionLimit
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """See IProtocolFactory."""
         channel: AdminChannel = super().buildProtocol(addr)  # type: ignore[no-untyped-call]
-        self.entrance.enter(channel, addr)
+        self.connection_limit.opened(channel, addr)
         return channel
 
     def log(self, request: Any) -> None:
@@ -326,5 +326,5 @@ def admin_site(service: AdminContext) -> AdminSite:
     """The site of an HTTP acceptor."""
     resource = AdminResource(service, admin_routes())
     site = AdminSite(resource, timeout=IDLE, reactor=service.reactor)  # type: ignore[no-untyped-call]
-    site.entrance = Entrance(service.broker.refusals.add)
+    site.connection_limit = HttpConnectionLimit(service.broker.refusals.add)
     return site

@@ -113,9 +113,9 @@ HTTP_GET = b"GET "
 class StompProtocol(Protocol):
     """One client's connection. As a push producer it learns when the socket is slow; as a `Wire` it writes."""
 
-    def __init__(self, factory: StompFactory, place: ConnectionSlot | None = None) -> None:
+    def __init__(self, factory: StompFactory, slot: ConnectionSlot | None = None) -> None:
         self._factory = factory
-        self._place = place  # among the connections that are counted
+        self._slot = slot  # among the connections that are counted
         self._clock = factory.broker.clock
         self._outgoing = factory.outgoing
         self._fairness = factory.connections.read_throttle
@@ -214,8 +214,8 @@ class StompProtocol(Protocol):
         self._cancel_timer()
         self._stop_watching()
         self._clock.refresh()
-        if self._place is not None:
-            self._place.leave()
+        if self._slot is not None:
+            self._slot.release()
         if self._websocket is not None:
             self._websocket.connectionLost()
             del self.write
@@ -324,7 +324,7 @@ class Connections:
         self.open: dict[str, Session] = {}
         self.total = 0
         self.read_throttle = ReadThrottle()
-        self.threshold = GlobalConnectionLimit()
+        self.global_limit = GlobalConnectionLimit()
 
     def next_number(self) -> str:
         """A session id that no earlier run of the broker used."""
@@ -359,7 +359,7 @@ class StompFactory(Factory):
         self.outgoing = outgoing
         self.reactor = reactor
         self._destinations = Destinations(acceptor)
-        self.door = ConnectionLimit(acceptor, connections.threshold)
+        self.connection_limit = ConnectionLimit(acceptor, connections.global_limit)
         self._websockets: WebSocketFactory | None = None
         if acceptor.websocket.only:
             _ = self.websockets  # before anybody waits for it
@@ -368,14 +368,14 @@ class StompFactory(Factory):
         """See IProtocolFactory. Beyond a limit a client is told so and closed."""
         host = str(getattr(addr, "host", ""))
         try:
-            place = self.door.enter(host)
+            slot = self.connection_limit.acquire(host)
         except LimitReached as refused:
             fields = {"peer": host, "acceptor": self.acceptor.name}
             self.broker.refusals.tell(refused, host, str(refused), fields)
             over_http = self.acceptor.websocket.only
             words = http_error_response(503, str(refused)) if over_http else error_frame(str(refused))
             return RejectedConnection(words, self.reactor)
-        return StompProtocol(self, place)
+        return StompProtocol(self, slot)
 
     @property
     def websockets(self) -> WebSocketFactory:

@@ -84,7 +84,7 @@ class BrokerService(MultiService):
         if persistence is None:  # nothing remembers which numbers an earlier run gave
             self.broker.next_message_number = count(clock_number(self.broker.clock.now)).__next__
         self.connections = Connections(self.broker.clock.now)
-        self.connections.threshold.limit = max_connections(
+        self.connections.global_limit.limit = max_connections(
             configuration.global_max_connections, machine_memory()
         )
         self.outgoing = Outgoing(self.broker.clock.steady)
@@ -129,7 +129,7 @@ class BrokerService(MultiService):
         compile_selector("TRUE = TRUE")
         log.info("%s", describe_limits(self.configuration))
         self.doors.start()
-        log.info("connections: %s", describe_connections(self.connections.threshold.limit))
+        log.info("connections: %s", describe_connections(self.connections.global_limit.limit))
         if self.disk_monitor is not None:
             self.disk_monitor.start()
         authenticator = self.authenticator()
@@ -189,7 +189,7 @@ class BrokerService(MultiService):
         self.configuration = new
         outcome.applied += [f"acceptor {name}: new certificates" for name in self.doors.use(certificates)]
         outcome.restart_required += restart_required(self._started_with, new)
-        self.connections.threshold.limit = max_connections(new.global_max_connections, machine_memory())
+        self.connections.global_limit.limit = max_connections(new.global_max_connections, machine_memory())
         if self.security is not None:
             self.security.use(new)
         if self.dispatch is not None:

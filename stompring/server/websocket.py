@@ -308,7 +308,7 @@ class WebSocket:
         origin = request.headers.get("Origin")
         path, _, _ = request.path.partition("?")
         try:
-            chosen = self._factory.policy.admit(path, hosts[0], origin, subprotocols)
+            chosen = self._factory.policy.check(path, hosts[0], origin, subprotocols)
         except HandshakeRejected as rejected:
             self._reject(rejected.status, rejected.reason)
             return

@@ -29,131 +29,132 @@ from stompring.settings.network import (
 
 
 class ConnectionCounter:
-    """How many are in, and how many of them from each place."""
+    """Open connections, in all and by source network (`source_network`)."""
 
-    __slots__ = ("by_place", "number")
+    __slots__ = ("by_network", "total")
 
     def __init__(self) -> None:
-        self.number = 0
-        self.by_place: Counter[str] = Counter()
+        self.total = 0
+        self.by_network: Counter[str] = Counter()
 
-    def enter(self, place: str) -> None:
-        """One more from ``place``."""
-        self.number += 1
-        self.by_place[place] += 1
+    def add(self, network: str) -> None:
+        """Count a connection that was opened."""
+        self.total += 1
+        self.by_network[network] += 1
 
-    def leave(self, place: str) -> None:
-        """One less."""
-        self.number -= 1
-        self.by_place[place] -= 1
-        if self.by_place[place] <= 0:
-            del self.by_place[place]
+    def remove(self, network: str) -> None:
+        """Count one that was closed."""
+        self.total -= 1
+        self.by_network[network] -= 1
+        if self.by_network[network] <= 0:
+            del self.by_network[network]
 
 
 class GlobalConnectionLimit:
-    """What all acceptors have in common: how many connections there are and may be. -1: any number."""
+    """``global-max-connections``: of all STOMP acceptors together. -1: no limit."""
 
-    __slots__ = ("limit", "number")
+    __slots__ = ("count", "limit")
 
     def __init__(self, limit: int = -1) -> None:
         self.limit = limit
-        self.number = 0
+        self.count = 0
 
-    def share(self, place: str) -> int:
-        """How many may come from one place where nobody says: half, so that one machine cannot shut out all others."""
-        return -1 if self.limit < 0 or is_this_machine(place) else max(1, self.limit // 2)
+    def default_per_host(self, network: str) -> int:
+        """The default of ``connectionsAllowedPerHost``: half, so that one machine cannot shut out all others."""
+        return -1 if self.limit < 0 or is_this_machine(network) else max(1, self.limit // 2)
 
 
 class ConnectionLimit:
-    """One acceptor's."""
+    """The limits of one STOMP acceptor, over TCP and WebSocket alike."""
 
-    def __init__(self, acceptor: StompAcceptor, threshold: GlobalConnectionLimit) -> None:
+    def __init__(self, acceptor: StompAcceptor, overall: GlobalConnectionLimit) -> None:
         self._acceptor = acceptor
-        self._threshold = threshold
-        self._crowd = ConnectionCounter()
+        self._overall = overall
+        self._open = ConnectionCounter()
 
-    def enter(self, host: str) -> ConnectionSlot:
-        """Somebody at ``host`` has connected. Raises `LimitReached`."""
-        threshold, acceptor, crowd = self._threshold, self._acceptor, self._crowd
+    def acquire(self, host: str) -> ConnectionSlot:
+        """A slot for a connection from ``host``. Raises `LimitReached`."""
+        overall, acceptor, counter = self._overall, self._acceptor, self._open
         allowed = acceptor.connections_allowed
-        place = source_network(host)
-        if 0 <= threshold.limit <= threshold.number:
+        network = source_network(host)
+        if 0 <= overall.limit <= overall.count:
             raise LimitReached(
-                f"More than {threshold.limit} connections to this broker (global-max-connections)",
+                f"More than {overall.limit} connections to this broker (global-max-connections)",
                 "global-max-connections",
             )
-        if 0 <= allowed <= crowd.number:
+        if 0 <= allowed <= counter.total:
             raise LimitReached(
                 f"More than {allowed} connections to acceptor {acceptor.name} (connectionsAllowed)",
                 "connectionsAllowed",
             )
-        most = acceptor.connections_allowed_per_host
-        if most is None:
-            most = threshold.share(place)
-        if 0 <= most <= crowd.by_place[place]:
+        per_host = acceptor.connections_allowed_per_host
+        if per_host is None:
+            per_host = overall.default_per_host(network)
+        if 0 <= per_host <= counter.by_network[network]:
             raise LimitReached(
-                f"More than {most} connections from {place} to acceptor {acceptor.name} (connectionsAllowedPerHost)",
+                f"More than {per_host} connections from {network} to acceptor {acceptor.name} "
+                "(connectionsAllowedPerHost)",
                 "connectionsAllowedPerHost",
             )
-        threshold.number += 1
-        crowd.enter(place)
-        return ConnectionSlot(threshold, crowd, place)
+        overall.count += 1
+        counter.add(network)
+        return ConnectionSlot(overall, counter, network)
 
 
 class ConnectionSlot:
-    """What a connection that was let in gives back when it ends."""
+    """The share of an open connection in the limits."""
 
-    __slots__ = ("_crowd", "_place", "_threshold")
+    __slots__ = ("_counter", "_network", "_overall")
 
-    def __init__(self, threshold: GlobalConnectionLimit, crowd: ConnectionCounter, place: str) -> None:
-        self._threshold = threshold
-        self._crowd: ConnectionCounter | None = crowd
-        self._place = place
+    def __init__(self, overall: GlobalConnectionLimit, counter: ConnectionCounter, network: str) -> None:
+        self._overall = overall
+        self._counter: ConnectionCounter | None = counter
+        self._network = network
 
-    def leave(self) -> None:
-        """The connection has ended. Only the first time counts."""
-        crowd, self._crowd = self._crowd, None
-        if crowd is not None:
-            self._threshold.number -= 1
-            crowd.leave(self._place)
+    def release(self) -> None:
+        """The connection has ended. Further calls do nothing."""
+        counter, self._counter = self._counter, None
+        if counter is not None:
+            self._overall.count -= 1
+            counter.remove(self._network)
 
 
-#: The best first.
+#: STOMP subprotocols of WebSocket, the best first.
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
 
 
 @dataclass(frozen=True, slots=True)
 class HandshakeRejected(Exception):
-    """The answer to who may not: the reason and a status of HTTP."""
+    """The request for a WebSocket is answered with an error: the reason and the status of HTTP."""
 
     reason: str
     status: int
 
 
 class OriginPolicy:
-    """That of one acceptor, which listens on the host ``listens_on``."""
+    """Which requests for a WebSocket one acceptor accepts; it listens on the host ``listens_on``."""
 
     def __init__(self, settings: WebSocketSettings, listens_on: str) -> None:
         self._path = settings.path
         self._allowed = frozenset(settings.web_socket_allowed_origins)
         self._names = frozenset(filter(None, map(origin_host, self._allowed)))
-        self._for_this_machine = is_loopback(listens_on)
+        self._local = is_loopback(listens_on)
 
-    def admit(self, path: str, host: str, origin: str | None, subprotocols: Sequence[str]) -> str | None:
-        """The subprotocol to speak, None where none was offered. Raises `NotAdmitted`.
+    def check(self, path: str, host: str, origin: str | None, subprotocols: Sequence[str]) -> str | None:
+        """The subprotocol to speak, None where none was offered. Raises `HandshakeRejected`.
 
         ``host`` and ``origin`` are the headers of these names.
         """
         if self._path and path.removesuffix("/") != self._path:
             raise HandshakeRejected(f"No WebSocket at {printable(path)}; the path is {self._path}", 404)
         name = host_name(host)
-        if self._for_this_machine and not self._is_known(name):
+        if self._local and not self._host_allowed(name):
             raise HandshakeRejected(
                 f"Host {printable(host)} is not allowed: this listener is local and accepts localhost and the hosts of "
                 "webSocketAllowedOrigins",
                 403,
             )
-        if origin is not None and not self._is_welcome(origin, name):
+        if origin is not None and not self._origin_allowed(origin, name):
             raise HandshakeRejected(
                 f"Origin {printable(origin)} is not allowed (webSocketAllowedOrigins)",
                 403,
@@ -168,10 +169,10 @@ class OriginPolicy:
             f"Unsupported subprotocols: {offered}; supported: {', '.join(SUBPROTOCOLS)}", 400
         )
 
-    def _is_known(self, name: str) -> bool:
+    def _host_allowed(self, name: str) -> bool:
         return is_local(name) or name in self._names or ANY_ORIGIN in self._allowed
 
-    def _is_welcome(self, origin: str, name: str) -> bool:
+    def _origin_allowed(self, origin: str, name: str) -> bool:
         if ANY_ORIGIN in self._allowed:
             return True
         try:

@@ -84,7 +84,7 @@ def test_the_broker() -> None:
         "addressMemoryUsage": used,
         "globalMaxSize": 1000,
         "globalMaxMessages": -1,
-        "globalMaxConnections": server.service.connections.threshold.limit,
+        "globalMaxConnections": server.service.connections.global_limit.limit,
         "globalMaxAddresses": 100_000,
         "globalMaxQueues": 100_000,
         "transactionSize": 0,

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import Request
 
-from stompring.admin.channel import Entrance
+from stompring.admin.channel import HttpConnectionLimit
 from stompring.admin.http import IDLE, AdminRequest, AdminSite
 from stompring.broker.broker import Broker
 from stompring.policy.hooks import Policies
@@ -195,7 +195,7 @@ class Page(Resource):
 def site(clock: Clock) -> AdminSite:
     """One that asks no reactor for the time."""
     found = AdminSite(Page(), timeout=IDLE, reactor=clock)  # type: ignore[no-untyped-call]
-    found.entrance = Entrance(lambda *_: None)
+    found.connection_limit = HttpConnectionLimit(lambda *_: None)
     return found
 
 

@@ -29,16 +29,16 @@ from stompring.settings.network import is_this_machine, source_network
 GB = 1024**3
 
 
-def door(threshold: GlobalConnectionLimit | None = None, **acceptor: int) -> ConnectionLimit:
+def door(overall: GlobalConnectionLimit | None = None, **acceptor: int) -> ConnectionLimit:
     return ConnectionLimit(
-        StompAcceptor("stomp", "127.0.0.1", 0, **acceptor), threshold or GlobalConnectionLimit()
+        StompAcceptor("stomp", "127.0.0.1", 0, **acceptor), overall or GlobalConnectionLimit()
     )
 
 
 def limit(door: ConnectionLimit, host: str) -> str | None:
     """By which limit somebody is turned away."""
     with pytest.raises(LimitReached) as caught:
-        door.enter(host)
+        door.acquire(host)
     assert str(caught.value).endswith(f"({caught.value.limit})")
     return caught.value.limit
 
@@ -76,48 +76,48 @@ def test_this_machine(host: str, here: bool) -> None:
 
 
 def test_a_crowd_forgets_places_that_are_empty() -> None:
-    crowd = ConnectionCounter()
+    counter = ConnectionCounter()
     for _ in range(2):
-        crowd.enter("a")
-    crowd.enter("b")
-    crowd.leave("a")
-    assert (crowd.number, dict(crowd.by_place)) == (2, {"a": 1, "b": 1})
-    crowd.leave("a")
-    assert (crowd.number, dict(crowd.by_place)) == (1, {"b": 1})
+        counter.add("a")
+    counter.add("b")
+    counter.remove("a")
+    assert (counter.total, dict(counter.by_network)) == (2, {"a": 1, "b": 1})
+    counter.remove("a")
+    assert (counter.total, dict(counter.by_network)) == (1, {"b": 1})
 
 
 def test_all_acceptors_together() -> None:
-    threshold = GlobalConnectionLimit(2)
-    one, other = door(threshold), door(threshold)
-    place = one.enter("127.0.0.1")
-    other.enter("127.0.0.1")
+    overall = GlobalConnectionLimit(2)
+    one, other = door(overall), door(overall)
+    place = one.acquire("127.0.0.1")
+    other.acquire("127.0.0.1")
     assert limit(one, "127.0.0.1") == limit(other, "127.0.0.1") == "global-max-connections"
-    place.leave()
-    place.leave()
-    assert threshold.number == 1
-    other.enter("127.0.0.1")
+    place.release()
+    place.release()
+    assert overall.count == 1
+    other.acquire("127.0.0.1")
     assert limit(other, "127.0.0.1") == "global-max-connections"
 
 
 def test_one_acceptor() -> None:
-    threshold = GlobalConnectionLimit()
-    one, other = door(threshold, connections_allowed=1), door(threshold)
-    place = one.enter("127.0.0.1")
+    overall = GlobalConnectionLimit()
+    one, other = door(overall, connections_allowed=1), door(overall)
+    place = one.acquire("127.0.0.1")
     assert limit(one, "203.0.113.9") == "connectionsAllowed"
-    other.enter("203.0.113.9")
-    place.leave()
-    one.enter("203.0.113.9")
+    other.acquire("203.0.113.9")
+    place.release()
+    one.acquire("203.0.113.9")
 
 
 def test_one_host() -> None:
     one = door(connections_allowed_per_host=2)
-    places = [one.enter(host) for host in ("2001:db8::1", "2001:db8::2")]
+    places = [one.acquire(host) for host in ("2001:db8::1", "2001:db8::2")]
     assert limit(one, "2001:db8::3") == "connectionsAllowedPerHost"
-    assert isinstance(one.enter("2001:db8:0:1::1"), ConnectionSlot), "another network"
-    places[0].leave()
-    one.enter("2001:db8::3")
+    assert isinstance(one.acquire("2001:db8:0:1::1"), ConnectionSlot), "another network"
+    places[0].release()
+    one.acquire("2001:db8::3")
     for _ in range(2):
-        one.enter("127.0.0.1")
+        one.acquire("127.0.0.1")
     assert limit(one, "127.0.0.1") == "connectionsAllowedPerHost", (
         "where it is said it holds for this machine too"
     )
@@ -126,26 +126,26 @@ def test_one_host() -> None:
 def test_where_nobody_says_one_host_may_have_half() -> None:
     one = door(GlobalConnectionLimit(10))
     for _ in range(5):
-        one.enter("203.0.113.9")
+        one.acquire("203.0.113.9")
     assert limit(one, "203.0.113.9") == "connectionsAllowedPerHost"
     for _ in range(5):
-        one.enter("127.0.0.1")
+        one.acquire("127.0.0.1")
     assert limit(one, "198.51.100.1") == "global-max-connections"
 
 
 def test_one_host_may_have_any_number_where_that_is_said() -> None:
     one = door(GlobalConnectionLimit(10), connections_allowed_per_host=-1)
     for _ in range(10):
-        one.enter("203.0.113.9")
+        one.acquire("203.0.113.9")
 
 
 def test_who_was_turned_away_takes_nobodys_place() -> None:
-    threshold = GlobalConnectionLimit(3)
-    one = door(threshold, connections_allowed_per_host=1)
-    one.enter("203.0.113.9")
+    overall = GlobalConnectionLimit(3)
+    one = door(overall, connections_allowed_per_host=1)
+    one.acquire("203.0.113.9")
     for _ in range(9):
         limit(one, "203.0.113.9")
-    assert threshold.number == 1
+    assert overall.count == 1
 
 
 # ---- descriptors

@@ -31,9 +31,9 @@ def status(
     offered: tuple[str, ...] = (),
 ) -> int:
     """101, or with what the client is refused."""
-    door = OriginPolicy(WebSocketSettings(path=only_path, web_socket_allowed_origins=allowed), listens_on)
+    policy = OriginPolicy(WebSocketSettings(path=only_path, web_socket_allowed_origins=allowed), listens_on)
     try:
-        door.admit(path, host, origin, offered)
+        policy.check(path, host, origin, offered)
     except HandshakeRejected as refusal:
         return refusal.status
     return 101
@@ -127,8 +127,8 @@ def test_a_broker_behind_a_proxy_is_called_by_its_name() -> None:
     ],
 )
 def test_subprotocols(offered: tuple[str, ...], spoken: str | None) -> None:
-    door = OriginPolicy(WebSocketSettings(), HERE)
-    assert door.admit("/", "localhost", None, offered) == spoken
+    policy = OriginPolicy(WebSocketSettings(), HERE)
+    assert policy.check("/", "localhost", None, offered) == spoken
 
 
 def test_only_unknown_subprotocols() -> None:
@@ -137,5 +137,5 @@ def test_only_unknown_subprotocols() -> None:
 
 def test_a_reason_is_fit_for_a_log() -> None:
     with pytest.raises(HandshakeRejected) as caught:
-        OriginPolicy(WebSocketSettings(), HERE).admit("/", "evil\x1b[2J\n" + "x" * 1000, None, ())
+        OriginPolicy(WebSocketSettings(), HERE).check("/", "evil\x1b[2J\n" + "x" * 1000, None, ())
     assert caught.value.reason.isprintable() and len(caught.value.reason) < 300
