@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import stompring
-from stompring.broker.refusals import LIMITS
+from stompring.broker.rejections import LIMITS
 from stompring.errors import Refused
 
 from .access import edit_broker, no_permission, view_broker
@@ -108,7 +108,7 @@ FIELDS: Fields[AdminContext] = {
     "policyErrors": Field(
         policy_errors, array(POLICY_ERROR, "Errors of address policies, by policy and hook.")
     ),
-    "refusals": Field(lambda s: s.broker.refusals.counts, REFUSALS),
+    "refusals": Field(lambda s: s.broker.rejections.counts, REFUSALS),
     "stopping": Field(lambda s: s.stopping, boolean("Whether the broker is stopping.")),
     "configurationFile": Field(
         lambda s: s.configuration.file, string("Path of the broker.xml in use.", null=True)

@@ -634,7 +634,7 @@ def _refusals(permission: PermissionType) -> Counter[AdminContext]:
         "stompring_permission_refusals_total",
         COUNTER,
         REFUSALS_HELP,
-        lambda s: None if s.security is None else s.security.authority.refusals[permission],
+        lambda s: None if s.security is None else s.security.authority.rejections[permission],
         labels={"permission": permission.value},
         null=NO_SECURITY,
         description=f"Requests denied for lack of the permission {permission.value}.",

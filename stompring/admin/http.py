@@ -155,7 +155,7 @@ class RequestHandler:
             log.error("%s failed", self._log.what, exc_info=fault, extra=self._log.fields)
             fault = Refused("Internal error; see the broker's log", status=500)
         self._log.refused(str(fault))
-        self._context.broker.refusals.tell(fault, self._log.what, str(fault), self._log.fields)
+        self._context.broker.rejections.add_error(fault, self._log.what, str(fault), self._log.fields)
         return problem_answer(fault, self._instance)
 
     def _login_failed(self, failure: Failure) -> None:
@@ -326,5 +326,5 @@ def admin_site(service: AdminContext) -> AdminSite:
     """The site of an HTTP acceptor."""
     resource = AdminResource(service, admin_routes())
     site = AdminSite(resource, timeout=IDLE, reactor=service.reactor)  # type: ignore[no-untyped-call]
-    site.connection_limit = HttpConnectionLimit(service.broker.refusals.add)
+    site.connection_limit = HttpConnectionLimit(service.broker.rejections.add)
     return site

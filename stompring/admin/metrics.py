@@ -139,7 +139,7 @@ class BrokerCollector(Collector):
             yield slow
         yield from door_families(self._context.doors)
         refusals = CounterMetricFamily(REFUSALS, REFUSALS_HELP, labels=("limit",))
-        for limit, number in self._context.broker.refusals.counts.items():
+        for limit, number in self._context.broker.rejections.counts.items():
             refusals.add_metric((limit,), number)
         yield refusals
 

@@ -147,7 +147,7 @@ def breach(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[Refere
                 return _no_room(address, sizes, f"{setting} {most}")
         elif (text := _pages_passed(address, sizes, freed.get(address, NOTHING), settled)) is not None:
             return text
-    whole = Freed(sum(f.bytes for f in freed.values()), sum(f.messages for f in freed.values()))
+    whole = FreedMemory(sum(f.bytes for f in freed.values()), sum(f.messages for f in freed.values()))
     limit = _passed(memory, everything, whole)
     if limit is not None:
         setting = ("global-max-size", "global-max-messages")[limit]
@@ -155,14 +155,14 @@ def breach(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[Refere
     return None
 
 
-class Freed(NamedTuple):
+class FreedMemory(NamedTuple):
     """What acknowledgements free of an address's memory."""
 
     bytes: int
     messages: int
 
 
-NOTHING = Freed(0, 0)
+NOTHING = FreedMemory(0, 0)
 
 
 def _fails(address: Address) -> bool:
@@ -173,11 +173,11 @@ def _fails(address: Address) -> bool:
     return address.policy is FullPolicy.FAIL or (address.policy is FullPolicy.PAGE and pages_fail)
 
 
-def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[Address, Freed], Counter[Queue]]:
+def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[Address, FreedMemory], Counter[Queue]]:
     """What the acknowledged messages give back to their addresses' memory, and how many each queue has in pages."""
     holders: Counter[Message] = Counter()
     paged: Counter[Queue] = Counter()
-    freed: dict[Address, Freed] = {}
+    freed: dict[Address, FreedMemory] = {}
     for ref in acknowledged:
         message = ref.message
         if ref.queue.attributes.non_destructive:
@@ -187,11 +187,11 @@ def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[Address, Freed], Cou
         holders[message] += 1
         if holders[message] == message.holders and message.account is message.address:
             before = freed.get(message.address, NOTHING)
-            freed[message.address] = Freed(before.bytes + message.size, before.messages + 1)
+            freed[message.address] = FreedMemory(before.bytes + message.size, before.messages + 1)
     return freed, paged
 
 
-def _passed(room: MemoryLimit, sizes: Sequence[int], freed: Freed) -> int | None:
+def _passed(room: MemoryLimit, sizes: Sequence[int], freed: FreedMemory) -> int | None:
     """Which limit of a room is reached before the last of some messages comes: 0 bytes, 1 number, None neither."""
     if not sizes:
         return None
@@ -201,7 +201,7 @@ def _passed(room: MemoryLimit, sizes: Sequence[int], freed: Freed) -> int | None
 
 
 def _pages_passed(
-    address: Address, sizes: Sequence[int], freed: Freed, settled: Mapping[Queue, int]
+    address: Address, sizes: Sequence[int], freed: FreedMemory, settled: Mapping[Queue, int]
 ) -> str | None:
     """The same of an address's pages, for those messages for which there is no room in its memory."""
     room, pages, settings = address.room, address.pages, address.settings

@@ -26,7 +26,7 @@ from .paging import PagedQueues, Paging
 from .publish import send_expired
 from .queue import DueBatch, Queue
 from .reference import SCHEDULED, Reference
-from .refusals import Refusals
+from .rejections import RejectionLog
 from .slow_consumers import SlowConsumers
 from .storage import POSTPONED, NoStorage, Reason, Storage
 from .timers import TimerQueue
@@ -52,7 +52,7 @@ class Broker:
         self.started_at = self.clock.now
         self.begun = self.clock.steady.now  # by which its age is told, whatever the wall clock is set to
         self.policies = policies
-        self.refusals = Refusals(self.clock.steady)
+        self.rejections = RejectionLog(self.clock.steady)
         self.log_limit = LogLimit(self.clock.steady)
         self.held = ByteQuota(configuration.global_max_transaction_size)  # by all open transactions
         self.slow_consumers = SlowConsumers(self)
@@ -186,7 +186,7 @@ class Broker:
         self.expiry.stop()
         self.auto_delete.stop()
         self.slow_consumers.stop()
-        self.refusals.stop()
+        self.rejections.stop()
         self.log_limit.stop()
         self.policies.stop()
         if self.areas is not None:

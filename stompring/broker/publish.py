@@ -21,9 +21,8 @@ from .auto_create import allow_all
 from .duplicates import count_duplicate, is_known, lasts, remember
 from .expiry import expiry_time
 from .message import Message, Traits
-from .notification import ADDRESS, notification
 from .offer import Offer
-from .transfer import Transfer, copy_for
+from .transfer import ADDRESS, Transfer, copy_for, notification
 
 if TYPE_CHECKING:
     from .address import Address

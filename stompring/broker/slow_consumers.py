@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from stompring.settings.model import AddressSettings, SlowConsumerPolicy
 
 from .publish import notify
-from .refusals import QUIET
+from .rejections import QUIET
 
 if TYPE_CHECKING:
     from .broker import Broker

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from stompring.settings.model import RoutingType
 from stompring.stomp.frames import escape, header_line
 
 from .message import SYSTEM_PROPERTIES, Message, Traits
-from .notification import NOTIFICATION_PROPERTIES
 
 if TYPE_CHECKING:
     from .address import Address
     from .reference import Reference
+
+#: The management-notification-address of Artemis.
+ADDRESS = "activemq.notifications"
+
+#: The headers of a notification.
+NOTIFICATION_PROPERTIES = (
+    "_AMQ_Address",
+    "_AMQ_ConsumerCount",
+    "_AMQ_ConsumerName",
+    "_AMQ_NotifTimestamp",
+    "_AMQ_NotifType",
+    "_AMQ_RemoteAddress",
+    "_AMQ_RoutingName",
+)
+
+
+def notification(
+    address: Address, number: int, now: int, kind: str, properties: Mapping[str, str]
+) -> Message:
+    """The message of one event: without a body, its properties as headers."""
+    assert all(name in NOTIFICATION_PROPERTIES for name in properties)
+    headers = {"_AMQ_NotifType": kind, "_AMQ_NotifTimestamp": str(now), **properties}
+    lines = b"".join(header_line(name.encode(), value.encode()) for name, value in headers.items())
+    traits = Traits(
+        b"priority:4\npersistent:false\n" + lines,
+        destination=ADDRESS.encode(),
+        routing_type=RoutingType.MULTICAST,
+    )
+    return Message(number, address, address.mark(traits), b"", now)
+
 
 #: Headers that tell where a copy came from (Artemis); an earlier copy's are replaced.
 ORIGIN_HEADERS = (

@@ -200,7 +200,7 @@ class MessageAdmission:
                 step.bound.call("refused", offer, reason)
 
 
-class _RefusedAdmission:
+class _RejectedAdmission:
     """The admission to an address with a policy that could not start: refuses every message."""
 
     def __init__(self, reason: Refused) -> None:
@@ -357,7 +357,7 @@ def refuse_all(hooks: Hooks, reason: Refused) -> None:
         raise Refused(str(reason))
 
     hooks.admit = hooks.subscribed = refuse
-    hooks.admission = lambda answer: _RefusedAdmission(reason)
+    hooks.admission = lambda answer: _RejectedAdmission(reason)
     hooks.reports_entered = hooks.reports_refused = False
 
 

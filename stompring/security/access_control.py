@@ -122,7 +122,7 @@ class AccessControl:
     """Permissions of roles and roles of users, as they are now. ``refusals`` counts refusals since the start."""
 
     def __init__(self, permissions: Permissions, roles: Roles) -> None:
-        self.refusals: Counter[PermissionType] = Counter()
+        self.rejections: Counter[PermissionType] = Counter()
         self._permissions = permissions
         self._roles = roles
         self._reloads = 0

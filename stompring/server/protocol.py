@@ -371,7 +371,7 @@ class StompFactory(Factory):
             slot = self.connection_limit.acquire(host)
         except LimitReached as refused:
             fields = {"peer": host, "acceptor": self.acceptor.name}
-            self.broker.refusals.tell(refused, host, str(refused), fields)
+            self.broker.rejections.add_error(refused, host, str(refused), fields)
             over_http = self.acceptor.websocket.only
             words = http_error_response(503, str(refused)) if over_http else error_frame(str(refused))
             return RejectedConnection(words, self.reactor)

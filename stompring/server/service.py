@@ -163,7 +163,7 @@ class BrokerService(MultiService):
 
     def _turned_away(self, acceptor: str, number: int) -> None:
         text = f"Open file limit reached: closed {number} new connections"
-        self.broker.refusals.add("open-files", f"acceptor {acceptor}", text, number)
+        self.broker.rejections.add("open-files", f"acceptor {acceptor}", text, number)
 
     def reload(self) -> Reload:
         """Read the configuration file again, and tell the log too what came of it. A broken one changes nothing."""

@@ -1,14 +1,17 @@
-"""Back-pressure: when a connection is not read, and which clients do not read."""
+"""Back-pressure: when a connection is not read, which frames wait, and which clients do not read."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
+from stompring.broker.address import Address
 from stompring.broker.clock import Clock, Timer
+from stompring.broker.memory import MemoryLimit
 
 if TYPE_CHECKING:
     from .outbox import Outbox, Wire
+    from .send import SendEvaluation
 
 
 class Reading:
@@ -133,3 +136,28 @@ class SlowReaders:
             )
         if self._since:
             self._timer = self._clock.call_at(now + SLOW, self._look)
+
+
+class InProgress(Exception):
+    """What a frame asks for is done in slices; the next frame is looked at when that is done."""
+
+
+class Blocked(Exception):
+    """A frame cannot be dealt with yet; it is taken up again once ``room`` has some, or after some milliseconds.
+
+    ``offered`` is a SEND about which policies were asked: it goes on from there.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        room: MemoryLimit | None,
+        milliseconds: int = 0,
+        offered: SendEvaluation | None = None,
+    ) -> None:
+        super().__init__()
+        assert room is not None or milliseconds > 0, "there must be an end to it"
+        self.address = address
+        self.room = room
+        self.milliseconds = milliseconds
+        self.offered = offered

@@ -32,7 +32,7 @@ SHOWN = 200
 class PermissionSource(Protocol):
     """Decides about permissions: the access control of the broker."""
 
-    refusals: Counter[PermissionType]
+    rejections: Counter[PermissionType]
 
     @property
     def generation(self) -> object:
@@ -68,7 +68,7 @@ class Authorizer:
     def check(self, permission: PermissionType, address: str, queue: str | None = None, /) -> None:
         """Raise `Refused` where the user lacks a permission."""
         if not self.allows(permission, address, queue):
-            self._source.refusals[permission] += 1
+            self._source.rejections[permission] += 1
             user, name = self.user[:SHOWN], permission.name
             if queue is not None and queue != address:
                 shown, on = queue[:SHOWN], address[:SHOWN]
@@ -96,7 +96,7 @@ class Authorizer:
         permission = PermissionType.BROWSE if browse else PermissionType.CONSUME
         own = f"{TEMPORARY_QUEUE}{connection}."
         if address.startswith(TEMPORARY_QUEUE) and not address.startswith(own) and not self.allows_all:
-            self._source.refusals[permission] += 1
+            self._source.rejections[permission] += 1
             raise Refused(f"Temporary queue {address[:SHOWN]} belongs to another connection", status=403)
         self.check(permission, address, queue)
 

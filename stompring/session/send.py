@@ -14,7 +14,7 @@ from stompring.errors import Refused
 from stompring.settings.model import FullPolicy
 from stompring.stomp.frames import Head
 
-from .blocked import Blocked
+from .backpressure import Blocked
 from .send_plan import DUPLICATE_ID, ENTERED, SendPlan, derive, plan_anew
 from .transact import transaction_of
 

@@ -27,7 +27,7 @@ from stompring.stomp.headers import Template
 from stompring.stomp.parser import Parser
 
 from .acknowledge import SETTLING
-from .blocked import Blocked, UnderWay
+from .backpressure import Blocked, InProgress
 from .commands import VERBS, opening_command
 from .connect import Authenticator, Login, UnsupportedVersion
 from .destination import Destination, Destinations
@@ -160,7 +160,7 @@ class Session:
                         paging.write_gathered()
         except Blocked as wait:
             self._wait_for(wait)
-        except UnderWay:
+        except InProgress:
             taken += 1
             may_pass = False
         except (ProtocolError, Refused) as error:
@@ -220,7 +220,7 @@ class Session:
         if not done:
             self.blocked = self.heartbeat.suspended = True
             self.outbox.reading.pause()
-            raise UnderWay
+            raise InProgress
 
     def _pause_over(self) -> None:
         self._pause = None
@@ -307,7 +307,7 @@ class Session:
         if isinstance(error, UnsupportedVersion):
             headers.append((b"version", b"1.0,1.1,1.2"))
         fields = self.log_fields()
-        self.broker.refusals.tell(error, f"connection {self.number} ({self.wire.peer})", text, fields)
+        self.broker.rejections.add_error(error, f"connection {self.number} ({self.wire.peer})", text, fields)
         self.send(b"ERROR", headers, text.encode() + b"\n")
         self.close(f"ERROR sent: {text}")
 

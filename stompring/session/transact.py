@@ -13,7 +13,7 @@ from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
 from stompring.settings.model import FullPolicy
 from stompring.stomp.frames import Head
 
-from .blocked import Blocked
+from .backpressure import Blocked
 from .text import check_identifier_length, shortened, text_of
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ class AddressBinding(LiveRecord):
 Binding = QueueBinding | AddressBinding
 
 
-class Note(LiveRecord):
+class NamedValue(LiveRecord):
     """Something that others want to find again: JSON under a number of theirs."""
 
     __slots__ = ("number", "value")

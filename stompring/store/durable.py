@@ -13,7 +13,7 @@ from stompring.broker.reference import Reference
 from stompring.broker.storage import Entries, Reason
 from stompring.settings.model import BrokerConfiguration
 
-from .bindings import AddressBinding, Note, QueueBinding
+from .bindings import AddressBinding, NamedValue, QueueBinding
 from .compaction import Compaction
 from .duplicates import ReplayedIds, StoredIds
 from .encoder import RecordBatchByConsumer
@@ -91,7 +91,7 @@ class Durable:
         self._sync_others = configuration.journal_sync_non_transactional
         self._queues: dict[Queue, QueueBinding] = {}
         self._addresses: dict[Address, AddressBinding] = {}
-        self._notes: dict[int, Note] = {}
+        self._notes: dict[int, NamedValue] = {}
         self._ids: dict[Address, StoredIds] = {}
         self._recovering = False
 
@@ -177,7 +177,7 @@ class Durable:
         self.notes[number] = value
         note = self._notes.get(number)
         if note is None:
-            note = self._notes[number] = Note(number, value)
+            note = self._notes[number] = NamedValue(number, value)
         note.value = value
         self.journal.update(note)
 
@@ -257,7 +257,7 @@ class Durable:
     def adopt_note(self, number: int, value: Mapping[str, Any], segment: JournalSegment) -> None:
         """The same of a note."""
         self.notes[number] = value
-        self._notes[number] = _adopt(Note(number, value), segment)
+        self._notes[number] = _adopt(NamedValue(number, value), segment)
 
 
 K = TypeVar("K", bound=LiveRecord)

@@ -34,7 +34,7 @@ from stompring.stomp.frames import header_line, unescape
 from .bindings import UNUSABLE, StoredAddress, StoredQueue, describe_attributes
 from .encoder import unpack_recurrence
 from .inspection import DirectoryContents, Findings, FoundMessage, JournalInspection
-from .record import ADDRESS, QUEUE, TraitsMemo
+from .record import ADDRESS, QUEUE, TraitsCache
 
 
 class InvalidExport(Exception):
@@ -613,7 +613,7 @@ def export(contents: DirectoryContents, path: Path, now: int, findings: Findings
     journal = contents.journal
     queues, addresses = bound_queues(journal), bound_addresses(journal)
     names = {number: queue.name for number, queue in queues.items()}
-    memo = TraitsMemo()
+    memo = TraitsCache()
     with ExportWriter(path, now) as writer:
         for address in addresses.values():
             writer.write("address", address.fields())
@@ -629,7 +629,7 @@ def export(contents: DirectoryContents, path: Path, now: int, findings: Findings
 
 
 def to_portable(
-    held: FoundMessage, journal: JournalInspection, names: dict[int, str], memo: TraitsMemo
+    held: FoundMessage, journal: JournalInspection, names: dict[int, str], memo: TraitsCache
 ) -> PortableMessage | None:
     """A message with its whole contents; None for one that is in no known queue."""
     places = [_portable_place(held, number, names[number]) for number in held.queues if number in names]

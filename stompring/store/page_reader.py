@@ -21,7 +21,7 @@ from stompring.broker.message import Account, Message, Traits
 from .files import Disk, Files
 from .page_file import PageScan
 from .pages import Page
-from .record import MESSAGE, PREFIX, Kind, StoredMessage, TraitsMemo
+from .record import MESSAGE, PREFIX, Kind, StoredMessage, TraitsCache
 from .segment import TRAILER, Footer, footer_offset
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Block:
         starts: array[int],
         data: bytes,
         address: Address,
-        memo: TraitsMemo,
+        memo: TraitsCache,
         account: Account,
     ) -> None:
         self.page = page
@@ -140,7 +140,7 @@ class PageReader:
         self._reader = reader
         self._files = files
         self.clock = clock
-        self._memo = TraitsMemo()
+        self._memo = TraitsCache()
         self._expanded: OrderedDict[Page, None] = OrderedDict()  # their starts can be read again
 
     # ---- blocks

@@ -267,7 +267,7 @@ def framed_message(head: bytes, tail: bytes) -> bytes:
     return _pack_prefix(len(head) + len(tail), crc32(tail, crc32(head))) + head
 
 
-class TraitsMemo:
+class TraitsCache:
     """`Traits` of messages read back: made once for all that were sent with the same headers."""
 
     __slots__ = ("_block", "_known", "_limit", "_part", "_traits")
@@ -377,7 +377,7 @@ class StoredMessage:
         """The queues that the message was routed to."""
         return tuple(memoryview(self._payload)[self._at : self._at + 4 * self.queues].cast("I"))
 
-    def restore(self, address: object, memo: TraitsMemo, account: Account) -> Message:
+    def restore(self, address: object, memo: TraitsCache, account: Account) -> Message:
         """The message itself, of the `Address` that ``address`` stands for."""
         start = self._at + 4 * self.queues
         tail_at = start + self.traits_length

@@ -23,7 +23,7 @@ from .datadir import IDENTITY
 from .encoder import RecordEncoder, unpack_recurrence
 from .files import Files, free_name
 from .journal import MESSAGE_LEASE
-from .record import ADDRESS, COPY, MESSAGE, NOTE, QUEUE, StoredMessage, TraitsMemo
+from .record import ADDRESS, COPY, MESSAGE, NOTE, QUEUE, StoredMessage, TraitsCache
 from .replay import ReadSegment, Replay
 from .segment import (
     DAMAGED,
@@ -162,7 +162,7 @@ class MessageLoader:
         self._replay = recovery.replay
         self._queues = recovery.queues
         self._addresses = recovery.addresses
-        self._memo = TraitsMemo()
+        self._memo = TraitsCache()
         self._live_bytes = 0
         self._restored = self._dangling = 0
 

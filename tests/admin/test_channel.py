@@ -26,7 +26,7 @@ METRICS = REQUEST.replace(b"/health/live", b"/metrics")
 
 
 def refused(server: AdminServer) -> dict[str, int]:
-    return {limit: number for limit, number in server.broker.refusals.counts.items() if number}
+    return {limit: number for limit, number in server.broker.rejections.counts.items() if number}
 
 
 def opened(server: AdminServer, host: str | None = None) -> tuple[Any, Wire]:

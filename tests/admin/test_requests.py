@@ -289,7 +289,7 @@ def test_the_length_that_a_body_is_said_to_have(length: str, status: int) -> Non
     server.reactor.advance(0)
     assert wire.value().startswith(f"HTTP/1.1 {status} ".encode()), wire.value()
     assert wire.disconnecting
-    assert server.broker.refusals.counts["http-body"] == (status == 413)
+    assert server.broker.rejections.counts["http-body"] == (status == 413)
 
 
 @pytest.mark.parametrize("size", ["9" * 5001, "1_0", "+1", "\u0661", "", "-1", "g"])

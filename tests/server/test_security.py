@@ -84,7 +84,7 @@ def test_the_files_are_looked_at_now_and_then(tmp_path: Path) -> None:
     found.reactor.advance(0.2)
     assert b"User anna does not have permission='CONSUME' on address a" in reader.received
     security.stop()
-    assert security.authority.refusals == {CONSUME: 1} and not security._file_check.running
+    assert security.authority.rejections == {CONSUME: 1} and not security._file_check.running
 
 
 def test_a_role_that_comes_back_counts_for_who_is_connected(tmp_path: Path) -> None:

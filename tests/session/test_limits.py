@@ -29,7 +29,7 @@ def limited(settings: dict[str, dict[str, Any]] | None = None, **limits: Any) ->
 
 
 def refused(server: Server) -> dict[str, int]:
-    return {limit: number for limit, number in server.world.broker.refusals.counts.items() if number}
+    return {limit: number for limit, number in server.world.broker.rejections.counts.items() if number}
 
 
 # ---- transactions

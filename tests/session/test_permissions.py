@@ -27,7 +27,7 @@ class Allowing:
     """Rights that are a set. What was asked for is noted, refused or not."""
 
     def __init__(self, *lacking: PermissionType) -> None:
-        self.refusals: Counter[PermissionType] = Counter()
+        self.rejections: Counter[PermissionType] = Counter()
         self.generation = 0
         self.lacking = set(lacking)
         self.asked: list[tuple[str, str, str | None]] = []
@@ -238,7 +238,7 @@ def test_without_it(
     if queue not in (None, address) and permission in CREATE_QUEUE:
         on += f", which needs it on address {queue} too"
     assert error["message"].endswith(on)
-    assert scene.rights.refusals == {permission: 1}
+    assert scene.rights.rejections == {permission: 1}
     left = {name for name in directory.queues if not name.startswith("c.")}  # a durable one may stay
     assert left == before[0], "nothing is made for who may not"
     assert {name: a.routing_types for name, a in directory.addresses.items()} == before[1]

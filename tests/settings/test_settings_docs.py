@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stompring.broker.refusals import LIMITS
+from stompring.broker.rejections import LIMITS
 from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.acceptor_url import OLD_PARAMETER_NAMES, STOMP_PARAMETERS
 from stompring.settings.broker_xml import MAX_SESSIONS_OLD_NAME, parse_broker_xml

@@ -1,4 +1,4 @@
-"""What was refused because a limit is reached: how often, by which limit, and a log that nobody can flood."""
+"""Rejections because a limit was reached: a counter for each limit, and a log line that cannot flood the log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LIMITS = (
 QUIET = 10_000
 
 
-class Refusals:
+class RejectionLog:
     """One counter for each of `LIMITS`, kept where the refusal is told to whom it concerns.
 
     The first refusal by a limit is logged as it is. Those of the next ten seconds are added up and told when these
@@ -71,7 +71,9 @@ class Refusals:
         log.warning("%s: %s", who, text, extra=fields)
         self._rest(limit)
 
-    def tell(self, error: Exception, who: str, text: str, fields: Mapping[str, object] | None = None) -> bool:
+    def add_error(
+        self, error: Exception, who: str, text: str, fields: Mapping[str, object] | None = None
+    ) -> bool:
         """`add` a refusal if it is one by a limit, and say whether it is."""
         limit: str | None = getattr(error, "limit", None)
         if limit is not None:

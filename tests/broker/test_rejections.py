@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.broker.refusals import LIMITS, QUIET
+from stompring.broker.rejections import LIMITS, QUIET
 from stompring.errors import LimitReached, ProtocolError, Refused
 
 from .broker_fixture import BrokerFixture
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    found = [record.getMessage() for record in caplog.records if record.name == "stompring.broker.refusals"]
+    found = [record.getMessage() for record in caplog.records if record.name == "stompring.broker.rejections"]
     caplog.clear()
     return found
 
 
 def test_each_is_counted_and_the_first_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     world = BrokerFixture()
-    refusals = world.broker.refusals
+    refusals = world.broker.rejections
     assert refusals.counts == dict.fromkeys(LIMITS, 0)
     for number in range(1000):
         refusals.add("maxHeaders", f"client {number}", "too many")
@@ -32,31 +32,31 @@ def test_each_is_counted_and_the_first_is_logged(caplog: pytest.LogCaptureFixtur
 def test_while_it_goes_on_there_is_a_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     world = BrokerFixture()
     for _ in range(100):
-        world.broker.refusals.add("maxHeaders", "a client", "too many")
+        world.broker.rejections.add("maxHeaders", "a client", "too many")
         world.pass_time(1000)
     assert len(lines(caplog)) <= 11
     world.pass_time(10 * QUIET)
     lines(caplog)
     assert not world.clock.calls, "no timer is left once it is quiet"
-    world.broker.refusals.add("maxHeaders", "a client", "again")
+    world.broker.rejections.add("maxHeaders", "a client", "again")
     assert lines(caplog) == ["a client: again"]
 
 
 def test_what_was_not_told_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     world = BrokerFixture()
     for _ in range(3):
-        world.broker.refusals.add("maxHeaders", "a client", "too many")
+        world.broker.rejections.add("maxHeaders", "a client", "too many")
     lines(caplog)
-    world.broker.refusals.stop()
+    world.broker.rejections.stop()
     assert lines(caplog) == ["refused 2 more times by maxHeaders"]
     assert not world.clock.calls
 
 
 def test_only_limits_are_counted() -> None:
-    refusals = BrokerFixture().broker.refusals
-    assert not refusals.tell(Refused("no"), "ann", "no")
-    assert not refusals.tell(ProtocolError("no"), "ann", "no")
-    assert not refusals.tell(ValueError(), "ann", "no")
-    assert refusals.tell(ProtocolError("no", limit="maxBodyLength"), "ann", "no")
-    assert refusals.tell(LimitReached("no", "max-queues"), "ann", "no")
+    refusals = BrokerFixture().broker.rejections
+    assert not refusals.add_error(Refused("no"), "ann", "no")
+    assert not refusals.add_error(ProtocolError("no"), "ann", "no")
+    assert not refusals.add_error(ValueError(), "ann", "no")
+    assert refusals.add_error(ProtocolError("no", limit="maxBodyLength"), "ann", "no")
+    assert refusals.add_error(LimitReached("no", "max-queues"), "ann", "no")
     assert {limit for limit, number in refusals.counts.items() if number} == {"maxBodyLength", "max-queues"}
