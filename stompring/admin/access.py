@@ -119,7 +119,7 @@ class PermissionRule:
     required: Callable[[Call], Iterator[RequiredPermission]]
 
 
-def rule(text: str) -> Callable[[Callable[[Call], Iterator[RequiredPermission]]], PermissionRule]:
+def permission_rule(text: str) -> Callable[[Callable[[Call], Iterator[RequiredPermission]]], PermissionRule]:
     """Make a rule of a function that yields the permissions that a request requires."""
     return lambda required: PermissionRule(text, required)
 
@@ -140,39 +140,39 @@ def check_permissions(authorizer: Authorizer, permissions: PermissionRule, call:
         authorizer.check(permission, address, queue)
 
 
-@rule("none; any user")
+@permission_rule("none; any user")
 def no_permission(call: Call) -> Iterator[RequiredPermission]:
     yield from ()
 
 
-@rule("view on activemq.management")
+@permission_rule("view on activemq.management")
 def view_broker(call: Call) -> Iterator[RequiredPermission]:
     yield VIEW, MANAGEMENT, None
 
 
-@rule("edit on activemq.management")
+@permission_rule("edit on activemq.management")
 def edit_broker(call: Call) -> Iterator[RequiredPermission]:
     yield EDIT, MANAGEMENT, None
 
 
-@rule("view on the address")
+@permission_rule("view on the address")
 def view_address(call: Call) -> Iterator[RequiredPermission]:
     yield VIEW, call.names["name"], None
 
 
-@rule("edit on the address")
+@permission_rule("edit on the address")
 def edit_address(call: Call) -> Iterator[RequiredPermission]:
     yield EDIT, call.names["name"], None
 
 
-@rule("edit and createAddress on the address")
+@permission_rule("edit and createAddress on the address")
 def create_address(call: Call) -> Iterator[RequiredPermission]:
     name = required(call.body, "name")
     yield EDIT, name, None
     yield PermissionType.CREATE_ADDRESS, name, None
 
 
-@rule(
+@permission_rule(
     "edit and deleteAddress on the address; of each of its queues deleteDurableQueue or deleteNonDurableQueue"
 )
 def delete_address(call: Call) -> Iterator[RequiredPermission]:
@@ -184,22 +184,22 @@ def delete_address(call: Call) -> Iterator[RequiredPermission]:
         yield _deletion(queue), name, queue.name
 
 
-@rule("view on the address of the queue")
+@permission_rule("view on the address of the queue")
 def view_queue(call: Call) -> Iterator[RequiredPermission]:
     yield VIEW, *_queue(call)
 
 
-@rule("edit on the address of the queue")
+@permission_rule("edit on the address of the queue")
 def edit_queue(call: Call) -> Iterator[RequiredPermission]:
     yield EDIT, *_queue(call)
 
 
-@rule("browse on the address of the queue")
+@permission_rule("browse on the address of the queue")
 def browse_queue(call: Call) -> Iterator[RequiredPermission]:
     yield BROWSE, *_queue(call)
 
 
-@rule(
+@permission_rule(
     "edit and createDurableQueue or createNonDurableQueue on the address of the queue; createAddress for a new address"
 )
 def create_queue(call: Call) -> Iterator[RequiredPermission]:
@@ -213,7 +213,7 @@ def create_queue(call: Call) -> Iterator[RequiredPermission]:
     yield made, address, name
 
 
-@rule("edit and deleteDurableQueue or deleteNonDurableQueue on the address of the queue")
+@permission_rule("edit and deleteDurableQueue or deleteNonDurableQueue on the address of the queue")
 def delete_queue(call: Call) -> Iterator[RequiredPermission]:
     address, name = _queue(call)
     yield EDIT, address, name

@@ -34,7 +34,7 @@ from .api import (
     view,
 )
 from .counters import ADDRESS, fields_of
-from .schema import Component, Field, Fields, array, boolean, integer, page_of, shown, string, structure
+from .json_schema import Component, Field, Fields, array, boolean, integer, page_of, shown, string, structure
 from .tasks import background_done
 
 ROUTING_TYPE = {"enum": [str(kind) for kind in RoutingType]}
@@ -161,11 +161,11 @@ ADDRESS_DETAIL = Component(
     ),
 )
 
-WHOLE, ONE = "/api/v1/addresses", "/api/v1/addresses/{name}"
+ADDRESSES_PATH, ADDRESS_PATH = "/api/v1/addresses", "/api/v1/addresses/{name}"
 ROUTES = (
     Route(
         "GET",
-        WHOLE,
+        ADDRESSES_PATH,
         list_addresses,
         view_broker,
         "listAddresses",
@@ -176,7 +176,7 @@ ROUTES = (
     ),
     Route(
         "POST",
-        WHOLE,
+        ADDRESSES_PATH,
         create,
         create_address,
         "createAddress",
@@ -187,7 +187,7 @@ ROUTES = (
     ),
     Route(
         "GET",
-        ONE,
+        ADDRESS_PATH,
         show,
         view_address,
         "address",
@@ -197,7 +197,7 @@ ROUTES = (
     ),
     Route(
         "PATCH",
-        ONE,
+        ADDRESS_PATH,
         change,
         edit_address,
         "changeAddress",
@@ -209,7 +209,7 @@ ROUTES = (
     ),
     Route(
         "DELETE",
-        ONE,
+        ADDRESS_PATH,
         delete,
         delete_address,
         "deleteAddress",
@@ -221,7 +221,7 @@ ROUTES = (
     ),
     Route(
         "POST",
-        f"{ONE}/forget-duplicates",
+        f"{ADDRESS_PATH}/forget-duplicates",
         forget_duplicates,
         edit_address,
         "forgetDuplicates",

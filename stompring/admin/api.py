@@ -15,8 +15,8 @@ from stompring.errors import LimitReached, NotFound, Refused
 from stompring.settings.suggestions import with_suggestion
 
 from .context import AdminContext
-from .schema import Component, Fields, Schema
-from .tasks import STEP
+from .json_schema import Component, Fields, Schema
+from .tasks import ITEMS_PER_STEP
 
 if TYPE_CHECKING:
     from .access import PermissionRule
@@ -528,7 +528,7 @@ def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched
         for index, thing in enumerate(things):
             if keep is None or keep(thing):
                 found.append((None if key is None else key(thing), thing))
-            if index % STEP == STEP - 1:
+            if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
                 yield
         if key is not None:
             found.sort(key=lambda pair: pair[0], reverse=backwards)
@@ -536,7 +536,7 @@ def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched
     items = []
     for index, thing in enumerate(selected[(page - 1) * size : page * size]):
         items.append(encode(view(thing, fields)))
-        if index % STEP == STEP - 1:
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield
     return page_answer(items, len(selected), page, size)
 

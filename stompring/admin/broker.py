@@ -12,7 +12,7 @@ from .access import edit_broker, no_permission, view_broker
 from .api import Answer, Call, Response, Route, json_answer, view
 from .context import AdminContext
 from .counters import BROKER, fields_of, memory_percentage
-from .schema import (
+from .json_schema import (
     Component,
     Field,
     Fields,

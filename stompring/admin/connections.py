@@ -21,8 +21,7 @@ from .api import (
     paged,
     view,
 )
-from .queue_fields import CONSUMER
-from .schema import (
+from .json_schema import (
     Component,
     Field,
     Fields,
@@ -35,7 +34,8 @@ from .schema import (
     structure,
     timestamp,
 )
-from .tasks import STEP
+from .queue_fields import CONSUMER
+from .tasks import ITEMS_PER_STEP
 
 #: The fields in lists; GET of one connection adds its subscriptions.
 FIELDS: Fields[dict[str, Any]] = {
@@ -93,7 +93,7 @@ def list_connections(call: Call) -> Steps:
     found = []
     for index, session in enumerate(call.context.connections):
         found.append(described(session))
-        if index % STEP == STEP - 1:
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield
     return (yield from paged(call.query, found, FIELDS, "connectionID"))
 
@@ -117,11 +117,11 @@ CONNECTION_ID = Parameter(
     "id", "The connectionID.", {"type": "string"}, "path", component="connectionID", required=True
 )
 
-WHOLE, ONE = "/api/v1/connections", "/api/v1/connections/{id}"
+CONNECTIONS_PATH, CONNECTION_PATH = "/api/v1/connections", "/api/v1/connections/{id}"
 ROUTES = (
     Route(
         "GET",
-        WHOLE,
+        CONNECTIONS_PATH,
         list_connections,
         view_broker,
         "listConnections",
@@ -132,7 +132,7 @@ ROUTES = (
     ),
     Route(
         "GET",
-        ONE,
+        CONNECTION_PATH,
         show,
         view_broker,
         "connection",
@@ -142,7 +142,7 @@ ROUTES = (
     ),
     Route(
         "DELETE",
-        ONE,
+        CONNECTION_PATH,
         close,
         edit_broker,
         "closeConnection",

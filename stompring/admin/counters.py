@@ -15,7 +15,7 @@ from stompring.session.subscription import AcknowledgedSubscription
 from stompring.settings.model import PermissionType
 
 from .context import AdminContext, Dispatch, Paging, Reading, Retention, Store
-from .schema import Field, Fields, Schema, typed
+from .json_schema import Field, Fields, Schema, typed
 
 Thing = TypeVar("Thing")
 
@@ -336,17 +336,17 @@ LIMITS: tuple[Counter[AdminContext], ...] = (
 )
 
 
-def of_store(read: Callable[[Store], Any]) -> Callable[[AdminContext], Any]:
+def read_store(read: Callable[[Store], Any]) -> Callable[[AdminContext], Any]:
     """A number of the store."""
     return lambda context: None if context.store is None else read(context.store)
 
 
-def of_retention(read: Callable[[Retention], Any]) -> Callable[[AdminContext], Any]:
+def read_retention(read: Callable[[Retention], Any]) -> Callable[[AdminContext], Any]:
     """A number of what is retained."""
-    return of_store(lambda store: None if store.retention is None else read(store.retention))
+    return read_store(lambda store: None if store.retention is None else read(store.retention))
 
 
-def of_disk(read: Callable[[Reading], Any]) -> Callable[[AdminContext], Any]:
+def read_disk(read: Callable[[Reading], Any]) -> Callable[[AdminContext], Any]:
     """A number of the fuller of the disks of journal and pages."""
 
     def reader(context: AdminContext) -> Any:
@@ -356,12 +356,12 @@ def of_disk(read: Callable[[Reading], Any]) -> Callable[[AdminContext], Any]:
     return reader
 
 
-def of_paging(read: Callable[[Paging], Any]) -> Callable[[AdminContext], Any]:
+def read_paging(read: Callable[[Paging], Any]) -> Callable[[AdminContext], Any]:
     """A number of all pages."""
     return lambda context: None if context.paging is None else read(context.paging)
 
 
-def of_dispatch(read: Callable[[Dispatch], Any]) -> Callable[[AdminContext], Any]:
+def read_dispatch(read: Callable[[Dispatch], Any]) -> Callable[[AdminContext], Any]:
     """A number of dispatch."""
     return lambda context: None if context.dispatch is None else read(context.dispatch)
 
@@ -374,7 +374,7 @@ DISK: tuple[Counter[AdminContext], ...] = (
         "stompring_disk_usage_ratio",
         GAUGE,
         "Used share of the disk of journal and pages, 0 to 1; of two disks the fuller one.",
-        of_disk(lambda disk: round(disk.usage, 4)),
+        read_disk(lambda disk: round(disk.usage, 4)),
         type="number",
     ),
     Counter(
@@ -382,7 +382,7 @@ DISK: tuple[Counter[AdminContext], ...] = (
         "stompring_disk_free_bytes",
         GAUGE,
         "Free space on the disk of journal and pages, in bytes; of two disks the fuller one.",
-        of_disk(lambda disk: disk.free),
+        read_disk(lambda disk: disk.free),
     ),
     Counter(
         "diskFull",
@@ -400,7 +400,7 @@ STORE: tuple[Counter[AdminContext], ...] = (
         "stompring_store_failing",
         GAUGE,
         "1 while writes to the store fail.",
-        of_store(lambda store: store.writer.failing is not None),
+        read_store(lambda store: store.writer.failing is not None),
         type="boolean",
     ),
     Counter(
@@ -408,35 +408,35 @@ STORE: tuple[Counter[AdminContext], ...] = (
         "stompring_store_failures_total",
         COUNTER,
         "Failed writes to journal and pages. Each write is retried.",
-        of_store(lambda store: store.writer.failures),
+        read_store(lambda store: store.writer.failures),
     ),
     Counter(
         "storeWaitingSize",
         "stompring_store_waiting_bytes",
         GAUGE,
         "Bytes queued for the store and not yet written.",
-        of_store(lambda store: store.writer.waiting_bytes),
+        read_store(lambda store: store.writer.waiting_bytes),
     ),
     Counter(
         "storeBatches",
         "stompring_store_batches_total",
         COUNTER,
         "Batches written and synced to journal and pages.",
-        of_store(lambda store: store.writer.batches),
+        read_store(lambda store: store.writer.batches),
     ),
     Counter(
         "storeBytesWritten",
         "stompring_store_written_bytes_total",
         COUNTER,
         "Bytes written to journal and pages.",
-        of_store(lambda store: store.writer.bytes_written),
+        read_store(lambda store: store.writer.bytes_written),
     ),
     Counter(
         "storeTime",
         "stompring_store_disk_seconds_total",
         COUNTER,
         "Time spent writing and syncing batches.",
-        of_store(lambda store: store.writer.disk_seconds * 1000),
+        read_store(lambda store: store.writer.disk_seconds * 1000),
         scale=0.001,
         type="number",
     ),
@@ -445,49 +445,49 @@ STORE: tuple[Counter[AdminContext], ...] = (
         "stompring_journal_segments",
         GAUGE,
         "Segments (files) of the journal.",
-        of_store(lambda store: len(store.journal.segments)),
+        read_store(lambda store: len(store.journal.segments)),
     ),
     Counter(
         "journalSize",
         "stompring_journal_size_bytes",
         GAUGE,
         "Size of the journal, in bytes.",
-        of_store(lambda store: store.journal.bytes),
+        read_store(lambda store: store.journal.bytes),
     ),
     Counter(
         "journalLiveSize",
         "stompring_journal_live_bytes",
         GAUGE,
         "Bytes of the journal that are still needed; compaction frees the others.",
-        of_store(lambda store: store.journal.live_bytes),
+        read_store(lambda store: store.journal.live_bytes),
     ),
     Counter(
         "journalCompactions",
         "stompring_journal_compactions_total",
         COUNTER,
         "Journal segments compacted: the needed records rewritten, the file released.",
-        of_store(lambda store: store.compaction.segments),
+        read_store(lambda store: store.compaction.segments),
     ),
     Counter(
         "journalRewritten",
         "stompring_journal_rewritten_bytes_total",
         COUNTER,
         "Bytes rewritten by compaction.",
-        of_store(lambda store: store.compaction.rewritten),
+        read_store(lambda store: store.compaction.rewritten),
     ),
     Counter(
         "journalLost",
         "stompring_journal_lost_bytes_total",
         COUNTER,
         "Bytes of the journal that recovery could not read.",
-        of_store(lambda store: 0 if store.recovery is None else store.recovery.lost_bytes),
+        read_store(lambda store: 0 if store.recovery is None else store.recovery.lost_bytes),
     ),
     Counter(
         "retentionFiles",
         "stompring_retention_files",
         GAUGE,
         "Retained journal and page files (journal-retention-directory).",
-        of_retention(lambda retention: retention.files),
+        read_retention(lambda retention: retention.files),
         null=NO_RETENTION,
     ),
     Counter(
@@ -495,7 +495,7 @@ STORE: tuple[Counter[AdminContext], ...] = (
         "stompring_retention_bytes",
         GAUGE,
         "Size of the retained files, in bytes.",
-        of_retention(lambda retention: retention.bytes),
+        read_retention(lambda retention: retention.bytes),
         null=NO_RETENTION,
     ),
     Counter(
@@ -503,7 +503,7 @@ STORE: tuple[Counter[AdminContext], ...] = (
         "stompring_retention_deleted_files_total",
         COUNTER,
         "Retained files deleted after their period or because of the storage-limit.",
-        of_retention(lambda retention: retention.deleted),
+        read_retention(lambda retention: retention.deleted),
         null=NO_RETENTION,
     ),
     Counter(
@@ -511,7 +511,7 @@ STORE: tuple[Counter[AdminContext], ...] = (
         "stompring_retention_deleted_not_ingested_files_total",
         COUNTER,
         "Retained files deleted before every known lake (ingested.json) had ingested them.",
-        of_retention(lambda retention: retention.deleted_not_ingested),
+        read_retention(lambda retention: retention.deleted_not_ingested),
         null=NO_RETENTION,
     ),
     Counter(
@@ -519,21 +519,21 @@ STORE: tuple[Counter[AdminContext], ...] = (
         "stompring_pages_read_bytes_total",
         COUNTER,
         "Bytes read from page files.",
-        of_paging(lambda paging: paging.reads.bytes_read),
+        read_paging(lambda paging: paging.reads.bytes_read),
     ),
     Counter(
         "damagedPages",
         "stompring_pages_damaged_total",
         COUNTER,
         "Page files with unreadable parts.",
-        of_paging(lambda paging: paging.damaged_pages),
+        read_paging(lambda paging: paging.damaged_pages),
     ),
     Counter(
         "lostMessageCount",
         "stompring_messages_lost_total",
         COUNTER,
         "Messages lost in unreadable parts of page files.",
-        of_paging(lambda paging: paging.lost_messages),
+        read_paging(lambda paging: paging.lost_messages),
     ),
 )
 
@@ -543,35 +543,35 @@ DISPATCH: tuple[Counter[AdminContext], ...] = (
         "stompring_dispatch_budget_bytes",
         GAUGE,
         "Limit on the memory of messages read back from pages (dispatch-memory), in bytes.",
-        of_dispatch(lambda dispatch: dispatch.budget.limit),
+        read_dispatch(lambda dispatch: dispatch.budget.limit),
     ),
     Counter(
         "dispatchUsed",
         "stompring_dispatch_used_bytes",
         GAUGE,
         "Memory of messages read back from pages, in bytes.",
-        of_dispatch(lambda dispatch: dispatch.budget.used),
+        read_dispatch(lambda dispatch: dispatch.budget.used),
     ),
     Counter(
         "dispatchPendingCacheSize",
         "stompring_dispatch_pending_cache_bytes",
         GAUGE,
         "Memory of the pending cache (page blocks that may be read again), in bytes.",
-        of_dispatch(lambda dispatch: dispatch.pending_cache_bytes),
+        read_dispatch(lambda dispatch: dispatch.pending_cache_bytes),
     ),
     Counter(
         "dispatchHeadCacheSize",
         "stompring_dispatch_head_cache_bytes",
         GAUGE,
         "Memory of the head cache (heads of queues loaded for future consumers), in bytes.",
-        of_dispatch(lambda dispatch: dispatch.head_cache_bytes),
+        read_dispatch(lambda dispatch: dispatch.head_cache_bytes),
     ),
     Counter(
         "dispatchDirectReferences",
         "stompring_dispatch_target_entries",
         GAUGE,
         "Entries of target lists, by kind: direct (in memory) or reference (matching, on disk).",
-        of_dispatch(lambda dispatch: dispatch.direct_entries),
+        read_dispatch(lambda dispatch: dispatch.direct_entries),
         labels={"kind": "direct"},
         description="Entries of target lists whose message is in memory.",
     ),
@@ -580,7 +580,7 @@ DISPATCH: tuple[Counter[AdminContext], ...] = (
         "stompring_dispatch_target_entries",
         GAUGE,
         "Entries of target lists, by kind: direct (in memory) or reference (matching, on disk).",
-        of_dispatch(lambda dispatch: dispatch.reference_entries),
+        read_dispatch(lambda dispatch: dispatch.reference_entries),
         labels={"kind": "reference"},
         description="Entries of target lists that match and are on disk.",
     ),
@@ -589,14 +589,14 @@ DISPATCH: tuple[Counter[AdminContext], ...] = (
         "stompring_dispatch_watermark_lag",
         GAUGE,
         "Paged messages of queues that have consumers.",
-        of_dispatch(lambda dispatch: dispatch.watermark_lag),
+        read_dispatch(lambda dispatch: dispatch.watermark_lag),
     ),
     Counter(
         "dispatchBlocksRead",
         "stompring_dispatch_blocks_read_total",
         COUNTER,
         "Blocks read from page files.",
-        of_dispatch(lambda dispatch: dispatch.blocks_read),
+        read_dispatch(lambda dispatch: dispatch.blocks_read),
     ),
 )
 

@@ -36,7 +36,7 @@ from .api import (
 )
 from .channel import AdminChannel, HttpConnectionLimit
 from .context import AdminContext
-from .request_log import SAFE, RequestLog
+from .request_log import READ_METHODS, RequestLog
 from .tasks import CooperativeTask, make_cooperator
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class RequestHandler:
         request = self._request
         _, _, query = request.uri.partition(b"?")
         body: dict[str, Any] = {}
-        if self._method not in SAFE:
+        if self._method not in READ_METHODS:
             content = request.content
             assert isinstance(content, LimitedBody)
             check_content_type(self._header("content-type"), content)
@@ -171,7 +171,7 @@ class RequestHandler:
 
         A refusal waits too: the queue that exists already, or no longer, may be what another request has just changed.
         """
-        if self._method in SAFE:
+        if self._method in READ_METHODS:
             self._write(answer)
             return
         self._unsynced = answer
@@ -251,7 +251,7 @@ class RequestHandler:
             self._log.answered(self._unsynced)
         self._unsynced = None
         self._stop_waiting()
-        if self._work is not None and self._method in SAFE:
+        if self._work is not None and self._method in READ_METHODS:
             self._work.stopProducing()
 
 

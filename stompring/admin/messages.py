@@ -31,15 +31,15 @@ from .api import (
     paging,
 )
 from .context import AdminContext
+from .json_schema import Component, boolean, integer, keyword, page_of, string, structure, timestamp
 from .queues import queue_of
-from .schema import Component, boolean, integer, keyword, page_of, string, structure, timestamp
-from .tasks import STEP, page_read
+from .tasks import ITEMS_PER_STEP, page_read
 
 #: Default and maximum number of bytes of a body in an answer.
-BODY_SHOWN = 64 * 1024
+MAX_BODY_LENGTH = 64 * 1024
 
 
-def message_view(ref: Reference, body_limit: int = BODY_SHOWN) -> dict[str, Any]:
+def message_view(ref: Reference, body_limit: int = MAX_BODY_LENGTH) -> dict[str, Any]:
     """The fields of a message; ``dueTime`` and ``recurrence`` are null unless it is scheduled."""
     message = ref.message
     scheduled = ref.state == SCHEDULED
@@ -96,7 +96,7 @@ def body_view(message: Message, limit: int) -> dict[str, Any]:
 
 
 #: Messages encoded per step: their bodies may be long.
-BATCH = 10
+ENCODED_PER_STEP = 10
 
 
 def list_messages(call: Call) -> Steps:
@@ -104,7 +104,7 @@ def list_messages(call: Call) -> Steps:
     queue, query = queue_of(call), call.query
     most = queue.address.settings.management_browse_page_size
     page, size = paging(query, size=most, most=most)
-    limit = query.number("bodyLimit", BODY_SHOWN, 0, BODY_SHOWN)
+    limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
     matches = queue_browser.matching(query.text("filter"))
     first, count = (page - 1) * size, 0
     selected: list[Reference] = []
@@ -118,13 +118,13 @@ def list_messages(call: Call) -> Steps:
             count += 1
         if matches is None and count == first + size:
             break  # the count is message_count
-        if index % STEP == STEP - 1:
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield
     items = []
     for index, ref in enumerate(selected):
         if ref.state != GONE:
             items.append(encode(message_view(ref, limit)))
-        if index % BATCH == BATCH - 1:
+        if index % ENCODED_PER_STEP == ENCODED_PER_STEP - 1:
             yield
     return page_answer(items, queue.message_count if matches is None else count, page, size)
 
@@ -144,7 +144,7 @@ def remove(call: Call) -> Steps:
 
 
 #: References sorted per step.
-RUN = 1000
+SORTED_PER_STEP = 1000
 
 by_due_time = attrgetter("due", "sequence")
 
@@ -154,24 +154,24 @@ def list_scheduled(call: Call) -> Steps:
     queue, query = queue_of(call), call.query
     most = queue.address.settings.management_browse_page_size
     page, size = paging(query, size=most, most=most)
-    limit = query.number("bodyLimit", BODY_SHOWN, 0, BODY_SHOWN)
+    limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
     refs = list(queue.scheduled.values())
     for index, ref in enumerate(iterate_timed(queue)):
         if isinstance(ref, PageRead):
             yield page_read(ref)
             continue
         refs.append(ref)
-        if index % STEP == STEP - 1:
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield
     runs = []
-    for start in range(0, len(refs), RUN):  # sorting a million at once would block the reactor
-        runs.append(sorted(refs[start : start + RUN], key=by_due_time))
+    for start in range(0, len(refs), SORTED_PER_STEP):  # sorting a million at once would block the reactor
+        runs.append(sorted(refs[start : start + SORTED_PER_STEP], key=by_due_time))
         yield
     items = []
     for index, ref in enumerate(islice(merge(*runs, key=by_due_time), page * size)):
         if index >= (page - 1) * size and ref.state == SCHEDULED:
             items.append(encode(message_view(ref, limit)))
-        if index % BATCH == BATCH - 1:
+        if index % ENCODED_PER_STEP == ENCODED_PER_STEP - 1:
             yield
     return page_answer(items, len(refs), page, size)
 
@@ -245,10 +245,10 @@ BROWSE_SIZE = Parameter(
     {"type": "integer", "minimum": 1},
     component="browseSize",
 )
-BODY_LIMIT = Parameter(
+BODY_LENGTH = Parameter(
     "bodyLimit",
     "Maximum number of bytes of each body.",
-    {"type": "integer", "minimum": 0, "maximum": BODY_SHOWN, "default": BODY_SHOWN},
+    {"type": "integer", "minimum": 0, "maximum": MAX_BODY_LENGTH, "default": MAX_BODY_LENGTH},
 )
 FILTER = Parameter("filter", "Only messages that match this selector.", {"type": "string"})
 
@@ -262,7 +262,7 @@ ROUTES = (
         "listMessages",
         "List the messages of a queue: pending in order of delivery, then scheduled, then delivering.",
         {200: Response("One page of messages.", MESSAGES)},
-        parameters=(NAME, PAGE, BROWSE_SIZE, FILTER, BODY_LIMIT),
+        parameters=(NAME, PAGE, BROWSE_SIZE, FILTER, BODY_LENGTH),
     ),
     Route(
         "DELETE",
@@ -283,7 +283,7 @@ ROUTES = (
         "listScheduled",
         "List the scheduled messages of a queue by due time.",
         {200: Response("One page of messages.", MESSAGES)},
-        parameters=(NAME, PAGE, BROWSE_SIZE, BODY_LIMIT),
+        parameters=(NAME, PAGE, BROWSE_SIZE, BODY_LENGTH),
     ),
     Route(
         "DELETE",

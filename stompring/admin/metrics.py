@@ -26,12 +26,12 @@ from .api import Answer, Call, Parameter, Response, Route
 from .context import AdminContext
 from .counters import ADDRESS, BROKER, COUNTER, GAUGE, QUEUE, Counter
 from .doors import door_families
-from .tasks import STEP
+from .tasks import ITEMS_PER_STEP
 
 Thing = TypeVar("Thing")
 
 #: Sample lines per piece: about 64 KiB, which a transport buffers before it pauses its producer.
-PIECE = 500
+LINES_PER_PIECE = 500
 
 PAUSE = b""
 
@@ -39,7 +39,7 @@ PAUSE = b""
 Row = tuple[str, tuple[Any, ...]]
 
 
-def escaped(value: str) -> str:
+def escape_label(value: str) -> str:
     """The value of a label with the escapes of the text format."""
     if "\\" in value or '"' in value or "\n" in value:
         return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
@@ -51,7 +51,7 @@ def help_text(*counters: Counter[Any]) -> str:
     return f"{counters[0].help} JSON: {', '.join(counter.json for counter in counters)}."
 
 
-def heading(counter: Counter[Any], openmetrics: bool) -> str:
+def help_and_type_lines(counter: Counter[Any], openmetrics: bool) -> str:
     """The HELP and TYPE lines of a family. OpenMetrics names a counter without its ``_total``."""
     name, kind = counter.metric, counter.kind
     if openmetrics and kind == COUNTER:
@@ -76,12 +76,12 @@ def families(
     rows: list[Row] = []
     for index, thing in enumerate(things):
         rows.append((labels(thing), tuple([read(thing) for read in reads])))
-        if index % STEP == STEP - 1:
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield PAUSE
     for column, counter in enumerate(counters):
-        yield heading(counter, openmetrics).encode()
-        for start in range(0, len(rows), PIECE):
-            yield _lines(counter, column, rows[start : start + PIECE])
+        yield help_and_type_lines(counter, openmetrics).encode()
+        for start in range(0, len(rows), LINES_PER_PIECE):
+            yield _lines(counter, column, rows[start : start + LINES_PER_PIECE])
 
 
 def _lines(counter: Counter[Any], column: int, rows: list[Row]) -> bytes:
@@ -187,12 +187,12 @@ def _selected(counters: tuple[Counter, ...], wanted: frozenset[str]) -> list[Cou
 
 def address_labels(address: Address) -> str:
     """The labels of an address, as text."""
-    return f'{{address="{escaped(address.name)}"}}'
+    return f'{{address="{escape_label(address.name)}"}}'
 
 
 def queue_labels(queue: Queue) -> str:
     """The labels of a queue, as text."""
-    address, name = escaped(queue.address.name), escaped(queue.name)
+    address, name = escape_label(queue.address.name), escape_label(queue.name)
     return f'{{address="{address}",queue="{name}",routing_type="{queue.attributes.routing_type}"}}'
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .access import no_permission
 from .api import PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode
-from .schema import Component, integer, string, structure
+from .json_schema import Component, integer, string, structure
 
 PROBLEM_SCHEMA = Component(
     "Problem",

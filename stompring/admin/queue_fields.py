@@ -16,7 +16,7 @@ from stompring.settings.value_types import VALUE_TYPES
 
 from .api import BodyField, Reader, choice, flag, number, text_or_none, view
 from .counters import QUEUE, fields_of
-from .schema import (
+from .json_schema import (
     Component,
     Field,
     Fields,

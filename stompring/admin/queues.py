@@ -31,9 +31,9 @@ from .api import (
     selector,
     text,
 )
+from .json_schema import boolean, integer, page_of, string, structure
 from .queue_fields import ATTRIBUTES, FIELDS, QUEUE_DETAIL, QUEUE_SCHEMA, detailed
-from .schema import boolean, integer, page_of, string, structure
-from .tasks import STEP, background_done, page_read
+from .tasks import ITEMS_PER_STEP, background_done, page_read
 
 
 def queue_of(call: Call) -> Queue:
@@ -108,7 +108,7 @@ def purge(call: Call) -> Steps:
             yield page_read(killed)
             continue
         removed += killed
-        if index % STEP == STEP - 1:
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield
     if removed and not queue.consumers:
         queue.broker.consider_deleting(queue)
@@ -119,7 +119,7 @@ def trim(call: Call) -> Steps:
     replaced = 0
     for one in queue_of(call).trim():
         replaced += one
-        if replaced % STEP == 0:
+        if replaced % ITEMS_PER_STEP == 0:
             yield
     return json_answer({"replaced": replaced})
 
@@ -134,11 +134,11 @@ NEW = {
     **SETTABLE,
 }
 
-WHOLE, ONE = "/api/v1/queues", "/api/v1/queues/{name}"
+QUEUES_PATH, QUEUE_PATH = "/api/v1/queues", "/api/v1/queues/{name}"
 ROUTES = (
     Route(
         "GET",
-        WHOLE,
+        QUEUES_PATH,
         list_queues,
         view_broker,
         "listQueues",
@@ -149,7 +149,7 @@ ROUTES = (
     ),
     Route(
         "POST",
-        WHOLE,
+        QUEUES_PATH,
         create,
         create_queue,
         "createQueue",
@@ -162,7 +162,7 @@ ROUTES = (
     ),
     Route(
         "GET",
-        ONE,
+        QUEUE_PATH,
         show,
         view_queue,
         "queue",
@@ -172,7 +172,7 @@ ROUTES = (
     ),
     Route(
         "PATCH",
-        ONE,
+        QUEUE_PATH,
         change,
         edit_queue,
         "changeQueue",
@@ -185,7 +185,7 @@ ROUTES = (
     ),
     Route(
         "DELETE",
-        ONE,
+        QUEUE_PATH,
         delete,
         delete_queue,
         "deleteQueue",
@@ -197,7 +197,7 @@ ROUTES = (
     ),
     Route(
         "POST",
-        f"{ONE}/purge",
+        f"{QUEUE_PATH}/purge",
         purge,
         edit_queue,
         "purgeQueue",
@@ -208,7 +208,7 @@ ROUTES = (
     ),
     Route(
         "POST",
-        f"{ONE}/trim",
+        f"{QUEUE_PATH}/trim",
         trim,
         edit_queue,
         "trimQueue",

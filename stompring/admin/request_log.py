@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SAFE = ("GET", "HEAD")
+READ_METHODS = ("GET", "HEAD")
 
 #: Maximum number of characters of the path, the body and the reason of a rejection in a line.
-PATH, BODY, REASON = 200, 500, 300
+MAX_PATH, MAX_BODY, MAX_REASON = 200, 500, 300
 
 #: Maximum length of an answer that is logged as the result: ``{"removed":12}`` and the like.
-RESULT = 100
+MAX_RESULT = 100
 
 
 class RequestLog:
@@ -38,7 +38,7 @@ class RequestLog:
         self.fields: dict[str, object] = {
             "peer": self.peer,
             "method": self._method,
-            "path": printable(request.uri.decode("latin-1"), PATH),
+            "path": printable(request.uri.decode("latin-1"), MAX_PATH),
         }
         self._body: dict[str, Any] = {}
         self._reason: str | None = None
@@ -90,7 +90,7 @@ class RequestLog:
 
     def answered(self, answer: Answer) -> None:
         """Write the line, at the first call only. Reading is logged if it was rejected with 401 or 403."""
-        if self._done or (self._method in SAFE and not self._login_failed and answer.status != 403):
+        if self._done or (self._method in READ_METHODS and not self._login_failed and answer.status != 403):
             return
         self._done = True
         kind = "failed login" if self._login_failed else "management"
@@ -98,11 +98,11 @@ class RequestLog:
         self.fields["status"] = answer.status
         text = self.what
         if self._body:
-            text += f" {printable(encode(self._body).decode(), BODY)}"
+            text += f" {printable(encode(self._body).decode(), MAX_BODY)}"
         result = ""
         if self._reason is not None:
-            result = self.fields["reason"] = printable(" ".join(self._reason.split()), REASON)
-        elif isinstance(answer.body, bytes) and 0 < len(answer.body) <= RESULT:
+            result = self.fields["reason"] = printable(" ".join(self._reason.split()), MAX_REASON)
+        elif isinstance(answer.body, bytes) and 0 < len(answer.body) <= MAX_RESULT:
             result = self.fields["result"] = answer.body.decode()
         self._context.broker.log_limit.info(
             log,

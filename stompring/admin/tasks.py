@@ -16,7 +16,7 @@ from stompring.broker.queue_browser import PageRead
 TIME_SLICE = 0.005
 
 #: Items processed between two checks of the time slice: a millisecond of work or less.
-STEP = 50
+ITEMS_PER_STEP = 50
 
 
 def make_cooperator(reactor: Any) -> Cooperator:

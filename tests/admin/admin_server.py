@@ -98,7 +98,7 @@ class _Received:
 
 
 @dataclass
-class Figures:
+class StoreFigures:
     """What a store and its dispatch say about themselves, without doing anything: each number another one."""
 
     failing: str | None = "cannot write"
@@ -126,7 +126,7 @@ class Figures:
     free: int = 22
 
     @property
-    def itself(self) -> Figures:
+    def itself(self) -> StoreFigures:
         """Whatever part is asked for."""
         return self
 
@@ -152,7 +152,7 @@ class AdminServer:
         )
         self.service = BrokerService(replace(base, **configuration), self.reactor)
         self.broker = self.service.broker
-        self.figures = Figures()
+        self.figures = StoreFigures()
         authenticator = self.service.authenticator()
         self._stomp = StompFactory(
             self.broker,
@@ -168,13 +168,13 @@ class AdminServer:
             self.service.listening.append((name, "127.0.0.1", port))
         self.directory = self.broker.directory
 
-    def pretend_store(self) -> None:
+    def set_store_figures(self) -> None:
         """As with persistence, as far as numbers go."""
         figures: Any = self.figures
         service = self.service
         service.store = service.paging = service.dispatch = service.disk_monitor = figures
 
-    def pretend_doors(self) -> None:
+    def set_listener_figures(self) -> None:
         """As with TLS and the PROXY protocol, as far as numbers go."""
         certificate = SimpleNamespace(
             file="b.pem", subject="CN=broker", not_after=datetime.fromtimestamp(BEGIN, UTC)

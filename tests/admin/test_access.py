@@ -79,7 +79,7 @@ def test_origin(origin: str | None, host: str, answered: bool) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), EVERY_METHOD)
-def test_a_foreign_page_gets_nothing_and_changes_nothing(method: str, path: str) -> None:
+def test_page_of_another_site_is_rejected_and_changes_nothing(method: str, path: str) -> None:
     server = AdminServer()
     server.queue()
     server.stomp().send("SEND", b"x", destination="/queue/q")
@@ -88,7 +88,7 @@ def test_a_foreign_page_gets_nothing_and_changes_nothing(method: str, path: str)
     assert server.directory.queue("q").message_count == 1
 
 
-def test_an_own_page_is_answered() -> None:
+def test_page_of_the_broker_is_allowed() -> None:
     server = AdminServer()
     server.queue()
     reply = server.ask("POST", "/api/v1/queues/q/purge", headers={"Origin": "http://localhost"})
@@ -98,7 +98,7 @@ def test_an_own_page_is_answered() -> None:
 @pytest.mark.parametrize(
     "form", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain"]
 )
-def test_no_form_can_change_anything(form: str) -> None:
+def test_html_form_is_rejected(form: str) -> None:
     server = AdminServer()
     server.queue()
     server.refused(415, "POST", "/api/v1/queues/q/purge", headers={"Content-Type": form})
@@ -127,7 +127,7 @@ def basic(credentials: str) -> dict[str, str | None]:
     return {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
 
 
-def test_a_user_of_the_broker_is_let_in(tmp_path: Path) -> None:
+def test_user_of_the_broker_is_accepted(tmp_path: Path) -> None:
     server = secure_house(tmp_path)
     assert server.get("/api/v1/broker", headers=basic("anna:sécret:1"))["securityEnabled"] is True
     assert server.ask("GET", "/metrics", headers=basic("anna:sécret:1")).status == 200
@@ -146,7 +146,7 @@ def test_a_user_of_the_broker_is_let_in(tmp_path: Path) -> None:
         {"Authorization": "Bearer " + base64.b64encode(b"anna:s").decode()},
     ],
 )
-def test_others_are_not(tmp_path: Path, headers: dict[str, str | None]) -> None:
+def test_other_credentials_are_rejected(tmp_path: Path, headers: dict[str, str | None]) -> None:
     server = secure_house(tmp_path)
     server.queue()
     for method, path in (("GET", "/api/v1/queues"), ("GET", "/metrics"), ("DELETE", "/api/v1/queues/q")):

@@ -19,7 +19,7 @@ def server() -> AdminServer:
     return AdminServer({"full": {"max_size_messages": 2}})
 
 
-def test_make_and_look(server: AdminServer) -> None:
+def test_create_and_show(server: AdminServer) -> None:
     reply = server.ask("POST", "/api/v1/addresses", {"name": "a", "routingTypes": ["MULTICAST", "ANYCAST"]})
     assert (reply.status, reply.headers["location"]) == (201, "/api/v1/addresses/a")
     shown = server.get(ONE)
@@ -29,11 +29,11 @@ def test_make_and_look(server: AdminServer) -> None:
     assert (shown["paging"], shown["numberOfPages"], shown["limitPercent"]) == (False, 0, 0)
 
 
-def test_a_new_address_has_the_default_type(server: AdminServer) -> None:
+def test_new_address_has_the_default_routing_type(server: AdminServer) -> None:
     assert server.ask("POST", "/api/v1/addresses", {"name": "a"}).json["routingTypes"] == ["MULTICAST"]
 
 
-def test_numbers(server: AdminServer) -> None:
+def test_counters(server: AdminServer) -> None:
     server.queue("full")
     server.queue("copy", "full", MULTICAST)
     client = server.stomp()
@@ -46,7 +46,7 @@ def test_numbers(server: AdminServer) -> None:
     assert shown["queues"] == ["full", "copy"]
 
 
-def test_settings_in_force_are_shown(server: AdminServer) -> None:
+def test_detail_has_the_settings_in_force(server: AdminServer) -> None:
     server.directory.create_address("full", frozenset({ANYCAST}))
     settings = server.get(path("addresses", "full"))["settings"]
     assert len(settings) == len(AddressSettings.__dataclass_fields__)
@@ -77,7 +77,7 @@ def test_routing_types_change(server: AdminServer) -> None:
     assert (shown["routingTypes"], shown["paused"]) == (["ANYCAST", "MULTICAST"], False)
 
 
-def test_pause_holds_for_its_queues_and_new_ones(server: AdminServer) -> None:
+def test_pause_applies_to_existing_and_new_queues(server: AdminServer) -> None:
     server.queue("q1", "a")
     assert server.ask("PATCH", ONE, {"paused": True}).json["paused"] is True
     server.queue("q2", "a")
@@ -98,12 +98,12 @@ def test_pause_holds_for_its_queues_and_new_ones(server: AdminServer) -> None:
         ({"name": "a", "queues": []}, "queues"),
     ],
 )
-def test_a_field_that_cannot_be(server: AdminServer, body: dict[str, Any], field: str) -> None:
+def test_invalid_field_is_rejected(server: AdminServer, body: dict[str, Any], field: str) -> None:
     assert server.refused(400, "POST", "/api/v1/addresses", body)["field"] == field
     assert not server.directory.addresses
 
 
-def test_an_address_that_exists(server: AdminServer) -> None:
+def test_creating_an_existing_address_conflicts(server: AdminServer) -> None:
     server.queue("q", "a")
     server.refused(409, "POST", "/api/v1/addresses", {"name": "a"})
 

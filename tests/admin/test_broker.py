@@ -108,7 +108,7 @@ def test_the_broker() -> None:
 
 def test_the_broker_with_a_store() -> None:
     server = AdminServer()
-    server.pretend_store()
+    server.set_store_figures()
     server.broker.disk.shut("the disk of /d is full")
     shown = server.get("/api/v1/broker")
     assert {counter.json: shown[counter.json] for counter in PERSISTENCE} == {

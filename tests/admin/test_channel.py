@@ -43,7 +43,7 @@ def gone(wire: Wire) -> bool:
 # ---- how many
 
 
-def test_so_many_and_no_more() -> None:
+def test_connections_above_the_limit_get_503() -> None:
     server = AdminServer()
     channels = [opened(server, f"203.0.113.{number}") for number in range(CONNECTIONS)]
     assert not any(gone(wire) for _, wire in channels)
@@ -60,7 +60,7 @@ def test_so_many_and_no_more() -> None:
     assert b"200 OK" in wire.value()
 
 
-def test_one_host_has_half() -> None:
+def test_one_host_may_have_half_of_the_connections() -> None:
     server = AdminServer()
     for number in range(CONNECTIONS_OF_ONE):
         _, wire = opened(server, f"2001:db8::{number:x}")
@@ -73,7 +73,7 @@ def test_one_host_has_half() -> None:
     assert not gone(wire)
 
 
-def test_this_machine_may_have_all() -> None:
+def test_local_connections_have_no_limit_per_host() -> None:
     server = AdminServer()
     for _ in range(CONNECTIONS):
         _, wire = opened(server, "127.0.0.1")
@@ -98,7 +98,7 @@ def full() -> AdminServer:
 
 @pytest.mark.parametrize("path", [b"/health/live", b"/health/ready", b"/health/live?x=y"])
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
-def test_health_is_told_beyond_them(full: AdminServer, method: bytes, path: bytes) -> None:
+def test_health_is_answered_above_the_limit(full: AdminServer, method: bytes, path: bytes) -> None:
     for _ in range(3 * HEALTH_CONNECTIONS):
         channel, wire = opened(full, "198.51.100.1")
         channel.dataReceived(b"%b %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % (method, path))
@@ -114,7 +114,7 @@ def test_health_is_told_beyond_them(full: AdminServer, method: bytes, path: byte
     assert refused(full) == {}
 
 
-def test_to_one_host_too() -> None:
+def test_health_is_answered_above_the_limit_per_host() -> None:
     server = AdminServer()
     for _ in range(CONNECTIONS_OF_ONE):
         opened(server, "203.0.113.1")
@@ -123,7 +123,7 @@ def test_to_one_host_too() -> None:
     assert b"200 OK" in wire.value() and refused(server) == {}
 
 
-def test_nothing_behind_the_request_for_health_is_answered(full: AdminServer) -> None:
+def test_pipelined_requests_after_health_are_not_answered(full: AdminServer) -> None:
     channel, wire = opened(full)
     channel.dataReceived(REQUEST + METRICS + REQUEST)
     assert wire.value().count(b"HTTP/1.1") == 1 and gone(wire)
@@ -140,7 +140,7 @@ def test_nothing_behind_the_request_for_health_is_answered(full: AdminServer) ->
         b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
     ],
 )
-def test_what_else_is_asked_for_is_turned_away(full: AdminServer, data: bytes) -> None:
+def test_other_paths_above_the_limit_get_503(full: AdminServer, data: bytes) -> None:
     full.queue()
     channel, wire = opened(full)
     channel.dataReceived(data)
@@ -149,7 +149,7 @@ def test_what_else_is_asked_for_is_turned_away(full: AdminServer, data: bytes) -
     channel.connectionLost()
 
 
-def test_the_oldest_makes_way_where_there_are_more_of_them(full: AdminServer) -> None:
+def test_oldest_reserved_connection_is_closed_first(full: AdminServer) -> None:
     slow = [opened(full) for _ in range(HEALTH_CONNECTIONS)]
     for channel, _ in slow:
         channel.dataReceived(REQUEST[:20])
@@ -164,7 +164,7 @@ def test_the_oldest_makes_way_where_there_are_more_of_them(full: AdminServer) ->
     assert refused(full) == {"http-connections": 1}
 
 
-def test_they_have_little_time(full: AdminServer) -> None:
+def test_reserved_connection_is_closed_after_health_time(full: AdminServer) -> None:
     channel, wire = opened(full)
     aborted: list[bool] = []
     wire.abortConnection = lambda: aborted.append(True)  # type: ignore[method-assign]
@@ -174,7 +174,7 @@ def test_they_have_little_time(full: AdminServer) -> None:
     assert aborted, "whoever does not take the answer has to go without"
 
 
-def test_places_are_given_back(full: AdminServer) -> None:
+def test_closed_connections_are_released(full: AdminServer) -> None:
     opened(full)[0].dataReceived(
         METRICS
     )  # the first refusal is logged, and those of the next seconds are added up
@@ -211,7 +211,7 @@ def drip(server: AdminServer, channel: Any, wire: Wire, data: bytes, every: floa
         b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b"{" * 1000,
     ],
 )
-def test_a_request_that_drips(data: bytes) -> None:
+def test_slow_request_gets_408(data: bytes) -> None:
     server = AdminServer()
     channel, wire = opened(server)
     head, _, _ = data.partition(b"{")
@@ -223,7 +223,7 @@ def test_a_request_that_drips(data: bytes) -> None:
     assert refused(server) == {"http-request-time": 1}
 
 
-def test_the_time_is_that_of_one_request() -> None:
+def test_request_time_restarts_with_each_request() -> None:
     server = AdminServer()
     channel, wire = opened(server)
     for _ in range(10):
@@ -235,7 +235,7 @@ def test_the_time_is_that_of_one_request() -> None:
     assert refused(server) == {}
 
 
-def test_the_beginning_of_a_second_request_behind_the_first() -> None:
+def test_partial_pipelined_request_gets_408() -> None:
     server = AdminServer()
     channel, wire = opened(server)
     channel.dataReceived(REQUEST + REQUEST[:10])
@@ -243,7 +243,7 @@ def test_the_beginning_of_a_second_request_behind_the_first() -> None:
     assert gone(wire) and b"408 Request Timeout" in wire.value()
 
 
-def test_an_idle_connection_has_its_own_time() -> None:
+def test_idle_connection_is_closed_after_idle_time() -> None:
     server = AdminServer()
     channel, wire = opened(server)
     channel.dataReceived(REQUEST)
@@ -253,7 +253,7 @@ def test_an_idle_connection_has_its_own_time() -> None:
     assert gone(wire) and refused(server) == {}
 
 
-def test_an_answer_that_nobody_takes() -> None:
+def test_unread_answer_closes_the_connection() -> None:
     server = AdminServer()
     channel, wire = opened(server)
     for number in range(1000):
@@ -275,7 +275,7 @@ def test_an_answer_that_nobody_takes() -> None:
     assert aborted and refused(server) == {"http-answer-time": 1}
 
 
-def test_no_timer_is_left() -> None:
+def test_closed_connection_leaves_no_timer() -> None:
     server = AdminServer()
     before = len(server.reactor.getDelayedCalls())
     for data in (b"", REQUEST, REQUEST[:10], b"GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\n123"):
@@ -296,7 +296,7 @@ def test_no_timer_is_left() -> None:
         b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: b\r\n" % n for n in range(600)) + b"\r\n",
     ],
 )
-def test_heads(data: bytes) -> None:
+def test_oversized_heads_get_431(data: bytes) -> None:
     server = AdminServer()
     channel, wire = opened(server)
     channel.dataReceived(data)
@@ -305,7 +305,7 @@ def test_heads(data: bytes) -> None:
     assert refused(server) == {"http-head": 1}
 
 
-def test_bodies_are_counted() -> None:
+def test_oversized_body_is_counted() -> None:
     server = AdminServer()
     server.refused(
         413,
@@ -317,7 +317,7 @@ def test_bodies_are_counted() -> None:
     assert refused(server) == {"http-body": 1}
 
 
-def test_requests_behind_one_that_is_answered_slowly_are_not_read() -> None:
+def test_pipelined_requests_are_not_read_during_a_slow_answer() -> None:
     server = AdminServer()
     channel, wire = opened(server)
     for number in range(1000):

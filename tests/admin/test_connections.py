@@ -12,7 +12,7 @@ def server() -> AdminServer:
     return AdminServer()
 
 
-def test_everything_about_a_connection(server: AdminServer) -> None:
+def test_detail(server: AdminServer) -> None:
     client = server.stomp(**{"client-id": "c-1", "login": "anna", "passcode": "x"})
     client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client", selector="a = '1'")
     client.send("SEND", b"x", destination="/queue/q", a="1")
@@ -64,6 +64,6 @@ def test_close(server: AdminServer) -> None:
     assert (shown["messageCount"], shown["deliveringCount"], shown["consumerCount"]) == (1, 0, 0)
 
 
-def test_none_such(server: AdminServer) -> None:
+def test_unknown_connection_gets_404(server: AdminServer) -> None:
     server.refused(404, "GET", path("connections", "1-1"))
     server.refused(404, "DELETE", path("connections", "1-1"))

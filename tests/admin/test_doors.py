@@ -14,17 +14,17 @@ from stompring.admin.doors import (
 )
 
 from .admin_server import BEGIN, AdminServer
-from .test_admin_docs import METRICS, rows, section
+from .test_documentation import METRICS, rows, section
 
 
-def test_without_tls_there_are_none() -> None:
+def test_no_metrics_without_tls() -> None:
     text = AdminServer().ask("GET", "/metrics").text
     assert not re.search("certificate|tls|proxy", text)
 
 
-def test_with_it() -> None:
+def test_metrics_with_tls() -> None:
     server = AdminServer()
-    server.pretend_doors()
+    server.set_listener_figures()
     lines = server.ask("GET", "/metrics").text.splitlines()
     (expiry,) = (line for line in lines if line.startswith(EXPIRY))
     name, _, value = expiry.rpartition(" ")
@@ -34,7 +34,7 @@ def test_with_it() -> None:
     assert f'{PROXY_FAILURES}{{acceptor="stomp"}} 30.0' in lines
 
 
-def test_they_are_documented() -> None:
+def test_metrics_are_documented() -> None:
     documented = [(row[0].strip("`"), row[3]) for row in rows(section(METRICS, "Certificates and proxies"))]
     assert documented == [
         (EXPIRY, EXPIRY_HELP),

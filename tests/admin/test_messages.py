@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stompring.admin.messages import BODY_SHOWN, body_view
+from stompring.admin.messages import MAX_BODY_LENGTH, body_view
 from stompring.broker import publish
 from stompring.broker.message import Message, Traits
 
@@ -45,7 +45,7 @@ def counts(server: AdminServer) -> tuple[int, int, int]:
 # ---- looking
 
 
-def test_everything_about_a_message(server: AdminServer, client: Stomp) -> None:
+def test_fields_of_a_message(server: AdminServer, client: Stomp) -> None:
     send(
         client, b"hello", priority="7", persistent="true", expires=str(BEGIN * 1000 + 60_000), colour="r\\ced"
     )
@@ -78,7 +78,7 @@ def test_everything_about_a_message(server: AdminServer, client: Stomp) -> None:
     assert headers["content-length"] == "5"
 
 
-def test_the_id_is_the_one_that_consumers_see(server: AdminServer, client: Stomp) -> None:
+def test_message_id_equals_the_header(server: AdminServer, client: Stomp) -> None:
     send(client, b"x")
     shown = server.get(WHOLE)["data"][0]["messageID"]
     client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
@@ -151,7 +151,7 @@ def test_the_size_of_a_page_is_a_setting() -> None:
         (b"abc", 3, "abc", "text"),
     ],
 )
-def test_bodies(server: AdminServer, body: bytes, limit: int, shown: str, encoding: str) -> None:
+def test_encodings_of_bodies(server: AdminServer, body: bytes, limit: int, shown: str, encoding: str) -> None:
     message = Message(1, server.directory.address("q"), Traits(b""), body, 0)
     assert body_view(message, limit) == {
         "body": shown,
@@ -161,12 +161,12 @@ def test_bodies(server: AdminServer, body: bytes, limit: int, shown: str, encodi
     }
 
 
-def test_long_bodies_are_cut(server: AdminServer, client: Stomp) -> None:
-    send(client, b"x" * (BODY_SHOWN + 1))
+def test_long_bodies_are_truncated(server: AdminServer, client: Stomp) -> None:
+    send(client, b"x" * (MAX_BODY_LENGTH + 1))
     (message,) = server.get(WHOLE)["data"]
     assert (len(message["body"]), message["bodySize"], message["bodyTruncated"]) == (
-        BODY_SHOWN,
-        BODY_SHOWN + 1,
+        MAX_BODY_LENGTH,
+        MAX_BODY_LENGTH + 1,
         True,
     )
     (message,) = server.get(f"{WHOLE}?bodyLimit=10")["data"]
@@ -174,7 +174,7 @@ def test_long_bodies_are_cut(server: AdminServer, client: Stomp) -> None:
     assert server.refused(400, "GET", f"{WHOLE}?bodyLimit=65537")["parameter"] == "bodyLimit"
 
 
-def test_headers_that_are_no_text_are_replaced(server: AdminServer, client: Stomp) -> None:
+def test_headers_that_are_not_utf8_are_replaced(server: AdminServer, client: Stomp) -> None:
     address = server.directory.address("q")
     publish.send(Message(99, address, Traits(b"k\xff:v\xfe\n", group=b"\xff"), b"", 0))
     (message,) = server.get(WHOLE)["data"]
@@ -185,7 +185,7 @@ def test_headers_that_are_no_text_are_replaced(server: AdminServer, client: Stom
 # ---- removing
 
 
-def test_remove_one(server: AdminServer, client: Stomp) -> None:
+def test_remove_one_message(server: AdminServer, client: Stomp) -> None:
     for body in (b"a", b"b", b"c"):
         send(client, body)
     ids = [message["messageID"] for message in server.get(WHOLE)["data"]]
@@ -198,7 +198,7 @@ def test_remove_one(server: AdminServer, client: Stomp) -> None:
 
 
 @pytest.mark.parametrize("identifier", ["x", "99-1", "-1", "1-", "1-x", "1--1", "9" * 50, "%D9%A1", "1.0"])
-def test_an_id_that_names_nothing(server: AdminServer, client: Stomp, identifier: str) -> None:
+def test_unknown_message_id_gets_404(server: AdminServer, client: Stomp, identifier: str) -> None:
     send(client, b"a")
     for method, place in (("DELETE", WHOLE), ("DELETE", SCHEDULED)):
         server.refused(404, method, f"{place}/{identifier}")
@@ -206,7 +206,7 @@ def test_an_id_that_names_nothing(server: AdminServer, client: Stomp, identifier
     assert counts(server) == (1, 0, 0)
 
 
-def test_what_is_in_delivery_is_not_removed(server: AdminServer, client: Stomp) -> None:
+def test_delivering_message_is_not_removed(server: AdminServer, client: Stomp) -> None:
     send(client, b"a")
     client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
     (message,) = server.get(WHOLE)["data"]
@@ -232,7 +232,7 @@ def test_scheduled_by_due_time(server: AdminServer, client: Stomp) -> None:
     assert bodies(server.get(f"{SCHEDULED}?page=2&size=2")) == ["20", "30"]
 
 
-def test_more_scheduled_than_are_sorted_at_a_time(server: AdminServer, client: Stomp) -> None:
+def test_many_scheduled_messages_are_sorted_in_steps(server: AdminServer, client: Stomp) -> None:
     for number in range(2500):
         delay = 1 + number * 7919 % 2500
         client.protocol.dataReceived(
@@ -270,7 +270,7 @@ def test_cancel(server: AdminServer, client: Stomp) -> None:
     assert counts(server) == (0, 0, 1)
 
 
-def test_only_what_is_scheduled_is_cancelled(server: AdminServer, client: Stomp) -> None:
+def test_only_scheduled_messages_are_cancelled(server: AdminServer, client: Stomp) -> None:
     send(client, b"pending")
     (message,) = server.get(WHOLE)["data"]
     server.refused(404, "DELETE", f"{SCHEDULED}/{message['messageID']}")

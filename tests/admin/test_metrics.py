@@ -104,7 +104,7 @@ def types(text: str) -> dict[str, str]:
     return {line[2]: line[3] for line in lines}
 
 
-def test_every_promised_name_is_there_with_its_type() -> None:
+def test_documented_families_have_their_type() -> None:
     server = AdminServer()
     server.queue()
     found = types(scrape(server))
@@ -120,15 +120,15 @@ def test_every_family_has_help() -> None:
     assert helped == types(text).keys()
 
 
-def test_what_there_is_not_is_left_out() -> None:
+def test_families_of_the_store_are_absent_without_persistence() -> None:
     text = scrape(AdminServer())
     assert not [name for name in OF_STORE if name in text]
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-def test_the_numbers_of_the_store(openmetrics: bool) -> None:
+def test_counters_of_the_store(openmetrics: bool) -> None:
     server = AdminServer()
-    server.pretend_store()
+    server.set_store_figures()
     text = scrape(server, openmetrics)
     found = {name: value for (name, labels), value in samples(text, openmetrics).items() if not labels}
     if not openmetrics:
@@ -165,14 +165,14 @@ def test_the_numbers_of_the_store(openmetrics: bool) -> None:
 
 def test_entries_of_target_lists_by_kind() -> None:
     server = AdminServer()
-    server.pretend_store()
+    server.set_store_figures()
     found = samples(scrape(server))
     name = "stompring_dispatch_target_entries"
     assert found[(name, frozenset({("kind", "direct")}))] == 17
     assert found[(name, frozenset({("kind", "reference")}))] == 18
 
 
-def test_the_numbers_of_a_queue() -> None:
+def test_counters_of_a_queue() -> None:
     server = AdminServer()
     server.queue("jobs", "work", ring_size=3, ring_policy=RingPolicy.DISCARD)
     client = server.stomp()
@@ -201,7 +201,7 @@ def test_the_numbers_of_a_queue() -> None:
     }
 
 
-def test_the_numbers_of_an_address() -> None:
+def test_counters_of_an_address() -> None:
     server = AdminServer({"full": {"max_size_messages": 4, "address_full_policy": FullPolicy.DROP}})
     server.queue("full")
     client = server.stomp()
@@ -226,7 +226,7 @@ def test_the_numbers_of_an_address() -> None:
     assert of_address(text, "nobody")["stompring_address_unrouted_messages_total"] == 1
 
 
-def test_the_numbers_of_the_broker() -> None:
+def test_counters_of_the_broker() -> None:
     server = AdminServer(global_max_size=10_000)
     server.queue("one")
     server.queue("two", "one")
@@ -246,7 +246,7 @@ def test_the_numbers_of_the_broker() -> None:
     assert found["process_resident_memory_bytes"] > 1_000_000
 
 
-def test_the_build_is_named() -> None:
+def test_build_info() -> None:
     import stompring
 
     info = [
@@ -257,7 +257,7 @@ def test_the_build_is_named() -> None:
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 @pytest.mark.parametrize("name", AWKWARD)
-def test_awkward_names_come_back_as_they_are(name: str, openmetrics: bool) -> None:
+def test_special_characters_in_names_round_trip(name: str, openmetrics: bool) -> None:
     server = AdminServer()
     server.queue(f"q {name}", f"a {name}", MULTICAST)
     found = samples(scrape(server, openmetrics), openmetrics)
@@ -266,7 +266,7 @@ def test_awkward_names_come_back_as_they_are(name: str, openmetrics: bool) -> No
     assert found[("stompring_address_pages", frozenset({("address", f"a {name}")}))] == 0
 
 
-def test_openmetrics_is_given_to_those_who_ask_for_it() -> None:
+def test_accept_header_selects_openmetrics() -> None:
     server = AdminServer()
     server.queue()
     plain, asked = (
@@ -302,7 +302,7 @@ def test_enable_metrics_false_hides_an_address_and_its_queues() -> None:
     assert of_queue(text, "loud", "loud") and of_address(text, "loud")
 
 
-def test_a_scrape_of_some_families_only() -> None:
+def test_name_parameter_selects_families() -> None:
     server = AdminServer()
     server.queue()
     text = scrape(server, query="?name%5B%5D=stompring_queue_ring_size&name[]=stompring_connections")
@@ -313,7 +313,7 @@ def test_unknown_parameters_are_refused() -> None:
     assert AdminServer().refused(400, "GET", "/metrics?nmae=x")["parameter"] == "nmae"
 
 
-def test_head_costs_no_scrape() -> None:
+def test_head_renders_no_metrics() -> None:
     server = AdminServer()
     reply = server.ask("HEAD", "/metrics")
     assert reply.status == 200 and reply.body == b""
@@ -339,7 +339,9 @@ def read_in_pieces(server: AdminServer, between: Any) -> str:
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-def test_queues_that_come_and_go_between_slices(monkeypatch: pytest.MonkeyPatch, openmetrics: bool) -> None:
+def test_queues_created_and_deleted_during_a_scrape(
+    monkeypatch: pytest.MonkeyPatch, openmetrics: bool
+) -> None:
     monkeypatch.setattr("stompring.admin.tasks.TIME_SLICE", 0)  # every step is a slice of its own
     server = AdminServer()
     for number in range(300):
@@ -360,7 +362,7 @@ def test_queues_that_come_and_go_between_slices(monkeypatch: pytest.MonkeyPatch,
     assert len(rows) == len(QUEUE)
 
 
-def test_numbers_of_one_queue_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_of_one_queue_are_consistent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stompring.admin.tasks.TIME_SLICE", 0)
     server = AdminServer()
     for number in range(200):
@@ -381,7 +383,7 @@ def of_queue_quick(text: str, queue: str) -> dict[str, float]:
     return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
-def test_settings_are_read_at_each_scrape() -> None:
+def test_enable_metrics_applies_at_the_next_scrape() -> None:
     server = AdminServer()
     server.queue("q")
     assert of_queue(scrape(server), "q", "q")
@@ -390,7 +392,7 @@ def test_settings_are_read_at_each_scrape() -> None:
     assert not of_queue(scrape(server), "q", "q")
 
 
-def test_labels_of_a_queue_of_either_type() -> None:
+def test_routing_type_label() -> None:
     server = AdminServer()
     for kind in (ANYCAST, MULTICAST):
         server.queue(f"q.{kind}", "both", kind)

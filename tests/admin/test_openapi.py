@@ -114,7 +114,7 @@ def test_it_is_served_as_generated() -> None:
     assert DOCUMENT["openapi"].startswith("3.1.")
 
 
-def test_all_references_lead_somewhere_and_all_parts_are_used() -> None:
+def test_references_resolve_and_all_components_are_used() -> None:
     used = set()
 
     def walk(node: Any) -> None:
@@ -135,11 +135,11 @@ def test_all_references_lead_somewhere_and_all_parts_are_used() -> None:
 
 
 @pytest.mark.parametrize("name", DOCUMENT["components"]["schemas"])
-def test_schemas_are_schemas(name: str) -> None:
+def test_schemas_are_valid(name: str) -> None:
     Draft202012Validator.check_schema(DOCUMENT["components"]["schemas"][name])
 
 
-def test_operations_have_names_of_their_own() -> None:
+def test_operation_ids_are_unique() -> None:
     assert len(BY_ID) == len(ALL)
 
 
@@ -169,7 +169,7 @@ def test_fields_of_bodies(operation: Operation) -> None:
 
 
 @pytest.mark.parametrize("operation", ALL, ids=label)
-def test_who_may(operation: Operation) -> None:
+def test_public_routes_need_no_login(operation: Operation) -> None:
     assert (operation.described.get("security") == []) is operation.route.public
     assert ("401" in operation.described["responses"]) is not operation.route.public
 
@@ -259,7 +259,7 @@ def test_success(scene: Scene, operation: Operation) -> None:
 
 
 @pytest.mark.parametrize("operation", [operation for operation in ALL if "{" in operation.path], ids=label)
-def test_what_is_not_there(scene: Scene, operation: Operation) -> None:
+def test_unknown_name_gets_404(scene: Scene, operation: Operation) -> None:
     path = operation.path.replace("{name}", "none").replace("{id}", "none")
     reply = scene.server.ask(operation.method, path, BODIES.get(operation.identifier))
     assert reply.status == 404
@@ -281,7 +281,7 @@ def test_unknown_parameters_and_fields(scene: Scene, operation: Operation) -> No
 @pytest.mark.parametrize(
     "operation", [operation for operation in ALL if operation.method != "GET"], ids=label
 )
-def test_bodies_that_are_not_taken(scene: Scene, operation: Operation) -> None:
+def test_invalid_content_type_and_oversized_body(scene: Scene, operation: Operation) -> None:
     path = scene.path(operation)
     for status, raw, content_type in (
         (415, b"a=b", "text/plain"),
@@ -293,7 +293,7 @@ def test_bodies_that_are_not_taken(scene: Scene, operation: Operation) -> None:
 
 
 @pytest.mark.parametrize("operation", ALL, ids=label)
-def test_a_page_of_another_site(scene: Scene, operation: Operation) -> None:
+def test_page_of_another_site_gets_403(scene: Scene, operation: Operation) -> None:
     reply = scene.server.ask(
         operation.method, scene.path(operation), headers={"Origin": "http://evil.example"}
     )

@@ -92,7 +92,7 @@ def basic(credentials: str = "anna:sécret:1") -> dict[str, str | None]:
     return {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
 
 
-def test_every_route_is_here() -> None:
+def test_every_route_has_a_case() -> None:
     from stompring.admin.http import admin_routes
 
     def general(path: str) -> str:
@@ -112,7 +112,7 @@ def test_every_route_is_here() -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "body", "needed"), NEEDS)
-def test_what_a_route_needs(
+def test_required_permissions_of_each_route(
     tmp_path: Path, method: str, path: str, body: Any, needed: list[tuple[PermissionType, str]]
 ) -> None:
     reply = server_where(tmp_path, *needed).ask(method, path, body, headers=basic())
@@ -130,7 +130,7 @@ def test_what_a_route_needs(
 
 
 @pytest.mark.parametrize(("method", "path", "body", "needed"), NEEDS)
-def test_whoever_manages_may_everything(
+def test_manage_allows_everything(
     tmp_path: Path, method: str, path: str, body: Any, needed: list[tuple[PermissionType, str]]
 ) -> None:
     server = server_where(tmp_path, (P.MANAGE, MANAGEMENT))
@@ -139,7 +139,7 @@ def test_whoever_manages_may_everything(
 
 @pytest.mark.parametrize(("method", "path"), [*((method, path) for method, path, *_ in NEEDS), *LOGIN_ALONE])
 @pytest.mark.parametrize("headers", [{}, basic("anna:wrong"), basic("nobody:x"), {"Cookie": "login=anna"}])
-def test_without_a_login_there_is_nothing(
+def test_request_without_login_gets_401(
     tmp_path: Path, method: str, path: str, headers: dict[str, str | None]
 ) -> None:
     server = server_where(tmp_path, (P.MANAGE, MANAGEMENT))
@@ -150,7 +150,7 @@ def test_without_a_login_there_is_nothing(
 
 
 @pytest.mark.parametrize(("method", "path"), [*LOGIN_ALONE, *PUBLIC])
-def test_what_needs_no_permission(tmp_path: Path, method: str, path: str) -> None:
+def test_requests_without_required_permission(tmp_path: Path, method: str, path: str) -> None:
     server = server_where(tmp_path)
     assert server.ask(method, path, headers=basic()).status == 200
 
@@ -161,7 +161,7 @@ def test_no_cookie_is_ever_set(tmp_path: Path) -> None:
         assert "set-cookie" not in server.ask(method, path, body, headers=basic()).headers
 
 
-def test_the_entry_of_a_queue_counts(tmp_path: Path) -> None:
+def test_entry_of_a_queue_applies(tmp_path: Path) -> None:
     server = server_where(tmp_path, (P.VIEW, "a"), (P.EDIT, "a::q"))
     assert (
         "for queue q on address a"
@@ -172,7 +172,7 @@ def test_the_entry_of_a_queue_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/queues/none", "/api/v1/addresses/none"])
-def test_what_is_not_there_is_not_told_to_who_may_not_look(tmp_path: Path, path: str) -> None:
+def test_unknown_queue_gets_403_without_permission(tmp_path: Path, path: str) -> None:
     assert server_where(tmp_path).ask("GET", path, headers=basic()).status == 403
     assert server_where(tmp_path, (P.VIEW, "none")).ask("GET", path, headers=basic()).status == 404
 
@@ -194,7 +194,7 @@ def test_metrics_of_logins_and_refusals(tmp_path: Path) -> None:
     assert AdminServer().get("/api/v1/broker")["acceptedLoginCount"] is None
 
 
-def test_a_right_password_is_not_checked_at_every_scrape(tmp_path: Path) -> None:
+def test_verified_login_is_cached(tmp_path: Path) -> None:
     server = server_where(tmp_path, (P.VIEW, MANAGEMENT))
     assert server.service.security is not None
     users = server.service.security.users
@@ -215,9 +215,7 @@ def test_a_right_password_is_not_checked_at_every_scrape(tmp_path: Path) -> None
     assert server.ask("GET", "/metrics", headers=basic()).status == 401, "the file has changed"
 
 
-def test_who_fails_again_and_again_waits_and_is_then_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_repeated_failed_logins_are_throttled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = server_where(tmp_path, (P.VIEW, MANAGEMENT))
     caplog.set_level(logging.INFO)
     for _ in range(FREE_FAILURES):
@@ -247,9 +245,7 @@ def test_who_fails_again_and_again_waits_and_is_then_refused(
     assert all(wire.value().startswith(b"HTTP/1.1 200") for wire in waiting)
 
 
-def test_permissions_are_shown_in_the_log_and_passwords_are_not(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_log_has_permissions_and_no_passwords(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     server = server_where(tmp_path)
     server.ask("GET", "/metrics", headers=basic("anna:wrong marker"))

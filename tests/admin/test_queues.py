@@ -75,7 +75,7 @@ def test_every_field_can_be_sorted_and_filtered_by(server: AdminServer, field: s
     assert server.get(f"/api/v1/queues?{field}=never")["count"] == 0
 
 
-def test_a_field_that_is_text_for_one_and_nothing_for_others_sorts(server: AdminServer) -> None:
+def test_sort_by_nullable_field(server: AdminServer) -> None:
     for name, user in (("a", "zoe"), ("b", None), ("c", "anna")):
         server.queue(name, user=user)
     assert names(server.get("/api/v1/queues?sort=user")) == ["b", "c", "a"]
@@ -84,7 +84,7 @@ def test_a_field_that_is_text_for_one_and_nothing_for_others_sorts(server: Admin
 # ---- making
 
 
-def test_a_new_queue_takes_what_is_not_said_from_the_settings() -> None:
+def test_new_queue_inherits_address_settings() -> None:
     server = AdminServer(
         {"#": {"default_ring_size": 7, "default_queue_routing_type": ANYCAST, "default_max_consumers": 2}}
     )
@@ -129,7 +129,7 @@ def test_all_attributes_of_a_new_queue(server: AdminServer) -> None:
 
 
 @pytest.mark.parametrize("kind", [ANYCAST, MULTICAST])
-def test_a_new_queue_takes_the_type_of_its_address(server: AdminServer, kind: Any) -> None:
+def test_new_queue_inherits_the_routing_type_of_its_address(server: AdminServer, kind: Any) -> None:
     server.directory.create_address("a", frozenset({kind}))
     assert server.ask("POST", "/api/v1/queues", {"name": "q", "address": "a"}).json["routingType"] == kind
 
@@ -160,7 +160,7 @@ def test_a_new_queue_takes_the_type_of_its_address(server: AdminServer, kind: An
         ({"name": "q\ud800"}, "name"),
     ],
 )
-def test_a_field_that_cannot_be(server: AdminServer, body: dict[str, Any], field: str) -> None:
+def test_invalid_field_is_rejected(server: AdminServer, body: dict[str, Any], field: str) -> None:
     problem = server.refused(400, "POST", "/api/v1/queues", body)
     assert problem["field"] == field
     assert field in problem["detail"]
@@ -168,12 +168,12 @@ def test_a_field_that_cannot_be(server: AdminServer, body: dict[str, Any], field
 
 
 @pytest.mark.parametrize("name", ["", " q", "q\n", "a::b", "x" * 3000, "nul\0"])
-def test_a_name_that_cannot_be(server: AdminServer, name: str) -> None:
+def test_invalid_name_is_rejected(server: AdminServer, name: str) -> None:
     server.refused(400, "POST", "/api/v1/queues", {"name": name})
     assert not server.directory.queues
 
 
-def test_a_filter_that_is_no_selector(server: AdminServer) -> None:
+def test_invalid_filter_is_rejected(server: AdminServer) -> None:
     assert (
         "filter" in server.refused(400, "POST", "/api/v1/queues", {"name": "q", "filter": "a = "})["detail"]
     )
@@ -181,7 +181,7 @@ def test_a_filter_that_is_no_selector(server: AdminServer) -> None:
     assert "filter" in server.refused(400, "PATCH", ONE, {"filter": "a = "})["detail"]
 
 
-def test_a_queue_that_exists(server: AdminServer) -> None:
+def test_creating_an_existing_queue_conflicts(server: AdminServer) -> None:
     server.queue("q", "a")
     assert "exists" in server.refused(409, "POST", "/api/v1/queues", {"name": "q"})["detail"]
 
@@ -189,7 +189,7 @@ def test_a_queue_that_exists(server: AdminServer) -> None:
 # ---- changing
 
 
-def test_a_change_is_in_force_at_once(server: AdminServer) -> None:
+def test_change_applies_at_once(server: AdminServer) -> None:
     server.queue()
     client = server.stomp()
     for _ in range(5):
@@ -203,7 +203,7 @@ def test_a_change_is_in_force_at_once(server: AdminServer) -> None:
     assert server.ask("PATCH", ONE, {"ringSize": -1}).json["ringSize"] == -1
 
 
-def test_all_that_can_change_changes_and_comes_back(server: AdminServer) -> None:
+def test_every_changeable_attribute_changes(server: AdminServer) -> None:
     server.queue(durable=False, non_destructive=True)
     before = server.get(ONE)
     changed = server.ask("PATCH", ONE, ALL_SET).json
@@ -224,7 +224,7 @@ def test_all_that_can_change_changes_and_comes_back(server: AdminServer) -> None
         {"address": "other"},
     ],
 )
-def test_all_or_nothing(server: AdminServer, change: dict[str, Any]) -> None:
+def test_patch_applies_all_or_nothing(server: AdminServer, change: dict[str, Any]) -> None:
     server.queue()
     client = server.stomp()
     for number in "12":
@@ -237,7 +237,7 @@ def test_all_or_nothing(server: AdminServer, change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "change", [{"durable": False}, {"routingType": "MULTICAST"}, {"nonDestructive": True}]
 )
-def test_what_is_fixed(server: AdminServer, change: dict[str, Any]) -> None:
+def test_fixed_attributes_do_not_change(server: AdminServer, change: dict[str, Any]) -> None:
     server.queue()
     assert "cannot change" in server.refused(409, "PATCH", ONE, change)["detail"]
 

@@ -17,13 +17,13 @@ from ..conftest import Connect, StartBroker
 from ..management import Answered, Management
 
 
-def test_it_is_ready_and_alive(management: Management, broker: BrokerProcess) -> None:
+def test_ready_and_live(management: Management, broker: BrokerProcess) -> None:
     assert json.loads(management.text("/health/live")) == {"status": "UP"}
     ready = json.loads(management.text("/health/ready"))
     assert {listener["acceptor"]: listener["port"] for listener in ready["listeners"]} == broker.ports
 
 
-def test_a_queue_from_its_making_to_its_end(management: Management, connect: Connect, name: str) -> None:
+def test_life_cycle_of_a_queue(management: Management, connect: Connect, name: str) -> None:
     name = f"{name}/ü::".rstrip(":")
     management.ask("POST", "/queues", {"name": name, "routingType": "ANYCAST", "ringSize": 3})
     client = connect()
@@ -50,7 +50,7 @@ def test_errors_are_problem_documents(management: Management) -> None:
     assert answered.value.problem["field"] == "ringSize"
 
 
-def test_connections_are_seen_and_closed(management: Management, connect: Connect, name: str) -> None:
+def test_connections_are_listed_and_closed(management: Management, connect: Connect, name: str) -> None:
     client = connect(client_id=name)
     (found,) = management.ask("GET", "/connections", clientID=name)["data"]
     assert found["protocol"] == "STOMP 1.2"
@@ -58,7 +58,7 @@ def test_connections_are_seen_and_closed(management: Management, connect: Connec
     assert client.expect("ERROR")["message"] == "Connection closed by management"
 
 
-def test_a_keep_alive_connection_is_used_again(broker: BrokerProcess) -> None:
+def test_keep_alive_connection_is_reused(broker: BrokerProcess) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
     for method, path in (
         ("GET", "/metrics"),
@@ -73,14 +73,14 @@ def test_a_keep_alive_connection_is_used_again(broker: BrokerProcess) -> None:
     connection.close()
 
 
-def test_a_body_that_is_too_long_is_answered(broker: BrokerProcess) -> None:
+def test_oversized_body_gets_413(broker: BrokerProcess) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
     connection.request("POST", "/api/v1/queues", b" " * 3_000_000, {"Content-Type": "application/json"})
     assert connection.getresponse().status == 413
     connection.close()
 
 
-def test_a_client_that_goes_away_in_the_middle(broker: BrokerProcess, management: Management) -> None:
+def test_client_disconnects_during_an_answer(broker: BrokerProcess, management: Management) -> None:
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", broker.http_port), PATIENCE) as client:
             client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -30,7 +30,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_any_name_can_be_written_in_a_path(name: str) -> None:
+def test_any_name_round_trips_in_a_path(name: str) -> None:
     server = AdminServer()
     server.queue(name)
     assert server.get(path("queues", name))["name"] == name
@@ -48,12 +48,12 @@ def test_any_name_can_be_written_in_a_path(name: str) -> None:
         "/api/v1/addresses/none", "/api/v1/connections/none", "/api/v1/queues/a/b",
     ],
 )  # fmt: skip
-def test_nothing_there(path: str) -> None:
+def test_unknown_path_gets_404(path: str) -> None:
     problem = AdminServer().refused(404, "GET", path)
     assert problem["title"] == "Not Found" and problem["type"] == "about:blank" and problem["detail"]
 
 
-def test_a_path_that_is_no_text() -> None:
+def test_path_that_is_not_utf8_gets_400() -> None:
     AdminServer().refused(400, "GET", "/api/v1/queues/%ff")
 
 
@@ -70,7 +70,7 @@ def test_a_path_that_is_no_text() -> None:
         ("BREW", "/api/v1/queues", "GET, HEAD, POST"),
     ],
 )
-def test_a_method_that_is_not_possible(method: str, path: str, allowed: str) -> None:
+def test_unsupported_method_gets_405(method: str, path: str, allowed: str) -> None:
     reply = AdminServer().ask(method, path)
     assert (reply.status, reply.headers["allow"]) == (405, allowed)
 
@@ -80,7 +80,7 @@ def get_paths() -> list[str]:
 
 
 @pytest.mark.parametrize("path", [path for path in get_paths() if "{" not in path])
-def test_head_says_what_get_would(path: str) -> None:
+def test_head_has_the_headers_of_get(path: str) -> None:
     server = AdminServer()
     server.queue()
     got, head = server.ask("GET", path), server.ask("HEAD", path)
@@ -90,7 +90,7 @@ def test_head_says_what_get_would(path: str) -> None:
     assert head.headers.get("content-length") == got.headers.get("content-length")
 
 
-def test_the_server_does_not_say_what_it_is_made_of() -> None:
+def test_server_header_hides_the_implementation() -> None:
     for place in ("/health/live", "/nothing", "/metrics"):
         reply = AdminServer().ask("GET", place)
         assert reply.headers["server"] == "stompring"
@@ -98,7 +98,7 @@ def test_the_server_does_not_say_what_it_is_made_of() -> None:
         assert b"wisted" not in reply.body.replace(b"twisted=", b"")
 
 
-def test_a_fault_of_ours_is_logged_and_told_without_its_inside(
+def test_internal_error_is_logged_and_gets_500_without_details(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = AdminServer()
@@ -138,11 +138,11 @@ def test_a_fault_of_ours_is_logged_and_told_without_its_inside(
         ("sort=-", "sort"),
     ],
 )
-def test_a_query_that_cannot_be(query: str, parameter: str) -> None:
+def test_invalid_query_gets_400(query: str, parameter: str) -> None:
     assert AdminServer().refused(400, "GET", f"/api/v1/queues?{query}")["parameter"] == parameter
 
 
-def test_a_misspelt_parameter_is_told_the_right_one() -> None:
+def test_misspelt_parameter_gets_a_suggestion() -> None:
     assert (
         "did you mean 'routingType'"
         in AdminServer().refused(400, "GET", "/api/v1/queues?routingtype=x")["detail"]
@@ -159,7 +159,7 @@ def test_force_is_true_or_false() -> None:
 
 
 @pytest.mark.parametrize("query", ["name=%ff", "&".join(f"a{n}=1" for n in range(200))])
-def test_a_query_that_cannot_be_read(query: str) -> None:
+def test_unreadable_query_gets_400(query: str) -> None:
     with pytest.raises(Problem) as refused:
         Query(query)
     assert refused.value.status == 400
@@ -190,7 +190,7 @@ def test_a_query_that_cannot_be_read(query: str) -> None:
         (b'{"nmae":"x"}', "did you mean 'name'"),
     ],
 )
-def test_a_body_that_cannot_be(raw: bytes, says: str) -> None:
+def test_invalid_body_gets_400(raw: bytes, says: str) -> None:
     server = AdminServer()
     problem = server.refused(
         400, "POST", "/api/v1/queues", raw=raw, headers={"Content-Type": "application/json"}
@@ -199,7 +199,7 @@ def test_a_body_that_cannot_be(raw: bytes, says: str) -> None:
     assert not server.directory.queues
 
 
-def test_broken_json_is_told_with_its_position() -> None:
+def test_invalid_json_error_has_line_and_column() -> None:
     headers = {"Content-Type": "application/json"}
     problem = AdminServer().refused(400, "POST", "/api/v1/queues", raw=b'{\n"name"}', headers=headers)
     assert (problem["line"], problem["column"]) == (2, 7)
@@ -218,14 +218,14 @@ def test_broken_json_is_told_with_its_position() -> None:
         (None, 415),
     ],
 )
-def test_the_type_of_a_body(content_type: str | None, status: int) -> None:
+def test_content_type_of_a_body(content_type: str | None, status: int) -> None:
     reply = AdminServer().ask(
         "POST", "/api/v1/queues", raw=b'{"name":"x"}', headers={"Content-Type": content_type}
     )
     assert reply.status == status
 
 
-def test_a_body_is_refused_where_it_means_nothing() -> None:
+def test_unexpected_body_is_rejected() -> None:
     server = AdminServer()
     server.queue()
     assert server.refused(400, "POST", "/api/v1/queues/q/trim", {"filter": "x"})["field"] == "filter"
@@ -240,7 +240,7 @@ def padded(length: int) -> bytes:
 @pytest.mark.parametrize(
     ("length", "status"), [(BODY_LIMIT, 201), (BODY_LIMIT + 1, 413), (5 * BODY_LIMIT, 413)]
 )
-def test_the_length_of_a_body(length: int, status: int) -> None:
+def test_length_of_a_body(length: int, status: int) -> None:
     server = AdminServer()
     reply = server.ask(
         "POST", "/api/v1/queues", raw=padded(length), headers={"Content-Type": "application/json"}
@@ -276,7 +276,7 @@ def send_chunks(server: AdminServer, chunk: bytes, times: int) -> Any:
         (f"{'0' * 5001}x", 400),
     ],
 )
-def test_the_length_that_a_body_is_said_to_have(length: str, status: int) -> None:
+def test_content_length_limits(length: str, status: int) -> None:
     """It is read before anybody has logged in."""
     server = AdminServer()
     server.queue()
@@ -293,7 +293,7 @@ def test_the_length_that_a_body_is_said_to_have(length: str, status: int) -> Non
 
 
 @pytest.mark.parametrize("size", ["9" * 5001, "1_0", "+1", "\u0661", "", "-1", "g"])
-def test_the_length_that_a_chunk_is_said_to_have(size: str) -> None:
+def test_chunk_length_limits(size: str) -> None:
     channel, wire = AdminServer().channel()
     head = (
         "POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -320,13 +320,13 @@ def test_numbers_in_a_path(number: str) -> None:
         server.refused(404, "DELETE", where)
 
 
-def test_a_body_in_chunks_has_the_same_limit() -> None:
+def test_chunked_body_has_the_same_limit() -> None:
     server = AdminServer()
     assert AdminServer.parse(send_chunks(server, b'{"name":"x"}', 1).value()).status == 201
     assert AdminServer.parse(send_chunks(server, b" " * 65536, 20).value()).status == 413
 
 
-def test_a_body_without_end_is_cut_off() -> None:
+def test_endless_body_closes_the_connection() -> None:
     wire = send_chunks(AdminServer(), b" " * 65536, 2 * DISCARD_LIMIT // 65536)
     assert wire.disconnecting
     assert wire.value() == b""

@@ -76,13 +76,13 @@ def test_every_change_waits_for_its_sync(scene: Scene, operation: Operation) -> 
     asked.wait(SYNC_TIME)  # and nothing follows it
 
 
-def test_looking_waits_for_nothing(scene: Scene) -> None:
+def test_get_does_not_wait_for_sync(scene: Scene) -> None:
     slow(scene.server)
     assert scene.server.ask("GET", "/api/v1/queues/q").status == 200
 
 
 @pytest.mark.parametrize("operation", CHANGES, ids=label)
-def test_a_change_that_is_not_synced_in_time_is_answered_so(scene: Scene, operation: Operation) -> None:
+def test_unsynced_change_gets_503(scene: Scene, operation: Operation) -> None:
     path = scene.path(operation)
     storage = slow(scene.server)
     scene.server.service.store = SimpleNamespace(  # type: ignore[assignment]
@@ -100,7 +100,7 @@ def test_a_change_that_is_not_synced_in_time_is_answered_so(scene: Scene, operat
     assert asked.reply.status == 503
 
 
-def test_a_disk_that_is_slow_is_named_as_such() -> None:
+def test_slow_disk_is_named_in_detail() -> None:
     server = AdminServer()
     slow(server)
     asked = Asked(server, "POST", "/api/v1/addresses", b'{"name": "a"}')
@@ -110,7 +110,7 @@ def test_a_disk_that_is_slow_is_named_as_such() -> None:
     assert "a" in server.directory.addresses
 
 
-def test_what_is_refused_for_what_is_not_synced_waits_too() -> None:
+def test_conflict_waits_for_sync() -> None:
     """Who is told that a queue exists already relies on it as its maker does."""
     server = AdminServer()
     storage = slow(server)
@@ -122,7 +122,7 @@ def test_what_is_refused_for_what_is_not_synced_waits_too() -> None:
     assert (first.reply.status, second.reply.status) == (201, 409)
 
 
-def test_a_refusal_is_no_change_that_is_made() -> None:
+def test_rejected_change_is_not_reported_as_made() -> None:
     server = AdminServer()
     slow(server)
     asked = Asked(server, "DELETE", "/api/v1/queues/none")
@@ -134,7 +134,7 @@ def test_a_refusal_is_no_change_that_is_made() -> None:
     ("path", "body", "status"),
     [("nothing", b"", 404), ("queues", b"[", 400), ("queues", b'{"nmae": "q"}', 400)],
 )
-def test_a_request_that_cannot_be_is_refused_at_once(path: str, body: bytes, status: int) -> None:
+def test_invalid_request_is_rejected_at_once(path: str, body: bytes, status: int) -> None:
     server = AdminServer()
     slow(server)
     asked = Asked(server, "POST", f"/api/v1/{path}", body)
@@ -142,7 +142,7 @@ def test_a_request_that_cannot_be_is_refused_at_once(path: str, body: bytes, sta
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["synced", "too-late"])
-def test_a_client_that_hangs_up_meanwhile(late: bool) -> None:
+def test_client_disconnects_before_sync(late: bool) -> None:
     server = AdminServer()
     storage = slow(server)
     asked = Asked(server, "POST", "/api/v1/queues", b'{"name": "q"}')

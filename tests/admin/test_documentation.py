@@ -12,8 +12,8 @@ import pytest
 from stompring.admin import addresses, api, broker, connections, messages, queue_fields
 from stompring.admin.counters import ADDRESS, BROKER, QUEUE, Counter
 from stompring.admin.http import admin_routes
+from stompring.admin.json_schema import Component, shown
 from stompring.admin.messages import message_view
-from stompring.admin.schema import Component, shown
 
 from .admin_server import AdminServer
 from .test_openapi import ALL, Operation
@@ -56,12 +56,10 @@ def test_counters(heading: str, counters: tuple[Counter[Any], ...]) -> None:
 
 
 @pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text"])
-def test_every_metric_that_is_served_is_documented_and_the_other_way_round(
-    tmp_path: Path, accept: str
-) -> None:
+def test_documented_metrics_equal_exposed_metrics(tmp_path: Path, accept: str) -> None:
     server = server_where(tmp_path, (PermissionType.VIEW, MANAGEMENT))
-    server.pretend_store()
-    server.pretend_doors()
+    server.set_store_figures()
+    server.set_listener_figures()
     server.broker.policies.errors["rate-limit", "admit"] = 1  # type: ignore[index]
     server.broker.policies.slow_hooks["rate-limit", "admit"] = 1  # type: ignore[index]
     text = server.ask("GET", "/metrics", headers={"Accept": accept, **basic()}).text
@@ -83,7 +81,7 @@ def test_routes() -> None:
 
 
 @pytest.mark.parametrize("operation", ALL, ids=lambda operation: operation.identifier)
-def test_a_route_is_documented_with_its_answers(operation: Operation) -> None:
+def test_every_route_is_documented_with_its_answers(operation: Operation) -> None:
     everywhere = {"400", "401", "403", "413", "415", "429"}
     answers = ", ".join(status for status in operation.described["responses"] if status not in everywhere)
     assert f"| `{operation.method} {operation.path}` | {operation.described['summary']} | {answers} |" in API
@@ -173,6 +171,6 @@ def test_parameters() -> None:
     assert "`?name[]=`" in METRICS
 
 
-def test_what_the_rules_say_is_what_the_code_has() -> None:
+def test_documented_limits_equal_the_code() -> None:
     assert f"{api.PAGE_SIZE}, at most {api.MAX_PAGE_SIZE}" in API
     assert api.message_number("7-12", 7) == api.message_number("12", 7) == 12

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from stompring.admin.counters import ADDRESS, BROKER, COUNTER, GAUGE, QUEUE, Counter
-from stompring.admin.metrics import PIECE, escaped, families, heading, help_text
+from stompring.admin.metrics import LINES_PER_PIECE, escape_label, families, help_and_type_lines, help_text
 
 COUNTERS: list[Counter[int]] = [
     Counter("ups", "x_ups_total", COUNTER, "How often it went up.", lambda thing: thing),
@@ -25,7 +25,7 @@ COUNTERS: list[Counter[int]] = [
 
 
 def labels(thing: int) -> str:
-    return f'{{a="{escaped(chr(thing))}"}}'
+    return f'{{a="{escape_label(chr(thing))}"}}'
 
 
 class Same(Collector):
@@ -45,7 +45,7 @@ class Same(Collector):
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 @pytest.mark.parametrize("count", [1, 30, 90])
-def test_as_the_library_writes_it(openmetrics: bool, count: int) -> None:
+def test_output_equals_prometheus_client(openmetrics: bool, count: int) -> None:
     things = list(range(32, 32 + count))  # quotes and backslashes among them
     registry = CollectorRegistry()
     registry.register(Same(things))
@@ -58,25 +58,25 @@ def test_as_the_library_writes_it(openmetrics: bool, count: int) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_label_is_read_back(value: str) -> None:
-    (family,) = text_string_to_metric_families(f'# TYPE x gauge\nx{{a="{escaped(value)}"}} 1\n')
+def test_labels_round_trip(value: str) -> None:
+    (family,) = text_string_to_metric_families(f'# TYPE x gauge\nx{{a="{escape_label(value)}"}} 1\n')
     assert family.samples[0].labels == {"a": value}
 
 
-def test_pieces_are_no_longer_than_said() -> None:
-    pieces = list(families(COUNTERS, range(65, 65 + 2 * PIECE + 1), labels, False))
-    assert max(piece.count(b"\n") for piece in pieces) == PIECE
+def test_pieces_have_at_most_500_lines() -> None:
+    pieces = list(families(COUNTERS, range(65, 65 + 2 * LINES_PER_PIECE + 1), labels, False))
+    assert max(piece.count(b"\n") for piece in pieces) == LINES_PER_PIECE
     assert pieces.count(b"") > 1, "reading has pauses"
 
 
-def test_nothing_is_read_for_nothing() -> None:
+def test_no_counters_read_nothing() -> None:
     def fail(_: int) -> str:
         raise AssertionError("read")
 
     assert list(families([], [1], fail, False)) == []
 
 
-def test_a_scaled_number_has_milliseconds_and_nothing_is_zero() -> None:
+def test_scaled_values_have_three_decimals_and_none_is_zero() -> None:
     age: Counter[int | None] = Counter(
         "age", "x_age_seconds", GAUGE, "Age.", lambda thing: thing, scale=0.001
     )
@@ -109,7 +109,7 @@ def test_no_counter_has_the_name_of_a_gauge_with_total() -> None:
 
 def test_help_names_the_counters_in_json() -> None:
     (messages, *_) = QUEUE
-    assert heading(messages, False).startswith(
+    assert help_and_type_lines(messages, False).startswith(
         f"# HELP stompring_queue_messages {messages.help} JSON: messageCount."
     )
     same = [counter for counter in BROKER if counter.metric == "stompring_dispatch_target_entries"]
