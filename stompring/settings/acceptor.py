@@ -7,7 +7,7 @@ from ipaddress import IPv4Network, IPv6Network
 
 from stompring.settings.options import ARTEMIS_OTHER_DEFAULT, STOMPRING, option
 
-#: The versions that are spoken, the older first. What is older than these is not safe.
+#: Supported versions, the older first. Earlier versions are unsafe.
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
@@ -15,12 +15,10 @@ TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 class Tls:
     """TLS on one acceptor. Field names are the parameters of its URL in snake_case, paths as they are opened."""
 
-    key_store_path: tuple[str, ...] = ()  # files with certificate chains, and directories of such
-    key_path: tuple[
-        str, ...
-    ] = ()  # of each of those files the private key; () where they lie in or beside them
+    key_store_path: tuple[str, ...] = ()  # files with certificate chains, and directories of them
+    key_path: tuple[str, ...] = ()  # the private key of each file; () for keys in or beside the files
     key_store_password: str | None = field(default=None, repr=False)  # of private keys that are encrypted
-    trust_store_path: str | None = None  # whose client certificates are taken
+    trust_store_path: str | None = None  # the CAs of client certificates
     need_client_auth: bool = False
     want_client_auth: bool = False
     enabled_protocols: tuple[str, ...] = ()  # of TLS_VERSIONS; () for all of them
@@ -29,15 +27,17 @@ class Tls:
 
     @property
     def asks_for_certificates(self) -> bool:
-        """Whether clients may, or must, show a certificate."""
+        """Whether clients may, or must, present a certificate."""
         return self.need_client_auth or self.want_client_auth
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyProtocol:
-    """Every connection begins with a PROXY header that says where the client is."""
+    """Every connection starts with a PROXY header with the address of the client."""
 
-    proxy_protocol_trusted: tuple[IPv4Network | IPv6Network, ...] = ()  # who may send one; () for anybody
+    proxy_protocol_trusted: tuple[
+        IPv4Network | IPv6Network, ...
+    ] = ()  # the sources of PROXY headers; () for any
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ A = TypeVar("A", bound=StompAcceptor | HttpAcceptor)
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: the field it sets and how it is read.
+    """One parameter: the field that it sets, and the reader of its value.
 
     ``part`` is the field of an acceptor whose object has that field; "" is the acceptor itself.
     """
@@ -52,7 +52,7 @@ class Parameter:
 
 
 def comma_list(what: str, read: Callable[[str], Any] = str) -> Callable[[str], tuple[Any, ...]]:
-    """A reader of texts with a comma between each two, of which each is read by ``read``."""
+    """A reader of comma-separated lists; ``read`` reads each item, ``what`` names them in the error."""
 
     def reader(text: str) -> tuple[Any, ...]:
         found = [part.strip() for part in text.split(",")]
@@ -71,7 +71,7 @@ def _version(text: str) -> str:
 
 
 def _cipher_suite(text: str) -> str:
-    """A name, and none of the words and signs by which OpenSSL knows more than one suite."""
+    """The name of one suite; OpenSSL's keywords for groups of suites are rejected."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", text) or not re.search(r"[-_]", text):
         raise ValueError(f"'{text}' is not the name of a cipher suite, for example TLS_AES_256_GCM_SHA384")
     return text
@@ -94,7 +94,7 @@ def _store_type(text: str) -> str:
     return text.upper()
 
 
-#: What only tells that things are as they are here anyway: it is read, and sets nothing.
+#: Parameters with one valid value: they are checked, and set nothing.
 WITHOUT_EFFECT = ("keyStoreType", "trustStoreType")
 
 TLS_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
@@ -127,7 +127,7 @@ LISTENER_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({**TLS_PARAMETER
 
 
 def tls_of(values: dict[str, Any], secure: bool, faults: list[str]) -> Tls | None:
-    """What ``values``, by field, say about TLS. ``secure``: the scheme of the URL asks for it."""
+    """TLS with ``values``, by field; None without TLS. ``secure``: the scheme of the URL is one with TLS."""
     given = [name for name, parameter in TLS_PARAMETERS.items() if parameter.field in values]
     enabled = values.get("enabled", secure)
     plain = {
@@ -145,7 +145,7 @@ def tls_of(values: dict[str, Any], secure: bool, faults: list[str]) -> Tls | Non
             )
         return None
     tls = Tls(**plain)
-    if not faults:  # what could not be read looks as if it had not been said
+    if not faults:  # an invalid parameter would look like a missing one
         faults += _tls_conflicts(tls)
     return tls
 
@@ -165,7 +165,7 @@ def _tls_conflicts(tls: Tls) -> Iterator[str]:
 
 
 def proxy_of(values: dict[str, Any], faults: list[str]) -> ProxyProtocol | None:
-    """What ``values``, by field, say about the PROXY protocol."""
+    """The PROXY protocol with ``values``, by field; None where it is off."""
     trusted = values.get("proxy_protocol_trusted", ())
     if not values.get("enabled", False):
         if trusted:
@@ -175,7 +175,7 @@ def proxy_of(values: dict[str, Any], faults: list[str]) -> ProxyProtocol | None:
 
 
 def with_absolute_paths(acceptor: A, directory: Path) -> A:
-    """With the paths of its files beginning at ``directory``, where they are not absolute."""
+    """The acceptor with its relative paths starting at ``directory``."""
     tls = acceptor.tls
     if tls is None:
         return acceptor
@@ -198,7 +198,7 @@ Acceptor = StompAcceptor | HttpAcceptor
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What a URL may start with: what is served there, the usual port, whether over TLS, whether by WebSocket."""
+    """The scheme of a URL: what it serves, its usual port, whether with TLS, whether by WebSocket."""
 
     serves: str
     usual_port: int
@@ -273,7 +273,7 @@ STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
 )
 
 SECRET_PARAMETER = "password"  # nosec B105
-"""Texts of parameters with this in their name are never shown."""
+"""Values of parameters with this in their name are never shown."""
 
 OLD_PARAMETER_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -282,22 +282,20 @@ OLD_PARAMETER_NAMES: Mapping[str, str] = MappingProxyType(
         "stompMaxFramePayloadLength": "webSocketMaxFramePayloadLength",
     }
 )
-"""Names of earlier Artemis versions, still taken."""
-
-"""Parameters whose values are not shown where they are wrong."""
+"""Names of earlier Artemis versions, still accepted."""
 
 
 Resolve = Callable[[str], str]
-"""Puts in what a text refers to (`References.resolve`): in the place of a URL, and in each value of its own."""
+"""Resolves references (`References.resolve`): in the URL before its parameters, and in the value of each parameter."""
 
 
 def parse_acceptor(name: str, url: str, resolve: Resolve = str) -> Acceptor:
-    """The acceptor that ``url`` describes.
+    """The acceptor with this URL.
 
     Raises `ValueError` whose text is all that is wrong with it, a fault per line.
     """
-    place, _, query = url.partition("?")
-    split, host, port = _resolved_endpoint(place.strip(), resolve)
+    endpoint, _, query = url.partition("?")
+    split, host, port = _resolved_endpoint(endpoint.strip(), resolve)
     if split.scheme in ("http", "https"):
         return _http_acceptor(name, split, host, port, query, resolve)
     return _stomp_acceptor(name, split, host, port, query, resolve)
@@ -352,7 +350,7 @@ def _wrong_scheme(scheme: str, url: str) -> str:
     if scheme in OTHER_SCHEMES:
         known = " or ".join(f"{name}://" for name in SCHEMES)
         return f"{scheme}:// ({OTHER_SCHEMES[scheme]}) is not supported; use {known}"
-    known = " or ".join(f"{name}:// ({taken.serves})" for name, taken in SCHEMES.items())
+    known = " or ".join(f"{name}:// ({scheme.serves})" for name, scheme in SCHEMES.items())
     return f"'{url}' is not a listener URL; it must start with {known}"
 
 
@@ -395,7 +393,7 @@ def _http_acceptor(
 def _read_parameters(
     query: str, table: Mapping[str, Parameter], faults: list[str], resolve: Resolve
 ) -> defaultdict[str, dict[str, Any]]:
-    """The values of all parameters, by the part of the acceptor and the field there that they set."""
+    """The values of all parameters, by part of the acceptor and field."""
     parts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     seen: set[str] = set()
     for key, text in _pairs(query, faults):
@@ -436,7 +434,7 @@ def _read_parameter(
         value = parameter.read(given) if parameter else protocols(given)
     except ValueError as error:
         secret = SECRET_PARAMETER in key.lower()
-        # neither what it refers to is shown, nor what must not be
+        # show neither the value of a reference nor a password
         fault = str(error).replace(given, HIDDEN if secret else text) if given else str(error)
         shown = "" if secret else f" is '{text}'"
         raise ValueError(f"parameter '{key}'{shown}: {fault}") from None

@@ -59,8 +59,7 @@ _XSI = "http://www.w3.org/2001/XMLSchema-instance"
 _ROOT = "configuration"
 _NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
-#: More attributes than any element has here. libxml2 looks for each from the first one on: a hundred thousand of them
-#: would take minutes.
+#: More attributes than any element has in the schema. libxml2 searches them linearly: 100,000 would take minutes.
 _MAX_ATTRIBUTES = 200
 
 
@@ -111,7 +110,7 @@ def _parse_xml(data: bytes, file: str) -> etree._Element:
     except etree.XMLSyntaxError as error:
         reason = (error.msg or "empty").split(", line ")[0]
         raise ConfigurationError(f"not well-formed XML: {reason}", file, error.lineno or 1) from error
-    docinfo: Any = root.getroottree().docinfo  # its types lack what we ask
+    docinfo: Any = root.getroottree().docinfo  # missing in the type stubs
     if docinfo.doctype:
         raise ConfigurationError("<!DOCTYPE …> is not allowed; remove it", file, 1)
     return root
@@ -123,7 +122,7 @@ def _schema() -> etree.XMLSchema:
 
 
 def _validate(root: etree._Element, faults: Faults) -> None:
-    """The second look: whatever the reading below let pass and the schema does not."""
+    """Validate against the schema, as a second check after `_DocumentReader`."""
     schema = _schema()
     if not schema.validate(root.getroottree()):
         log: Any = schema.error_log
@@ -132,10 +131,9 @@ def _validate(root: etree._Element, faults: Faults) -> None:
 
 
 class _DocumentReader:
-    """Turns the parsed tree into `Node`s, and notes what is not in the schema or cannot be read.
+    """Turns the parsed tree into `Node`s, and adds a fault for unknown names and invalid values.
 
-    On its way it brings the tree into the plain form that the schema describes: no namespaces, no unknown
-    names, values in one spelling.
+    It also normalizes the tree for validation: no namespaces, no unknown names, values in canonical form.
     """
 
     def __init__(self, faults: Faults, references: References) -> None:
@@ -143,7 +141,7 @@ class _DocumentReader:
         self._references = references
 
     def document(self, root: etree._Element) -> Node:
-        """The whole document. A root that is no configuration ends the reading at once."""
+        """The whole document. Raises `ConfigurationError` where the root element is wrong."""
         line = _line(root)
         name = self._plain_name(root)
         if name != _ROOT:
@@ -169,7 +167,7 @@ class _DocumentReader:
             known, node.value, text = self._value(f"<{name}>", node.line, rule.text, text)
             element.text = _canonical(node.value, text)
             if not known:
-                node.is_leaf = False  # so that nobody takes it for a value
+                node.is_leaf = False  # the value is invalid
         return node
 
     def _read_children(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
@@ -214,8 +212,8 @@ class _DocumentReader:
                 self._faults.add(node.line, f"<{node.name}> has no attribute '{name}'; it is required")
 
     def _value(self, what: str, line: int, kind: str, text: str) -> tuple[bool, object, str]:
-        """Whether it can be read, what was read, and the text with what it refers to."""
-        # of a URL each parameter is looked up on its own: what it stands for may hold a ';'
+        """Whether the text is valid, its value, and the text with its references resolved."""
+        # each parameter of a URL is resolved on its own: its value may contain ';'
         own = kind == "url" or (kind == "filter" and not has_known_reference(text))
         if own or not has_reference(text):
             return *self._read(what, line, kind, text, text), text
@@ -238,7 +236,7 @@ class _DocumentReader:
             return False, None
 
     def _plain_name(self, element: etree._Element) -> str | None:
-        """The element's name without its namespace; None, and a fault, where the namespace is foreign."""
+        """The element's name without its namespace; None, and a fault, for an unknown namespace."""
         name = etree.QName(element)
         if name.namespace in NAMESPACES:
             return name.localname
@@ -306,11 +304,11 @@ SECURITY_FILES: Mapping[str, str | None] = {
     "roles_file": "roles.properties",
     "certificate_users_file": None,
 }
-"""What security is made of beside broker.xml, and what these files are called where it does not say."""
+"""The files of users, roles and certificates, with their default names."""
 
 
 def build_configuration(core: Node, faults: Faults, references: References) -> BrokerConfiguration:
-    """The configuration that ``core`` describes. Contradictions are noted in ``faults``."""
+    """The configuration in ``core``. Adds contradictions between elements to ``faults``."""
     plain = core.leaves()
     wildcard = _wildcard_syntax(core.first("wildcard-addresses"), faults)
     markers = plain.get("literal_match_markers")
@@ -351,9 +349,11 @@ def _check_directories(core: Node, faults: Faults) -> None:
         default.journal_directory if journal is None else journal.value,
         default.paging_directory if paging is None else paging.value,
     )
-    said = paging or journal
-    if said is not None and None not in used and Path(used[0]) == Path(used[1]):
-        faults.add(said.line, "<journal-directory> and <paging-directory> must be two different directories")
+    declared = paging or journal
+    if declared is not None and None not in used and Path(used[0]) == Path(used[1]):
+        faults.add(
+            declared.line, "<journal-directory> and <paging-directory> must be two different directories"
+        )
 
 
 def _retention(node: Node | None, core: Node, faults: Faults) -> Retention | None:
@@ -380,7 +380,7 @@ def _retention(node: Node | None, core: Node, faults: Faults) -> Retention | Non
 
 
 def _unused_retain(core: Node, faults: Faults) -> Iterator[str]:
-    """Warnings where ``retain`` says what is retained, and nothing is."""
+    """Warnings for ``retain`` without a retention directory."""
     directory = core.first("journal-retention-directory")
     if directory is not None and directory.value is not None:
         return
@@ -391,7 +391,7 @@ def _unused_retain(core: Node, faults: Faults) -> Iterator[str]:
 
 
 def _set_memory_defaults(plain: dict[str, Any]) -> None:
-    """Sizes whose defaults are shares of what there is."""
+    """The defaults of sizes that are shares of the machine's memory."""
     memory = machine_memory()
     size = plain.setdefault("global_max_size", default_global_max_size(memory))
     plain.setdefault("dispatch_memory", default_dispatch_memory(size, memory))
@@ -412,14 +412,14 @@ def _wildcard_syntax(node: Node | None, faults: Faults) -> WildcardSyntax:
 
 
 class _UniqueNames:
-    """Names that may be given once, with the line that gave them."""
+    """Names that must be unique, with the line of their first use."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
         self._lines: dict[str, int] = {}
 
-    def take(self, what: str, line: int) -> None:
-        """Note a fault where ``what`` was taken before."""
+    def add(self, what: str, line: int) -> None:
+        """Add a fault if ``what`` was added before."""
         if what in self._lines:
             self._faults.add(line, f"{what} is already defined at line {self._lines[what]}")
         self._lines.setdefault(what, line)
@@ -428,12 +428,12 @@ class _UniqueNames:
 def _acceptors(
     nodes: Iterable[Node], secure: bool, faults: Faults, references: References
 ) -> Iterator[Acceptor]:
-    once = _UniqueNames(faults)
+    names = _UniqueNames(faults)
     for node in nodes:
         name, url = node.attributes.get("name"), node.value
         if name is None or url is None:
             continue
-        once.take(f"acceptor '{name}'", node.line)
+        names.add(f"acceptor '{name}'", node.line)
         try:
             acceptor = parse_acceptor(name, url, references.resolve)
         except ValueError as error:
@@ -441,7 +441,7 @@ def _acceptors(
                 faults.add(node.line, f"acceptor '{name}': {text}")
             continue
         if acceptor.port:  # port 0 is any free one
-            once.take(f"a listener on {acceptor.host}:{acceptor.port}", node.line)
+            names.add(f"a listener on {acceptor.host}:{acceptor.port}", node.line)
         if not secure and not is_loopback(acceptor.host):
             faults.add(node.line, _exposed_without_security(acceptor))
         yield with_absolute_paths(acceptor, Path(faults.file).parent)
@@ -462,12 +462,12 @@ def _address_settings(
     plugins: tuple[PluginConfiguration, ...],
     faults: Faults,
 ) -> Iterator[AddressSettingEntry]:
-    once = _UniqueNames(faults)
+    names = _UniqueNames(faults)
     for node in nodes:
         match = node.attributes.get("match")
         if match is None:
             continue
-        once.take(f"address-setting '{match}'", node.line)
+        names.add(f"address-setting '{match}'", node.line)
         if literal_name(match, markers) is None:
             for word in Pattern(match, wildcard).half_wildcards():
                 faults.add(node.line, _half_wildcard(match, word, wildcard))
@@ -488,26 +488,26 @@ def _half_wildcard(match: str, word: str, wildcard: WildcardSyntax) -> str:
 def _addresses(
     nodes: Iterable[Node], repository: SettingsRepository, faults: Faults
 ) -> Iterator[AddressConfiguration]:
-    once = _UniqueNames(faults)
+    names = _UniqueNames(faults)
     for node in nodes:
         name = node.attributes.get("name")
         if name is None:
             continue
-        once.take(f"address '{name}'", node.line)
+        names.add(f"address '{name}'", node.line)
         queues: list[QueueConfiguration] = []
         types: set[RoutingType] = set()
         for routing_type in RoutingType:
             holder = node.first(routing_type.lower())
             if holder is not None:
                 types.add(routing_type)
-                queues += _queues(holder.children, name, routing_type, once, faults)
+                queues += _queues(holder.children, name, routing_type, names, faults)
         if not types:
             types.add(repository.lookup(name).default_address_routing_type)
         yield AddressConfiguration(name, frozenset(types), tuple(queues))
 
 
 def _queues(
-    nodes: Iterable[Node], address: str, routing_type: RoutingType, once: _UniqueNames, faults: Faults
+    nodes: Iterable[Node], address: str, routing_type: RoutingType, names: _UniqueNames, faults: Faults
 ) -> Iterator[QueueConfiguration]:
     for node in nodes:
         values = {snake(key): value for key, value in node.attributes.items()}
@@ -515,7 +515,7 @@ def _queues(
         if "user" in values and "user" in inside:
             faults.add(node.line, "<queue> has both an attribute user and an element <user>; remove one")
         if "name" in values:
-            once.take(f"queue '{values['name']}'", node.line)
+            names.add(f"queue '{values['name']}'", node.line)
             holder = node.first("filter")
             condition = holder.attributes.get("string") if holder else None
             yield QueueConfiguration(
@@ -529,9 +529,9 @@ PAGE_LIMIT_ELEMENTS = ("page-limit-bytes", "page-limit-messages", "page-full-pol
 def check_address_limits(
     core: Node, persistent: bool, markers: str | None, repository: SettingsRepository, faults: Faults
 ) -> Iterator[str]:
-    """Note contradictions in ``faults``, and give a warning for what is allowed and has no effect.
+    """Add contradictions to ``faults``; yield a warning for each setting without effect.
 
-    What an entry means is looked at where it is merged with the less specific ones, at its own match.
+    Each entry is checked as merged with the less specific ones, at its own match.
     """
     for node in core.within("address-settings"):
         match = node.attributes.get("match")
@@ -563,14 +563,14 @@ def _check_zeros(node: Node, in_force: AddressSettings, faults: Faults) -> None:
 
 def _ineffective_page_limit(node: Node, in_force: AddressSettings) -> str | None:
     """``page-full-policy`` and the limits that it is for mean nothing without each other, as in Artemis."""
-    said = next((child for child in map(node.first, PAGE_LIMIT_ELEMENTS) if child is not None), None)
-    if said is None:
+    declared = next((child for child in map(node.first, PAGE_LIMIT_ELEMENTS) if child is not None), None)
+    if declared is None:
         return None
     limited = max(in_force.page_limit_bytes, in_force.page_limit_messages) >= 0
     if limited and in_force.page_full_policy is None:
-        return f"{said.line}: the page limit has no effect without <page-full-policy> (DROP or FAIL)"
+        return f"{declared.line}: the page limit has no effect without <page-full-policy> (DROP or FAIL)"
     if in_force.page_full_policy is not None and not limited:
-        return f"{said.line}: <page-full-policy> has no effect without <page-limit-bytes> or <page-limit-messages>"
+        return f"{declared.line}: <page-full-policy> has no effect without <page-limit-bytes> or <page-limit-messages>"
     return None
 
 
@@ -581,7 +581,7 @@ PAGE_NEEDS_STORE = (
 
 
 def read_plugins(core: Node, faults: Faults) -> tuple[PluginConfiguration, ...]:
-    """The ``<broker-plugin>`` elements. Names are for one each, and none of them is built in."""
+    """The ``<broker-plugin>`` elements. Names must be unique, and not those of built-in policies."""
     plugins: dict[str, PluginConfiguration] = {}
     for node in core.within("broker-plugins"):
         name = node.attributes.get("name")
@@ -600,7 +600,7 @@ def read_plugins(core: Node, faults: Faults) -> tuple[PluginConfiguration, ...]:
 
 
 def read_policy_uses(setting: Node, plugins: Iterable[PluginConfiguration], faults: Faults) -> dict[str, Any]:
-    """What an ``<address-setting>`` says about policies, as values of `AddressSettings`."""
+    """The policies of an ``<address-setting>``, as values of `AddressSettings`."""
     known = [plugin.name for plugin in plugins]
     full = setting.first("address-full-policy")
     if full is not None and full.value is not None and full.value not in (*FullPolicy, *known):
@@ -645,13 +645,13 @@ def _properties(node: Node, faults: Faults) -> tuple[Property, ...]:
 
 
 QUEUE_SEPARATOR = "::"
-"""Stands between an address and a queue."""
+"""Separator of address and queue in ``match``."""
 
 
 def read_security_settings(
     core: Node, wildcard: WildcardSyntax, markers: str | None, faults: Faults
 ) -> tuple[SecuritySettingEntry, ...]:
-    """The ``<security-setting>`` elements. Each match and each permission of it is for one each."""
+    """The ``<security-setting>`` elements. Matches, and the permissions of one match, must be unique."""
     entries: dict[str, SecuritySettingEntry] = {}
     for node in core.within("security-settings"):
         match = node.attributes.get("match")
@@ -699,12 +699,12 @@ def _permissions(setting: Node, faults: Faults) -> Iterator[tuple[PermissionType
         yield kind, frozenset(roles)
 
 
-#: The name that Artemis had for ``max-sessions``, and still reads.
+#: Artemis's old name of ``max-sessions``, which it still accepts.
 MAX_SESSIONS_OLD_NAME = "max-connections"
 
 
 def read_resource_limits(core: Node, faults: Faults) -> tuple[ResourceLimit, ...]:
-    """The ``<resource-limit-setting>`` elements, one for a user."""
+    """The ``<resource-limit-setting>`` elements, one per user."""
     limits: dict[str, ResourceLimit] = {}
     lines: dict[str, int] = {}
     for node in core.within("resource-limit-settings"):
@@ -720,12 +720,12 @@ def read_resource_limits(core: Node, faults: Faults) -> tuple[ResourceLimit, ...
                 old.line,
                 f"<{MAX_SESSIONS_OLD_NAME}> is the old name of <max-sessions>, already defined at line {sessions.line}",
             )
-        said = sessions or old
+        limit = sessions or old
         queues = node.first("max-queues")
         lines[user] = node.line
         limits[user] = ResourceLimit(
             user,
-            -1 if said is None or said.value is None else said.value,
+            -1 if limit is None or limit.value is None else limit.value,
             -1 if queues is None or queues.value is None else queues.value,
         )
     return tuple(limits.values())

@@ -1,4 +1,4 @@
-"""Where a broker keeps what is on disk: what a configuration and ``stompring run --data`` say together.
+"""The data directory of a broker, from its configuration and ``stompring run --data``.
 
 Artemis reads ``data/journal`` from the directory of its instance, which has ``etc/broker.xml`` and ``data`` in it.
 Here the instance is the directory above that of broker.xml where that one is called ``etc``, ``conf`` or ``config``,
@@ -17,7 +17,7 @@ CONFIGURATION_DIRECTORIES = frozenset({"etc", "conf", "config"})
 
 @dataclass(frozen=True, slots=True)
 class DataDirectory:
-    """Absolute paths. ``root`` has ``broker.lock``, ``schema-version`` and whatever else is of the whole."""
+    """Absolute paths. ``root`` contains ``broker.lock``, ``schema-version`` and ``identity``."""
 
     root: Path
     journal: Path
@@ -26,7 +26,7 @@ class DataDirectory:
 
 
 def data_directory(configuration: BrokerConfiguration, override: str | None = None) -> DataDirectory:
-    """The directories of a broker; none of them need exist. ``override`` is a data directory in place of all that.
+    """The directories of a broker, existing or not. ``override`` replaces all of them by one data directory.
 
     The root is the directory in which the journal's is: two brokers with one journal meet at its lock.
     """
@@ -34,19 +34,19 @@ def data_directory(configuration: BrokerConfiguration, override: str | None = No
         root = Path(override).absolute()
         retention = None if configuration.journal_retention_directory is None else root / "retention"
         return DataDirectory(root, root / "journal", root / "paging", retention)
-    kept = configuration.journal_retention_directory
+    retention_settings = configuration.journal_retention_directory
     instance = instance_directory(configuration.file)
     journal = instance / configuration.journal_directory
     return DataDirectory(
         journal.parent,
         journal,
         instance / configuration.paging_directory,
-        None if kept is None else instance / kept.directory,
+        None if retention_settings is None else instance / retention_settings.directory,
     )
 
 
 def instance_directory(file: str | None) -> Path:
-    """What paths of ``file``, a broker.xml, are relative to; the current directory where there is no file."""
+    """The directory at which relative paths of ``file``, a broker.xml, start; without a file the current directory."""
     if file is None:
         return Path.cwd()
     beside = Path(file).absolute().parent

@@ -13,8 +13,7 @@ from stompring.errors import ConfigurationError
 class Node:
     """One element. ``value`` is its text, None where it holds none.
 
-    Values are as the readers of `value_types` gave them. ``is_leaf`` says that the element may hold text and
-    nothing else.
+    Values are those of the readers in `value_types`. ``is_leaf``: the element may contain text only.
     """
 
     name: str
@@ -38,23 +37,23 @@ class Node:
         return tuple(child.children) if child else ()
 
     def leaves(self) -> dict[str, Any]:
-        """The values of the child elements that are leaves, under their names as Python writes them."""
+        """The values of the child elements that are leaves, by name in snake case."""
         return {snake(child.name): child.value for child in self.children if child.is_leaf}
 
 
 def snake(name: str) -> str:
-    """``ring-size`` as Python writes it."""
+    """``ring-size`` as ``ring_size``."""
     return name.replace("-", "_")
 
 
 SHORTEST_HIDDEN = 4
-"""Characters of a value that is looked for in texts: one that is shorter stands there by chance."""
-#: Faults after which the rest of a file is not looked at: to find what each unknown name may have meant takes time.
+"""Characters of a hidden value: a shorter one would be found in other words by chance."""
+#: Faults after which the check of a file ends: suggestions for many unknown names take time.
 MAX_FAULTS = 200
 
 
 class Faults:
-    """Collects what is wrong with ``file``, so that its author need not find it error by error."""
+    """The faults of ``file``, collected so that one run reports all of them."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -63,9 +62,9 @@ class Faults:
         self._added = 0
 
     def add(self, line: int, text: str) -> None:
-        """Note that ``text`` is wrong at ``line``. What was noted already is not noted twice.
+        """Add a fault at ``line``, once.
 
-        Raises `ConfigurationError` where there are so many that nobody reads them all.
+        Raises `ConfigurationError` at the 200th.
         """
         for value, reference in self._hidden.items():
             text = text.replace(value, reference)
@@ -76,12 +75,12 @@ class Faults:
             self.raise_if_any()
 
     def hide(self, value: str, reference: str) -> None:
-        """From now on ``reference`` stands where a text shows ``value``. Shorter ones are no secret and no loss."""
+        """Show ``reference`` instead of ``value`` in all texts added later."""
         if len(value) >= SHORTEST_HIDDEN:
             self._hidden[value] = reference
 
     def raise_if_any(self) -> None:
-        """Raise one `ConfigurationError` at the first fault; its text lists all, a line each."""
+        """Raise one `ConfigurationError` with all faults, one per line."""
         if not self._found:
             return
         (line, first), *others = sorted(self._found)

@@ -1,4 +1,4 @@
-"""How much memory this process may use: what the defaults of ``global-max-size`` and ``dispatch-memory`` are shares of.
+"""Memory that this process may use, and the defaults of ``global-max-size`` and ``dispatch-memory`` as shares of it.
 
 The machine's, or less where a control group sets a limit (containers, systemd's ``MemoryMax``), of the first or the
 second version, on the process's own group or on one above it.
@@ -13,10 +13,10 @@ from pathlib import Path
 ROOT = Path("/")
 
 MIN_DISPATCH_MEMORY = 16 * 1024 * 1024
-"""A budget of dispatch below this would read pages in pieces too small to be worth it."""
+"""With a smaller budget page reads would be too small to be efficient."""
 
 SHARE = 4
-"""A quarter. Artemis takes half of its JVM's memory; what is left here is for connections, queues and Python."""
+"""A quarter. Artemis uses half of its JVM's memory; the remainder is for connections, queues and Python."""
 
 
 def default_global_max_size(memory: int) -> int:
@@ -62,7 +62,7 @@ def _limits(root: Path) -> Iterator[int]:
 
 
 def _upwards(mount: Path, path: str, name: str) -> Iterator[int]:
-    """In a container the path may be one of the host, of which only the mount itself is seen."""
+    """In a container the path may be one of the host, with only the mount itself visible."""
     group = mount / path.lstrip("/")
     while True:
         for text in _lines(group / name):
@@ -77,4 +77,4 @@ def _lines(file: Path) -> list[str]:
     try:
         return file.read_text().splitlines()
     except OSError:
-        return []  # another system, or one that hides it
+        return []  # not Linux, or without access

@@ -30,7 +30,7 @@ DEFAULT_SYNTAX = WildcardSyntax()
 
 
 class Pattern:
-    """An address that may hold wildcards, taken apart once."""
+    """An address that may contain wildcards, split into words once."""
 
     __slots__ = (
         "is_wildcard",
@@ -58,7 +58,7 @@ class Pattern:
         self._middle = None if len(parts) == 1 else parts[1:-1]
 
     def _between_any_words(self) -> list[list[str]]:
-        """The words before, between and after the any-words; one list alone where there is none of these."""
+        """The words before, between and after the any-words; a single list without any-words."""
         parts: list[list[str]] = [[]]
         for word in self._words:
             if word == self._any:
@@ -79,7 +79,7 @@ class Pattern:
         return (max(kinds), -length, kinds, self.text)
 
     def matches(self, address: str) -> bool:
-        """Whether ``address``, taken literally, is one that this pattern stands for."""
+        """Whether this pattern matches ``address``, which is taken literally."""
         if not self.is_wildcard:
             return address == self.text
         return self.matches_words(address.split(self._delimiter))
@@ -110,7 +110,7 @@ class Pattern:
         )
 
     def half_wildcards(self) -> tuple[str, ...]:
-        """The words that hold a wildcard's character among others, where it has no meaning."""
+        """Words that contain a wildcard character among others, where it has no meaning."""
         marks = (self._any, self._single)
         others = (word for word in self._words if word not in marks)
         return tuple(word for word in others if any(mark in word for mark in marks))
@@ -120,7 +120,7 @@ class Pattern:
 
 
 def matches(pattern: str, address: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
-    """Whether ``address`` is one that ``pattern`` stands for. To ask more than once, keep a `Pattern`."""
+    """Whether ``pattern`` matches ``address``. For several addresses make one `Pattern`."""
     return Pattern(pattern, syntax).matches(address)
 
 
@@ -128,7 +128,7 @@ DEFAULTS = AddressSettings()
 DEFAULTS_IN_MEMORY = AddressSettings(address_full_policy=FullPolicy.BLOCK)
 
 CACHED_ADDRESSES = 16_384
-"""Addresses whose settings are remembered. One beyond them costs a walk over the wildcard entries."""
+"""Addresses whose settings are cached. A lookup beyond them visits all wildcard entries."""
 
 
 class SettingsRepository:
@@ -207,19 +207,19 @@ class SettingsRepository:
 
 
 def defaults_of(persistence_enabled: bool) -> AddressSettings:
-    """The settings of an address that no entry is for."""
+    """The settings of an address without a matching entry."""
     return DEFAULTS if persistence_enabled else DEFAULTS_IN_MEMORY
 
 
 def literal_name(match: str, markers: str | None) -> str | None:
-    """The one address that ``match`` names between ``markers``; None where it is not so written."""
+    """The one address in ``match`` between ``markers``; None if it is no literal match."""
     if markers is None or len(match) < 2 or (match[0], match[-1]) != (markers[0], markers[1]):
         return None
     return match[1:-1]
 
 
 def overlaps(one: str, other: str, syntax: WildcardSyntax) -> bool:
-    """Whether there may be an address that both match."""
+    """Whether an address exists that both match."""
     left, right = _normalized_words(one, syntax), _normalized_words(other, syntax)
     many, single = syntax.any_words, syntax.single_word
     for word, opposite in zip(left, right, strict=False):  # most that differ do so before any wildcard
@@ -246,7 +246,7 @@ def overlaps(one: str, other: str, syntax: WildcardSyntax) -> bool:
 
 
 def covers(wide: str, narrow: str, syntax: WildcardSyntax) -> bool:
-    """Whether ``wide`` matches every address that ``narrow`` does. What it says is so; it may miss odd cases."""
+    """Whether ``wide`` matches every address that ``narrow`` matches. True is certain; rare cases give False."""
     left, right = _normalized_words(wide, syntax), _normalized_words(narrow, syntax)
     many, single = syntax.any_words, syntax.single_word
     row = [False] * (len(right) + 1)
@@ -265,7 +265,7 @@ def covers(wide: str, narrow: str, syntax: WildcardSyntax) -> bool:
 
 
 def _normalized_words(address: str, syntax: WildcardSyntax) -> list[str]:
-    """The words, those that come to the same written in one way: ``#.*`` as ``*.#``, ``#.#`` as ``#``."""
+    """The words in a normal form of equivalent patterns: ``#.*`` as ``*.#``, ``#.#`` as ``#``."""
     words: list[str] = []
     waiting = False
     for word in address.split(syntax.delimiter):

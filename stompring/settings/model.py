@@ -25,7 +25,7 @@ from stompring.settings.options import (
 
 
 class PermissionType(StrEnum):
-    """What a role may be allowed (Artemis, ``type`` of ``<permission>``). ERRORs show the names in capitals."""
+    """A permission (Artemis, ``type`` of ``<permission>``). ERRORs show the names in capitals."""
 
     SEND = "send"
     CONSUME = "consume"
@@ -43,7 +43,7 @@ class PermissionType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SecuritySettingEntry:
-    """One ``<security-setting match="…">``: the roles that have each permission. What is not named nobody has."""
+    """One ``<security-setting match="…">``: the roles with each permission. A permission without an entry is denied."""
 
     match: str
     roles: Mapping[PermissionType, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
@@ -51,14 +51,14 @@ class SecuritySettingEntry:
 
 
 class SlowConsumerPolicy(StrEnum):
-    """What becomes of a consumer that is slow (``slow-consumer-policy``)."""
+    """Action on a slow consumer (``slow-consumer-policy``)."""
 
     NOTIFY = "NOTIFY"
     KILL = "KILL"
 
 
 class ThresholdUnit(StrEnum):
-    """What ``slow-consumer-threshold`` is counted in (``slow-consumer-threshold-measurement-unit``)."""
+    """Unit of ``slow-consumer-threshold`` (``slow-consumer-threshold-measurement-unit``)."""
 
     MESSAGES_PER_SECOND = "MESSAGES_PER_SECOND"
     MESSAGES_PER_MINUTE = "MESSAGES_PER_MINUTE"
@@ -67,13 +67,13 @@ class ThresholdUnit(StrEnum):
 
     @property
     def seconds(self) -> int:
-        """How long the time is in which so many messages are wanted."""
+        """Length of the time unit in seconds."""
         return {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400}[self.value.rpartition("_")[2]]
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimit:
-    """One ``<resource-limit-setting>``: what the user of that exact name may have. -1: no limit."""
+    """One ``<resource-limit-setting>``: limits of the user with that exact name. -1: no limit."""
 
     user: str
     max_sessions: int = option(
@@ -91,14 +91,14 @@ class ResourceLimit:
 
 
 class RoutingType(StrEnum):
-    """How an address hands out its messages (Artemis, address model)."""
+    """Routing type of an address or a queue (Artemis, address model)."""
 
     ANYCAST = "ANYCAST"
     MULTICAST = "MULTICAST"
 
 
 class FullPolicy(StrEnum):
-    """What a full address does with the next message (``address-full-policy``)."""
+    """Action on a message for a full address (``address-full-policy``)."""
 
     PAGE = "PAGE"
     DROP = "DROP"
@@ -107,14 +107,14 @@ class FullPolicy(StrEnum):
 
 
 class PageFullPolicy(StrEnum):
-    """What a paging address does with the next message once its pages have reached their limit."""
+    """Action on a message beyond the limit of the pages (``page-full-policy``)."""
 
     DROP = "DROP"
     FAIL = "FAIL"
 
 
 class DiskFullPolicy(StrEnum):
-    """What becomes of a message that has to be written while the disk is full (``disk-full-policy``)."""
+    """Action on a message to be written while the disk is full (``disk-full-policy``)."""
 
     BLOCK = "BLOCK"
     DROP = "DROP"
@@ -125,19 +125,19 @@ class Retain(StrEnum):
     """Which messages of an address are retained (``retain``, ours)."""
 
     DURABLE = "DURABLE"  # durable ones in durable queues
-    ALL = "ALL"  # in whatever queue
+    ALL = "ALL"  # in every queue
     NONE = "NONE"
 
 
 class RingPolicy(StrEnum):
-    """What becomes of the message that a full ring gives up (``ring-policy``, ours)."""
+    """Action on a message evicted from a full ring (``ring-policy``, ours)."""
 
     DISCARD = "DISCARD"
     DEAD_LETTER = "DEAD_LETTER"
 
 
 class TimeUnit(StrEnum):
-    """What a period is counted in (``unit`` of ``journal-retention-directory``)."""
+    """Unit of a period (``unit`` of ``journal-retention-directory``)."""
 
     DAYS = "DAYS"
     HOURS = "HOURS"
@@ -147,12 +147,12 @@ class TimeUnit(StrEnum):
 
     @property
     def milliseconds(self) -> int:
-        """How long one is."""
+        """Length of one unit."""
         return {"DAYS": 86_400_000, "HOURS": 3_600_000, "MINUTES": 60_000, "SECONDS": 1000}.get(self.value, 1)
 
 
 class DeletionPolicy(StrEnum):
-    """Whether what vanished from broker.xml is deleted on reload (``config-delete-queues``)."""
+    """Whether a reload deletes objects removed from broker.xml (``config-delete-queues``)."""
 
     OFF = "OFF"
     FORCE = "FORCE"
@@ -160,7 +160,7 @@ class DeletionPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One ``<property key="…" value="…"/>``. Two of the same text are equal, wherever they stand."""
+    """One ``<property key="…" value="…"/>``. Equality ignores the line."""
 
     key: str
     value: str
@@ -169,7 +169,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class PluginConfiguration:
-    """One ``<broker-plugin>``: a policy under the name by which address-settings speak of it."""
+    """One ``<broker-plugin>``: a policy under its name in address-settings."""
 
     name: str
     policy: str  # the name of its module or entry point
@@ -517,7 +517,7 @@ class AddressSettings:
 
     @property
     def page_file_bytes(self) -> int:
-        """How long a page file becomes: a limit on all of them is better kept with several."""
+        """Size of a page file: at most a quarter of ``page-limit-bytes``, so that consumed files free space early."""
         if self.page_full_policy is None or self.page_limit_bytes < 0:
             return self.page_size_bytes
         return min(self.page_size_bytes, max(self.page_limit_bytes // 4, 1024))

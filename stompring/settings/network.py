@@ -6,13 +6,13 @@ import ipaddress
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-#: Bits of an IPv6 address that are one customer's: whoever has one address of a network of this size has them all.
+#: Prefix length of an IPv6 network that belongs to one customer.
 IPV6_NETWORK_BITS = 64
 
 
 @lru_cache(maxsize=4096)
 def source_network(host: str) -> str:
-    """What counts as one peer: an IPv4 address, or the network of 64 bits that an IPv6 address is in."""
+    """The source network of a host: an IPv4 address, or the 64-bit network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -24,25 +24,25 @@ def source_network(host: str) -> str:
     return str(ipaddress.IPv6Network((address, IPV6_NETWORK_BITS), strict=False))
 
 
-def is_this_machine(place: str) -> bool:
-    """Whether it is this machine itself."""
+def is_this_machine(network: str) -> bool:
+    """Whether a source network is the loopback interface."""
     try:
-        return ipaddress.ip_network(place, strict=False).is_loopback or place == "::/64"
+        return ipaddress.ip_network(network, strict=False).is_loopback or network == "::/64"
     except ValueError:
         return False
 
 
-#: Stands in a list for all of them.
+#: All origins, in a list of them.
 ANY_ORIGIN = "*"
 
-#: What browsers send for pages that have none: of a file, or in a sandbox.
+#: The origin that browsers send for pages without one: of a file, or in a sandbox.
 NULL_ORIGIN = "null"
 
 _USUAL_PORTS = {"http": 80, "https": 443}
 
 
 def normal_origin(text: str) -> str:
-    """``text`` in small letters and without the port that is usual for its scheme. Raises `ValueError`."""
+    """``text`` in lower case and without the default port of its scheme. Raises `ValueError`."""
     lowered = text.strip().lower()
     if lowered == NULL_ORIGIN:
         return NULL_ORIGIN
@@ -58,7 +58,7 @@ def normal_origin(text: str) -> str:
 
 
 def origin_host(origin: str) -> str:
-    """The host that an origin names; empty for ``null``, ``*`` and what is none."""
+    """The host of an origin; empty for ``null``, ``*`` and invalid ones."""
     try:
         return urlsplit(origin).hostname or ""
     except ValueError:
@@ -66,7 +66,7 @@ def origin_host(origin: str) -> str:
 
 
 def host_name(host: str) -> str:
-    """The name in a ``Host`` header, without its port; empty where there is none."""
+    """The name in a ``Host`` header, without its port; empty if there is none."""
     try:
         return urlsplit(f"//{host.strip()}").hostname or ""
     except ValueError:

@@ -15,18 +15,18 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\})?")
 _KNOWN = re.compile(r"\$\{(env|file):")
 
 MAX_FILE_BYTES = 64 * 1024
-"""Bytes of a file that is referred to: a secret is shorter, and a device has no end."""
+"""Bytes of a referenced file: secrets are shorter, and reading a device would not end."""
 
 
 class References:
-    """Looks up what one broker.xml refers to. Paths are relative to ``folder``."""
+    """Resolves the references of one broker.xml. Paths are relative to ``folder``."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str] = os.environ) -> None:
         self._folder = folder
         self._environment = environment
 
     def resolve(self, text: str) -> str:
-        """``text`` with the values in place of the references. Raises `ValueError` that says which has none."""
+        """``text`` with its references resolved. Raises `ValueError` for one without a value."""
         return _REFERENCE.sub(self._value, text) if REFERENCE_MARK in text else text
 
     def _value(self, found: re.Match[str]) -> str:
@@ -67,12 +67,12 @@ class References:
 
 
 def has_reference(text: str) -> bool:
-    """Whether something is looked up for ``text``, or would be if it were spelled right."""
+    """Whether ``text`` contains ``${``, the start of a reference."""
     return REFERENCE_MARK in text
 
 
 def has_known_reference(text: str) -> bool:
-    """Whether there is a reference of a known kind: where ``${`` may be part of a text, as in a filter."""
+    """Whether ``text`` contains a reference of a known kind. In a filter ``${`` alone may be part of the text."""
     return _KNOWN.search(text) is not None
 
 
@@ -80,7 +80,7 @@ HIDDEN = "***"
 
 
 class Secret(str):
-    """A text that came from outside of broker.xml, as a password.
+    """A text from outside of broker.xml, such as a password.
 
     It is that text for whoever uses it (``encode``, ``==``, as a key), and stars for whoever shows it: ``str``,
     ``repr``, ``format``, log lines.

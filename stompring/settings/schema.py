@@ -1,7 +1,6 @@
-"""schema.xsd as data: which elements and attributes there are, where, and how their texts are read.
+"""schema.xsd as data: the elements and attributes, their parents, and the types of their values.
 
-The schema is the one list of names. It is shipped with the package and can be trusted, so that the standard
-library's parser may read it.
+The schema is part of the package and trusted, so the parser of the standard library may read it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _XS = "{http://www.w3.org/2001/XMLSchema}"
 
 @dataclass(frozen=True, slots=True)
 class AttributeRule:
-    """An attribute: the simple type of its value, and whether it must be there."""
+    """An attribute: the simple type of its value, and whether it is required."""
 
     type: str
     required: bool
@@ -26,7 +25,7 @@ class AttributeRule:
 
 @dataclass(frozen=True, slots=True)
 class ElementRule:
-    """What an element may hold. ``text`` is the simple type of its text, None where it holds none."""
+    """The content of an element. ``text`` is the simple type of its text, None without text."""
 
     text: str | None
     repeated: bool
@@ -35,13 +34,13 @@ class ElementRule:
 
 
 def schema_bytes() -> bytes:
-    """The shipped schema as it lies in the package."""
+    """The content of schema.xsd."""
     return files("stompring.settings").joinpath("schema.xsd").read_bytes()
 
 
 @cache
 def root_rules() -> Mapping[str, ElementRule]:
-    """The document's one element, ``configuration``, with all below it."""
+    """The root element, ``configuration``, with all its descendants."""
     schema = ElementTree.fromstring(schema_bytes())  # nosec B314
     types = {element.get("name", ""): element for element in schema.iter(f"{_XS}complexType")}
     return _elements(schema.findall(f"{_XS}element"), types)

@@ -1,4 +1,4 @@
-"""Sentences about names that nobody knows, with the nearest one that somebody does."""
+"""Suggestions for unknown names: the known name that is most similar, or all of a few."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAX_LISTED = 8
 
 
 def closest_match(name: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like ``name``, or None where none looks like it."""
+    """The known name most similar to ``name``, or None if none is similar."""
     by_folded = {candidate.lower(): candidate for candidate in known}
     found = get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
     return by_folded[found[0]] if found else None

@@ -1,4 +1,4 @@
-"""The text of one value in broker.xml or in an acceptor's URL, read into Python.
+"""Types of the values in broker.xml and in the URLs of acceptors, with a reader for each.
 
 Every reader takes the text with the blanks around it removed, and raises ``ValueError`` whose message continues
 "… is 'text': ". `VALUE_TYPES` has one for each simple type of schema.xsd, under the type's own name.
@@ -38,7 +38,7 @@ Reader = Callable[[str], object]
 Choice = TypeVar("Choice", bound=StrEnum)
 
 MAX_LONG = 2**63 - 1
-"""Artemis keeps sizes and times in a Java long; a larger number is a slip of the keyboard."""
+"""The largest Java long, Artemis's type of sizes and times; a larger number is a typing error."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _PLUGIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -71,7 +71,7 @@ def byte_size(text: str) -> int:
 
 
 def milliseconds(text: str) -> int:
-    """A plain number of milliseconds: Artemis knows no units of time."""
+    """A plain number of milliseconds: Artemis has no units of time."""
     if not _WHOLE.fullmatch(text):
         raise ValueError("must be a plain number of milliseconds, without a unit")
     return whole_number(text)
@@ -100,7 +100,7 @@ def boolean(text: str) -> bool:
 
 
 def at_least(least: int, read: Callable[[str], int], unset: str | None = None, why: str = "") -> Reader:
-    """A reader that takes ``least`` and more, and -1 where ``unset`` says what -1 stands for.
+    """A reader that accepts ``least`` and more, and -1 if ``unset`` is the meaning of -1.
 
     ``why`` ends the message, for a limit whose reason is not plain to see.
     """
@@ -116,7 +116,7 @@ def at_least(least: int, read: Callable[[str], int], unset: str | None = None, w
 
 
 def in_range(least: int, most: int, unset: str | None = None) -> Reader:
-    """A reader of whole numbers from ``least`` to ``most``, and of -1 where ``unset`` says what it stands for."""
+    """A reader of whole numbers from ``least`` to ``most``, and of -1 if ``unset`` is its meaning."""
     rule = f"must be from {least} to {most}" + ("" if unset is None else f", or -1 ({unset})")
 
     def reader(text: str) -> int:
@@ -155,7 +155,7 @@ def one_of(kind: type[Choice]) -> Callable[[str], Choice]:
 
 
 def any_text(text: str) -> str:
-    """Any text, also none."""
+    """Any text, including the empty one."""
     return text
 
 
@@ -167,12 +167,12 @@ def name(text: str) -> str:
 
 
 def optional_name(text: str) -> str | None:
-    """A name; empty takes back what a less specific entry set (``<expiry-address/>``)."""
+    """A name; the empty text undoes the value of a less specific entry (``<expiry-address/>``)."""
     return text or None
 
 
 def resource_name(text: str) -> str:
-    """The name of an address or a queue: not empty, no ``::``, which joins an address and its queue."""
+    """The name of an address or a queue: not empty, without ``::``, the separator of address and queue."""
     if "::" in text:
         raise ValueError("must not contain '::', the separator of address and queue")
     return name(text)
@@ -186,7 +186,7 @@ def plugin_name(text: str) -> str:
 
 
 def full_policy(text: str) -> str:
-    """What a full address does: one of `FullPolicy` in any case, or the name of a broker-plugin."""
+    """One of `FullPolicy` in any case, or the name of a broker-plugin."""
     try:
         return FullPolicy(text.upper())
     except ValueError:
@@ -198,13 +198,13 @@ def full_policy(text: str) -> str:
 
 
 def selector(text: str) -> str:
-    """A queue's filter, which must be a selector. `InvalidSelector` is a ``ValueError`` and says what is wrong."""
+    """The filter of a queue: a selector. Raises `InvalidSelector`, a ``ValueError``."""
     compile_selector(name(text))
     return text
 
 
 def permission(text: str) -> PermissionType:
-    """What a role may be allowed, spelled as in Artemis."""
+    """A permission, spelled as in Artemis."""
     try:
         return PermissionType(text)
     except ValueError:
@@ -212,7 +212,7 @@ def permission(text: str) -> PermissionType:
 
 
 def role_list(text: str) -> tuple[str, ...]:
-    """Names of roles with a comma between each two."""
+    """Comma-separated names of roles."""
     found = tuple(part.strip() for part in text.split(","))
     if not all(found):
         raise ValueError("must be a comma-separated list of roles, for example admins, clerks")

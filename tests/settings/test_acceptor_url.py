@@ -139,7 +139,7 @@ def test_protocols_must_include_stomp() -> None:
     assert "must be a comma-separated list of" in faults(f"{BASE}?protocols=STOMP,SMTP")[0]
 
 
-def test_old_names_are_taken() -> None:
+def test_old_names_are_accepted() -> None:
     assert stomp("stompConsumerCredits=77").stomp_consumer_window_size == 77
     assert stomp("stompMaxFramePayloadLength=5").websocket.web_socket_max_frame_payload_length == 5
     assert set(OLD_PARAMETER_NAMES.values()) <= {*STOMP_PARAMETERS, "protocols"}
@@ -223,7 +223,7 @@ def test_faults(url: str, expected: str) -> None:
     assert expected in found[0]
 
 
-def test_all_faults_of_a_url_are_told() -> None:
+def test_all_faults_of_a_url_are_reported() -> None:
     assert len(faults(f"{BASE}?connectionTtl=x;maxHeaders=0;nonsense=1;useNio=true")) == 4
 
 

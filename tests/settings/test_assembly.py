@@ -75,7 +75,7 @@ def test_an_address_and_a_queue_may_share_a_name() -> None:
 
 
 @pytest.mark.parametrize("match", ["a.b*", "#a", "news.#x.y", "*b"])
-def test_half_wildcards_are_refused(match: str) -> None:
+def test_partial_wildcards_are_rejected(match: str) -> None:
     (found,) = faults(f'<address-settings><address-setting match="{match}"/></address-settings>')
     assert found.startswith(f"3: match '{match}': '*' and '#' are wildcards only as whole words")
     literally = f'<address-settings><address-setting match="({match})"/></address-settings>'

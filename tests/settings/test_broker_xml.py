@@ -180,7 +180,7 @@ def test_an_empty_core_has_the_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "security", "expected"),
+    ("configured", "security", "expected"),
     [
         (None, "true", "etc/users.properties"),
         (None, "false", None),
@@ -189,8 +189,10 @@ def test_an_empty_core_has_the_defaults() -> None:
         ("../people", "true", "etc/../people"),
     ],
 )
-def test_users_file_is_relative_to_the_file(said: str | None, security: str, expected: str | None) -> None:
-    users = f"<users-file>{said}</users-file>" if said else ""
+def test_users_file_is_relative_to_the_file(
+    configured: str | None, security: str, expected: str | None
+) -> None:
+    users = f"<users-file>{configured}</users-file>" if configured else ""
     assert parse(f"<security-enabled>{security}</security-enabled>", users).users_file == expected
 
 
@@ -219,7 +221,7 @@ def test_an_address_without_a_type_has_that_of_its_settings() -> None:
     assert configuration.addresses[0].routing_types == {RoutingType.ANYCAST}
 
 
-def test_what_a_queue_does_not_say_is_left_to_the_settings() -> None:
+def test_unset_queue_attributes_are_none() -> None:
     (address,) = parse(queue()).addresses
     assert address.queues == (QueueConfiguration("q", "a", RoutingType.ANYCAST),)
 

@@ -110,7 +110,7 @@ ARTEMIS = [
 
 
 @pytest.mark.parametrize(("line", "expected"), ARTEMIS, ids=[row[1] for row in ARTEMIS])
-def test_names_that_only_artemis_knows(line: str, expected: str) -> None:
+def test_artemis_settings_without_support_get_advice(line: str, expected: str) -> None:
     (found,) = faults(QUIET, line)
     assert found.startswith("4: ") and "an Artemis setting" in found and expected in found
 
@@ -186,7 +186,7 @@ def test_an_element_given_twice() -> None:
     )
 
 
-def test_all_faults_are_told_in_order_of_their_lines() -> None:
+def test_faults_are_reported_in_order_of_their_lines() -> None:
     found = faults(
         QUIET,
         "<nmae>x</nmae>",
@@ -198,7 +198,7 @@ def test_all_faults_are_told_in_order_of_their_lines() -> None:
     assert [fault.split(":")[0] for fault in found] == ["4", "5", "6", "7", "7", "8"]
 
 
-def test_a_fault_in_one_place_hides_none_in_another() -> None:
+def test_faults_of_different_elements_are_all_reported() -> None:
     found = faults(
         '<addresses><address name="a"><anycast>',
         '<queue ring-size="0"/>',
@@ -238,11 +238,11 @@ def test_a_fault_in_one_place_hides_none_in_another() -> None:
         ),
     ],
 )
-def test_documents_that_are_none(data: bytes, expected: str) -> None:
+def test_invalid_documents_are_rejected(data: bytes, expected: str) -> None:
     assert any(expected in fault for fault in faults_of(data)), faults_of(data)
 
 
-def test_deep_documents_are_refused() -> None:
+def test_deep_documents_are_rejected() -> None:
     assert "not well-formed XML" in faults_of(b"<a>" * 100_000)[0]
 
 

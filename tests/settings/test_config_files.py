@@ -78,7 +78,7 @@ def test_the_shipped_file() -> None:
     ]
 
 
-def test_what_is_commented_out_in_the_shipped_file_is_right() -> None:
+def test_commented_out_settings_of_the_shipped_file_are_valid() -> None:
     text = (CONFIG / "broker.xml").read_text(encoding="utf-8")
     opened = text.replace("<!--\n      <address-setting", "<address-setting").replace(
         "</address-setting>\n      -->", "</address-setting>"

@@ -42,7 +42,7 @@ def test_limits_of_users() -> None:
         ("<resource-limit-setting/>", "has no attribute 'match'; it is required"),
     ],
 )
-def test_what_cannot_be(inside: str, expected: str) -> None:
+def test_contradictions_are_reported(inside: str, expected: str) -> None:
     (found,) = faults(f"<resource-limit-settings>{inside}</resource-limit-settings>")
     assert expected in found
 

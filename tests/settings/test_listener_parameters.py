@@ -46,7 +46,7 @@ def tls(url: str) -> Tls | None:
     return parse_acceptor("x", url).tls
 
 
-def told(url: str) -> list[str]:
+def faults_of(url: str) -> list[str]:
     with pytest.raises(ValueError) as caught:
         parse_acceptor("x", url)
     return str(caught.value).splitlines()
@@ -133,7 +133,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("url", "expected"), FAULTS, ids=[row[0] for row in FAULTS])
 def test_faults(url: str, expected: str) -> None:
-    (found,) = told(url)
+    (found,) = faults_of(url)
     assert expected in found
 
 
@@ -159,7 +159,7 @@ def test_without_tls_there_are_no_paths() -> None:
         assert with_absolute_paths(one, Path("/x")) is one
 
 
-def test_faults_are_told_with_file_and_line() -> None:
+def test_faults_are_reported_with_file_and_line() -> None:
     assert faults(acceptor("ssl://127.0.0.1:1?keyPath=b"), "<security-enabled>false</security-enabled>") == [
         "3: acceptor 'x': TLS requires keyStorePath: a PEM file with the broker's certificate and its chain"
     ]

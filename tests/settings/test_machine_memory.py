@@ -77,7 +77,7 @@ TREES = [
 
 
 @pytest.mark.parametrize(("what", "files", "expected"), TREES, ids=[row[0] for row in TREES])
-def test_the_least_limit_counts(tmp_path: Path, what: str, files: dict[str, str], expected: int) -> None:
+def test_smallest_limit_counts(tmp_path: Path, what: str, files: dict[str, str], expected: int) -> None:
     meminfo = f"MemFree:  1 kB\nMemTotal:  {8 * GIB // 1024} kB\nMemAvailable: 2 kB\n"
     for name, text in {"proc/meminfo": meminfo, **files}.items():
         file = tmp_path / name
@@ -95,7 +95,7 @@ def test_this_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "memory", "dispatch"),
+    ("configured", "memory", "dispatch"),
     [
         (64 * MIB, 8 * GIB, 16 * MIB),
         (1, 8 * GIB, 16 * MIB),
@@ -104,8 +104,8 @@ def test_this_machine() -> None:
         (-1, 100 * MIB, 16 * MIB),
     ],
 )
-def test_the_budget_of_dispatch(said: int, memory: int, dispatch: int) -> None:
-    assert default_dispatch_memory(said, memory) == dispatch
+def test_default_dispatch_memory(configured: int, memory: int, dispatch: int) -> None:
+    assert default_dispatch_memory(configured, memory) == dispatch
 
 
 def test_the_global_limit() -> None:

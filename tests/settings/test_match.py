@@ -116,7 +116,7 @@ def test_addresses_under_the_same_entries_share_their_settings() -> None:
     assert repository.lookup("a.1") is not repository.lookup("b.1")
 
 
-def test_what_is_remembered_is_bounded_and_saves_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookup_cache_is_bounded_and_avoids_pattern_matching(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
     matches = Pattern.matches_words
 

@@ -27,7 +27,7 @@ def test_one_spelling_of_an_origin(text: str, expected: str) -> None:
     "text",
     ["", "app.example.com", "https://", "//a", "https://a/path", "https://a?x", "https://u@a", "http://a:b"],
 )
-def test_what_is_no_origin(text: str) -> None:
+def test_invalid_origins_are_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         normal_origin(text)
 

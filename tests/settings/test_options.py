@@ -130,7 +130,7 @@ def test_rows_are_complete(row: Option) -> None:
     assert not row.meaning or row.meaning.endswith((".", "`."))
 
 
-def test_every_field_of_a_configuration_says_whether_a_reload_applies_it() -> None:
+def test_every_field_of_a_configuration_has_a_row() -> None:
     assert {each.name for each in fields(BrokerConfiguration)} - {"file", "warnings"} == {
         row.name for row in options_of(BrokerConfiguration)
     }

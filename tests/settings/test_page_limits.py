@@ -50,7 +50,7 @@ def test_a_limit_of_0_with_page() -> None:
         assert list(entry.values.values()) == [0]
 
 
-def test_a_limit_of_0_is_looked_at_with_the_policy_that_is_in_force_there() -> None:
+def test_limit_of_0_is_checked_with_the_policy_in_force() -> None:
     block, zero = "<address-full-policy>BLOCK</address-full-policy>", "<max-size-bytes>0</max-size-bytes>"
     (fault,) = faults(QUIET, settings(("#", block), ("a.b", zero)))
     assert fault.startswith("9: ")
@@ -82,7 +82,7 @@ def test_one_half_of_a_page_limit_is_a_warning(entries: list[tuple[str, str]], e
     assert warnings == tuple(f"{FILE}:{warning}" for warning in expected)
 
 
-def test_a_literal_match_is_looked_at_as_the_address_it_names() -> None:
+def test_literal_match_is_checked_as_its_address() -> None:
     markers = "<literal-match-markers>()</literal-match-markers>"
     entries = settings(("(a.#)", MESSAGES), ("a.#", POLICY + BYTES))
     assert parse(QUIET, markers, entries).warnings == ()

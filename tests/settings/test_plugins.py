@@ -21,7 +21,7 @@ def settings(*inside: str, match: str = "a") -> str:
 ONE = plugins('<broker-plugin name="one"/>')
 
 
-def test_what_is_written_down() -> None:
+def test_plugins_and_properties_are_read() -> None:
     configuration = parse(
         plugins(
             '<broker-plugin name="one"><property key="a" value=" 1 "/><property key="b" value=""/></broker-plugin>',
@@ -60,7 +60,7 @@ def test_lines_are_those_of_the_elements() -> None:
     assert [use.line for use in uses] == [8]  # type: ignore[attr-defined]
 
 
-def test_built_in_policies_are_taken_in_any_case_before_plugins() -> None:
+def test_built_in_policies_in_any_case_precede_plugins() -> None:
     configuration = parse(settings("<address-full-policy>page</address-full-policy>"))
     assert configuration.address_settings[0].values["address_full_policy"] is FullPolicy.PAGE
 
@@ -132,6 +132,6 @@ def test_policies_of_all_entries_that_match_add_up() -> None:
         ),
     ],
 )
-def test_what_cannot_be(lines: list[str], fault: str) -> None:
+def test_contradictions_are_reported(lines: list[str], fault: str) -> None:
     (found,) = faults(*lines)
     assert fault in found

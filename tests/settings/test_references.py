@@ -42,7 +42,7 @@ def references(tmp_path: Path) -> References:
         ("$$${env:NAME}", "$${env:NAME}"),
     ],
 )
-def test_what_it_stands_for(references: References, text: str, value: str) -> None:
+def test_references_are_resolved(references: References, text: str, value: str) -> None:
     assert references.resolve(text) == value
 
 
@@ -61,7 +61,7 @@ def test_what_it_stands_for(references: References, text: str, value: str) -> No
         ("a${env:NAME", "has no closing '}'"),
     ],
 )
-def test_what_stands_for_nothing(references: References, text: str, fault: str) -> None:
+def test_references_without_a_value_are_rejected(references: References, text: str, fault: str) -> None:
     with pytest.raises(ValueError) as raised:
         references.resolve(text)
     assert fault in str(raised.value) and SECRET not in str(raised.value)
@@ -131,7 +131,7 @@ def test_characters_that_no_document_can_hold(tmp_path: Path, character: str) ->
         configured(tmp_path, "<name>${file:odd}</name>")
 
 
-def test_a_place_that_is_wrong_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolved_url_is_not_shown_in_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VALUE", "s3cret")
     for place in ("${env:VALUE}://127.0.0.1:1", "tcp://127.0.0.1:${env:VALUE}", "tcp://${env:VALUE}"):
         with pytest.raises(ConfigurationError, match="does not resolve to a listener URL") as raised:
@@ -139,7 +139,7 @@ def test_a_place_that_is_wrong_is_not_shown(tmp_path: Path, monkeypatch: pytest.
         assert "s3cret" not in str(raised.value)
 
 
-def test_a_missing_one_is_told_with_its_line(tmp_path: Path) -> None:
+def test_missing_reference_is_reported_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         configured(tmp_path, "\n<name>${env:NO_SUCH_THING}</name>")
     assert str(raised.value).endswith("broker.xml:3: <name>: environment variable NO_SUCH_THING is not set")

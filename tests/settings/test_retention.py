@@ -16,7 +16,7 @@ def retention(attributes: str = "", directory: str = "data/retention") -> str:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "kept"),
+    ("attributes", "expected"),
     [
         ("", Retention("data/retention")),
         ('period="7"', Retention("data/retention", 7 * 86_400_000)),
@@ -28,19 +28,19 @@ def retention(attributes: str = "", directory: str = "data/retention") -> str:
         ('storage-limit="1GB" sample-period="-1"', Retention("data/retention", -1, 1024**3, -1)),
     ],
 )
-def test_attributes(attributes: str, kept: Retention) -> None:
-    assert parse(retention(attributes)).journal_retention_directory == kept
+def test_attributes(attributes: str, expected: Retention) -> None:
+    assert parse(retention(attributes)).journal_retention_directory == expected
 
 
-def test_without_it_nothing_is_kept() -> None:
+def test_without_directory_nothing_is_retained() -> None:
     assert parse().journal_retention_directory is None
     assert data_directory(parse()).retention is None
 
 
 def test_where_it_is() -> None:
-    configuration = parse(retention(directory="kept"))
+    configuration = parse(retention(directory="expected"))
     directory = data_directory(configuration).retention
-    assert directory is not None and directory.name == "kept"
+    assert directory is not None and directory.name == "expected"
     override = data_directory(configuration, "/elsewhere").retention
     assert str(override) == "/elsewhere/retention"
 
@@ -74,7 +74,7 @@ def test_where_it_is() -> None:
         ),
     ],
 )
-def test_what_cannot_be(lines: list[str], fault: str) -> None:
+def test_contradictions_are_reported(lines: list[str], fault: str) -> None:
     (found,) = faults(*lines)
     assert fault in found
 
@@ -87,13 +87,13 @@ def retain(value: str) -> str:
 
 
 @pytest.mark.parametrize("value", Retain)
-def test_an_address_says_what_is_retained_of_it(value: Retain) -> None:
+def test_retain_of_an_address(value: Retain) -> None:
     configuration = parse(retention(), retain(value.lower()))
     assert configuration.warnings == ()
     assert SettingsRepository.of(configuration).lookup("any").retain is value
 
 
-def test_durable_messages_are_retained_where_nothing_is_said() -> None:
+def test_durable_messages_are_retained_by_default() -> None:
     assert SettingsRepository.of(parse()).lookup("any").retain is Retain.DURABLE
 
 

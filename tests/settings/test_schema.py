@@ -167,7 +167,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("kind", VALUE_TYPES)
-def test_the_schema_takes_what_the_readers_took(kind: str) -> None:
+def test_schema_accepts_canonical_values(kind: str) -> None:
     for text in TEXTS:
         if reader_takes(kind, text):
             assert schema_takes(kind, _canonical(VALUE_TYPES[kind].read(text), text)), text

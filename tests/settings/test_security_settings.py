@@ -79,7 +79,7 @@ def setting(inside: str = "", match: str = "#") -> str:
         ("<security-invalidation-interval>-1</security-invalidation-interval>", "must be at least 0"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(inside: str, text: str) -> None:
+def test_faults_are_reported_with_their_line(inside: str, text: str) -> None:
     fault = refused(inside)
     assert text in fault
     assert re.match(re.escape(FILE) + r":\d: ", fault)

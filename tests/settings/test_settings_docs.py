@@ -112,7 +112,7 @@ def test_defaults_of_elements(documented: dict[str, Row], model: object) -> None
             assert row["default"] == shown(getattr(model, name.replace("-", "_"))), name
 
 
-def test_defaults_that_are_shares_of_what_there_is() -> None:
+def test_defaults_that_are_shares_of_the_memory() -> None:
     """As the document words them, and as a file gets them that says nothing."""
     quarter, least = machine_memory() // 4, 16 * 1024 * 1024
     assert {name: CORE[name]["default"] for name in SHARES} == SHARES
@@ -151,7 +151,7 @@ def test_defaults_of_queues() -> None:
             assert row["default"] == shown(value or None if name == "name" else value), name
 
 
-def test_places_of_what_a_queue_says() -> None:
+def test_queue_options_are_elements_or_attributes_as_documented() -> None:
     for name, row in QUEUES.items():
         assert ("attribute" in row["written as"].split(",")[0]) == (name in QUEUE.attributes), name
         assert ("element" in row["written as"]) == (name in QUEUE.children), name
@@ -240,7 +240,7 @@ def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str
     assert takes(read, "10M") == (unit == "bytes") or range_.startswith(("a ", "any"))
 
 
-def test_every_row_says_what_it_means_and_where_it_is_from() -> None:
+def test_every_row_has_a_meaning_and_a_source() -> None:
     for rows in (CORE, WILDCARD, PARAMETERS, SETTINGS, QUEUES):
         for name, row in rows.items():
             assert row["meaning"].endswith((".", "`.")), name
@@ -276,7 +276,7 @@ def test_every_permission_is_documented() -> None:
     assert documented == list(PermissionType)
 
 
-def test_what_plugins_are_written_with() -> None:
+def test_attributes_of_plugins_are_documented() -> None:
     attributes = {
         (name, element)
         for element in ("broker-plugin", "property")

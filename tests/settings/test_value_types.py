@@ -47,7 +47,7 @@ def test_byte_notation_is_that_of_artemis(text: str, size: int) -> None:
         "9223372036854775808", "9999999999G", "9" * 100_000,
     ],
 )  # fmt: skip
-def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
+def test_invalid_sizes_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="must"):
         value_types.byte_size(text)
 
@@ -69,7 +69,7 @@ def test_whole_numbers_come_back(number: int) -> None:
 
 
 @given(st.text(max_size=12))
-def test_every_reader_reads_or_says_why_not(text: str) -> None:
+def test_every_reader_returns_a_value_or_a_reason(text: str) -> None:
     for value_type in value_types.VALUE_TYPES.values():
         try:
             value_type.read(text.strip())
