@@ -41,7 +41,7 @@ def ready(call: Call) -> Answer:
     missing = sorted(
         {name for name, _, _ in context.listening} - {listener["acceptor"] for listener in open_ports}
     )
-    disk_fault, store_fault = context.broker.disk.fault, context.broker.storage.room.fault
+    disk_fault, store_fault = context.broker.disk.fault, context.broker.storage.write_limit.fault
     up = not context.stopping and not missing and disk_fault is None and store_fault is None
     details = {
         "status": "UP" if up else "DOWN",

@@ -168,7 +168,7 @@ ADDRESS: tuple[Counter[Address], ...] = (
         "stompring_address_size_bytes",
         GAUGE,
         "Memory of the messages sent to the address and still in a queue, in bytes.",
-        lambda a: a.room.bytes,
+        lambda a: a.memory_limit.bytes,
     ),
     Counter(
         "numberOfPages",
@@ -189,7 +189,7 @@ ADDRESS: tuple[Counter[Address], ...] = (
         "stompring_address_paging",
         GAUGE,
         "1 while the address is paging: new messages are written to page files.",
-        lambda a: a.room.paging,
+        lambda a: a.memory_limit.paging,
         type="boolean",
     ),
     Counter(
@@ -211,7 +211,7 @@ ADDRESS: tuple[Counter[Address], ...] = (
         "stompring_address_limit_percent",
         GAUGE,
         "Usage of max-size-bytes or max-size-messages in percent, whichever is higher; 0: no limit.",
-        lambda a: a.room.percent,
+        lambda a: a.memory_limit.percent,
     ),
     Counter(
         "routedMessageCount",

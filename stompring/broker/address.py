@@ -56,8 +56,8 @@ class Address:
         "__weakref__",
         "_anycast",
         "_multicast",
-        "_said_full",
-        "_said_pages_full",
+        "_logged_full",
+        "_logged_pages_full",
         "_watching",
         "auto_created",
         "blocked_producers",
@@ -79,7 +79,7 @@ class Address:
         "queues",
         "reaches_all",
         "retained",
-        "room",
+        "memory_limit",
         "routed_messages",
         "routing_types",
         "settings",
@@ -102,7 +102,7 @@ class Address:
         self.routing_types = routing_types
         self.directory = directory
         self.memory = directory.memory
-        self.room = MemoryLimit()
+        self.memory_limit = MemoryLimit()
         self.pages: Pages | None = None  # while it is in page mode
         self.times_paged = 0
         self.queues: dict[str, Queue] = {}
@@ -118,11 +118,13 @@ class Address:
         self.duplicates: Duplicates | None = None  # once a message had an id
         self.blocked_producers = 0
         self.turn = 0  # of its anycast queues
-        self.stamp = 0  # goes up with every change of its queues: what was planned before is planned anew
+        self.stamp = (
+            0  # goes up with every change of its queues or permissions: sessions then plan their SENDs again
+        )
         self.generation = -1  # of the directory when the bindings were made
-        self._said_full = False
-        self._watching = False  # for room: it was full, or pages
-        self._said_pages_full = False
+        self._logged_full = False
+        self._watching = False  # `release` checks whether it is no longer full: it was full, or pages
+        self._logged_pages_full = False
         self._unbind()
         self.apply(settings)
 
@@ -131,9 +133,9 @@ class Address:
         self.settings = settings
         self.changes_expiry = changes_expiry(settings)
         self.retained = self._retained(settings.retain)
-        self.room.limit(settings.max_size_bytes, settings.max_size_messages)
+        self.memory_limit.set_limits(settings.max_size_bytes, settings.max_size_messages)
         self.hooks = self.directory.broker.policies.hooks_for(self)
-        self.stamp += 1  # plans know who is to be asked
+        self.stamp += 1  # plans have the hooks
         for queue in self.queues.values():
             queue.update_hooks()
             self.directory.broker.slow_consumers.watch(queue)
@@ -156,109 +158,111 @@ class Address:
 
     def occupy(self, size: int) -> None:
         """A message sent here is now held by some queue."""
-        room, memory = self.room, self.memory
-        room.bytes += size
-        room.messages += 1
+        limit, memory = self.memory_limit, self.memory
+        limit.bytes += size
+        limit.messages += 1
         memory.bytes += size
         memory.messages += 1
-        if room.bytes >= room.threshold_bytes or room.messages >= room.threshold_messages:
-            room.review()
-            if room.full and self.pages is None:
+        if limit.bytes >= limit.threshold_bytes or limit.messages >= limit.threshold_messages:
+            limit.review()
+            if limit.full and self.pages is None:
                 page_mode.pages_of(self)
         if memory.bytes >= memory.threshold_bytes or memory.messages >= memory.threshold_messages:
             memory.review()
 
     def release(self, size: int) -> None:
         """A message sent here is held by no queue any more."""
-        room, memory = self.room, self.memory
-        room.bytes -= size
-        room.messages -= 1
+        limit, memory = self.memory_limit, self.memory
+        limit.bytes -= size
+        limit.messages -= 1
         memory.bytes -= size
         memory.messages -= 1
-        if room.full:
-            room.review()
+        if limit.full:
+            limit.review()
         if memory.full:
             memory.review()
         if self._watching and self.full is None:
-            self._has_room()
+            self._no_longer_full()
 
     @property
     def full(self) -> MemoryLimit | None:
         """What is full for the next message: the address, the broker, or nothing."""
-        if self.room.full:
-            return self.room
+        if self.memory_limit.full:
+            return self.memory_limit
         return self.memory if self.memory.full else None
 
     def update_slow_path(self) -> None:
         """Page mode, or what ends it, may have changed."""
-        self.room.page(self.pages is not None)
-        self.room.unbounded = (
+        self.memory_limit.set_paging(self.pages is not None)
+        self.memory_limit.unbounded = (
             self.pages is not None
             and self.policy is FullPolicy.PAGE
             and self.settings.page_full_policy is None
         )
 
     def describe_full(self) -> str:
-        """Which limit stands in the way, for an ERROR frame or a log line."""
-        room, settings, memory = self.room, self.settings, self.memory
-        if not room.full:
+        """Which limit is reached, for an ERROR frame or a log line."""
+        limit, settings, memory = self.memory_limit, self.settings, self.memory
+        if not limit.full:
             if 0 <= memory.max_bytes <= memory.bytes:
                 return f"Address {self.name} is full: global-max-size {memory.max_bytes} bytes is used up"
             return f"Address {self.name} is full: global-max-messages {memory.max_messages} is used up"
-        if 0 <= room.max_bytes <= room.bytes:
+        if 0 <= limit.max_bytes <= limit.bytes:
             return f"Address {self.name} is full: max-size-bytes {settings.max_size_bytes}"
         return f"Address {self.name} is full: max-size-messages {settings.max_size_messages}"
 
     @property
     def policy(self) -> FullPolicy | None:
-        """What to do with a message while the address is full, None where a policy says so of each (`Hooks.full`)."""
+        """What to do with a message while the address is full; None: a policy decides about each (`Hooks.full`)."""
         return self.without_store(self.hooks.answer)
 
     def without_store(self, answer: FullPolicy | None) -> FullPolicy | None:
-        """What an answer means here: where there is no store nothing can be paged."""
+        """The policy in force: without a store PAGE is BLOCK."""
         if answer is FullPolicy.PAGE and self.directory.broker.paging is None:
             return FullPolicy.BLOCK
         return answer
 
-    def block(self, room: MemoryLimit | None) -> None:
-        """A producer has to wait for ``room``, or for a policy. Said once until the address has room again."""
+    def block(self, limit: MemoryLimit | None) -> None:
+        """A producer waits for ``limit``, or for a policy (None). Logged once until the address is no longer full."""
         self.blocked_producers += 1
-        if room is self.room or room is self.memory:  # the store and the disk speak for themselves
-            self.log_full("producers wait")
+        if (
+            limit is self.memory_limit or limit is self.memory
+        ):  # the store and the disk have log lines of their own
+            self.log_full("producers are blocked")
 
     def unblock(self) -> None:
         """A producer goes on."""
         self.blocked_producers -= 1
 
     def watch_memory(self) -> None:
-        """Look at what room there is whenever a message has left."""
+        """Check after each message that leaves whether the address is no longer full."""
         self._watching = True
 
-    def _has_room(self) -> None:
-        if self._said_full:
-            self._said_full = False
+    def _no_longer_full(self) -> None:
+        if self._logged_full:
+            self._logged_full = False
             log.info("address %s is no longer full", self.name, extra={"address": self.name})
         if self.pages is not None:
             page_mode.consider_leaving(self)
         self._watching = self.pages is not None
 
     def log_full(self, consequence: str) -> None:
-        """Log that the address is full, once until it has room again."""
-        if not self._said_full:
-            self._said_full = self._watching = True
+        """Log that the address is full, once until it is no longer."""
+        if not self._logged_full:
+            self._logged_full = self._watching = True
             log.warning("%s: %s", self.describe_full(), consequence, extra={"address": self.name})
 
     def log_pages_full(self, which: str) -> None:
-        """Log that its pages have reached their limit, once until they have room again."""
-        if not self._said_pages_full:
-            self._said_pages_full = True
+        """Log that its pages have reached their limit, once until they no longer have."""
+        if not self._logged_pages_full:
+            self._logged_pages_full = True
             log.warning("%s: messages are dropped", which, extra={"address": self.name})
 
     def pages_not_full(self) -> None:
         """A message may be paged."""
-        if self._said_pages_full:
-            self._said_pages_full = False
-            log.info("address %s: its pages are no longer full", self.name, extra={"address": self.name})
+        if self._logged_pages_full:
+            self._logged_pages_full = False
+            log.info("address %s: pages are no longer full", self.name, extra={"address": self.name})
 
     # ---- routing
 

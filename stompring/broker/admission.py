@@ -28,29 +28,29 @@ if TYPE_CHECKING:
 class Rejection(NamedTuple):
     """Why a message may not enter an address now.
 
-    ``policy`` is BLOCK, DROP or FAIL; with BLOCK ``room`` is what to wait for.
+    ``policy`` is BLOCK, DROP or FAIL; with BLOCK ``limit`` is what to wait for.
     """
 
     address: Address
     policy: FullPolicy
-    room: MemoryLimit | None  # None: the pages have reached their limit
+    limit: MemoryLimit | None  # None: the pages have reached their limit
     reason: str | None = None  # instead of the text for a limit
 
     @property
     def of_memory(self) -> bool:
         """The address or the broker holds too much."""
-        return self.room is self.address.room or self.room is self.address.memory
+        return self.limit is self.address.memory_limit or self.limit is self.address.memory
 
     def describe(self) -> str:
         """For an ERROR frame or a log line."""
-        address, room = self.address, self.room
+        address, limit = self.address, self.limit
         if self.reason is not None:
             return self.reason
-        if room is None:
+        if limit is None:
             return describe_page_limit(address)
         if self.of_memory:
             return address.describe_full()
-        return f"Address {address.name} rejects durable messages: {room.fault or 'the disk is too slow'}"
+        return f"Address {address.name} rejects durable messages: {limit.fault or 'the disk is too slow'}"
 
 
 def check(address: Address, durable: bool, offer: Offer | None = None, body: bytes = b"") -> Rejection | None:
@@ -58,10 +58,10 @@ def check(address: Address, durable: bool, offer: Offer | None = None, body: byt
 
     Where a policy decides for each message what a full address does with it (`Hooks.full`), it is shown the ``offer``.
     """
-    room, memory = address.room, address.memory
-    paging = room.paging
-    if not room.unbounded and (room.full or memory.full):
-        full = room if room.full else memory
+    limit, memory = address.memory_limit, address.memory
+    paging = limit.paging
+    if not limit.unbounded and (limit.full or memory.full):
+        full = limit if limit.full else memory
         policy = address.policy
         if policy is None:
             assert offer is not None
@@ -70,18 +70,18 @@ def check(address: Address, durable: bool, offer: Offer | None = None, body: byt
                 return Rejection(address, FullPolicy.FAIL, full, str(answer))
             policy = answer
         if policy is FullPolicy.PAGE:
-            paging = room.paging or memory.should_page(room)
+            paging = limit.paging or memory.should_page(limit)
         elif policy is not None:
             return Rejection(address, policy, full)
     if not (paging or durable or address.retained == EVERYWHERE):
         return None
-    if paging and not room.unbounded and (limit := _page_limit(address)) is not None:
-        return limit
+    if paging and not limit.unbounded and (rejection := _page_limit(address)) is not None:
+        return rejection
     broker = address.directory.broker
     if broker.disk.full:
         return Rejection(address, FullPolicy(address.settings.disk_full_policy), broker.disk)
-    if broker.storage.room.full:
-        return Rejection(address, FullPolicy.BLOCK, broker.storage.room)
+    if broker.storage.write_limit.full:
+        return Rejection(address, FullPolicy.BLOCK, broker.storage.write_limit)
     return None
 
 
@@ -97,7 +97,7 @@ def _answer(address: Address, offer: Offer, body: bytes) -> FullAnswer:
     if isinstance(answer, Refused):
         return answer
     answer = address.without_store(answer)
-    if answer is FullPolicy.PAGE and address.memory.should_page(address.room):
+    if answer is FullPolicy.PAGE and address.memory.should_page(address.memory_limit):
         page_mode.enter(address)
     return answer
 
@@ -123,7 +123,7 @@ def describe_page_limit(address: Address) -> str:
     return f"Address {address.name} is full: page-limit-messages {settings.page_limit_messages}"
 
 
-def breach(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[Reference]) -> str | None:
+def exceeded_by(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[Reference]) -> str | None:
     """Which limit a transaction would break, where the policy is FAIL: the text for its ERROR, None where none.
 
     ``loads`` has the bytes of each message that it sends to an address, ``acknowledged`` what it settles. A limit is
@@ -141,17 +141,20 @@ def breach(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[Refere
             grows = address.growth(len(sizes))
             held = [size + MESSAGE_OVERHEAD for size in sizes[len(sizes) - grows :]]
             everything += held
-            limit = _passed(address.room, held, freed.get(address, NOTHING))
+            limit = _exceeded(address.memory_limit, held, freed.get(address, NOTHING))
             if limit is not None:
-                setting, most = ("max-size-bytes", "max-size-messages")[limit], _most(address.room, limit)
-                return _no_room(address, sizes, f"{setting} {most}")
-        elif (text := _pages_passed(address, sizes, freed.get(address, NOTHING), settled)) is not None:
+                setting, most = (
+                    ("max-size-bytes", "max-size-messages")[limit],
+                    _most(address.memory_limit, limit),
+                )
+                return _describe_exceeded(address, sizes, f"{setting} {most}")
+        elif (text := _exceeded_pages(address, sizes, freed.get(address, NOTHING), settled)) is not None:
             return text
     whole = FreedMemory(sum(f.bytes for f in freed.values()), sum(f.messages for f in freed.values()))
-    limit = _passed(memory, everything, whole)
+    limit = _exceeded(memory, everything, whole)
     if limit is not None:
         setting = ("global-max-size", "global-max-messages")[limit]
-        return _no_room(bounded[0], everything, f"{setting} {_most(memory, limit)}")
+        return _describe_exceeded(bounded[0], everything, f"{setting} {_most(memory, limit)}")
     return None
 
 
@@ -191,25 +194,25 @@ def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[Address, FreedMemory
     return freed, paged
 
 
-def _passed(room: MemoryLimit, sizes: Sequence[int], freed: FreedMemory) -> int | None:
-    """Which limit of a room is reached before the last of some messages comes: 0 bytes, 1 number, None neither."""
+def _exceeded(limit: MemoryLimit, sizes: Sequence[int], freed: FreedMemory) -> int | None:
+    """Which limit is reached before the last of some messages: 0 that of bytes, 1 that of messages, None neither."""
     if not sizes:
         return None
-    if room.bytes - freed.bytes + sum(sizes[:-1]) >= room.threshold_bytes:
+    if limit.bytes - freed.bytes + sum(sizes[:-1]) >= limit.threshold_bytes:
         return 0
-    return 1 if room.messages - freed.messages + len(sizes) - 1 >= room.threshold_messages else None
+    return 1 if limit.messages - freed.messages + len(sizes) - 1 >= limit.threshold_messages else None
 
 
-def _pages_passed(
+def _exceeded_pages(
     address: Address, sizes: Sequence[int], freed: FreedMemory, settled: Mapping[Queue, int]
 ) -> str | None:
-    """The same of an address's pages, for those messages for which there is no room in its memory."""
-    room, pages, settings = address.room, address.pages, address.settings
+    """The same for the pages of an address, of those messages that exceed its memory."""
+    limit, pages, settings = address.memory_limit, address.pages, address.settings
     if pages is None:
-        held, count = room.bytes - freed.bytes, room.messages - freed.messages
+        held, count = limit.bytes - freed.bytes, limit.messages - freed.messages
         first = 0
         for size in sizes:
-            if held >= room.threshold_bytes or count >= room.threshold_messages:
+            if held >= limit.threshold_bytes or count >= limit.threshold_messages:
                 break
             held, count, first = held + size + MESSAGE_OVERHEAD, count + 1, first + 1
         sizes = sizes[first:]
@@ -217,30 +220,30 @@ def _pages_passed(
         return None
     there = 0 if pages is None else pages.bytes
     if 0 <= settings.page_limit_bytes <= there + sum(sizes[:-1]):
-        return _no_room(address, sizes, f"page-limit-bytes {settings.page_limit_bytes}")
+        return _describe_exceeded(address, sizes, f"page-limit-bytes {settings.page_limit_bytes}")
     left = 0
     if pages is not None:
         left = max((cursor.remaining - settled.get(q, 0) for q, cursor in pages.cursors.items()), default=0)
     if 0 <= settings.page_limit_messages <= left + len(sizes) - 1:
-        return _no_room(address, sizes, f"page-limit-messages {settings.page_limit_messages}")
+        return _describe_exceeded(address, sizes, f"page-limit-messages {settings.page_limit_messages}")
     return None
 
 
-def _most(room: MemoryLimit, limit: int) -> int:
-    return (room.max_bytes, room.max_messages)[limit]
+def _most(limit: MemoryLimit, which: int) -> int:
+    return (limit.max_bytes, limit.max_messages)[which]
 
 
-def _no_room(address: Address, sizes: Sequence[int], limit: str) -> str:
+def _describe_exceeded(address: Address, sizes: Sequence[int], limit: str) -> str:
     messages = "one message" if len(sizes) == 1 else f"{len(sizes)} messages"
     return f"Address {address.name} is too full for {messages} of {sum(sizes)} bytes: {limit}"
 
 
 def drop(rejection: Rejection) -> None:
-    """Throw a message away, as the policy says. Said once, until there is room again."""
+    """Drop a message, as the policy says. Logged once until the address is no longer full."""
     address = rejection.address
     address.dropped_messages += 1
-    if rejection.room is None:
+    if rejection.limit is None:
         address.log_pages_full(rejection.describe())
     elif rejection.of_memory:
         address.log_full("messages are dropped")
-    # that the disk is full is said once for all addresses
+    # a full disk is logged once for all addresses

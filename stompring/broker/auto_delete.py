@@ -138,7 +138,7 @@ class AutoDelete:
             if address is None or not self._never_read(address):
                 continue
             # messages that are held are in queues of wildcard addresses, and count for the limits of this one
-            if address.sent_messages != sent or address.room.messages or address.pages is not None:
+            if address.sent_messages != sent or address.memory_limit.messages or address.pages is not None:
                 self._look_later(address)
             else:
                 self._directory.delete_address(name)

@@ -66,7 +66,7 @@ class Broker:
         )
         self.disk = MemoryLimit()  # shut while the disk is full
         self.durable_limits = MemoryLimits(
-            self.memory, self.disk, self.storage.room
+            self.memory, self.disk, self.storage.write_limit
         )  # what durable messages need
         settings = SettingsRepository.of(configuration)
         self.directory = Directory(self, settings, WildcardAddresses(configuration.wildcard), self.memory)

@@ -7,16 +7,16 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-#: By which part of a global limit the messages of small addresses may go beyond it before they page.
+#: The part of a global limit by which small addresses may exceed it before they page: 1/8.
 OVERDRAFT = 8
 
-#: Asks after which the largest address is looked for again.
+#: Calls of `should_page` after which the largest address is searched for again.
 CHECKS_BETWEEN_SCANS = 1000
 
-#: Addresses that one ask may have to pay for.
+#: Addresses that are searched per call of `should_page`, on average.
 ADDRESSES_PER_CHECK = 16
 
-#: The brim of a room without a limit.
+#: The threshold where there is no limit.
 UNLIMITED = sys.maxsize
 
 
@@ -32,70 +32,70 @@ class MemoryLimit:
     """
 
     __slots__ = (
-        "threshold_bytes",
-        "threshold_messages",
+        "_resuming",
         "bytes",
-        "slow_path",
-        "unbounded",
         "fault",
         "full",
         "max_bytes",
         "max_messages",
         "messages",
         "paging",
+        "slow_path",
+        "threshold_bytes",
+        "threshold_messages",
+        "unbounded",
         "waiting",
-        "_waking",
     )
 
     def __init__(self, max_bytes: int = -1, max_messages: int = -1) -> None:
         self.bytes = 0
         self.messages = 0
         self.full = self.slow_path = self.unbounded = False
-        self.fault: str | None = None  # why nothing may enter, whatever the counts say
+        self.fault: str | None = None  # why nothing is admitted, whatever the counts say
         self.paging = False
         self.waiting: deque[Callable[[], None]] = deque()
-        self._waking = False
-        self.limit(max_bytes, max_messages)
+        self._resuming = False
+        self.set_limits(max_bytes, max_messages)
 
-    def limit(self, max_bytes: int, max_messages: int = -1) -> None:
-        """Change the limits; waiting producers go on when that made room."""
+    def set_limits(self, max_bytes: int, max_messages: int = -1) -> None:
+        """Change the limits, -1 for none; a waiting producer resumes if they are not reached any more."""
         self.max_bytes, self.max_messages = max_bytes, max_messages
         self.threshold_bytes = max_bytes if max_bytes >= 0 else UNLIMITED
         self.threshold_messages = max_messages if max_messages >= 0 else UNLIMITED
         self.review()
 
-    def shut(self, fault: str | None) -> None:
-        """Let nothing enter because of ``fault``, a text for people, until that is None again."""
+    def set_fault(self, fault: str | None) -> None:
+        """Count as full because of ``fault`` (a text for an operator), until that is None again."""
         self.fault = fault
         self.review()
 
-    def page(self, paging: bool) -> None:
-        """The address of this room pages from now on, or no longer."""
+    def set_paging(self, paging: bool) -> None:
+        """The address of this limit pages from now on, or no longer."""
         self.paging = paging
         self.slow_path = self.full or paging
 
     def review(self) -> None:
-        """Set ``full`` anew. A limit is reached, not passed: the message that reaches it was the last to enter."""
+        """Compute ``full`` anew. A limit is reached, not exceeded: the message that reaches it is the last one."""
         self.full = (
             self.bytes >= self.threshold_bytes
             or self.messages >= self.threshold_messages
             or self.fault is not None
         )
         self.slow_path = self.full or self.paging
-        if not self.full and self.waiting and not self._waking:
-            # one at a time: a thousand producers must not all rush to the place of one message
-            self._waking = True
+        if not self.full and self.waiting and not self._resuming:
+            # one at a time: what one message has freed is not enough for a thousand producers
+            self._resuming = True
             self.waiting.popleft()()
 
-    def retry(self) -> None:
-        """What decides about those who wait has changed: all try again, and wait anew if they must."""
+    def retry_all(self) -> None:
+        """The policy for those who wait may have changed: all of them try again, and wait anew if they must."""
         waiting, self.waiting = self.waiting, deque()
         for call in waiting:
             call()
 
     def resumed(self) -> None:
-        """Who was called from ``waiting`` has used the room, or needs none any more: the next one may try."""
-        self._waking = False
+        """A producer called from ``waiting`` has sent, or has nothing to send: the next one may try."""
+        self._resuming = False
         self.review()
 
     @property
@@ -110,83 +110,83 @@ class MemoryLimit:
 
 
 class MemoryLimits:
-    """Several rooms, of which a message needs all."""
+    """Several limits, none of which may be full."""
 
-    __slots__ = ("_rooms",)
+    __slots__ = ("_limits",)
 
-    def __init__(self, *rooms: MemoryLimit) -> None:
-        self._rooms = rooms
+    def __init__(self, *limits: MemoryLimit) -> None:
+        self._limits = limits
 
     @property
     def full(self) -> bool:
         """Whether one of them is."""
-        for room in self._rooms:
-            if room.full:
+        for limit in self._limits:
+            if limit.full:
                 return True
         return False
 
 
 class LimitedAddress(Protocol):
-    """Who has a part of a `SharedRoom`: an address."""
+    """An address, which has a part of the `GlobalMemoryLimit`."""
 
-    room: MemoryLimit
+    memory_limit: MemoryLimit
 
 
 class GlobalMemoryLimit(MemoryLimit):
-    """What all addresses hold together, and which of them should page when that is too much.
+    """What all addresses have in memory together, and which of them should page when that is too much.
 
-    The largest pages first. While the limit is just reached nobody else does; the more it is passed the smaller an
-    address must be to go on in memory, and when it is passed by an eighth (`OVERDRAFT`) every address pages. So a
+    The largest pages first. While the limit is just reached no other does; the more it is exceeded the smaller an
+    address must be to stay in memory, and when it is exceeded by an eighth (`OVERDRAFT`) every address pages. So a
     large backlog does not send the traffic of all others to disk, and memory stays bounded.
     """
 
-    __slots__ = ("_largest", "_looked_at", "_sharers", "_since")
+    __slots__ = ("_addresses", "_calls", "_largest", "_largest_scanned")
 
     def __init__(
-        self, max_bytes: int, max_messages: int, sharers: Callable[[], Collection[LimitedAddress]] = tuple
+        self, max_bytes: int, max_messages: int, addresses: Callable[[], Collection[LimitedAddress]] = tuple
     ) -> None:
-        self._sharers = sharers
+        self._addresses = addresses
         self._largest: MemoryLimit | None = None
-        self._looked_at = 0.0  # the share of the largest when all addresses were looked at
-        self._since = CHECKS_BETWEEN_SCANS  # asks since then
+        self._largest_scanned = 0.0  # the largest share at the last scan of all addresses
+        self._calls = CHECKS_BETWEEN_SCANS  # of `should_page` since then
         super().__init__(max_bytes, max_messages)
 
-    def should_page(self, room: MemoryLimit) -> bool:
-        """Whether an address with this room should page. Cheap enough to be asked for each of its messages."""
-        if room.full:
+    def should_page(self, limit: MemoryLimit) -> bool:
+        """Whether the address of ``limit`` should page. Cheap enough to be called for each of its messages."""
+        if limit.full:
             return True
         if not self.full:
             return False
-        passed = (self.share(self) - 1) * OVERDRAFT
-        return passed >= 1 or self.share(room) >= self._largest_share(room) * (1 - passed)
+        excess = (self.share(self) - 1) * OVERDRAFT
+        return excess >= 1 or self.share(limit) >= self._largest_share(limit) * (1 - excess)
 
-    def share(self, room: MemoryLimit) -> float:
-        """The part of the nearer limit that a room takes."""
+    def share(self, limit: MemoryLimit) -> float:
+        """The part of the nearer global limit that an address uses."""
         share = 0.0
         if self.max_bytes > 0:
-            share = room.bytes / self.max_bytes
+            share = limit.bytes / self.max_bytes
         if self.max_messages > 0:
-            share = max(share, room.messages / self.max_messages)
+            share = max(share, limit.messages / self.max_messages)
         return share
 
-    def _largest_share(self, asking: MemoryLimit) -> float:
-        """Who grows asks, so that only who shrinks must be looked for.
+    def _largest_share(self, growing: MemoryLimit) -> float:
+        """The largest share of an address. Those that grow call this, so that only those that shrink are searched for.
 
-        A look at all addresses is due when the largest has lost half of its share, and now and then for all that
-        grew while nobody asked. Many asks pay for each look.
+        All addresses are scanned when the largest has lost half of its share, and at times for those that grew without
+        a call (dead letters). There is one scan in so many calls that each pays for a few addresses.
         """
-        largest = self._largest or asking
+        largest = self._largest or growing
         share = self.share(largest)
-        self._since += 1
-        if share < self._looked_at / 2 or self._since > CHECKS_BETWEEN_SCANS or self._largest is None:
-            sharers = self._sharers()
-            if self._largest is None or self._since > len(sharers) // ADDRESSES_PER_CHECK:
-                rooms = [sharer.room for sharer in sharers]
-                largest = max(rooms, key=self.share, default=asking)
-                share = self._looked_at = self.share(largest)
-                self._since = 0
-        if (own := self.share(asking)) > share:
-            largest, share = asking, own
-            self._looked_at = max(self._looked_at, own)
+        self._calls += 1
+        if share < self._largest_scanned / 2 or self._calls > CHECKS_BETWEEN_SCANS or self._largest is None:
+            addresses = self._addresses()
+            if self._largest is None or self._calls > len(addresses) // ADDRESSES_PER_CHECK:
+                limits = [address.memory_limit for address in addresses]
+                largest = max(limits, key=self.share, default=growing)
+                share = self._largest_scanned = self.share(largest)
+                self._calls = 0
+        if (own := self.share(growing)) > share:
+            largest, share = growing, own
+            self._largest_scanned = max(self._largest_scanned, own)
         self._largest = largest
         return share

@@ -29,8 +29,8 @@ def pages_of(address: Address) -> Pages | None:
     """Where the next message of an address is to be written, None while it goes to memory."""
     pages = address.pages
     if pages is None:
-        room, memory = address.room, address.memory
-        if (room.full or memory.full) and address.policy is FullPolicy.PAGE and memory.should_page(room):
+        limit, memory = address.memory_limit, address.memory
+        if (limit.full or memory.full) and address.policy is FullPolicy.PAGE and memory.should_page(limit):
             return enter(address)
     elif pages.empty and address.full is None:
         leave(address)

@@ -71,7 +71,7 @@ def publish(broker: Broker, publication: Publication, body: bytes) -> Rejection 
     A rejection by BLOCK asks the producer to try again later, one by FAIL is an error; what DROP says has happened.
     """
     address = publication.address
-    if address.room.slow_path or publication.limits.full or not publication.direct:
+    if address.memory_limit.slow_path or publication.limits.full or not publication.direct:
         return _publish_checked(broker, publication, body)
     traits = publication.traits
     now = broker.clock.now
@@ -97,7 +97,7 @@ def _publish_checked(broker: Broker, publication: Publication, body: bytes) -> R
     if identifier is not None and is_known(address, identifier):
         count_duplicate(address, identifier)
         return Rejection(address, FullPolicy.DROP, None, "its _AMQ_DUPL_ID was sent before")
-    if address.room.slow_path or publication.limits.full:
+    if address.memory_limit.slow_path or publication.limits.full:
         rejection = admission.check(address, publication.traits.durable, publication.offer, body)
         if rejection is not None:
             if rejection.policy is FullPolicy.DROP:

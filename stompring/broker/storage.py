@@ -53,7 +53,9 @@ class Storage(Protocol):
     """What the broker needs of a store."""
 
     keeps_all: bool  # retains messages: wants to hear of those too that are consumed as they come
-    room: MemoryLimit  # full while what must be written has to wait, because there is much of it or the disk fails
+    write_limit: (
+        MemoryLimit  # full while durable messages must wait: too much is unwritten, or the disk fails
+    )
 
     def append(self, ref: Reference) -> None:
         """A durable message entered a durable queue.
@@ -133,7 +135,7 @@ class NoStorage:
 
     def __init__(self) -> None:
         self.keeps_all = False
-        self.room = MemoryLimit()
+        self.write_limit = MemoryLimit()
 
     def append(self, ref: Reference) -> None:
         """Memory is all there is."""

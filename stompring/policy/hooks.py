@@ -294,9 +294,9 @@ def _drop_oldest(address: Address, size: int) -> bool:
     A message in several queues is evicted from all of them at once, if it is the oldest of each. Otherwise no memory
     would become free, and neither while one of its queues is delivering it.
     """
-    wanted = address.room.bytes - size
+    wanted = address.memory_limit.bytes - size
     dropped = False
-    while address.full is not None and (not dropped or address.room.bytes > wanted):
+    while address.full is not None and (not dropped or address.memory_limit.bytes > wanted):
         heads: dict[Message, list[Reference]] = {}
         for queue in address.queues.values():
             head = queue.dispatcher.first()

@@ -274,12 +274,12 @@ class AddressView:
     @property
     def size(self) -> int:
         """Bytes of its messages in memory (addressSize)."""
-        return self._address.room.bytes
+        return self._address.memory_limit.bytes
 
     @property
     def messages(self) -> int:
         """Number of messages in memory that were sent to it."""
-        return self._address.room.messages
+        return self._address.memory_limit.messages
 
     @property
     def message_count(self) -> int:
@@ -294,7 +294,7 @@ class AddressView:
     @property
     def limit_percent(self) -> int:
         """Usage of its max-size-bytes or max-size-messages in percent; 0 without a limit."""
-        return self._address.room.percent
+        return self._address.memory_limit.percent
 
     @property
     def broker_percent(self) -> int:

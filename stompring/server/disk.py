@@ -251,7 +251,7 @@ class DiskMonitor:
             )
         elif fault is None and was is not None:
             log.info("disk no longer full: usage %.1f %%", self.reading.usage * 100)
-        room.shut(fault)
+        room.set_fault(fault)
 
     def _log_unreadable(self, fault: BaseException) -> None:
         """What was known stays in force: a disk that cannot be asked is no emptier for that."""

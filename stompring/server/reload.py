@@ -126,7 +126,7 @@ def apply(
     for warning in new.warnings:
         log.warning("%s", warning)
     broker.configuration = new
-    broker.memory.limit(new.global_max_size, new.global_max_messages)
+    broker.memory.set_limits(new.global_max_size, new.global_max_messages)
     broker.held.limit = new.global_max_transaction_size
     directory = broker.directory
     directory.resource_limits.apply(new)
@@ -138,8 +138,12 @@ def apply(
     for configured in new.addresses:
         _apply_address(broker, configured, starting, outcome)
     outcome.applied += _delete_removed(broker, new)
-    for room in (broker.memory, broker.disk, *(address.room for address in directory.addresses.values())):
-        room.retry()  # there may be another policy for those who wait
+    for room in (
+        broker.memory,
+        broker.disk,
+        *(address.memory_limit for address in directory.addresses.values()),
+    ):
+        room.retry_all()  # there may be another policy for those who wait
     return outcome
 
 

@@ -143,21 +143,21 @@ class InProgress(Exception):
 
 
 class Blocked(Exception):
-    """A frame cannot be dealt with yet; it is taken up again once ``room`` has some, or after some milliseconds.
+    """A frame cannot be processed yet; it is tried again when ``limit`` is no longer full, or after ``milliseconds``.
 
-    ``offered`` is a SEND about which policies were asked: it goes on from there.
+    ``offered`` is a SEND that policies have begun to evaluate: it continues from there.
     """
 
     def __init__(
         self,
         address: Address,
-        room: MemoryLimit | None,
+        limit: MemoryLimit | None,
         milliseconds: int = 0,
         offered: SendEvaluation | None = None,
     ) -> None:
         super().__init__()
-        assert room is not None or milliseconds > 0, "there must be an end to it"
+        assert limit is not None or milliseconds > 0, "there must be an end to it"
         self.address = address
-        self.room = room
+        self.limit = limit
         self.milliseconds = milliseconds
         self.offered = offered

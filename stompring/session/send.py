@@ -102,7 +102,7 @@ def _reject(session: Session, rejection: Rejection, evaluation: SendEvaluation |
     """A message was not routed: its producer waits or fails (which is raised), or it was dropped."""
     if rejection.policy is FullPolicy.BLOCK:
         session.messages_in -= 1
-        raise Blocked(rejection.address, rejection.room, offered=evaluation)
+        raise Blocked(rejection.address, rejection.limit, offered=evaluation)
     if evaluation is not None:
         evaluation.refused(rejection.describe())
     if rejection.policy is FullPolicy.FAIL:

@@ -94,7 +94,7 @@ class Session:
         self.awaiting_login = False
         self._blocked_by: Address | None = None
         self._offered: SendEvaluation | None = None  # the SEND that waits, where policies were asked about it
-        self._room: MemoryLimit | None = None  # where it is our turn to send again
+        self._resumed_by: MemoryLimit | None = None  # the limit that lets a blocked producer try again
         self._pause: Timer | None = None  # until a policy lets its producer go on
         self.temporary_queues: list[str] = []
         self.routes: dict[tuple[bytes | None, ...], Route] = {}  # what destinations of SEND lead to
@@ -189,10 +189,10 @@ class Session:
         self.blocked = self.heartbeat.suspended = True
         self._offered = wait.offered
         self._blocked_by = wait.address
-        wait.address.block(wait.room)
+        wait.address.block(wait.limit)
         self.outbox.reading.pause()
-        if wait.room is not None:
-            wait.room.waiting.append(partial(self._room_in, wait.room))
+        if wait.limit is not None:
+            wait.limit.waiting.append(partial(self._on_limit_freed, wait.limit))
         else:
             clock = self._steady
             self._pause = clock.call_at(clock.refresh() + wait.milliseconds, self._pause_over)
@@ -226,8 +226,8 @@ class Session:
         self._pause = None
         self.go_on()
 
-    def _room_in(self, room: MemoryLimit) -> None:
-        self._room = room
+    def _on_limit_freed(self, limit: MemoryLimit) -> None:
+        self._resumed_by = limit
         self.broker.clock.soon(self.go_on)
 
     def _unblock(self) -> None:
@@ -248,7 +248,7 @@ class Session:
 
     def go_on(self) -> None:
         """There may be room again, or the login was checked: take up what is held, then read on."""
-        room, self._room = self._room, None
+        limit, self._resumed_by = self._resumed_by, None
         try:
             if not self.closed:
                 self._unblock()
@@ -261,8 +261,8 @@ class Session:
                 if not self.blocked and not self.closed:
                     self.outbox.reading.resume()
         finally:
-            if room is not None:
-                room.resumed()
+            if limit is not None:
+                limit.resumed()
 
     def await_login(self) -> None:
         """The login is being checked: nothing is read until `go_on`, as the version is not yet spoken."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
-from stompring.broker.admission import Rejection, breach, check
+from stompring.broker.admission import Rejection, check, exceeded_by
 from stompring.broker.duplicates import count_duplicate, shown
 from stompring.broker.transaction import Transaction
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
@@ -38,7 +38,7 @@ def on_BEGIN(session: Session, head: Head, body: bytes) -> None:
 
 
 def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
-    """Everything in the transaction happens now, or nothing of it. `Blocked` while an address has no room."""
+    """Everything in the transaction happens now, or nothing of it. `Blocked` while an address is full."""
     transaction = transaction_of(session, head)
     if transaction.claims and (duplicate := transaction.duplicate()) is not None:
         address, identifier = duplicate
@@ -49,14 +49,14 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
         )
     frees = {ref.message.address for ref in transaction.returns}
     loads = transaction.loads()
-    breached = breach(loads, transaction.acknowledged)
-    if breached is not None:
-        raise Refused(f"Transaction {shortened(_name(head))} is not committed: {breached}")
+    exceeded = exceeded_by(loads, transaction.acknowledged)
+    if exceeded is not None:
+        raise Refused(f"Transaction {shortened(_name(head))} is not committed: {exceeded}")
     for rejection in _rejections(transaction, loads):
         if rejection.policy is FullPolicy.FAIL:
             raise Refused(f"Transaction {shortened(_name(head))} is not committed: {rejection.describe()}")
-        if rejection.policy is FullPolicy.BLOCK and not _makes_room(session, rejection, frees):
-            raise Blocked(rejection.address, rejection.room)
+        if rejection.policy is FullPolicy.BLOCK and not _frees_limit(session, rejection, frees):
+            raise Blocked(rejection.address, rejection.limit)
     del session.transactions[_name(head)]
     transaction.commit()
     session.wait_for_work(
@@ -74,8 +74,8 @@ def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Itera
         rejection = check(address, transaction.durable)
         if rejection is None:
             continue
-        if rejection.policy is FullPolicy.FAIL and (rejection.room is None or rejection.of_memory):
-            continue  # `breach` has found that what is acknowledged makes the room
+        if rejection.policy is FullPolicy.FAIL and (rejection.limit is None or rejection.of_memory):
+            continue  # `exceeded_by` has found that what is acknowledged frees enough
         yield rejection
     for ask in transaction.questions if of_each else ():
         rejection = ask()
@@ -83,11 +83,11 @@ def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Itera
             yield rejection
 
 
-def _makes_room(session: Session, rejection: Rejection, frees: set[Address]) -> bool:
-    """Whether what a transaction acknowledges is in the room it lacks: it must not wait for itself."""
-    if rejection.room is rejection.address.room:
+def _frees_limit(session: Session, rejection: Rejection, frees: set[Address]) -> bool:
+    """Whether a transaction acknowledges messages that count for the limit: it must not wait for itself."""
+    if rejection.limit is rejection.address.memory_limit:
         return rejection.address in frees
-    return bool(frees) and rejection.room in (session.broker.memory, session.broker.disk)
+    return bool(frees) and rejection.limit in (session.broker.memory, session.broker.disk)
 
 
 def on_ABORT(session: Session, head: Head, body: bytes) -> None:

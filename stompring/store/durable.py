@@ -70,7 +70,7 @@ class Durable:
             configuration.journal_compact_min_files,
             configuration.journal_compact_percentage,
         )
-        self.room = self.writer.room
+        self.write_limit = self.writer.write_limit
         self.keeps_all = False
         self.notes: dict[int, Mapping[str, Any]] = {}
         self.pages: RecoverablePages | None = None  # what is on disk beside the journal, where something is

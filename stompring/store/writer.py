@@ -181,7 +181,7 @@ class AppendOnlyFile:
         "_chunks",
         "_flight",
         "_parts",
-        "_room",
+        "_write_limit",
         "_writer",
         "closed",
         "deleted",
@@ -196,7 +196,7 @@ class AppendOnlyFile:
 
     def __init__(self, writer: Writer, path: Path, size: int = 0, *, journal: bool = False) -> None:
         self._writer = writer
-        self._room = writer.room
+        self._write_limit = writer.write_limit
         self.path = path
         self.journal = journal
         self.size = size
@@ -219,10 +219,10 @@ class AppendOnlyFile:
                 self.sync = True
             self._writer.appended(self, size, sync)
         else:  # the writer knows of it already
-            room = self._room
-            room.bytes += size
-            if room.bytes >= room.max_bytes:
-                room.review()
+            limit = self._write_limit
+            limit.bytes += size
+            if limit.bytes >= limit.max_bytes:
+                limit.review()
         parts.append(data)
         return at
 
@@ -289,8 +289,8 @@ SHUTDOWN_ATTEMPTS = 3
 class Writer:
     """The batches of one broker. ``failing`` says why the disk takes nothing at the moment, None while all is well.
 
-    ``room`` counts the bytes that wait; it is full from `MAX_PENDING_BYTES` on and while the disk fails. Producers of
-    what must be written wait for it as for any other `Room`.
+    ``write_limit`` counts the bytes that wait; it is full from `MAX_PENDING_BYTES` on and while the disk fails.
+    Producers of durable messages wait for it as for any other `MemoryLimit`.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class Writer:
         page_delay: float | None = None,
     ) -> None:
         self.files = files or Files()
-        self.room = MemoryLimit(MAX_PENDING_BYTES)
+        self.write_limit = MemoryLimit(MAX_PENDING_BYTES)
         self.failing: str | None = None
         # encodes pending events before each batch; False if some are left: the batch waits for them
         self.gather: Callable[[], bool] = _nothing
@@ -337,7 +337,7 @@ class Writer:
     @property
     def waiting_bytes(self) -> int:
         """Bytes appended and not yet written."""
-        return self.room.bytes
+        return self.write_limit.bytes
 
     @property
     def idle(self) -> bool:
@@ -349,10 +349,10 @@ class Writer:
     def appended(self, stream: AppendOnlyFile, size: int, sync: bool) -> None:
         """A file has ``size`` bytes more to write."""
         self._dirty[stream] = None
-        room = self.room
-        room.bytes += size
-        if room.bytes >= room.max_bytes:
-            room.review()
+        limit = self.write_limit
+        limit.bytes += size
+        if limit.bytes >= limit.max_bytes:
+            limit.review()
         if sync:
             self._next.awaited = True
         if not self._flush_due:
@@ -366,8 +366,8 @@ class Writer:
         """The file of a stream goes, and ``forgotten`` bytes are not written any more."""
         self._dirty.pop(stream, None)
         self._unsynced.pop(stream, None)
-        self.room.bytes -= forgotten
-        self.room.review()
+        self.write_limit.bytes -= forgotten
+        self.write_limit.review()
 
         def remove(files: Files) -> None:
             descriptor = self._open.pop(stream, None)
@@ -479,9 +479,9 @@ class Writer:
         self.bytes_written += batch.bytes
         for write in batch.writes:
             write.stream.advance(write.size)
-        self.room.bytes -= batch.bytes
-        if self.room.full:
-            self.room.review()
+        self.write_limit.bytes -= batch.bytes
+        if self.write_limit.full:
+            self.write_limit.review()
         if self._flush_due:
             self._flush()
         if batch.callers:
@@ -512,7 +512,7 @@ class Writer:
             bug = None if isinstance(fault, OSError) else fault
             log.error("%s; what must be written waits until that is mended", text, exc_info=bug)
         self.failing = text
-        self.room.shut(text)
+        self.write_limit.set_fault(text)
         if self._batch_retry is None:
             self._batch_retry = self.clock.reactor.callLater(RETRY_INTERVAL, self._retry)
 
@@ -528,7 +528,7 @@ class Writer:
         seconds = (self.clock.steady.refresh() - self._failing_since) / 1000
         log.info("the store can be written again, after %.1f s", seconds)
         self.failing = None
-        self.room.shut(None)
+        self.write_limit.set_fault(None)
 
     def write_now(self) -> None:
         """Write what was told, and wait until the disk has it or has failed. For the start: nobody else waits."""

@@ -48,13 +48,13 @@ def test_not_ready_while_a_listener_is_missing() -> None:
 @pytest.mark.parametrize("which", ["disk", "store"])
 def test_not_ready_while_nothing_can_be_written(which: str) -> None:
     server = AdminServer()
-    room = {"disk": server.broker.disk, "store": server.broker.storage.room}[which]
-    room.shut("the disk of /d is full")
+    room = {"disk": server.broker.disk, "store": server.broker.storage.write_limit}[which]
+    room.set_fault("the disk of /d is full")
     reply = server.ask("GET", "/health/ready")
     assert reply.status == 503 and reply.json["status"] == "DOWN"
     assert reply.json[f"{which}Fault"] == "the disk of /d is full"
     assert server.ask("GET", "/health/live").status == 200
-    room.shut(None)
+    room.set_fault(None)
     assert server.get("/health/ready")["status"] == "UP"
 
 
@@ -109,7 +109,7 @@ def test_the_broker() -> None:
 def test_the_broker_with_a_store() -> None:
     server = AdminServer()
     server.set_store_figures()
-    server.broker.disk.shut("the disk of /d is full")
+    server.broker.disk.set_fault("the disk of /d is full")
     shown = server.get("/api/v1/broker")
     assert {counter.json: shown[counter.json] for counter in PERSISTENCE} == {
         "diskUsage": 0.21,

@@ -210,7 +210,7 @@ def test_counters_of_an_address() -> None:
     client.send("SEND", b"x", destination="nobody", destination_type="MULTICAST")
     text = scrape(server)
     full = of_address(text, "full")
-    assert full.pop("stompring_address_size_bytes") == server.directory.address("full").room.bytes > 0
+    assert full.pop("stompring_address_size_bytes") == server.directory.address("full").memory_limit.bytes > 0
     assert full == {
         "stompring_address_pages": 0,
         "stompring_address_pages_bytes": 0,

@@ -269,5 +269,5 @@ def assert_nothing_held(world: BrokerFixture, *queues: Queue) -> None:
         }
         assert not any(held.values()), (queue.name, held)
     for address in world.directory.addresses.values():
-        assert (address.room.bytes, address.room.messages) == (0, 0), address.name
+        assert (address.memory_limit.bytes, address.memory_limit.messages) == (0, 0), address.name
     assert (world.broker.memory.bytes, world.broker.memory.messages) == (0, 0)

@@ -68,7 +68,7 @@ def assert_nothing_paged(world: PagedWorld) -> None:
     """Page mode is over everywhere, and nothing is kept of it."""
     for address in world.directory.addresses.values():
         assert address.pages is None, address.name
-        assert not address.room.paging
+        assert not address.memory_limit.paging
     assert all(queue.paged is None for queue in world.directory.queues.values())
     assert (world.areas.budget.messages, world.areas.budget.blocks) == (0, 0)
     assert not world.areas.areas

@@ -98,11 +98,11 @@ def test_wildcard_size_is_counted_where_it_was_sent() -> None:
     queue = world.queue("all", "#", MULTICAST)
     for name in ("a", "b"):
         world.send(name)
-    assert [world.address(name).room.messages for name in ("a", "b", "#")] == [1, 1, 0]
+    assert [world.address(name).memory_limit.messages for name in ("a", "b", "#")] == [1, 1, 0]
     taker = join(queue)
     for ref in reversed(list(taker.unsettled)):
         taker.ack(ref)
-    assert [world.address(name).room.bytes for name in ("a", "b", "#")] == [0, 0, 0]
+    assert [world.address(name).memory_limit.bytes for name in ("a", "b", "#")] == [0, 0, 0]
 
 
 def test_scheduled_messages_are_routed_when_sent() -> None:
@@ -120,7 +120,7 @@ def test_full_is_told_and_ends() -> None:
     world.send()
     assert address.full is None
     world.send()
-    assert address.full is address.room
+    assert address.full is address.memory_limit
     assert address.describe_full() == "Address q is full: max-size-messages 2"
     join(queue, 1).ack()
     assert address.full is None
@@ -135,7 +135,7 @@ def test_a_new_limit_holds_at_once() -> None:
     from dataclasses import replace
 
     address.apply(replace(address.settings, max_size_messages=2))
-    assert address.full is address.room
+    assert address.full is address.memory_limit
     address.apply(replace(address.settings, max_size_messages=-1, max_size_bytes=10_000_000))
     assert address.full is None
 

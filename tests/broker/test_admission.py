@@ -33,7 +33,7 @@ def place(
     if store:
         world.broker.paging = cast(Any, object())
     address = world.address("q")
-    for room in (address.room, address.memory):
+    for room in (address.memory_limit, address.memory):
         room.bytes, room.messages = held * 100, held
         room.review()
     if pages is not None:
@@ -88,33 +88,33 @@ def test_what_stands_in_the_way(
 ) -> None:
     world, address = place(**where)
     if disk_full:
-        world.broker.disk.shut("the disk of /d is full")
+        world.broker.disk.set_fault("the disk of /d is full")
     found = check(address, durable)
-    rooms = {"address": address.room, "disk": world.broker.disk, "pages": None}
+    rooms = {"address": address.memory_limit, "disk": world.broker.disk, "pages": None}
     assert found == (None if expected is None else Rejection(address, expected[0], rooms[expected[1]]))
 
 
 def test_the_store_is_waited_for_whatever_the_policies() -> None:
     world, address = place(disk_full_policy=DiskFullPolicy.DROP)
-    store = world.broker.storage.room
-    store.shut("cannot write /d/journal/000000001.journal: No space left on device")
+    store = world.broker.storage.write_limit
+    store.set_fault("cannot write /d/journal/000000001.journal: No space left on device")
     assert check(address, durable=False) is None
     found = check(address, durable=True)
     assert found == Rejection(address, BLOCK, store)
     assert "No space left on device" in found.describe()
-    store.shut(None)
-    store.limit(0)
+    store.set_fault(None)
+    store.set_limits(0)
     found = check(address, durable=True)
     assert found is not None and found.describe().endswith("rejects durable messages: the disk is too slow")
 
 
 def test_the_broker_as_a_whole_is_full() -> None:
     world, address = place(held=3, address_full_policy=FAIL)
-    world.broker.memory.limit(-1, 3)
+    world.broker.memory.set_limits(-1, 3)
     found = check(address, durable=False)
     assert found == Rejection(address, FAIL, world.broker.memory)
     assert found.describe() == "Address q is full: global-max-messages 3 is used up"
-    world.broker.memory.limit(200)
+    world.broker.memory.set_limits(200)
     found = check(address, durable=False)
     assert found is not None and found.describe() == "Address q is full: global-max-size 200 bytes is used up"
 
@@ -122,8 +122,8 @@ def test_the_broker_as_a_whole_is_full() -> None:
 def test_of_two_addresses_the_larger_one_needs_the_disk() -> None:
     world, large = place(held=20)
     small = world.address("small")
-    world.broker.memory.limit(-1, 20)
-    world.broker.disk.shut("the disk of /d is full")
+    world.broker.memory.set_limits(-1, 20)
+    world.broker.disk.set_fault("the disk of /d is full")
     assert check(small, durable=False) is None, "it goes on in memory"
     assert check(large, durable=False) == Rejection(large, BLOCK, world.broker.disk)
 
@@ -150,9 +150,7 @@ def test_dropping_at_a_page_limit_is_said_once(
     pages.bytes, pages.messages = 899, 4
     assert check(address, durable=False) is None
     assert check(address, durable=False) is None
-    assert [record.getMessage() for record in caplog.records][1:] == [
-        "address q: its pages are no longer full"
-    ]
+    assert [record.getMessage() for record in caplog.records][1:] == ["address q: pages are no longer full"]
 
 
 @pytest.mark.parametrize(
@@ -170,18 +168,18 @@ def test_settings_that_change_while_an_address_pages(
 ) -> None:
     """Where nothing limits the pages that is known beforehand; what comes to limit them counts at once."""
     _, address = place(Pages(10**9, 10**9), held=2)
-    assert address.room.unbounded and check(address, durable=False) is None
+    assert address.memory_limit.unbounded and check(address, durable=False) is None
     address.apply(replace(address.settings, **changed))
     found = check(address, durable=False)
     assert (None if found is None else found.policy) is expected
-    assert address.room.unbounded is (expected is None)
+    assert address.memory_limit.unbounded is (expected is None)
 
 
 def test_dropping_because_of_the_disk_is_counted_and_left_to_its_monitor_to_say(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world, address = place(disk_full_policy=DiskFullPolicy.DROP)
-    world.broker.disk.shut("the disk of /d is full")
+    world.broker.disk.set_fault("the disk of /d is full")
     found = check(address, durable=True)
     assert found is not None
     drop(found)
@@ -192,5 +190,5 @@ def test_waiting_for_the_disk_does_not_say_that_the_address_is_full(caplog: pyte
     _, address = place()
     address.block(MemoryLimit())
     assert address.blocked_producers == 1 and not caplog.records
-    address.block(address.room)
+    address.block(address.memory_limit)
     assert len(caplog.records) == 1

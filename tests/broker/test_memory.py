@@ -18,11 +18,11 @@ from stompring.broker.memory import (
 )
 
 
-def fill(room: MemoryLimit, messages: int, size: int = 100) -> None:
+def fill(limit: MemoryLimit, messages: int, size: int = 100) -> None:
     for _ in range(abs(messages)):
-        room.bytes += size if messages > 0 else -size
-        room.messages += 1 if messages > 0 else -1
-        room.review()
+        limit.bytes += size if messages > 0 else -size
+        limit.messages += 1 if messages > 0 else -1
+        limit.review()
 
 
 @pytest.mark.parametrize(
@@ -40,89 +40,89 @@ def fill(room: MemoryLimit, messages: int, size: int = 100) -> None:
     ],
 )
 def test_a_limit_is_reached_not_passed(max_bytes: int, max_messages: int, messages: int, full: bool) -> None:
-    room = MemoryLimit(max_bytes, max_messages)
-    fill(room, messages)
-    assert room.full is full
+    limit = MemoryLimit(max_bytes, max_messages)
+    fill(limit, messages)
+    assert limit.full is full
 
 
 def test_those_who_wait_are_called_one_at_a_time_in_order() -> None:
-    room = MemoryLimit(max_messages=2)
-    fill(room, 2)
+    limit = MemoryLimit(max_messages=2)
+    fill(limit, 2)
     called: list[str] = []
     for name in "abc":
-        room.waiting.append(lambda name=name: called.append(name))
-    fill(room, -1)
+        limit.waiting.append(lambda name=name: called.append(name))
+    fill(limit, -1)
     assert called == ["a"]
-    fill(room, -1)
+    fill(limit, -1)
     assert called == ["a"], "b must wait until a has used the room"
-    room.resumed()
+    limit.resumed()
     assert called == ["a", "b"]
-    fill(room, 2)
-    room.resumed()
+    fill(limit, 2)
+    limit.resumed()
     assert called == ["a", "b"], "full again"
-    fill(room, -1)
+    fill(limit, -1)
     assert called == ["a", "b", "c"]
-    room.resumed()
-    assert not room.waiting
+    limit.resumed()
+    assert not limit.waiting
 
 
 def test_raising_the_limit_makes_room() -> None:
-    room = MemoryLimit(max_messages=1)
-    fill(room, 1)
+    limit = MemoryLimit(max_messages=1)
+    fill(limit, 1)
     called: list[int] = []
-    room.waiting.append(lambda: called.append(1))
-    room.limit(-1, 5)
-    assert called == [1] and not room.full
+    limit.waiting.append(lambda: called.append(1))
+    limit.set_limits(-1, 5)
+    assert called == [1] and not limit.full
 
 
 def test_percent_is_of_the_nearer_limit() -> None:
-    room = MemoryLimit()
-    fill(room, 5)
-    assert room.percent == 0
-    room.limit(1000, 20)
-    assert room.percent == 50
-    room.limit(10_000, 5)
-    assert room.percent == 100
+    limit = MemoryLimit()
+    fill(limit, 5)
+    assert limit.percent == 0
+    limit.set_limits(1000, 20)
+    assert limit.percent == 50
+    limit.set_limits(10_000, 5)
+    assert limit.percent == 100
 
 
 def test_a_fault_shuts_it_whatever_the_counts() -> None:
-    room = MemoryLimit()
+    limit = MemoryLimit()
     called: list[int] = []
-    room.shut("the roof leaks")
-    assert room.full and room.slow_path and room.fault == "the roof leaks"
-    room.waiting.append(lambda: called.append(1))
-    room.limit(1000)
-    assert room.full and not called
-    room.shut(None)
-    assert not room.full and called == [1]
-    room.bytes = 1000
-    room.shut("again")
-    room.shut(None)
-    assert room.full, "there was another reason"
+    limit.set_fault("the roof leaks")
+    assert limit.full and limit.slow_path and limit.fault == "the roof leaks"
+    limit.waiting.append(lambda: called.append(1))
+    limit.set_limits(1000)
+    assert limit.full and not called
+    limit.set_fault(None)
+    assert not limit.full and called == [1]
+    limit.bytes = 1000
+    limit.set_fault("again")
+    limit.set_fault(None)
+    assert limit.full, "there was another reason"
 
 
 def test_a_paging_address_takes_the_long_way_and_is_not_full() -> None:
-    room = MemoryLimit(max_messages=1)
-    room.page(True)
-    assert room.slow_path and not room.full
-    fill(room, 1)
-    fill(room, -1)
-    assert room.slow_path and not room.full
-    room.page(False)
-    assert not room.slow_path
-    fill(room, 1)
-    room.page(False)
-    assert room.slow_path, "full"
+    limit = MemoryLimit(max_messages=1)
+    limit.set_paging(True)
+    assert limit.slow_path and not limit.full
+    fill(limit, 1)
+    fill(limit, -1)
+    assert limit.slow_path and not limit.full
+    limit.set_paging(False)
+    assert not limit.slow_path
+    fill(limit, 1)
+    limit.set_paging(False)
+    assert limit.slow_path, "full"
 
 
 def test_of_several_rooms_one_that_is_full_is_enough() -> None:
     rooms = [MemoryLimit(max_messages=1) for _ in range(3)]
     together = MemoryLimits(*rooms)
     assert not together.full
-    for room in rooms:
-        fill(room, 1)
+    for limit in rooms:
+        fill(limit, 1)
         assert together.full
-        fill(room, -1)
+        fill(limit, -1)
         assert not together.full
 
 
@@ -130,11 +130,11 @@ def test_of_several_rooms_one_that_is_full_is_enough() -> None:
 class Part:
     """What stands for an address."""
 
-    room: MemoryLimit = field(default_factory=MemoryLimit)
+    memory_limit: MemoryLimit = field(default_factory=MemoryLimit)
 
 
 class Shares:
-    """Parts of one shared room, which grow while they should not page."""
+    """Parts of one shared limit, which grow while they should not page."""
 
     def __init__(self, parts: int, max_bytes: int = -1, max_messages: int = -1) -> None:
         self.parts = [Part() for _ in range(parts)]
@@ -142,12 +142,12 @@ class Shares:
 
     def take(self, part: int, size: int = 1) -> bool:
         """A message comes; False when it should be paged."""
-        if self.shared.should_page(self.parts[part].room):
+        if self.shared.should_page(self.parts[part].memory_limit):
             return False
-        for room in (self.parts[part].room, self.shared):
-            room.bytes += size
-            room.messages += 1
-            room.review()
+        for limit in (self.parts[part].memory_limit, self.shared):
+            limit.bytes += size
+            limit.messages += 1
+            limit.review()
         return True
 
     def grow(self, part: int, messages: int) -> int:
@@ -155,10 +155,10 @@ class Shares:
         return sum(self.take(part) for _ in range(messages))
 
     def shrink(self, part: int, messages: int) -> None:
-        for room in (self.parts[part].room, self.shared):
-            room.bytes -= messages
-            room.messages -= messages
-            room.review()
+        for limit in (self.parts[part].memory_limit, self.shared):
+            limit.bytes -= messages
+            limit.messages -= messages
+            limit.review()
 
 
 @pytest.mark.parametrize("limits", [(50, -1), (-1, 50), (50, 10_000), (10_000, 50), (50, 50)])
@@ -172,7 +172,7 @@ def test_one_address_pages_when_the_limit_is_reached(limits: tuple[int, int]) ->
 
 def test_its_own_limit_counts_as_well() -> None:
     shares = Shares(1, 1000)
-    shares.parts[0].room.limit(-1, 3)
+    shares.parts[0].memory_limit.set_limits(-1, 3)
     assert shares.grow(0, 5) == 3
 
 
@@ -222,13 +222,15 @@ def test_who_grew_while_nobody_asked_is_found() -> None:
     shares = Shares(2, 800)
     shares.grow(0, 500)
     shares.grow(1, 301)
-    for room in (shares.parts[1].room, shares.shared):  # as by dead letters, which nobody asks for
-        room.bytes += 300
-        room.messages += 300
-    for room in (shares.parts[0].room, shares.shared):
-        room.bytes -= 300
-        room.messages -= 300
-    answers = [shares.shared.should_page(shares.parts[0].room) for _ in range(CHECKS_BETWEEN_SCANS + 2)]
+    for limit in (shares.parts[1].memory_limit, shares.shared):  # as by dead letters, which nobody asks for
+        limit.bytes += 300
+        limit.messages += 300
+    for limit in (shares.parts[0].memory_limit, shares.shared):
+        limit.bytes -= 300
+        limit.messages -= 300
+    answers = [
+        shares.shared.should_page(shares.parts[0].memory_limit) for _ in range(CHECKS_BETWEEN_SCANS + 2)
+    ]
     assert answers[-1] is False
 
 
@@ -249,9 +251,9 @@ def test_asking_is_cheap_with_many_addresses() -> None:
     shared.bytes = 1010
     shared.review()
     for part in list(parts):
-        part.room.bytes = 1
-        shared.should_page(part.room)
-        part.room.bytes = 0
+        part.memory_limit.bytes = 1
+        shared.should_page(part.memory_limit)
+        part.memory_limit.bytes = 0
     assert 2 <= parts.looks <= 18
 
 
@@ -264,14 +266,16 @@ def test_memory_is_bounded_and_small_is_never_worse_than_large(
 ) -> None:
     shares = Shares(5, limit)
     for part, size, goes in steps:
-        room = shares.parts[part].room
-        if goes and room.bytes:
-            shares.shrink(part, min(size, room.bytes))
+        used = shares.parts[part].memory_limit.bytes
+        if goes and used:
+            shares.shrink(part, min(size, used))
         else:
             shares.take(part, size)
         assert shares.shared.bytes <= limit + limit / OVERDRAFT + 20, (
             "but for the message that reached the limit"
         )
-        paging = [p.room.bytes for p in shares.parts if shares.shared.should_page(p.room)]
-        going_on = [p.room.bytes for p in shares.parts if not shares.shared.should_page(p.room)]
+        paging = [p.memory_limit.bytes for p in shares.parts if shares.shared.should_page(p.memory_limit)]
+        going_on = [
+            p.memory_limit.bytes for p in shares.parts if not shares.shared.should_page(p.memory_limit)
+        ]
         assert not paging or not going_on or min(paging) >= max(going_on)

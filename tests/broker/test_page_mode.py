@@ -71,7 +71,7 @@ def test_every_message_goes_to_pages_while_any_is_left() -> None:
     taker = join(queue, 12)
     world.settle_down()
     taker.ack(*taker.unsettled[:8])  # memory has room, the pages are not empty
-    assert not world.address("q").room.full
+    assert not world.address("q").memory_limit.full
     world.fill(1, first=20)
     assert world.paging.appended == 16
     assert drained(world, taker) == [b"%d" % n for n in range(21)]
@@ -99,7 +99,7 @@ def test_an_address_that_always_pages_never_holds_anything_itself() -> None:
     world = PagedWorld(limit=0)
     queue = world.queue()
     sent = world.fill(10)
-    assert world.address("q").room.messages == 0
+    assert world.address("q").memory_limit.messages == 0
     taker = join(queue)
     assert drained(world, taker) == sent
     assert world.address("q").pages is not None  # its limit says so

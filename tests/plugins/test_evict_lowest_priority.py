@@ -151,7 +151,7 @@ def test_messages_with_a_consumer_stay() -> None:
 def test_while_the_broker_is_full_no_more_goes_than_comes() -> None:
     harness = PolicyHarness(KIND, full=True, otherwise="FAIL")
     send(harness, *"1111111111")
-    harness.broker.memory.limit(1)  # used up many times over, by others for all that is known here
+    harness.broker.memory.set_limits(1)  # used up many times over, by others for all that is known here
     assert send(harness, "5a") == [True]
     assert len(waiting(harness)) == 10
     assert "global-max-size" in harness.send(b"x", {"priority": "1"}).refused

@@ -54,7 +54,7 @@ def test_by_a_key() -> None:
 
 def test_keys_are_bounded_and_forgotten() -> None:
     harness = house(1_000_000, broker_percent=1, key="host")
-    harness.broker.memory.limit(-1, 100_000)
+    harness.broker.memory.set_limits(-1, 100_000)
     for _ in range(1000):
         harness.send(b"first")
     for number in range(10_050):
@@ -62,14 +62,14 @@ def test_keys_are_bounded_and_forgotten() -> None:
     assert len(harness.policy._counts) == 10_000
     assert sent(harness, 1, host="10049") == [0]
     assert sent(harness, 1, host="0") == [1]
-    harness.broker.memory.limit(-1, 1_000_000_000)
+    harness.broker.memory.set_limits(-1, 1_000_000_000)
     harness.send(b"x")
     assert not harness.policy._counts
 
 
 def test_the_limit_of_the_broker() -> None:
     harness = house(-1, broker_percent=50)
-    harness.broker.memory.limit(-1, 4)
+    harness.broker.memory.set_limits(-1, 4)
     assert sent(harness, 2) == [1, 1]
     assert sent(harness, 4) == [1, 0, 0, 1]
 
@@ -92,7 +92,7 @@ def test_while_paging() -> None:
 
 def test_any_of_several_kinds_of_pressure_is_enough() -> None:
     harness = house(100, address_percent=90, broker_percent=50)
-    harness.broker.memory.limit(-1, 2)
+    harness.broker.memory.set_limits(-1, 2)
     assert sent(harness, 4) == [1, 1, 0, 0]
 
 

@@ -339,7 +339,7 @@ def test_a_message_in_several_queues_is_given_up_by_all() -> None:
     fill(harness)
     assert harness.send(b"3").accepted
     assert [harness.waiting(name) for name in ("one", "two")] == [[b"2", b"3"]] * 2
-    assert harness.broker.directory.addresses["address"].room.messages == 2
+    assert harness.broker.directory.addresses["address"].memory_limit.messages == 2
 
 
 def test_nothing_is_given_up_in_vain() -> None:

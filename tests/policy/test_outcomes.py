@@ -132,7 +132,9 @@ def test_blocked_messages_are_asked_about_once(kind: type[Counts], receipt: dict
     for place, body in enumerate(bodies):
         assert harness.policy.asked == bodies[: place + 2]
         for _ in range(3):
-            harness.broker.directory.addresses[ADDRESS].room.retry()  # as a reload does; nothing is free
+            harness.broker.directory.addresses[
+                ADDRESS
+            ].memory_limit.retry_all()  # as a reload does; nothing is free
             harness.advance(1)
         (message,) = harness.deliver(1)
         assert message.body == body

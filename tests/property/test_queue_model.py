@@ -327,10 +327,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert model.added == left + len(model.held)
 
     def _sizes_agree(self) -> None:
-        room, held = self.queue.address.room, self.model.held
+        room, held = self.queue.address.memory_limit, self.model.held
         size = sum(item.size for item in held)
         assert (self.queue.persistent_size, room.bytes, room.messages) == (size, size, len(held))
-        others = (self.dead.address.room, self.expired.address.room)
+        others = (self.dead.address.memory_limit, self.expired.address.memory_limit)
         memory = self.world.broker.memory
         assert memory.bytes == size + sum(other.bytes for other in others)
         assert memory.messages == len(held) + sum(other.messages for other in others)

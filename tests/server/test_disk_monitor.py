@@ -113,7 +113,7 @@ def test_full_and_free_again(caplog: pytest.LogCaptureFixture) -> None:
         assert room.full is full
         assert (watch.monitor.reading or disk_usage(Path())).usage == pytest.approx(max(used, 20) / 100)
         room.waiting.clear()
-        room._waking = False
+        room._resuming = False
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 2, "said once each way"
     assert messages[0].startswith("the disk of /journal is full: usage 91.0 %, max-disk-usage 90 %: durable")

@@ -28,7 +28,7 @@ def send(client: Client, body: bytes, persistent: bool = True, **headers: Any) -
 def test_a_durable_message_waits_and_others_go_on() -> None:
     server = serve()
     producer, other = server.client(), server.client()
-    server.world.broker.disk.shut(FULL)
+    server.world.broker.disk.set_fault(FULL)
     send(producer, b"1", receipt="1")
     assert producer.read() == [] and producer.session.blocked and not producer.wire.reading
     assert server.world.address("q").blocked_producers == 1
@@ -37,7 +37,7 @@ def test_a_durable_message_waits_and_others_go_on() -> None:
     send(other, b"3", persistent=False)
     other.say("SUBSCRIBE", destination="/queue/q", id="s")
     assert other.bodies() == [b"2", b"3"]
-    server.world.broker.disk.shut(None)
+    server.world.broker.disk.set_fault(None)
     server.world.pass_time(0)
     assert producer.one("RECEIPT")["receipt-id"] == "1"
     assert other.bodies() == [b"1"]
@@ -52,7 +52,7 @@ def test_the_same_headers_again_wait_too(receipt: dict[str, str]) -> None:
     producer = server.client()
     for number in range(5):
         send(producer, b"%d" % number, **receipt)
-    server.world.broker.disk.shut(FULL)
+    server.world.broker.disk.set_fault(FULL)
     send(producer, b"5", **receipt)
     assert producer.session.blocked and len(bodies(server.queue())) == 5
 
@@ -60,7 +60,7 @@ def test_the_same_headers_again_wait_too(receipt: dict[str, str]) -> None:
 def test_drop_takes_and_forgets() -> None:
     server = serve(DiskFullPolicy.DROP)
     client = server.client()
-    server.world.broker.disk.shut(FULL)
+    server.world.broker.disk.set_fault(FULL)
     send(client, b"1", receipt="1")
     send(client, b"2", persistent=False, receipt="2")
     assert [got["receipt-id"] for got in client.read()] == ["1", "2"]
@@ -70,7 +70,7 @@ def test_drop_takes_and_forgets() -> None:
 def test_fail_says_why() -> None:
     server = serve(DiskFullPolicy.FAIL)
     client = server.client()
-    server.world.broker.disk.shut(FULL)
+    server.world.broker.disk.set_fault(FULL)
     send(client, b"1", receipt="1")
     error = client.error()
     assert error["message"] == f"Address q rejects durable messages: {FULL}"
@@ -84,7 +84,7 @@ def test_commit_while_the_disk_is_full(policy: DiskFullPolicy) -> None:
     client.say("BEGIN", transaction="t")
     send(client, b"1", transaction="t", receipt="taken")
     client.one("RECEIPT")
-    server.world.broker.disk.shut(FULL)
+    server.world.broker.disk.set_fault(FULL)
     client.say("COMMIT", transaction="t", receipt="done")
     if policy is DiskFullPolicy.FAIL:
         assert client.error()["message"] == (
@@ -94,7 +94,7 @@ def test_commit_while_the_disk_is_full(policy: DiskFullPolicy) -> None:
         assert client.one("RECEIPT")["receipt-id"] == "done"
     else:
         assert client.read() == [] and client.session.blocked
-        server.world.broker.disk.shut(None)
+        server.world.broker.disk.set_fault(None)
         server.world.pass_time(0)
         assert client.one("RECEIPT")["receipt-id"] == "done"
     assert bodies(server.queue()) == ([b"1"] if policy is DiskFullPolicy.BLOCK else [])
@@ -105,7 +105,7 @@ def test_commit_of_what_is_not_durable_goes_on() -> None:
     client = server.client()
     client.say("BEGIN", transaction="t")
     send(client, b"1", persistent=False, transaction="t")
-    server.world.broker.disk.shut(FULL)
+    server.world.broker.disk.set_fault(FULL)
     client.say("COMMIT", transaction="t", receipt="done")
     assert client.one("RECEIPT")["receipt-id"] == "done" and bodies(server.queue()) == [b"1"]
 
@@ -120,7 +120,7 @@ def test_a_commit_that_acknowledges_does_not_wait_for_itself() -> None:
     client.say("BEGIN", transaction="t")
     client.say("ACK", id=message["ack"], transaction="t")
     client.say("SEND", b"on", destination="/queue/out", persistent="true", transaction="t")
-    server.world.broker.disk.shut(FULL)
+    server.world.broker.disk.set_fault(FULL)
     client.say("COMMIT", transaction="t", receipt="done")
     assert client.one("RECEIPT")["receipt-id"] == "done"
     assert bodies(server.queue("out")) == [b"on"]
@@ -131,11 +131,11 @@ def test_a_commit_waits_for_a_store_that_fails() -> None:
     client = server.client()
     client.say("BEGIN", transaction="t")
     send(client, b"1", transaction="t")
-    store = server.world.broker.storage.room
-    store.shut("cannot write /d/journal/000000001.journal: No space left on device")
+    store = server.world.broker.storage.write_limit
+    store.set_fault("cannot write /d/journal/000000001.journal: No space left on device")
     client.say("COMMIT", transaction="t", receipt="done")
     assert client.read() == [] and client.session.blocked
-    store.shut(None)
+    store.set_fault(None)
     server.world.pass_time(0)
     client.one("RECEIPT")
 
@@ -146,7 +146,7 @@ def test_acks_pass_a_send_that_waits_for_the_disk() -> None:
     send(client, b"0")
     client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
     (message,) = client.read()
-    server.world.broker.disk.shut(FULL)
+    server.world.broker.disk.set_fault(FULL)
     waiting = frame("SEND", b"1", destination="/queue/q", persistent="true")
     client.write(waiting + frame("ACK", id=message["ack"]))
     assert client.session.blocked
@@ -156,11 +156,11 @@ def test_acks_pass_a_send_that_waits_for_the_disk() -> None:
 def test_every_producer_goes_on_when_there_is_room() -> None:
     server = serve()
     producers = [server.client() for _ in range(20)]
-    server.world.broker.disk.shut(FULL)
+    server.world.broker.disk.set_fault(FULL)
     for number, producer in enumerate(producers):
         send(producer, b"%d" % number, receipt="r")
     producers[7].lose()
-    server.world.broker.disk.shut(None)
+    server.world.broker.disk.set_fault(None)
     server.world.pass_time(0)
     assert bodies(server.queue()) == [b"%d" % number for number in range(20) if number != 7]
     assert not any(producer.session.blocked for producer in producers)
@@ -169,7 +169,7 @@ def test_every_producer_goes_on_when_there_is_room() -> None:
 def test_another_policy_is_for_those_who_wait_already_too() -> None:
     server = serve()
     producers = [server.client() for _ in range(3)]
-    server.world.broker.disk.shut(FULL)
+    server.world.broker.disk.set_fault(FULL)
     for producer in producers:
         send(producer, b"x", receipt="r")
     assert all(producer.session.blocked for producer in producers)
@@ -184,13 +184,13 @@ def test_another_policy_is_for_those_who_wait_already_too() -> None:
 def test_who_still_has_to_wait_after_a_reload_waits() -> None:
     server = serve()
     producers = [server.client() for _ in range(3)]
-    server.world.broker.disk.shut(FULL)
+    server.world.broker.disk.set_fault(FULL)
     for number, producer in enumerate(producers):
         send(producer, b"%d" % number, receipt="r")
     apply(server.world.broker, server.world.broker.configuration)
     server.world.pass_time(0)
     assert all(producer.session.blocked for producer in producers)
-    server.world.broker.disk.shut(None)
+    server.world.broker.disk.set_fault(None)
     server.world.pass_time(0)
     assert bodies(server.queue()) == [b"0", b"1", b"2"]
     assert server.world.address("q").blocked_producers == 0

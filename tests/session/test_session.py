@@ -261,7 +261,7 @@ def test_raising_the_limit_lets_producers_go_on() -> None:
     client = server.client()
     send(client, b"0")
     send(client, b"1", receipt="r")
-    server.world.address("q").room.limit(-1, 5)
+    server.world.address("q").memory_limit.set_limits(-1, 5)
     server.world.pass_time(0)
     client.one("RECEIPT")
 

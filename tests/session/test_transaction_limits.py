@@ -44,7 +44,7 @@ def test_a_commit_beyond_a_limit_is_refused_and_nothing_of_it_happens(
     assert "Transaction t is not committed: Address q is too full for 500 messages of" in error["message"]
     assert error["message"].endswith(limit)
     assert bodies(server.queue()) == [b"before"]
-    assert (server.world.broker.held.bytes, server.world.address("q").room.messages) == (0, 1)
+    assert (server.world.broker.held.bytes, server.world.address("q").memory_limit.messages) == (0, 1)
 
 
 @pytest.mark.parametrize("count", [4, 5, 6])
@@ -57,7 +57,7 @@ def test_as_many_are_taken_as_one_after_the_other(count: int) -> None:
             one_by_one.say("SEND", BODY, destination="/queue/q")
     assert single.session.closed == one_by_one.session.closed == (count > 5)
     if count <= 5:
-        assert server.world.address("q").room.bytes == other.world.address("q").room.bytes
+        assert server.world.address("q").memory_limit.bytes == other.world.address("q").memory_limit.bytes
 
 
 def test_what_the_transaction_acknowledges_makes_room_for_what_it_sends() -> None:

@@ -125,12 +125,12 @@ def test_a_full_disk_and_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
     world.durable("q", b"kept")
     heard = world.synced()
     world.turn()
-    assert heard == [] and world.store.room.full
+    assert heard == [] and world.store.write_limit.full
     assert world.store.failing is not None and "No space left on device" in world.store.failing
     assert bodies(world.directory.queue("q")) == [b"kept"], "it is served all the same"
     world.memory.fault = lambda operation, path: None
     world.pass_time(1000)
-    assert heard == [True] and world.store.failing is None and not world.store.room.full
+    assert heard == [True] and world.store.failing is None and not world.store.write_limit.full
     assert bodies(world.again().directory.queue("q")) == [b"kept"]
 
 

@@ -37,7 +37,7 @@ def test_a_failing_disk(
     desk.turn()
     desk.hand.step()
     assert desk.writer.failing is not None and "2.journal" in desk.writer.failing
-    assert desk.writer.room.full and desk.writer.room.fault == desk.writer.failing
+    assert desk.writer.write_limit.full and desk.writer.write_limit.fault == desk.writer.failing
     second.append(b", nor is this")
     desk.turn()
     assert not desk.hand.jobs, "what comes later does not overtake it"
@@ -51,7 +51,7 @@ def test_a_failing_disk(
     desk.turn(RETRY_INTERVAL)
     desk.hand.step()
     assert desk.heard == ["not lost"]
-    assert desk.writer.failing is None and not desk.writer.room.full
+    assert desk.writer.failing is None and not desk.writer.write_limit.full
     desk.hand.step()
     assert desk.data(second.path) == b"not lost, nor is this"
     assert "can be written again" in caplog.text
@@ -164,7 +164,7 @@ def test_chores_that_fail_keep_their_order_and_stop_nobody(caplog: pytest.LogCap
     desk.turn()
     desk.hand.step()
     assert (done, desk.data(JOURNAL), desk.writer.failing) == ([], b"a", None)
-    assert not desk.writer.room.full
+    assert not desk.writer.write_limit.full
     desk.turn(RETRY_INTERVAL)
     desk.hand.step()
     assert caplog.text.count("/data/stuck") == 1
@@ -220,20 +220,20 @@ def test_few_files_are_open_however_many_there_are() -> None:
 
 def test_producers_wait_while_much_is_to_be_written() -> None:
     desk = WriterFixture()
-    room = desk.writer.room
+    limit = desk.writer.write_limit
     desk.journal.append(bytes(MAX_PENDING_BYTES - 1))
-    assert not room.full
+    assert not limit.full
     desk.journal.append(b"x")
-    assert room.full
+    assert limit.full
 
     def go_on() -> None:
         desk.heard.append("go on")
-        room.resumed()
+        limit.resumed()
 
-    room.waiting.append(go_on)
+    limit.waiting.append(go_on)
     desk.turn()
     desk.hand.step()
-    assert desk.heard == ["go on"] and not room.full
+    assert desk.heard == ["go on"] and not limit.full
 
 
 # ---- reading back
