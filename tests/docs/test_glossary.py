@@ -33,7 +33,7 @@ PLAIN = set(
     summary terms time timer times timing transport type unaccounted unreadable unsupported update updates user
     value version view watched work write writer zone
     acknowledged deferred evaluated incoming pending candidate checked free wait word step answer route sent
-    all allow columns line key only recoverable selected source sources start refuse fail drop cause
+    all allow columns freed line key only recoverable selected source sources start refuse fail drop cause
     """.split()
 )
 
