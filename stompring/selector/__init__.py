@@ -1,4 +1,4 @@
-"""Selectors: the filter language of JMS and Artemis, text in, predicate out. See docs/selectors.md."""
+"""Selectors: the filter language of JMS and Artemis, compiled to predicates (docs/selectors.md)."""
 
 from stompring.selector.compile import Properties, Selector, compile_selector
 from stompring.selector.syntax_tree import InvalidSelector

@@ -1,7 +1,7 @@
-"""From nodes to a Python function.
+"""Code generation: from a syntax tree to a Python function.
 
-Every condition is written out as code for one question only, "is it true?" or "is it false?". NOT swaps the two, so
-that three-valued logic costs nothing at run time.
+The code of a condition tests either whether it is true, or whether it is false. NOT swaps the two, so that three-valued
+logic costs nothing at run time.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 
 Expression = ast.expr
 
-# Where it all stands, told to every node: looking through the whole tree for nodes that lack it, as the standard
-# library would do for us, takes as long as all the rest.
-_AT = {"lineno": 1, "col_offset": 0}
+# The location of every node. `ast.fix_missing_locations` would take as long as everything else.
+_LOCATION = {"lineno": 1, "col_offset": 0}
 
 _OPERATORS: dict[str, type[ast.cmpop]] = {
     "=": ast.Eq,
@@ -59,45 +58,47 @@ _OPERATORS: dict[str, type[ast.cmpop]] = {
 
 
 def name(identifier: str) -> Expression:
-    return ast.Name(identifier, ast.Load(), **_AT)
+    return ast.Name(identifier, ast.Load(), **_LOCATION)
 
 
 def constant(value: object) -> Expression:
-    return ast.Constant(value, **_AT)  # type: ignore[arg-type]  # frozenset is allowed, the stubs do not say so
+    return ast.Constant(value, **_LOCATION)  # type: ignore[arg-type]  # frozenset is allowed, the stubs do not say so
 
 
 def assign(identifier: str, value: Expression) -> Expression:
     """``(identifier := value)``"""
-    return ast.NamedExpr(ast.Name(identifier, ast.Store(), **_AT), value, **_AT)
+    return ast.NamedExpr(ast.Name(identifier, ast.Store(), **_LOCATION), value, **_LOCATION)
 
 
 def call(function: str, *arguments: Expression) -> Expression:
-    return ast.Call(name(function), list(arguments), [], **_AT)
+    return ast.Call(name(function), list(arguments), [], **_LOCATION)
 
 
 def method(target: Expression, function: str, *arguments: Expression) -> Expression:
-    return ast.Call(ast.Attribute(target, function, ast.Load(), **_AT), list(arguments), [], **_AT)
+    return ast.Call(
+        ast.Attribute(target, function, ast.Load(), **_LOCATION), list(arguments), [], **_LOCATION
+    )
 
 
 def compare(left: Expression, operator: str, right: Expression) -> Expression:
-    return ast.Compare(left, [_OPERATORS[operator]()], [right], **_AT)
+    return ast.Compare(left, [_OPERATORS[operator]()], [right], **_LOCATION)
 
 
 def both(*parts: Expression) -> Expression:
-    return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), list(parts), **_AT)
+    return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), list(parts), **_LOCATION)
 
 
 def either(*parts: Expression) -> Expression:
-    return parts[0] if len(parts) == 1 else ast.BoolOp(ast.Or(), list(parts), **_AT)
+    return parts[0] if len(parts) == 1 else ast.BoolOp(ast.Or(), list(parts), **_LOCATION)
 
 
 def negated(part: Expression) -> Expression:
-    return ast.UnaryOp(ast.Not(), part, **_AT)
+    return ast.UnaryOp(ast.Not(), part, **_LOCATION)
 
 
 def choice(test: Expression, then: Expression, otherwise: Expression) -> Expression:
     """``then if test else otherwise``"""
-    return ast.IfExp(test, then, otherwise, **_AT)
+    return ast.IfExp(test, then, otherwise, **_LOCATION)
 
 
 def is_text(value: Expression) -> Expression:
@@ -106,7 +107,7 @@ def is_text(value: Expression) -> Expression:
 
 
 class Shape(Enum):
-    """Which test a pattern needs; all but the last are a string method."""
+    """The test for a pattern; all but the last are methods of str."""
 
     EQUALS = auto()
     STARTS = auto()
@@ -116,7 +117,7 @@ class Shape(Enum):
 
 
 class Wild(Enum):
-    """The two characters that stand for others."""
+    """The wildcards of LIKE."""
 
     ONE = "_"
     ANY = "%"
@@ -124,7 +125,7 @@ class Wild(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``text`` is what the string method looks for, or a regular expression for ``fullmatch``."""
+    """``text`` is the argument of the string method, or a regular expression for ``fullmatch``."""
 
     shape: Shape
     text: str
@@ -170,8 +171,8 @@ def _pieces(pattern: str, escape: str | None) -> list[str | Wild]:
 def _regular_expression(pieces: list[str | Wild]) -> str:
     """A regular expression that never backtracks over more than one ``%``.
 
-    Each run between two ``%`` is taken at its first place and held there by an atomic group; only the last run has
-    to look for the end. So a pattern of many ``%`` costs length times pattern, not a power of it.
+    Each run between two ``%`` matches at its first position, in an atomic group; only the last run backtracks. So a
+    pattern with many ``%`` costs length times pattern, not a power of it.
     """
     runs: list[str] = [""]
     for piece in pieces:
@@ -186,8 +187,8 @@ def _regular_expression(pieces: list[str | Wild]) -> str:
 
 
 Known = frozenset[str]
-Valued = tuple[Expression, Known]  # an expression, and what is bound after it
-Asked = tuple[Expression, Known, Known]  # an expression, and what is bound when it held and when it did not
+Valued = tuple[Expression, Known]  # an expression, and the local variables bound after it
+Tested = tuple[Expression, Known, Known]  # a test, and the variables bound after success and after failure
 
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _ORDERS = {"<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
@@ -209,15 +210,15 @@ def matches(message):
 def emit(root: Node, convert: bool) -> tuple[Callable[[Properties], bool], frozenset[str], bool]:
     """The predicate, the properties it reads, and whether it reads the body.
 
-    The predicate is True only where the condition is true; what goes wrong in it counts as no match.
+    The predicate is True only if the condition is true; any error in it means no match.
     """
     emitter = _Emitter(convert)
-    test, _, _ = emitter.asked(root, True, frozenset())
+    test, _, _ = emitter.test(root, True, frozenset())
     return emitter.function(test), frozenset(emitter.properties), emitter.reads_body
 
 
 class _Emitter:
-    """What one function under construction has gathered so far."""
+    """The state of one function under construction."""
 
     def __init__(self, convert: bool) -> None:
         self.convert = convert
@@ -229,7 +230,7 @@ class _Emitter:
         self._globals["boolean"] = values.boolean if convert else values.plain_boolean
 
     def function(self, test: Expression) -> Callable[[Properties], bool]:
-        """The test within its frame, as a function."""
+        """The compiled function that returns the test."""
         module = ast.parse(_FRAME)
         (outcome,) = (
             node for node in ast.walk(module) if isinstance(node, ast.Return) and node.value is None
@@ -238,15 +239,15 @@ class _Emitter:
         exec(compile(module, "<selector>", "exec"), self._globals)  # nosec B102
         return cast(FunctionType, self._globals["matches"])
 
-    # -- conditions: is it ``sense``?
+    # -- conditions
 
-    def asked(self, node: Node, sense: bool, known: Known) -> Asked:
-        """Code that holds where the condition is true (or false, with ``sense`` False), and never where unknown."""
+    def test(self, node: Node, sense: bool, known: Known) -> Tested:
+        """Code that is true if the condition is ``sense`` (true or false), and false if it is unknown."""
         match node:
             case And() | Or():
                 return self._chain(node.parts, isinstance(node, And) is sense, sense, known)
             case Not():
-                return self.asked(node.operand, not sense, known)
+                return self.test(node.operand, not sense, known)
             case Compare():
                 return self._compared(node, sense, known)
             case Boolean():
@@ -267,21 +268,21 @@ class _Emitter:
                 return self._xpath(node, sense, known)
         raise TypeError(f"not a condition: {node}")
 
-    def _chain(self, parts: list[Node], all_of: bool, sense: bool, known: Known) -> Asked:
-        """All parts, or any of them; what a part binds is known to those after it when they are reached."""
+    def _chain(self, parts: list[Node], all_of: bool, sense: bool, known: Known) -> Tested:
+        """Code for all parts, or any of them. Variables bound by a part are known to later parts."""
         tests: list[Expression] = []
-        ends: list[Known] = []  # what is bound where the chain ends early, after each part
+        ends: list[Known] = []  # variables bound if the chain ends after each part
         for part in parts:
-            test, held, failed = self.asked(part, sense, known)
+            test, held, failed = self.test(part, sense, known)
             tests.append(test)
             known = held if all_of else failed
             ends.append(failed if all_of else held)
         early = frozenset.intersection(*ends)
         return (both(*tests), known, early) if all_of else (either(*tests), early, known)
 
-    def _compared(self, node: Compare, sense: bool, known: Known) -> Asked:
+    def _compared(self, node: Compare, sense: bool, known: Known) -> Tested:
         left, right, operator = node.left, node.right, node.operator
-        if isinstance(left, (Number, Text, Boolean)):  # the constant to the right
+        if isinstance(left, (Number, Text, Boolean)):  # constants go to the right
             left, right, operator = right, left, _MIRRORED[operator]
         if not sense:
             operator = _OPPOSITE[operator]
@@ -296,8 +297,8 @@ class _Emitter:
             return compare(call("boolean", value), "is", constant(wanted)), known, known
         return self._any_kinds(left, operator, right, known)
 
-    def _numbers(self, left: Node, operator: str, right: Node, known: Known) -> Asked:
-        """``(a := left) is not None and (b := right) is not None and a < b``, without the needless parts."""
+    def _numbers(self, left: Node, operator: str, right: Node, known: Known) -> Tested:
+        """``(a := left) is not None and (b := right) is not None and a < b``, without redundant parts."""
         first, after_first = self.number(left, known)
         second, after_both = self.number(right, after_first)
         if operator == "=" and isinstance(right, Number):
@@ -309,7 +310,7 @@ class _Emitter:
         return both(*tests, compare(first, operator, second)), after_both, early
 
     def _present(self, value: Expression, tests: list[Expression]) -> Expression:
-        """A name (or constant) for the value, after a test that it is there."""
+        """A name (or constant) for the value, after a test for None."""
         if isinstance(value, ast.Constant):
             if value.value is None:
                 tests.append(constant(False))
@@ -318,7 +319,7 @@ class _Emitter:
         tests.append(compare(value, "is not", constant(None)))
         return local
 
-    def _property_and_text(self, node: Property, operator: str, text: str, known: Known) -> Asked:
+    def _property_and_text(self, node: Property, operator: str, text: str, known: Known) -> Tested:
         value, known = self._property(node, known)
         same = operator == "="
         if self.convert and (values.number(text) is not None or values.boolean(text) is not None):
@@ -334,7 +335,7 @@ class _Emitter:
             return compare(value, "=", constant(text)), known, known
         return both(is_text(value), compare(self._local(node), "<>", constant(text))), known, known
 
-    def _any_kinds(self, left: Node, operator: str, right: Node, known: Known) -> Asked:
+    def _any_kinds(self, left: Node, operator: str, right: Node, known: Known) -> Tested:
         first, known = self.value(left, known)
         second, known = self.value(right, known)
         text = Kind.TEXT in (left.kind, right.kind)
@@ -347,8 +348,8 @@ class _Emitter:
     def _generic(self, function: str, first: Expression, second: Expression, text: bool) -> Expression:
         return call(function, first, second, constant(text), constant(self.convert))
 
-    def _like(self, node: Like, sense: bool, known: Known) -> Asked:
-        """What is there and no text is not like any pattern (Artemis): LIKE is false, NOT LIKE true."""
+    def _like(self, node: Like, sense: bool, known: Known) -> Tested:
+        """A value that is not text matches no pattern (Artemis): LIKE is false, NOT LIKE true."""
         value, known = self.value(node.operand, known)
         value, local = self._named(value)
         test = both(is_text(value), self._like_test(node, local))
@@ -367,14 +368,14 @@ class _Emitter:
         fullmatch = self._bound("like", re.compile(wanted.text).fullmatch)
         return compare(call(fullmatch, local), "is not", constant(None))
 
-    def _member(self, node: In, sense: bool, known: Known) -> Asked:
+    def _member(self, node: In, sense: bool, known: Known) -> Tested:
         value, known = self._property(node.operand, known)
         if sense:
             return compare(value, "in", constant(node.values)), known, known
         outside = compare(self._local(node.operand), "not in", constant(node.values))
         return both(is_text(value), outside), known, known
 
-    def _xpath(self, node: XPath, sense: bool, known: Known) -> Asked:
+    def _xpath(self, node: XPath, sense: bool, known: Known) -> Tested:
         from stompring.selector.xpath import parse_body
 
         self.reads_body = True
@@ -389,7 +390,7 @@ class _Emitter:
     # -- values
 
     def value(self, node: Node, known: Known) -> Valued:
-        """Code for a value of any kind; None where missing or unknown."""
+        """Code for a value of any type; None if missing or unknown."""
         match node:
             case Property():
                 return self._property(node, known)
@@ -406,7 +407,7 @@ class _Emitter:
         return constant(None), known
 
     def number(self, node: Node, known: Known) -> Valued:
-        """Code for a value read as a number; None where it is none."""
+        """Code for a value read as a number; None if it is not one."""
         match node:
             case Number():
                 return constant(node.value), known
@@ -427,9 +428,9 @@ class _Emitter:
         return call("number", operand), known
 
     def _three_valued(self, node: Node, known: Known) -> Valued:
-        """Code for a condition's value itself: only ``(a = 1) = (b = 2)`` and the like need it.
+        """Code for the three-valued result of a condition, needed for ``(a = 1) = (b = 2)`` and the like.
 
-        Each part is written once, so that the code does not double with every level.
+        Each part is generated once, so that the code does not double with every level.
         """
         match node:
             case And() | Or():
@@ -445,9 +446,9 @@ class _Emitter:
             case Boolean():
                 return constant(node.value), known
             case IsNull():
-                return self.asked(node, True, known)[0], known
-        holds, _, _ = self.asked(node, True, known)
-        fails, _, _ = self.asked(node, False, known)
+                return self.test(node, True, known)[0], known
+        holds, _, _ = self.test(node, True, known)
+        fails, _, _ = self.test(node, False, known)
         return choice(holds, constant(True), choice(fails, constant(False), constant(None))), known
 
     # -- properties and names
@@ -475,7 +476,7 @@ class _Emitter:
         return assign(local, read), known | {local}
 
     def _named(self, value: Expression) -> tuple[Expression, Expression]:
-        """The value, bound to a local name, and that name: for what is looked at twice."""
+        """The value bound to a local variable, and the name of it, for a value that is used twice."""
         if isinstance(value, ast.Name):
             return value, value
         if not isinstance(value, ast.NamedExpr):
@@ -484,7 +485,7 @@ class _Emitter:
         return value, name(value.target.id)
 
     def _bound(self, kind: str, function: Callable[..., object]) -> str:
-        """A global name for a function made for this selector alone."""
+        """A global name for a function of this selector."""
         word = f"{kind}{len(self._globals)}"
         self._globals[word] = function
         return word

@@ -1,4 +1,4 @@
-"""A selector, compiled once and shared by all who use the same text."""
+"""Compiled selectors: one object for each text, cached and shared."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from stompring.selector.codegen import emit
 from stompring.selector.grammar import parse
 from stompring.selector.syntax_tree import InvalidSelector
 
-LENGTH_LIMIT = (
-    8 * 1024
-)  # characters: some thousand terms; a selector is tested on every message, and this is long
-CACHE_SIZE = 1024  # selectors kept compiled, whoever uses them
-LONG = 512  # characters; a compiled one takes up to 150 times its length in memory,
-LONG_CACHE_SIZE = 64  # and so of long ones fewer are kept
+LENGTH_LIMIT = 8 * 1024  # characters: some thousand terms
+CACHE_SIZE = 1024  # compiled selectors in the cache
+LONG = 512  # characters; a compiled selector takes up to 150 times its length in memory,
+LONG_CACHE_SIZE = 64  # so the cache for long ones is smaller
 
-# Any number of these may come first, in any order; of contradicting ones the last counts (Artemis).
+# Any number of these prefixes in any order; the last of contradicting ones applies (Artemis).
 _PREFIXES = {
     "convert_string_expressions:": ("convert", True),
     "no_convert_string_expressions:": ("convert", False),
@@ -27,21 +25,21 @@ _PREFIXES = {
 
 
 class Properties(Protocol):
-    """What a message offers to a selector."""
+    """The properties of a message for a selector."""
 
     def get_property(self, name: str) -> str | int | float | bool | None:
-        """The header or system identifier of that name; None where the message has none."""
+        """The header or system identifier of that name, None without one."""
 
     def get_body(self) -> bytes:
-        """The body as sent; only asked for by XPATH."""
+        """The body as sent; read only by XPATH."""
 
 
 class Selector:
     """A filter that compiles to one Python function.
 
-    ``text`` is what was written, blanks around it removed. ``matches`` tells whether the selector is true for a
-    message; unknown, and whatever goes wrong, is False: it never raises. ``names`` are the properties it reads, and
-    ``reads_body`` says whether it contains an XPATH.
+    ``text`` is the text without white space around it. ``matches`` returns whether the selector is true for a message;
+    it returns False for unknown and for any error, and never raises. ``names`` are the properties that it reads;
+    ``reads_body`` is whether it contains an XPATH.
     """
 
     __slots__ = ("matches", "names", "reads_body", "text")
@@ -62,16 +60,16 @@ class Selector:
 
 
 def compile_selector(text: str) -> Selector:
-    """The selector that the text says; the same object for the same text.
+    """The selector of a text; the same object for the same text.
 
     Raises:
-        InvalidSelector: when the text is empty, too long or no selector. Its text is one line that names the column.
+        InvalidSelector: if the text is empty, too long or invalid. Its text is one line with the column.
     """
     stripped = text.strip()
     if not stripped:
         raise InvalidSelector("Selector cannot be empty")
     if len(stripped) > LENGTH_LIMIT:
-        raise InvalidSelector(f"{len(stripped)} characters long, at most {LENGTH_LIMIT} are allowed")
+        raise InvalidSelector(f"{len(stripped)} characters long, the maximum is {LENGTH_LIMIT}")
     return (_compiled if len(stripped) <= LONG else _compiled_long)(stripped)
 
 
@@ -80,13 +78,13 @@ _compiled_long = lru_cache(LONG_CACHE_SIZE)(Selector)
 
 
 def _without_prefixes(text: str) -> tuple[str, dict[str, bool]]:
-    """The text with its prefixes blanked out, so that columns stay true, and what they ask for."""
+    """The text with its prefixes replaced by blanks, so that columns stay valid, and the options of the prefixes."""
     options = {"convert": True, "hyphenated": False}
-    rest = text
-    while prefix := next((word for word in _PREFIXES if rest.startswith(word)), None):
+    remaining = text
+    while prefix := next((word for word in _PREFIXES if remaining.startswith(word)), None):
         option, value = _PREFIXES[prefix]
         options[option] = value
-        rest = rest[len(prefix) :].lstrip()
-    if not rest:
+        remaining = remaining[len(prefix) :].lstrip()
+    if not remaining:
         raise InvalidSelector("Selector cannot be empty")
-    return rest.rjust(len(text)), options
+    return remaining.rjust(len(text)), options

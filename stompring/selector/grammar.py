@@ -1,4 +1,4 @@
-"""Text to nodes: the grammar of selectors for lark's LALR parser, and errors in the user's words.
+"""The grammar of selectors for lark's LALR parser, the builder of the syntax tree, and error messages.
 
 Artemis's grammar with the precedence of SQL-92: NOT binds less than any comparison, so ``NOT a = 'x'`` is
 ``NOT (a = 'x')``.
@@ -112,12 +112,12 @@ BLANK: /[ \t\r\n\f]+/
 
 @cache
 def parser(hyphenated: bool) -> Lark:
-    """The parser for one of the two lexes: with ``hyphenated`` a minus inside a name belongs to it (Artemis)."""
+    """The parser; with ``hyphenated`` names may contain a minus (Artemis, ``hyphenated_props:``)."""
     from lark import Lark
 
     first = r"(?:[^\W\d]|[$])"
-    rest = r"[\w$-]*" if hyphenated else r"[\w$]*"
-    text = GRAMMAR.replace("@NUMBER@", _NUMBER).replace("@NAME@", first + rest)
+    following = r"[\w$-]*" if hyphenated else r"[\w$]*"
+    text = GRAMMAR.replace("@NUMBER@", _NUMBER).replace("@NAME@", first + following)
     text = text.replace("@KEYWORDS@", " ".join(sorted(KEYWORDS)))
     return Lark(text, parser="lalr", lexer="basic", transformer=Builder(), lexer_callbacks={"NAME": _keyword})
 
@@ -136,7 +136,7 @@ Children = list[Any]
 
 
 class Builder:
-    """Stateless: one serves all selectors."""
+    """Builds nodes from the productions of the grammar. Stateless."""
 
     def start(self, children: Children) -> Node:
         return syntax_tree.condition(children[0], "as the whole selector")
@@ -176,7 +176,9 @@ class Builder:
         syntax_tree.textual(operand)
         sign = None if escape is None else _unquoted(escape)
         if sign is not None and len(sign) != 1:
-            raise InvalidSelector(f"ESCAPE takes one character, not {shown(sign)}", _column(escape))
+            raise InvalidSelector(
+                f"ESCAPE requires exactly one character, not {shown(sign)}", _column(escape)
+            )
         return _negated(
             negated, syntax_tree.nest(Like(operand.column, operand, _unquoted(pattern), sign), operand)
         )
@@ -255,7 +257,7 @@ class Builder:
 
 
 def _negated(word: Token | None, node: Node) -> Node:
-    """The node, within NOT where the word was there."""
+    """The node, inside a NOT if ``word`` is given."""
     return node if word is None else syntax_tree.nest(Not(node.column, node), node)
 
 
@@ -264,13 +266,13 @@ def _column(token: Token) -> int:
 
 
 def _unquoted(token: Token) -> str:
-    """What stands between the quotes, doubled quotes made single."""
+    """The text between the quotes, with doubled quotes replaced."""
     quote = token[0]
     return str(token[1:-1].replace(quote * 2, quote))
 
 
 def _numeric(token: Token) -> int | float:
-    """A literal's value; a leading 0 means octal, as in Java. The ``L`` says nothing here."""
+    """Value of a numeric literal; a leading 0 means octal, as in Java, and a final ``L`` has no effect."""
     if len(token) > NUMBER_LENGTH:
         raise InvalidSelector(f"number longer than {NUMBER_LENGTH} digits", _column(token))
     text = token.lower()
@@ -282,15 +284,15 @@ def _numeric(token: Token) -> int | float:
     if digits[0] != "0":
         return int(digits)
     if digits.strip("01234567"):
-        raise InvalidSelector(f"{shown(str(token))} starts with 0 but is no octal number", _column(token))
+        raise InvalidSelector(f"{shown(str(token))} starts with 0 but is not an octal number", _column(token))
     return int(digits, 8)
 
 
-# Terminals in the words of a message, in the order in which they are listed there.
+# Terminals as shown in error messages, in this order.
 _WORDS = {
     "NAME": "a property, constant or '('",
     "STRING": "a string",
-    "NUMBER": None,  # the first line speaks for these too
+    "NUMBER": None,  # covered by the first line
     "EQUALITY": "an operator",
     "NOT": "NOT",
     "NULL": "NULL",
@@ -301,7 +303,7 @@ _WORDS = {
     "OPEN": "'('",
     "$END": "the end",
 }
-_STANDING_IN = {"NAME": ("STRING", "NULL", "NOT", "OPEN"), "EQUALITY": ("NOT",)}
+_COVERED_BY = {"NAME": ("STRING", "NULL", "NOT", "OPEN"), "EQUALITY": ("NOT",)}
 _OPENED = {"'": "string is not closed", '"': "quoted property is not closed or empty"}
 _HINTS = {"!=": "use <>", "==": "use =", "&&": "use AND", "||": "use OR"}
 
@@ -330,7 +332,7 @@ def _unexpected_token(error: UnexpectedToken, text: str) -> InvalidSelector:
     if (comment := text.find("/*", max(at - 1, 0), at + 2)) >= 0:
         return InvalidSelector("comment is not closed", comment + 1)
     if error.token.type == "RPAR" and "$END" in (error.accepts or ()):
-        return InvalidSelector("found ')' without its '('", at + 1)
+        return InvalidSelector("found ')' without a matching '('", at + 1)
     if text[max(at - 1, 0) : at + 1] == "==":
         return InvalidSelector(f"found '==', {_HINTS['==']}", at)
     hint = " (NOT here needs parentheses)" if error.token.type == "NOT" else ""
@@ -345,14 +347,14 @@ def _unexpected_character(error: UnexpectedCharacters, text: str) -> InvalidSele
     pair = text[at : at + 2]
     if pair in _HINTS:
         return InvalidSelector(f"found '{pair}', {_HINTS[pair]}", at + 1)
-    return InvalidSelector(f"found {shown(character)}, which no selector contains outside a string", at + 1)
+    return InvalidSelector(f"found {shown(character)}, not allowed outside a string", at + 1)
 
 
 def _expected(accepted: set[str]) -> str:
-    """The acceptable terminals as a list in words: ``an operator, AND, OR or the end``."""
-    for speaker, others in _STANDING_IN.items():
-        if speaker in accepted:
+    """The accepted terminals as text: ``an operator, AND, OR or the end``."""
+    for terminal, others in _COVERED_BY.items():
+        if terminal in accepted:
             accepted = accepted.difference(others)
-    words = [word for terminal, word in _WORDS.items() if word and terminal in accepted]
+    words = [word for token, word in _WORDS.items() if word and token in accepted]
     *most, last = words or ["something else"]
     return f"{', '.join(most)} or {last}" if most else last

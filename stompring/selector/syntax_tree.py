@@ -1,7 +1,7 @@
-"""The nodes of a parsed selector, and what is refused before any message is seen (JMS 3.8.1.1, Artemis's comparisons).
+"""The syntax tree of a selector, and its static type checks (JMS 3.8.1.1, Artemis's comparisons).
 
-A *value* node gives a string, a number, a boolean or nothing (``None``: missing or unknown). A *condition* node is
-true, false or unknown.
+A *value* node is a string, a number, a boolean or ``None`` (missing or unknown). A *condition* node is true, false or
+unknown.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-SHOWN_LENGTH = (
-    40  # of the user's own text within a message: enough to recognise it, too little to flood a log
-)
+SHOWN_LENGTH = 40  # characters of the selector in an error message
 
 
 class InvalidSelector(ValueError):
-    """The text is not a selector. ``str()`` is one line that names the column, what was found and what was expected.
+    """The text is not a valid selector. ``str()`` is one line with the column, what was found and what was expected.
 
-    ``column`` counts characters from 1 in the stripped text, prefixes included; ``None`` where no one place is at
-    fault.
+    ``column`` counts characters from 1 in the stripped text, prefixes included; ``None`` for errors without a column.
     """
 
     def __init__(self, reason: str, column: int | None = None) -> None:
@@ -30,15 +27,15 @@ class InvalidSelector(ValueError):
 
 
 def shown(text: str) -> str:
-    """Text of the user's, quoted and cut so that it stays on one short line."""
+    """A part of the selector, quoted and cut to `SHOWN_LENGTH`."""
     cut = text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}..."
     return repr(cut)
 
 
 class Kind(Enum):
-    """What is known of a node's value before a message is seen."""
+    """The static type of a node."""
 
-    ANY = auto()  # a property: whatever the message holds
+    ANY = auto()  # a property, of any type
     TEXT = auto()  # a string constant, or a concatenation with one: its strings are never read as numbers
     NUMBER = auto()
     BOOLEAN = auto()
@@ -47,7 +44,7 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Node:
-    """``column`` is where it begins, ``depth`` how deeply it is nested (a leaf is 1), ``size`` how many nodes it is."""
+    """A node: ``column`` of its start, ``depth`` of nesting (a leaf is 1), ``size`` in nodes."""
 
     column: int
     depth: int = field(default=1, kw_only=True)
@@ -89,7 +86,7 @@ class Boolean(Node):
 
 @dataclass(slots=True)
 class Null(Node):
-    """The word ``NULL`` where a value could stand."""
+    """``NULL`` in the place of a value."""
 
     @property
     def kind(self) -> Kind:
@@ -147,14 +144,14 @@ class Arithmetic(Node):
 
 @dataclass(slots=True)
 class And(Node):
-    """All parts of one chain: a long chain is wide, not deep."""
+    """A chain of ANDs: a long chain is wide, not deep."""
 
     parts: list[Node]
 
 
 @dataclass(slots=True)
 class Or(Node):
-    """All parts of one chain."""
+    """A chain of ORs."""
 
     parts: list[Node]
 
@@ -177,14 +174,14 @@ class Compare(Node):
 
 @dataclass(slots=True)
 class IsNull(Node):
-    """True when the operand is missing or unknown, else false; never unknown itself."""
+    """True if the operand is missing or unknown, else false."""
 
     operand: Node
 
 
 @dataclass(slots=True)
 class Like(Node):
-    """A pattern with ``%`` and ``_``; ``escape`` takes their meaning away."""
+    """A pattern with ``%`` and ``_``, which ``escape`` makes literal."""
 
     operand: Node
     pattern: str
@@ -206,15 +203,13 @@ class XPath(Node):
     evaluate: Callable[[Any], bool | None]
 
 
-NESTING_LIMIT = 100  # nobody writes it, and neither Python's compiler nor ours gets near its recursion limit
-SIZE_LIMIT = (
-    2000  # conditions, operators and operands: some 600 comparisons; to compile them stops everybody else
-)
-XPATH_SIZE = 20  # what an XPATH counts as
+NESTING_LIMIT = 100  # far below the recursion limits of the compilers
+SIZE_LIMIT = 2000  # conditions, operators and operands: some 600 comparisons; compiling blocks the broker
+XPATH_SIZE = 20  # nodes that an XPATH counts as
 
 
 def nest(node: Node, *children: Node) -> Node:
-    """The node with its depth set to one more than its deepest child's, and its size; too much of them is refused."""
+    """Set depth and size of a node from its children. Raises `InvalidSelector` above the limits."""
     node.depth = 1 + max(child.depth for child in children)
     if node.depth > NESTING_LIMIT:
         raise InvalidSelector(f"nested deeper than {NESTING_LIMIT} levels", node.column)
@@ -224,11 +219,11 @@ def nest(node: Node, *children: Node) -> Node:
     return node
 
 
-def condition(node: Node, place: str) -> Node:
-    """The node, if it can be true or false: a condition or a property."""
+def condition(node: Node, position: str) -> Node:
+    """The node, if it is a condition or a property. Raises `InvalidSelector`."""
     if node.kind in (Kind.BOOLEAN, Kind.ANY) and (node.kind is Kind.BOOLEAN or isinstance(node, Property)):
         return node
-    raise InvalidSelector(f"found {description(node)}, expected a condition {place}", node.column)
+    raise InvalidSelector(f"found {description(node)}, expected a condition {position}", node.column)
 
 
 def comparable(left: Node, right: Node, operator: str) -> None:
@@ -271,15 +266,15 @@ def member(node: Node) -> Property:
 
 
 def description(node: Node) -> str:
-    """The node in a user's words."""
+    """The node as text for an error message."""
     if isinstance(node, Text):
-        return f"the string {shown(node.value)}"
+        return f"string {shown(node.value)}"
     if isinstance(node, Number):
-        return f"the number {node.value}"
+        return f"number {node.value}"
     if isinstance(node, Boolean):
         return "TRUE" if node.value else "FALSE"
     if isinstance(node, Null):
         return "NULL"
     if isinstance(node, Property):
-        return f"the property {shown(node.name)}"
+        return f"property {shown(node.name)}"
     return "a condition" if node.kind is Kind.BOOLEAN else "a calculation"

@@ -1,8 +1,8 @@
-"""What comparison and arithmetic mean, at the moment a message is tested.
+"""Comparison and arithmetic of values at run time.
 
-``None`` is SQL's unknown throughout: a missing property, text that is no number where a number is needed, a value
-of another kind than its partner. Header values are text on the wire, so with conversion on (the default) text is
-read as a number beside a number and as a boolean beside a boolean.
+``None`` is SQL's unknown: a missing property, text that is not a number where a number is needed, a value of another
+type than the other operand. Header values are text, so with conversion (the default) text is read as a number beside a
+number and as a boolean beside a boolean.
 """
 
 from __future__ import annotations
@@ -17,13 +17,9 @@ Value = str | int | float | bool | None
 NUMBER_LENGTH = (
     100  # characters; longer text is not read as a number: int() of long text takes quadratic time
 )
-CACHED_LENGTH = (
-    32  # characters; numbers people send are shorter, and the cache must not hold on to long headers
-)
+CACHED_LENGTH = 32  # characters; longer text is not cached
 CACHED_NUMBERS = 4096
-TEXT_LENGTH = (
-    128 * 1024
-)  # characters of a concatenation: twice the longest header, before joining turns into a bomb
+TEXT_LENGTH = 128 * 1024  # characters of a concatenation: twice the longest header
 
 _LEAST_LONG, _GREATEST_LONG = -(2**63), 2**63 - 1
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+)?").fullmatch
@@ -31,7 +27,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def parse_number(text: str) -> Numeric | None:
-    """The number that the text is, or None. Plain decimal notation only: no blanks, underscores, ``inf``, ``0x``."""
+    """The number in a text, or None. Plain decimal notation only: no blanks, underscores, ``inf``, ``0x``."""
     if len(text) > NUMBER_LENGTH:
         return None
     found = _NUMBER(text)
@@ -45,33 +41,33 @@ cached_number = lru_cache(CACHED_NUMBERS)(parse_number)
 
 
 def number(value: Value) -> Numeric | None:
-    """The value as a number, text being converted; None when it is none."""
+    """The value as a number, converted from text if necessary; None if it is not a number."""
     if isinstance(value, str):
         return cached_number(value) if len(value) <= CACHED_LENGTH else parse_number(value)
     return plain_number(value)
 
 
 def plain_number(value: Value) -> Numeric | None:
-    """The value if it is a number already; None for text, booleans and NaN."""
+    """The value if it is a number; None for text, booleans and NaN."""
     if value is None or isinstance(value, (str, bool)) or value != value:
         return None
     return value
 
 
 def boolean(value: Value) -> bool | None:
-    """The value as a boolean: TRUE and FALSE themselves, and their names in any case."""
+    """The value as a boolean, converted from the text ``true`` or ``false`` in any case; else None."""
     if isinstance(value, str):
         return _BOOLEANS.get(value.lower()) if len(value) <= 5 else None
     return plain_boolean(value)
 
 
 def plain_boolean(value: Value) -> bool | None:
-    """The value if it is a boolean already."""
+    """The value if it is a boolean, else None."""
     return value if value is True or value is False else None
 
 
 def _alike(left: Value, right: Value, text: bool, convert: bool) -> tuple[Value, Value] | None:
-    """Both values as one type, or None where they have none in common. Neither may be None."""
+    """Both values converted to a common type, or None without one. Neither may be None."""
     if isinstance(left, str) and isinstance(right, str):
         if text or not convert:
             return left, right
@@ -87,7 +83,7 @@ def _alike(left: Value, right: Value, text: bool, convert: bool) -> tuple[Value,
 
 
 def equal(left: Value, right: Value, text: bool, convert: bool) -> bool | None:
-    """``left = right``. With ``text`` one side is a string constant, so that strings compare as strings."""
+    """``left = right``. ``text``: one side is a string constant, so that strings compare as strings."""
     if left is None or right is None:
         return None
     pair = _alike(left, right, text, convert)
@@ -106,7 +102,7 @@ def order(left: Value, right: Value, text: bool, convert: bool) -> int | None:
 
 
 def plus(left: Value, right: Value, text: bool, convert: bool) -> str | Numeric | None:
-    """``+`` where nobody knows yet whether it adds or joins: two texts join, unless both are numbers."""
+    """``+`` of values whose types are not known statically: adds two numbers, else concatenates two texts."""
     if left is None or right is None:
         return None
     pair = _alike(left, right, text, convert)
@@ -119,7 +115,7 @@ def plus(left: Value, right: Value, text: bool, convert: bool) -> str | Numeric 
 
 
 def _bounded(result: Numeric) -> Numeric | None:
-    """An integer beyond 64 bits becomes a double instead of wrapping around; what is not a number is unknown."""
+    """An integer beyond 64 bits becomes a double instead of wrapping around; NaN is unknown."""
     if isinstance(result, int):
         return result if _LEAST_LONG <= result <= _GREATEST_LONG else float(result)
     return result if result == result else None

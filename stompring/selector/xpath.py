@@ -1,8 +1,7 @@
-"""XPATH 'expr': XPath 1.0 on a body that is XML, as Artemis has it.
+"""XPATH 'expr': XPath 1.0 on an XML body, as in Artemis.
 
-The standard library parses the body, elementpath (loaded at the first XPATH) evaluates the expression. Bodies come
-from strangers and run on the broker's only thread, so they are bounded: no DTD and with it no entities, a size, a
-depth, and a time.
+The standard library parses the body; elementpath, loaded at the first XPATH, evaluates the expression. Bodies are
+untrusted and evaluated on the broker's only thread, so there are limits: no DTD and so no entities, size, depth, time.
 """
 
 from __future__ import annotations
@@ -18,17 +17,15 @@ from stompring.selector.syntax_tree import InvalidSelector, shown
 if TYPE_CHECKING:
     from stompring.selector.xpath_dialect import Dialect
 
-BODY_LENGTH = (
-    100 * 1024
-)  # bytes; what Artemis calls a large message, whose body its filters do not see either
-BODY_DEPTH = 100  # elements within elements: the text of one is gathered from all below it
-EXPRESSION_NESTING = 50  # brackets within brackets: elementpath's parser recurses
+BODY_LENGTH = 100 * 1024  # bytes; large messages of Artemis, whose body its filters do not see either
+BODY_DEPTH = 100  # nested elements
+EXPRESSION_NESTING = 50  # nested brackets: elementpath's parser is recursive
 EVALUATION_TIME = 0.5  # seconds, after which a body does not match: "//*[//*[//*]]" would take hours
-OVERRUNS = 10  # bodies on which an XPATH may take that long; then it is not evaluated any more
+OVERRUNS = 10  # bodies with a timeout after which an XPATH is not evaluated any more
 
 
 class Document(ElementTree):
-    """A body, for one test of one selector: what all its XPATHs take together counts."""
+    """A parsed body for one test of one selector, with one deadline for all its XPATHs."""
 
     def __init__(self, root: Element) -> None:
         super().__init__(root)
@@ -36,14 +33,14 @@ class Document(ElementTree):
 
 
 class _BoundedBuilder(TreeBuilder):
-    """Builds the tree of a body unless the body asks for more than it may."""
+    """Builds the tree of a body within the limits."""
 
     def __init__(self) -> None:
         super().__init__()
         self._depth = 0
 
     def doctype(self, *_: object) -> None:
-        """Called before any of a DTD is read."""
+        """Called before a DTD is read."""
         raise ParseError("a DTD is not allowed")
 
     def start(self, *arguments: Any) -> Element:
@@ -58,14 +55,14 @@ class _BoundedBuilder(TreeBuilder):
 
 
 def parse_body(body: bytes) -> Document | None:
-    """The document that the body is, or None where it is too large or no well-formed XML without a DTD."""
+    """The document in a body, or None if it is too large, not well-formed XML, or has a DTD."""
     if len(body) > BODY_LENGTH:
         return None
     parser = XMLParser(target=_BoundedBuilder())  # nosec B314
     try:
         parser.feed(body)
         root: Element = parser.close()
-    except (ParseError, ValueError, LookupError):  # the latter two: an encoding that Python does not know
+    except (ParseError, ValueError, LookupError):  # ValueError, LookupError: unknown encoding
         return None
     return Document(root)
 
@@ -78,13 +75,13 @@ def _dialect() -> Dialect:
 
 
 def compile_xpath(expression: str, column: int) -> Callable[[Document | None], bool | None]:
-    """A function that says whether the expression holds for a document; None (unknown) for what is no document.
+    """A function that evaluates an expression for a document: true, false, or None (unknown).
 
     The result is a boolean as XPath's ``boolean()`` makes it: a node-set is true when it is not empty, a string when
     it has a character, a number when it is neither zero nor NaN.
 
     Raises:
-        InvalidSelector: when the expression is no XPath 1.0, or reads a variable.
+        InvalidSelector: if the expression is not XPath 1.0, or reads a variable.
     """
     if _bracket_depth(expression) > EXPRESSION_NESTING:
         raise InvalidSelector(f"XPATH nested deeper than {EXPRESSION_NESTING} levels", column)
@@ -92,7 +89,7 @@ def compile_xpath(expression: str, column: int) -> Callable[[Document | None], b
 
     try:
         token = compile_expression(_dialect(), expression)
-    except Exception as error:  # the library's errors share no base but this one
+    except Exception as error:  # the errors of the library have no other common base
         reason = "nested too deeply" if isinstance(error, RecursionError) else _one_line(error)
         raise InvalidSelector(f"XPATH {shown(expression)}: {reason}", column) from None
 
@@ -104,7 +101,7 @@ def compile_xpath(expression: str, column: int) -> Callable[[Document | None], b
             return None
         try:
             return bool(token.boolean_value(token.evaluate(Evaluation(document, document.deadline))))
-        except Exception:  # the library has many for what cannot be evaluated on this body; all mean unknown
+        except Exception:  # any error of the library means unknown
             overruns += perf_counter() > document.deadline
             return None
 
@@ -112,7 +109,7 @@ def compile_xpath(expression: str, column: int) -> Callable[[Document | None], b
 
 
 def _bracket_depth(expression: str) -> int:
-    """An upper bound of how deeply brackets nest; those within strings count too."""
+    """An upper bound of the nesting of brackets; brackets within strings count too."""
     depth = deepest = 0
     for character in expression:
         if character in "([":

@@ -1,4 +1,4 @@
-"""elementpath, held to XPath 1.0 and to a deadline. Importing this takes a quarter of a second: see ``xpath``."""
+"""elementpath restricted to XPath 1.0, with a deadline. The import takes a quarter of a second: see ``xpath``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xml.etree.ElementTree import ElementTree  # nosec B405
 
 from elementpath import XPath1Parser, XPathContext
 
-#: Characters that a concatenation may have: as much as a body may, and no more however often it is named.
+#: Maximum number of characters of a concatenation.
 CONCATENATION = 128 * 1024
 
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
@@ -23,15 +23,16 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-class TooMuch(Exception):
-    """The evaluation took longer than it may, or more memory."""
+class LimitExceeded(Exception):
+    """The evaluation exceeded its time or memory limit."""
 
 
 class Dialect(XPath1Parser):
-    """XPath 1.0 with the comparisons of its section 3.4, which the library does not make: ``@num = 1``,
-    and a ``concat()`` that has an end.
+    """XPath 1.0 with the comparisons of its section 3.4 (``@num = 1``), which the library lacks.
 
-    ``id()`` is left out: without a DTD there are no ids.
+    ``concat()`` is limited in length.
+
+    Without ``id()``: without a DTD there are no ids.
     """
 
     symbol_table: dict[str, Any] = dict(XPath1Parser.symbol_table)
@@ -49,7 +50,7 @@ def _compare(token: Any, context: XPathContext | None = None) -> bool:
 
 
 def _any_pair(symbol: str, left: list[Any], right: list[Any]) -> bool:
-    """Whether a comparison holds between any two of them, neither being empty; in time of both, not of each pair."""
+    """Whether a comparison is true for any pair of two non-empty lists, in linear time."""
     if symbol == "!=":
         return left[0] != left[0] or right[0] != right[0] or len({*left, *right}) > 1
     left, right = [item for item in left if item == item], [item for item in right if item == item]  # no NaN
@@ -62,14 +63,14 @@ def _any_pair(symbol: str, left: list[Any], right: list[Any]) -> bool:
 
 
 def _concat(token: Any, context: XPathContext | None = None) -> str:
-    """XPath 1.0 section 4.2, held to a length: an expression may name the whole document a thousand times."""
+    """XPath 1.0 section 4.2 with a limit: an expression may name the whole document a thousand times."""
     parts: list[str] = []
     length = 0
-    for place in range(len(token)):
-        part = token.string_value(token.get_argument(context, index=place))
+    for index in range(len(token)):
+        part = token.string_value(token.get_argument(context, index=index))
         length += len(part)
         if length > CONCATENATION:
-            raise TooMuch(f"a concatenation is longer than {CONCATENATION} characters")
+            raise LimitExceeded(f"a concatenation is longer than {CONCATENATION} characters")
         parts.append(part)
     return "".join(parts)
 
@@ -79,7 +80,7 @@ def _is_number(item: object) -> bool:
 
 
 def _number(item: Any) -> float:
-    """XPath's ``number()``: what is no number is NaN, which no comparison holds for."""
+    """XPath's ``number()``: NaN if it is not a number."""
     try:
         return float(item)
     except ValueError:
@@ -93,16 +94,16 @@ del Dialect.symbol_table["id"]
 
 
 def compile_expression(dialect: Dialect, expression: str) -> Any:
-    """The root token of an expression, which evaluates and tells the truth value of what came out."""
+    """The root token of an expression. Raises an exception of the library for an invalid one."""
     token = dialect.parse(expression)
     for part in token.iter():
         if part.symbol == "$":
-            raise ValueError("variables are not known here")
+            raise ValueError("variables are not supported")
     return token
 
 
 class Evaluation(XPathContext):
-    """A walk over one document. The library's iterators are what every evaluation passes through, so each asks."""
+    """An evaluation on one document. Every iterator of the library checks the deadline."""
 
     def __init__(self, document: ElementTree, deadline: float) -> None:
         super().__init__(document)
@@ -111,10 +112,10 @@ class Evaluation(XPathContext):
     def _timed(self, nodes: Iterator[Any]) -> Iterator[Any]:
         for node in nodes:
             if perf_counter() > self._deadline:
-                raise TooMuch
+                raise LimitExceeded
             yield node
         if perf_counter() > self._deadline:
-            raise TooMuch
+            raise LimitExceeded
 
     def iter_matching_nodes(self, *arguments: Any, **named: Any) -> Iterator[Any]:
         return self._timed(super().iter_matching_nodes(*arguments, **named))
