@@ -75,7 +75,7 @@ class PagedBroker(StoredBroker):
                     cursor.take(page, index)
                     visit(block, index)
                     ref = Reference(block.message(index), queue, index, DELIVERING)
-                    ref.place = page, index
+                    ref.position = page, index
                     cursor.settle(ref, Reason.ACKNOWLEDGED)
                     drained += 1
             self.turn()
@@ -110,7 +110,7 @@ def measure(queues: int, durable: bool, sealed: bool) -> list[tuple[float, float
             bench.settle()
             drained = timed(bench, lambda: bench.drain(bench.queue, nothing))
             for queue in bench.queues[1:]:
-                bench.pages.cursor(queue).purge(Reason.KILLED)
+                sum(bench.pages.cursor(queue).purge(Reason.KILLED))
             bench.settle()
             if not bench.pages.empty:
                 raise AssertionError("something is left in the pages")

@@ -28,7 +28,7 @@ Run = Callable[[], None]
 
 
 class Auto(Consumer):
-    """Settles by taking."""
+    """Acknowledges what it is given at once."""
 
     def deliver_message(self, message: Message) -> None:
         self.queue.messages_acknowledged += 1
@@ -38,7 +38,7 @@ class Auto(Consumer):
 
 
 class Acknowledging(Consumer):
-    """Keeps what it takes until `settle_all`."""
+    """Acknowledges what it is given with `settle_all`."""
 
     __slots__ = ("unsettled",)
 
@@ -105,7 +105,7 @@ def ten_subscribers() -> Run:
     return bench.send
 
 
-def hold_then_drain() -> Run:
+def enqueue_then_drain() -> Run:
     bench = Bench()
 
     def run() -> None:
@@ -117,7 +117,7 @@ def hold_then_drain() -> Run:
     return run
 
 
-def give_back() -> Run:
+def requeue_then_drain() -> Run:
     """Delivered and not settled: all come back, and are drained."""
     bench = Bench()
 
@@ -140,7 +140,7 @@ def full_ring() -> Run:
 
 
 def expiring() -> Run:
-    """Held with an expiry that none reaches."""
+    """Pending with an expiry that none reaches."""
     bench = Bench()
 
     def run() -> None:
@@ -167,10 +167,10 @@ CASES: dict[str, Callable[[], Run]] = {
     "make and route, auto ack, direct": direct_auto,
     "the same, acknowledged later": direct_acknowledged,
     "to 10 subscribers of a topic": ten_subscribers,
-    "held, then drained": hold_then_drain,
-    "delivered, given back, drained": give_back,
+    "pending, then drained": enqueue_then_drain,
+    "delivered, requeued, drained": requeue_then_drain,
     "into a full ring": full_ring,
-    "held with an expiry, then drained": expiring,
+    "pending with an expiry, then drained": expiring,
     "to a selector behind a backlog": selector_behind_backlog,
 }
 
