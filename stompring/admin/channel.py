@@ -1,9 +1,8 @@
-"""HTTP connections: how many there may be, and how long a request may take to come and an answer to be taken.
+"""HTTP connections: limits on their number, on the time of a request and on the time of an answer.
 
-Twisted bounds the head of a request (500 headers, 16 KiB) and reads no further while it works on one: at most 16 KiB
-of what is pipelined behind it wait; here also while its answer is not taken. An answer is made as it is read. What is
-added here is time: a client that sends
-or takes a byte now and then keeps a connection alive for ever, and enough of them keep everybody else out.
+Twisted limits the head of a request (500 headers, 16 KiB) and reads at most 16 KiB of pipelined requests ahead while it
+handles one; here also while its answer is not read. Answers are produced as the client reads them. This module adds
+the times: clients that send or read one byte now and then would occupy all connections.
 """
 
 from __future__ import annotations
@@ -22,39 +21,39 @@ from stompring.settings.network import is_this_machine, source_network
 
 from .api import BODY_LIMIT, DISCARD_LIMIT, Answer, problem_answer
 
-#: Connections to one HTTP listener: probes, a Prometheus or two, people with a browser, which opens six.
-CONNECTIONS = 250
+#: Maximum number of connections of one HTTP listener: health checks, Prometheus, browsers with six each.
+MAX_CONNECTIONS = 250
 
-#: Connections from one address that is not this machine's: half, so that nobody shuts out all others.
-CONNECTIONS_OF_ONE = CONNECTIONS // 2
+#: Maximum number of connections of one remote host: half, so that no host can occupy all of them.
+MAX_CONNECTIONS_PER_HOST = MAX_CONNECTIONS // 2
 
-#: Connections beyond these limits, which may ask for `HEALTH` alone: what watches the broker must not take it for dead
-#: because others fill its listener. A probe sends its request at once; where there are more, the oldest one has to go.
+#: Connections above these limits, which may request `HEALTH_PATHS` only: clients that occupy the listener must not make
+#: health checks fail. A health check sends its request at once; if there are more, the oldest connection is closed.
 HEALTH_CONNECTIONS = 16
 
-#: Seconds for which such a connection may last, from its beginning: enough for a handshake of TLS over a slow line.
+#: Maximum duration of such a connection in seconds: enough for a TLS handshake over a slow line.
 HEALTH_TIME = 5.0
 
-#: What they may ask for.
-HEALTH = frozenset((b"/health/live", b"/health/ready"))
+#: The paths that they may request.
+HEALTH_PATHS = frozenset((b"/health/live", b"/health/ready"))
 
-#: Seconds that a connection which was turned away has to take its answer.
-LINGER = 1.0
+#: Seconds in which a rejected client may read its answer.
+CLOSE_TIME = 1.0
 
-#: Seconds for a whole request, from its first byte to its last: 1 MiB over a line of 300 kbit/s.
+#: Maximum time of a request in seconds, from its first byte to its last: 1 MiB at 300 kbit/s.
 REQUEST_TIME = 30.0
 
-#: Seconds for which a client may take nothing of an answer that is ready for it.
+#: Maximum time in seconds in which a client reads nothing of a waiting answer.
 ANSWER_TIME = 60.0
 
 CLOSED = Failure(ConnectionDone())
 
-#: Told of each refusal: the limit, who it was, and the text.
+#: Counts and logs a rejection: limit, peer, text.
 Refuse = Callable[[str, str, str], None]
 
 
 class AdminChannel(HTTPChannel):
-    """One connection, with a time limit on what it sends and on what it takes."""
+    """One connection, with a time limit on its requests and on its answers."""
 
     totalHeadersSize = 16_384
     maxHeaders = 500
@@ -63,64 +62,66 @@ class AdminChannel(HTTPChannel):
         super().__init__()  # type: ignore[no-untyped-call]
         self.connection_limit: HttpConnectionLimit | None = None
         self.network = ""
-        self._arriving: IDelayedCall | None = None
-        self._stuck: IDelayedCall | None = None
-        self._leaving: IDelayedCall | None = None
-        self._given_up = False  # nothing is read any more
-        self.exceeded: LimitReached | None = None  # what keeps it from asking for anything but health
+        self._request_timer: IDelayedCall | None = None
+        self._answer_timer: IDelayedCall | None = None
+        self._abort_timer: IDelayedCall | None = None
+        self._closing = False  # no more input is processed
+        self.exceeded: LimitReached | None = (
+            None  # the limit that this connection exceeds; it may request health only
+        )
 
-    # ---- one beyond the limits
+    # ---- a connection above the limits
 
     @property
-    def answers(self) -> bool:
+    def is_answering(self) -> bool:
         """Whether a request is being answered."""
         return bool(self._handlingRequest)
 
     def connectionMade(self) -> None:
-        """See IProtocol."""
+        """A connection above the limits is rejected after `HEALTH_TIME`."""
         super().connectionMade()  # type: ignore[no-untyped-call]
         if self.exceeded is not None:
-            self._arriving = self._later(HEALTH_TIME, self.reject)
+            self._request_timer = self._call_later(HEALTH_TIME, self.reject)
 
     def allHeadersReceived(self) -> None:
-        """The path is known."""
-        if self.exceeded is not None and self._path.partition(b"?")[0] not in HEALTH:
+        """The head of a request is complete."""
+        if self.exceeded is not None and self._path.partition(b"?")[0] not in HEALTH_PATHS:
             self.reject()
         else:
             super().allHeadersReceived()  # type: ignore[no-untyped-call]
 
     def checkPersistence(self, request: Any, version: bytes) -> bool:
-        """One answer is all that it gets."""
+        """Whether the connection stays open; above the limits it gets one answer."""
         return self.exceeded is None and bool(super().checkPersistence(request, version))  # type: ignore[no-untyped-call]
 
     def reject(self) -> None:
-        """Answer 503 and close: it is one too many, and has not asked for health in time."""
-        if self._given_up or self.exceeded is None:
+        """Answer 503 and close a connection above the limits that has not requested health in time."""
+        if self._closing or self.exceeded is None:
             return
-        self._given_up = True
-        self._arriving = _cancel(self._arriving)
+        self._closing = True
+        self._request_timer = _cancel(self._request_timer)
         if self.connection_limit is not None:
             self.connection_limit.closed(self)
-        self._refuse(str(self.exceeded.limit), str(self.exceeded))
+        self._count_rejection(str(self.exceeded.limit), str(self.exceeded))
         self.write(plain_answer(self.exceeded))  # type: ignore[no-untyped-call]
         self.loseConnection()  # type: ignore[no-untyped-call]
         abort = getattr(self.transport, "abortConnection", None)
         if abort is not None:
-            self._leaving = self._later(LINGER, abort)
+            self._abort_timer = self._call_later(CLOSE_TIME, abort)
 
-    # ---- a request comes
+    # ---- requests
 
     def dataReceived(self, data: bytes) -> None:
-        """See IProtocol. The first byte of a request begins its time."""
-        if self._given_up:
+        """The first byte of a request starts its timer."""
+        if self._closing:
             return
-        if self._arriving is None and not self._handlingRequest:
-            self._arriving = self._later(REQUEST_TIME, self._too_slow)
+        if self._request_timer is None and not self._handlingRequest:
+            self._request_timer = self._call_later(REQUEST_TIME, self._request_timed_out)
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def rawDataReceived(self, data: bytes) -> None:
-        """See LineReceiver. Twisted stops at `_optimisticEagerReadSize`, but not while the answer is not taken."""
-        if self._given_up:
+        """Twisted pauses reading at `_optimisticEagerReadSize`, but not while an answer waits for the transport."""
+        if self._closing:
             return
         super().rawDataReceived(data)
         if (
@@ -131,76 +132,76 @@ class AdminChannel(HTTPChannel):
             self._networkProducer.pauseProducing()
 
     def allContentReceived(self) -> None:
-        """A whole request is there."""
-        if self._given_up:
+        """A request is complete."""
+        if self._closing:
             return
-        self._arriving = _cancel(self._arriving)
+        self._request_timer = _cancel(self._request_timer)
         super().allContentReceived()  # type: ignore[no-untyped-call]
 
     def requestDone(self, request: Any) -> None:
-        """It is answered; what was sent behind it comes next."""
+        """A request is answered; a pipelined one is next."""
         super().requestDone(request)  # type: ignore[no-untyped-call]
         begun = self.requests or self._buffer
-        if begun and self._arriving is None and not self._handlingRequest:
-            self._arriving = self._later(REQUEST_TIME, self._too_slow)
+        if begun and self._request_timer is None and not self._handlingRequest:
+            self._request_timer = self._call_later(REQUEST_TIME, self._request_timed_out)
 
-    def _too_slow(self) -> None:
-        self._arriving = None
-        self._given_up = True
+    def _request_timed_out(self) -> None:
+        self._request_timer = None
+        self._closing = True
         text = f"The request is not complete after {REQUEST_TIME:.0f} seconds"
-        self._refuse("http-request-time", text)
+        self._count_rejection("http-request-time", text)
         self.write(plain_answer(LimitReached(text, "http-request-time", 408)))  # type: ignore[no-untyped-call]
         self.timeoutConnection()  # type: ignore[no-untyped-call]
 
     def _respondToBadRequestAndDisconnect(self) -> None:
         if self._receivedHeaderSize > self.totalHeadersSize or self._receivedHeaderCount > self.maxHeaders:
-            self._head_too_big()
+            self._head_too_large()
         else:
             super()._respondToBadRequestAndDisconnect()  # type: ignore[no-untyped-call]
 
     def _maybeChooseTransferDecoder(self, header: bytes, data: bytes) -> bool:
-        """Twisted gives any number of digits to int(), which refuses more than 4300."""
+        """Twisted passes any number of digits to int(), which rejects more than 4300."""
         if header == b"Content-Length" and data.isdigit():
             data = data.lstrip(b"0") or b"0"
             if len(data) > len(str(DISCARD_LIMIT)) or int(data) > DISCARD_LIMIT:
-                self._body_too_long()
+                self._body_too_large()
                 return False
         return bool(super()._maybeChooseTransferDecoder(header, data))  # type: ignore[no-untyped-call]
 
-    def _body_too_long(self) -> None:
-        self._given_up = True
+    def _body_too_large(self) -> None:
+        self._closing = True
         text = f"The body is longer than {BODY_LIMIT} bytes"
-        self._refuse("http-body", text)
+        self._count_rejection("http-body", text)
         self.write(plain_answer(LimitReached(text, "http-body", 413)))  # type: ignore[no-untyped-call]
         self.loseConnection()  # type: ignore[no-untyped-call]
 
     def lineLengthExceeded(self, line: bytes) -> None:
-        """See LineReceiver."""
-        self._head_too_big()
+        """A line of the head is too long."""
+        self._head_too_large()
 
-    def _head_too_big(self) -> None:
-        self._given_up = True
+    def _head_too_large(self) -> None:
+        self._closing = True
         text = f"The request head exceeds {self.totalHeadersSize} bytes or {self.maxHeaders} headers"
-        self._refuse("http-head", text)
+        self._count_rejection("http-head", text)
         self.write(plain_answer(LimitReached(text, "http-head", 431)))  # type: ignore[no-untyped-call]
         self.loseConnection()  # type: ignore[no-untyped-call]
 
-    # ---- an answer goes
+    # ---- answers
 
     def pauseProducing(self) -> None:
-        """The socket takes no more."""
-        if self._stuck is None:
-            self._stuck = self._later(ANSWER_TIME, self._not_taken)
+        """The buffer of the transport is full."""
+        if self._answer_timer is None:
+            self._answer_timer = self._call_later(ANSWER_TIME, self._answer_timed_out)
         super().pauseProducing()  # type: ignore[no-untyped-call]
 
     def resumeProducing(self) -> None:
-        """It has taken everything."""
-        self._stuck = _cancel(self._stuck)
+        """The buffer of the transport is empty."""
+        self._answer_timer = _cancel(self._answer_timer)
         super().resumeProducing()  # type: ignore[no-untyped-call]
 
-    def _not_taken(self) -> None:
-        self._stuck = None
-        self._refuse(
+    def _answer_timed_out(self) -> None:
+        self._answer_timer = None
+        self._count_rejection(
             "http-answer-time", f"The client has read nothing of an answer for {ANSWER_TIME:.0f} seconds"
         )
         self.forceAbortClient()  # type: ignore[no-untyped-call]
@@ -208,20 +209,20 @@ class AdminChannel(HTTPChannel):
     # ---- the end
 
     def connectionLost(self, reason: Failure = CLOSED) -> None:
-        """See IProtocol."""
-        self._arriving = _cancel(self._arriving)
-        self._stuck = _cancel(self._stuck)
-        self._leaving = _cancel(self._leaving)
+        """Stop the timers and release the connection."""
+        self._request_timer = _cancel(self._request_timer)
+        self._answer_timer = _cancel(self._answer_timer)
+        self._abort_timer = _cancel(self._abort_timer)
         if self.connection_limit is not None:
             self.connection_limit.closed(self)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
-        self._transferDecoder = None  # of a body that did not come to its end: it refers to this
+        self._transferDecoder = None  # of an incomplete body: it refers to this channel
 
-    def _later(self, seconds: float, call: Callable[[], None]) -> IDelayedCall:
+    def _call_later(self, seconds: float, call: Callable[[], None]) -> IDelayedCall:
         timer: IDelayedCall = self.callLater(seconds, call)  # type: ignore[no-untyped-call]
         return timer
 
-    def _refuse(self, limit: str, text: str) -> None:
+    def _count_rejection(self, limit: str, text: str) -> None:
         if self.connection_limit is not None:
             self.connection_limit.refuse(limit, f"HTTP client {self.network}", text)
 
@@ -238,10 +239,10 @@ class HttpConnectionLimit:
     def __init__(self, refuse: Refuse) -> None:
         self.refuse = refuse
         self._open = ConnectionCounter()
-        self._reserved: dict[AdminChannel, None] = {}  # in the order in which they came
+        self._reserved: dict[AdminChannel, None] = {}  # in the order of their arrival
 
     def opened(self, channel: AdminChannel, address: IAddress | None) -> None:
-        """A client has come: its channel learns where it is, and whether there are too many."""
+        """Count a new connection, or reserve it for health if it exceeds a limit."""
         channel.connection_limit = self
         channel.network = network = source_network(str(getattr(address, "host", "")))
         channel.exceeded = self._exceeded(network)
@@ -250,29 +251,29 @@ class HttpConnectionLimit:
             return
         self._reserved[channel] = None
         if len(self._reserved) > HEALTH_CONNECTIONS:
-            oldest = next((each for each in self._reserved if not each.answers), None)
+            oldest = next((each for each in self._reserved if not each.is_answering), None)
             if oldest is not None:
                 oldest.reject()
 
     def closed(self, channel: AdminChannel) -> None:
-        """A client has gone, or will."""
+        """Release a connection."""
         if channel.exceeded is None:
             self._open.remove(channel.network)
         else:
             self._reserved.pop(channel, None)
 
     def _exceeded(self, network: str) -> LimitReached | None:
-        """The limit that one more from there passes."""
-        if self._open.total >= CONNECTIONS:
-            return LimitReached(f"More than {CONNECTIONS} HTTP connections", "http-connections", 503)
-        if not is_this_machine(network) and self._open.by_network[network] >= CONNECTIONS_OF_ONE:
-            text = f"More than {CONNECTIONS_OF_ONE} HTTP connections from {network}"
+        """The limit that one more connection from this network exceeds."""
+        if self._open.total >= MAX_CONNECTIONS:
+            return LimitReached(f"More than {MAX_CONNECTIONS} HTTP connections", "http-connections", 503)
+        if not is_this_machine(network) and self._open.by_network[network] >= MAX_CONNECTIONS_PER_HOST:
+            text = f"More than {MAX_CONNECTIONS_PER_HOST} HTTP connections from {network}"
             return LimitReached(text, "http-connections-per-host", 503)
         return None
 
 
 def plain_answer(refused: LimitReached) -> bytes:
-    """A whole answer for a client whose request was not read."""
+    """The bytes of an answer to a request that was not read."""
     answer: Answer = problem_answer(refused, "")
     assert isinstance(answer.body, bytes)
     head = (

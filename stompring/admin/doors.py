@@ -1,4 +1,4 @@
-"""Metrics of what stands before the acceptors: certificates, and connections that did not get through."""
+"""Metrics of the listeners: expiry of certificates, failures of TLS and of the PROXY protocol."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 EXPIRY = "stompring_certificate_expiry_timestamp_seconds"
-EXPIRY_HELP = "Until when a certificate that an acceptor shows holds, with those that vouch for it."
+EXPIRY_HELP = "Expiry time of the certificate chain of an acceptor."
 TLS_FAILURES = "stompring_tls_failures_total"
-TLS_FAILURES_HELP = "Connections that ended by a fault of TLS, most of them in the handshake."
+TLS_FAILURES_HELP = "Connections closed by a TLS error, most of them in the handshake."
 PROXY_FAILURES = "stompring_proxy_failures_total"
-PROXY_FAILURES_HELP = "Connections closed for their PROXY header, or because they must not send one."
+PROXY_FAILURES_HELP = "Connections closed because their PROXY header is missing, invalid or not allowed."
 
 
 class Certificate(Protocol):

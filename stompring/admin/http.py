@@ -8,7 +8,7 @@ from types import GeneratorType
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IAddress
+from twisted.internet.interfaces import IAddress, IDelayedCall
 from twisted.internet.task import Cooperator
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
@@ -58,26 +58,26 @@ class RequestHandler:
         self._method = request.method.decode("latin-1")
         self._instance = request.uri.decode("latin-1")  # as it was sent: percent-encoded ASCII
         self._log = RequestLog(request, context)
-        self._gone = False
+        self._disconnected = False
         self._work: CooperativeTask | None = None
-        self._unsynced: Answer | None = None  # to a change that is not on disk yet
-        self._timeout: Any = None  # a delayed call, while it waits
-        request.notifyFinish().addErrback(self._client_gone)
+        self._unsynced: Answer | None = None  # the answer to a change that is not synced yet
+        self._timeout: IDelayedCall | None = None  # while the answer waits for the sync
+        request.notifyFinish().addErrback(self._client_disconnected)
 
-    def begin(self) -> None:
+    def handle(self) -> None:
         """Answer at once, or after the login is checked."""
         try:
-            route, names = self._find()
-            self._log.found(route, names)
+            route, names = self._find_route()
+            self._log.set_route(route, names)
             login = None if route.public else self._login()
         except Refused as refused:
-            self._log.refused(str(refused), login=refused.status == 401)
+            self._log.set_error(str(refused), login=refused.status == 401)
             self._write(problem_answer(refused, self._instance))
             return
         if login is None:
-            self._answer(route, names, Login())
+            self._call_route(route, names, Login())
         else:
-            login.addCallbacks(lambda one: self._answer(route, names, one), self._login_failed)
+            login.addCallbacks(lambda one: self._call_route(route, names, one), self._login_failed)
 
     def _login(self) -> Deferred[Login] | None:
         certificate: str | None = getattr(self._request, "certificate", None)
@@ -87,7 +87,7 @@ class RequestHandler:
         value = self._request.requestHeaders.getRawHeaders(name.encode())
         return None if value is None else value[0].decode("utf-8", "replace")
 
-    def _find(self) -> tuple[Route, dict[str, str]]:
+    def _find_route(self) -> tuple[Route, dict[str, str]]:
         request = self._request
         check_host(self._header("host"), self._listens_on())
         check_origin(self._header("origin"), self._header("host"))
@@ -104,32 +104,32 @@ class RequestHandler:
         configured = (host for _, host, port in self._context.listening if port == bound)
         return next(configured, getattr(here, "host", ""))
 
-    # ---- the route's part
+    # ---- the route
 
-    def _answer(self, route: Route, names: dict[str, str], login: Login) -> None:
-        if self._gone:
+    def _call_route(self, route: Route, names: dict[str, str], login: Login) -> None:
+        if self._disconnected:
             return
         self._context.broker.clock.refresh()
-        self._log.logged_in(login.user)
+        self._log.set_user(login.user)
         try:
             call = self._call(names, login.user)
-            self._log.read(call.body)
+            self._log.set_body(call.body)
             check_permissions(login.authorizer, route.permissions, call)
             route.check(call)
         except Exception as fault:
-            self._write(self._fault(fault))
+            self._write(self._error_answer(fault))
             return
         try:
             outcome = route.answer(call)
         except Exception as fault:
-            self._answered(self._fault(fault))
+            self._write_when_synced(self._error_answer(fault))
             return
         if isinstance(outcome, GeneratorType):
             # no producer: a change completes even if its client disconnects
-            self._work = CooperativeTask(self._after(outcome), self._cooperator)
+            self._work = CooperativeTask(self._run(outcome), self._cooperator)
         else:
             assert isinstance(outcome, Answer)
-            self._answered(outcome)
+            self._write_when_synced(outcome)
 
     def _call(self, names: dict[str, str], user: str | None) -> Call:
         request = self._request
@@ -143,40 +143,40 @@ class RequestHandler:
         accept = self._header("accept") or ""
         return Call(self._context, names, Query(query.decode("latin-1")), body, accept, user)
 
-    def _after(self, steps: Steps) -> Iterator[object]:
+    def _run(self, steps: Steps) -> Iterator[object]:
         try:
             answer = yield from steps
         except Exception as fault:
-            answer = self._fault(fault)
-        self._answered(answer)
+            answer = self._error_answer(fault)
+        self._write_when_synced(answer)
 
-    def _fault(self, fault: Exception) -> Answer:
+    def _error_answer(self, fault: Exception) -> Answer:
         if not isinstance(fault, Refused):
-            log.error("%s failed", self._log.what, exc_info=fault, extra=self._log.fields)
+            log.error("%s failed", self._log.request_line, exc_info=fault, extra=self._log.fields)
             fault = Refused("Internal error; see the broker's log", status=500)
-        self._log.refused(str(fault))
-        self._context.broker.rejections.add_error(fault, self._log.what, str(fault), self._log.fields)
+        self._log.set_error(str(fault))
+        self._context.broker.rejections.add_error(fault, self._log.request_line, str(fault), self._log.fields)
         return problem_answer(fault, self._instance)
 
     def _login_failed(self, failure: Failure) -> None:
         if isinstance(failure.value, Exception):
-            answer = self._fault(failure.value)
-            self._log.refused(str(failure.value), login=True)
+            answer = self._error_answer(failure.value)
+            self._log.set_error(str(failure.value), login=True)
             self._write(answer)
 
     # ---- a change is synced before it is answered
 
-    def _answered(self, answer: Answer) -> None:
+    def _write_when_synced(self, answer: Answer) -> None:
         """Write the answer of a route; that of a change waits until the change is synced, as a RECEIPT does.
 
-        A refusal waits too: the queue that exists already, or no longer, may be what another request has just changed.
+        An error waits too: its cause may be a change of another request that is not synced yet.
         """
         if self._method in READ_METHODS:
             self._write(answer)
             return
         self._unsynced = answer
         self._context.broker.storage.when_synced(self._synced)
-        if self._unsynced is not None and not self._gone:
+        if self._unsynced is not None and not self._disconnected:
             self._timeout = self._context.reactor.callLater(SYNC_TIME, self._not_synced)
 
     def _synced(self) -> None:
@@ -198,7 +198,7 @@ class RequestHandler:
                 "crash before that loses it",
                 status=503,
             )
-            self._log.refused(str(refused))
+            self._log.set_error(str(refused))
             answer = problem_answer(refused, self._instance)
         self._write(answer)
 
@@ -210,8 +210,8 @@ class RequestHandler:
     # ---- the answer
 
     def _write(self, answer: Answer) -> None:
-        self._log.answered(answer)
-        if self._gone:
+        self._log.write(answer)
+        if self._disconnected:
             return
         request = self._request
         request.setResponseCode(answer.status)
@@ -228,10 +228,10 @@ class RequestHandler:
             request.write(b"")
             request.finish()
         else:
-            self._work = CooperativeTask(self._pieces(answer.body), self._cooperator)
+            self._work = CooperativeTask(self._write_pieces(answer.body), self._cooperator)
             request.registerProducer(self._work, True)
 
-    def _pieces(self, pieces: Iterator[bytes]) -> Iterator[None]:
+    def _write_pieces(self, pieces: Iterator[bytes]) -> Iterator[None]:
         try:
             for piece in pieces:
                 if piece:
@@ -239,16 +239,18 @@ class RequestHandler:
                 yield
         except Exception:
             # without its last chunk the client recognizes the answer as incomplete
-            log.exception("%s failed while sending its answer", self._log.what, extra=self._log.fields)
+            log.exception(
+                "%s failed while sending its answer", self._log.request_line, extra=self._log.fields
+            )
             self._request.loseConnection()
             return
         self._request.unregisterProducer()
         self._request.finish()
 
-    def _client_gone(self, _: Failure) -> None:
-        self._gone = True
+    def _client_disconnected(self, _: Failure) -> None:
+        self._disconnected = True
         if self._unsynced is not None:  # the change is in effect; only its answer is lost
-            self._log.answered(self._unsynced)
+            self._log.write(self._unsynced)
         self._unsynced = None
         self._stop_waiting()
         if self._work is not None and self._method in READ_METHODS:
@@ -268,11 +270,11 @@ class AdminRequest(Request):
         return peer_subject(self.transport)
 
     def gotLength(self, length: int | None) -> None:
-        """See IRequest."""
+        """Twisted's hook for the start of a body."""
         self.content = LimitedBody()
 
     def handleContentChunk(self, data: bytes) -> None:
-        """See IRequest."""
+        """Twisted's hook for each part of a body."""
         assert isinstance(self.content, LimitedBody)
         self.content.write(data)
         if self.content.length > DISCARD_LIMIT:
@@ -291,11 +293,11 @@ class AdminResource(Resource):
         self._cooperator = make_cooperator(context.reactor)
 
     def render(self, request: Request) -> int:
-        """See IResource."""
+        """Handle a request of any path."""
         request.setHeader("Server", "stompring")
         request.setHeader("Cache-Control", "no-store")
         request.setHeader("X-Content-Type-Options", "nosniff")
-        RequestHandler(request, self._context, self._routes, self._cooperator).begin()
+        RequestHandler(request, self._context, self._routes, self._cooperator).handle()
         return NOT_DONE_YET
 
 
@@ -307,7 +309,7 @@ class AdminSite(Site):
     connection_limit: HttpConnectionLimit
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """See IProtocolFactory."""
+        """A channel, counted by the connection limit."""
         channel: AdminChannel = super().buildProtocol(addr)  # type: ignore[no-untyped-call]
         self.connection_limit.opened(channel, addr)
         return channel

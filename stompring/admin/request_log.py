@@ -43,14 +43,14 @@ class RequestLog:
         self._body: dict[str, Any] = {}
         self._reason: str | None = None
         self._login_failed = False
-        self._done = False
+        self._written = False
 
     @property
-    def what(self) -> str:
+    def request_line(self) -> str:
         """Method and path, printable."""
         return f"{self._method} {self.fields['path']}"
 
-    def found(self, route: Route, names: dict[str, str]) -> None:
+    def set_route(self, route: Route, names: dict[str, str]) -> None:
         """Add the names in the path."""
         directory = self._context.broker.directory
         name = names.get("name", "")
@@ -71,32 +71,34 @@ class RequestLog:
     #: Members of the body that name the object to create, and their fields in the log.
     _named_in_body: tuple[tuple[str, str], ...] = ()
 
-    def logged_in(self, user: str | None) -> None:
+    def set_user(self, user: str | None) -> None:
         """Add the user; None without security."""
         if user is not None:
             self.fields["user"] = user
 
-    def read(self, body: dict[str, Any]) -> None:
+    def set_body(self, body: dict[str, Any]) -> None:
         """Add the body."""
         self._body = body
         for member, field in self._named_in_body:
             if isinstance(value := body.get(member), str):
                 self.fields[field] = value
 
-    def refused(self, reason: str, *, login: bool = False) -> None:
+    def set_error(self, reason: str, *, login: bool = False) -> None:
         """Add the reason of a rejection, at the ``login`` or later."""
         self._reason = reason
         self._login_failed = login
 
-    def answered(self, answer: Answer) -> None:
+    def write(self, answer: Answer) -> None:
         """Write the line, at the first call only. Reading is logged if it was rejected with 401 or 403."""
-        if self._done or (self._method in READ_METHODS and not self._login_failed and answer.status != 403):
+        if self._written or (
+            self._method in READ_METHODS and not self._login_failed and answer.status != 403
+        ):
             return
-        self._done = True
+        self._written = True
         kind = "failed login" if self._login_failed else "management"
         user = self.fields.get("user")
         self.fields["status"] = answer.status
-        text = self.what
+        text = self.request_line
         if self._body:
             text += f" {printable(encode(self._body).decode(), MAX_BODY)}"
         result = ""

@@ -51,15 +51,15 @@ class CooperativeTask:
         self._paused = False
 
     def pauseProducing(self) -> None:
-        """See IPushProducer."""
+        """The transport's buffer is full."""
         self._change(self._task.pause, to=True)
 
     def resumeProducing(self) -> None:
-        """See IPushProducer."""
+        """The transport accepts data again."""
         self._change(self._task.resume, to=False)
 
     def stopProducing(self) -> None:
-        """See IProducer: the client has gone."""
+        """The client has disconnected."""
         try:
             self._task.stop()
         except TaskFinished:

@@ -10,11 +10,11 @@ from twisted.internet.address import IPv4Address, IPv6Address
 from stompring.admin.api import BODY_LIMIT
 from stompring.admin.channel import (
     ANSWER_TIME,
-    CONNECTIONS,
-    CONNECTIONS_OF_ONE,
+    CLOSE_TIME,
     HEALTH_CONNECTIONS,
     HEALTH_TIME,
-    LINGER,
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_HOST,
     REQUEST_TIME,
 )
 from stompring.admin.http import IDLE
@@ -45,14 +45,14 @@ def gone(wire: Wire) -> bool:
 
 def test_connections_above_the_limit_get_503() -> None:
     server = AdminServer()
-    channels = [opened(server, f"203.0.113.{number}") for number in range(CONNECTIONS)]
+    channels = [opened(server, f"203.0.113.{number}") for number in range(MAX_CONNECTIONS)]
     assert not any(gone(wire) for _, wire in channels)
     channel, wire = opened(server, "198.51.100.1")
     channel.dataReceived(METRICS)
     reply = server.parse(wire.value())
     assert reply.status == 503 and gone(wire)
     assert reply.headers["content-type"] == "application/problem+json"
-    assert reply.json["detail"] == f"More than {CONNECTIONS} HTTP connections"
+    assert reply.json["detail"] == f"More than {MAX_CONNECTIONS} HTTP connections"
     assert refused(server) == {"http-connections": 1}
     channels[0][0].connectionLost()
     channel, wire = opened(server, "198.51.100.1")
@@ -62,7 +62,7 @@ def test_connections_above_the_limit_get_503() -> None:
 
 def test_one_host_may_have_half_of_the_connections() -> None:
     server = AdminServer()
-    for number in range(CONNECTIONS_OF_ONE):
+    for number in range(MAX_CONNECTIONS_PER_HOST):
         _, wire = opened(server, f"2001:db8::{number:x}")
         assert not gone(wire)
     channel, wire = opened(server, "2001:db8::ffff")
@@ -75,7 +75,7 @@ def test_one_host_may_have_half_of_the_connections() -> None:
 
 def test_local_connections_have_no_limit_per_host() -> None:
     server = AdminServer()
-    for _ in range(CONNECTIONS):
+    for _ in range(MAX_CONNECTIONS):
         _, wire = opened(server, "127.0.0.1")
         assert not gone(wire)
     channel, wire = opened(server, "127.0.0.1")
@@ -91,7 +91,7 @@ def test_local_connections_have_no_limit_per_host() -> None:
 def full() -> AdminServer:
     """As many connections as there may be, of which nothing comes."""
     server = AdminServer()
-    for number in range(CONNECTIONS):
+    for number in range(MAX_CONNECTIONS):
         opened(server, f"203.0.113.{number}")
     return server
 
@@ -116,7 +116,7 @@ def test_health_is_answered_above_the_limit(full: AdminServer, method: bytes, pa
 
 def test_health_is_answered_above_the_limit_per_host() -> None:
     server = AdminServer()
-    for _ in range(CONNECTIONS_OF_ONE):
+    for _ in range(MAX_CONNECTIONS_PER_HOST):
         opened(server, "203.0.113.1")
     channel, wire = opened(server, "203.0.113.1")
     channel.dataReceived(REQUEST)
@@ -170,7 +170,7 @@ def test_reserved_connection_is_closed_after_health_time(full: AdminServer) -> N
     wire.abortConnection = lambda: aborted.append(True)  # type: ignore[method-assign]
     seconds = drip(full, channel, wire, REQUEST, 1)
     assert seconds == HEALTH_TIME and full.parse(wire.value()).status == 503
-    full.reactor.advance(LINGER)
+    full.reactor.advance(CLOSE_TIME)
     assert aborted, "whoever does not take the answer has to go without"
 
 
@@ -178,7 +178,7 @@ def test_closed_connections_are_released(full: AdminServer) -> None:
     opened(full)[0].dataReceived(
         METRICS
     )  # the first refusal is logged, and those of the next seconds are added up
-    full.reactor.advance(LINGER)
+    full.reactor.advance(CLOSE_TIME)
     before = len(full.reactor.getDelayedCalls())
     for data in (b"", REQUEST, METRICS, REQUEST[:20]):
         for _ in range(HEALTH_CONNECTIONS):
