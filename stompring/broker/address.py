@@ -16,7 +16,7 @@ from .queue import Queue
 
 if TYPE_CHECKING:
     from .directory import Directory
-    from .duplicates import Duplicates
+    from .duplicates import DuplicateIds
     from .hooks import Hooks
     from .paging import Pages
 
@@ -115,7 +115,7 @@ class Address:
         self.unrouted_messages = 0
         self.dropped_messages = 0
         self.duplicate_messages = 0
-        self.duplicates: Duplicates | None = None  # once a message had an id
+        self.duplicates: DuplicateIds | None = None  # once a message had an id
         self.blocked_producers = 0
         self.turn = 0  # of its anycast queues
         self.stamp = (
@@ -139,7 +139,7 @@ class Address:
         for queue in self.queues.values():
             queue.update_hooks()
             self.directory.broker.slow_consumers.watch(queue)
-        duplicates.review(self)
+        duplicates.apply_cache_size(self)
         self.update_slow_path()
 
     def _retained(self, retain: Retain) -> int | None:
@@ -166,7 +166,7 @@ class Address:
         if limit.bytes >= limit.threshold_bytes or limit.messages >= limit.threshold_messages:
             limit.review()
             if limit.full and self.pages is None:
-                page_mode.pages_of(self)
+                page_mode.pages_for(self)
         if memory.bytes >= memory.threshold_bytes or memory.messages >= memory.threshold_messages:
             memory.review()
 
@@ -243,7 +243,7 @@ class Address:
             self._logged_full = False
             log.info("address %s is no longer full", self.name, extra={"address": self.name})
         if self.pages is not None:
-            page_mode.consider_leaving(self)
+            page_mode.leave_if_empty(self)
         self._watching = self.pages is not None
 
     def log_full(self, consequence: str) -> None:

@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Milliseconds in which one address speaks of its duplicates once.
-SILENCE = 60_000
+LOG_INTERVAL = 60_000
 
 #: The most of an id that is shown to people.
-SHOWN = 80
+PRINTED_CHARACTERS = 80
 
 
-class Duplicates:
-    """The latest ids of one address, at most ``size``, each either kept by a store (lasting) or not.
+class DuplicateIds:
+    """The latest ids of one address, at most ``size``, each either kept by a store (persisted) or not.
 
-    ``forgotten`` counts the lasting ones that are not known any more; a store knows by it which of its own go.
+    ``forgotten`` counts the persisted ones that are not known any more; a store knows by it which of its own go.
     """
 
-    __slots__ = ("_known", "_order", "forgotten", "silent_until", "size")
+    __slots__ = ("_known", "_order", "forgotten", "next_log", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.forgotten = 0
-        self.silent_until = 0  # epoch ms
-        self._known: dict[bytes, bool] = {}  # whether it is lasting
+        self.next_log = 0  # epoch ms
+        self._known: dict[bytes, bool] = {}  # whether it is persisted
         self._order: deque[bytes] = deque()
 
     def __contains__(self, identifier: bytes) -> bool:
@@ -49,10 +49,10 @@ class Duplicates:
         """All ids that are known, the oldest first."""
         return list(self._order)
 
-    def add(self, identifier: bytes, *, lasting: bool) -> None:
+    def add(self, identifier: bytes, *, persisted: bool) -> None:
         """A message with an id that is not known was routed."""
         order = self._order
-        self._known[identifier] = lasting
+        self._known[identifier] = persisted
         order.append(identifier)
         if len(order) > self.size and self._known.pop(order.popleft()):
             self.forgotten += 1
@@ -90,24 +90,24 @@ def is_known(address: Address, identifier: bytes) -> bool:
     return address.duplicates is not None and identifier in address.duplicates
 
 
-def lasts(address: Address, durable: bool) -> bool:
+def is_persisted(address: Address, durable: bool) -> bool:
     """Whether the id of a message is to be kept by the store: then both must be told to it as one."""
     return durable and address.directory.broker.configuration.persist_id_cache
 
 
-def remember(address: Address, identifier: bytes, *, lasting: bool) -> None:
+def add_id(address: Address, identifier: bytes, *, persisted: bool) -> None:
     """A message with this id was routed."""
     if address.deleted:  # meanwhile, and its ids with it
         return
     known = address.duplicates
     if known is None:
-        known = address.duplicates = Duplicates(cache_size(address))
-    known.add(identifier, lasting=lasting)
-    if lasting:
+        known = address.duplicates = DuplicateIds(cache_size(address))
+    known.add(identifier, persisted=persisted)
+    if persisted:
         address.directory.broker.storage.remember(address, identifier)
 
 
-def review(address: Address) -> None:
+def apply_cache_size(address: Address) -> None:
     """The settings of an address may say otherwise than before how many ids it knows."""
     known = address.duplicates
     if known is None:
@@ -132,20 +132,20 @@ def count_duplicate(address: Address, identifier: bytes) -> None:
     """A message is not routed because of its id. Said at times."""
     address.duplicate_messages += 1
     known, now = address.duplicates, address.directory.broker.clock.steady.now
-    if known is None or now < known.silent_until:
+    if known is None or now < known.next_log:
         return
-    known.silent_until = now + SILENCE
+    known.next_log = now + LOG_INTERVAL
     log.info(
         "Address %s: duplicates are not routed, %d so far; the last one has the id '%s'",
         address.name,
         address.duplicate_messages,
-        shown(identifier),
+        printable_id(identifier),
         extra={"address": address.name},
     )
 
 
-def shown(identifier: bytes) -> str:
+def printable_id(identifier: bytes) -> str:
     """An id for people: not all of it where it is long, and without what a terminal would act on."""
-    text = identifier[: SHOWN + 1].decode("utf-8", "backslashreplace")
+    text = identifier[: PRINTED_CHARACTERS + 1].decode("utf-8", "backslashreplace")
     text = "".join(char if char.isprintable() else "?" for char in text)
-    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    return text if len(text) <= PRINTED_CHARACTERS else text[:PRINTED_CHARACTERS] + "…"

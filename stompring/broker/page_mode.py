@@ -1,7 +1,7 @@
 """Page mode: an address that is full sends what comes next to disk, and goes on so until all of it is consumed.
 
 While an address pages, every new message is written once for all queues it belongs to. A queue that keeps up is
-served from memory all the same: what is not durable goes straight to a consumer that waits for it, and what was
+served from memory all the same: what is not durable goes direct to a consumer that waits for it, and what was
 written is handed on at once where nothing that is still on disk comes before it.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def pages_of(address: Address) -> Pages | None:
+def pages_for(address: Address) -> Pages | None:
     """Where the next message of an address is to be written, None while it goes to memory."""
     pages = address.pages
     if pages is None:
@@ -50,7 +50,7 @@ def enter(address: Address) -> Pages | None:
     return pages
 
 
-def adopt(address: Address, pages: Pages) -> None:
+def resume_paging(address: Address, pages: Pages) -> None:
     """Pages were found at the start, with what each queue has in them: go on paging."""
     broker, opened = address.directory.broker, address.pages
     areas = broker.areas
@@ -73,7 +73,7 @@ def _begin(address: Address, pages: Pages) -> None:
     address.watch_memory()
 
 
-def consider_leaving(address: Address) -> None:
+def leave_if_empty(address: Address) -> None:
     """Something has left the address: when it was the last in its pages, page mode is over."""
     pages = address.pages
     if pages is not None and pages.empty and address.full is None:
@@ -92,15 +92,15 @@ def leave(address: Address) -> None:
     broker.consider_deleting_address(address)
 
 
-def spread(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0) -> None:
-    """Give a message of a paging address to its queues: straight, or by way of a page; at ``due`` if that is given."""
+def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0) -> None:
+    """Give a message of a paging address to its queues: direct, or by way of a page; at ``due`` if that is given."""
     traits, broker = message.traits, message.address.directory.broker
     areas = broker.areas
     assert areas is not None
     message.account = areas.budget
     durable = traits.durable
-    straight = not due and traits.group is None
-    straight = straight and not (message.expires and is_expired(message, broker.clock.now))
+    direct = not due and traits.group is None
+    direct = direct and not (message.expires and is_expired(message, broker.clock.now))
     members = []
     for queue in queues:
         if queue.in_memory_only:
@@ -108,7 +108,7 @@ def spread(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0
             continue
         queue.messages_added += 1
         ready, dispatcher = queue.ready, queue.dispatcher
-        if straight and ready and not dispatcher.blocks & ~PERHAPS and not (durable and queue.durable):
+        if direct and ready and not dispatcher.blocks & ~PERHAPS and not (durable and queue.durable):
             if (
                 dispatcher.count
                 or dispatcher.blocks & SELECTORS

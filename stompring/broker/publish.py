@@ -18,7 +18,7 @@ from stompring.settings.model import AddressSettings, FullPolicy, QueueConfigura
 from . import admission, page_mode
 from .admission import Rejection
 from .auto_create import allow_all
-from .duplicates import count_duplicate, is_known, lasts, remember
+from .duplicates import add_id, count_duplicate, is_known, is_persisted
 from .expiry import expiry_time
 from .message import Message, Traits
 from .offer import Offer
@@ -134,19 +134,19 @@ def publish_admitted(broker: Broker, publication: Publication, body: bytes) -> N
     address, traits, identifier = publication.address, publication.traits, publication.identifier
     if identifier is None:
         _send_one(broker, publication, body)
-    elif lasts(address, traits.durable):
+    elif is_persisted(address, traits.durable):
         paging, storage = broker.paging, broker.storage
         if paging is not None and paging.gathered:
             paging.write_gathered()  # what came before is no part of what follows
         storage.begin(len(body) + len(traits.block) + len(identifier))
         try:
             _send_one(broker, publication, body)
-            remember(address, identifier, lasting=True)
+            add_id(address, identifier, persisted=True)
         finally:
             storage.commit()
     else:
         _send_one(broker, publication, body)
-        remember(address, identifier, lasting=False)
+        add_id(address, identifier, persisted=False)
 
 
 def _send_one(broker: Broker, publication: Publication, body: bytes) -> None:
@@ -172,9 +172,9 @@ def send(message: Message, due: int = 0, recurrence: Recurrence | None = None) -
     address = message.address
     if due:
         queues = address.choose(message)
-        pages = page_mode.pages_of(address) if recurrence is None else None
+        pages = page_mode.pages_for(address) if recurrence is None else None
         if pages is not None:
-            page_mode.spread(pages, message, queues, due)
+            page_mode.distribute(pages, message, queues, due)
         else:
             for queue in queues:  # each counts its own repeats
                 queue.schedule(message, due, None if recurrence is None else replace(recurrence))
@@ -191,8 +191,8 @@ def send_to_queue(queue: Queue, message: Message, due: int = 0, recurrence: Recu
     message.address.count_routed(int(accepted))
     if not accepted:
         unrouted(message)
-    elif recurrence is None and (pages := page_mode.pages_of(message.address)) is not None:
-        page_mode.spread(pages, message, [queue], due)
+    elif recurrence is None and (pages := page_mode.pages_for(message.address)) is not None:
+        page_mode.distribute(pages, message, [queue], due)
     elif due:
         queue.schedule(message, due, recurrence)
     else:
@@ -202,12 +202,12 @@ def send_to_queue(queue: Queue, message: Message, due: int = 0, recurrence: Recu
 def route(message: Message) -> int:
     """Put a message into the queues it belongs to, in memory or by way of pages. Returns how many queues."""
     address = message.address
-    pages = page_mode.pages_of(address)
+    pages = page_mode.pages_for(address)
     if pages is None:
         return address.route(message)
     queues = address.choose(message)
     if queues:
-        page_mode.spread(pages, message, queues)
+        page_mode.distribute(pages, message, queues)
     return address.count_routed(len(queues))
 
 

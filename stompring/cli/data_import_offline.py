@@ -138,7 +138,7 @@ class OfflineImport:
             self._paging = self._page_to(directory, disk)
             self._storage.recover(self._broker)
             for pages in self._paging.recovered:
-                page_mode.adopt(pages.address, cast(seam.Pages, pages))
+                page_mode.resume_paging(pages.address, cast(seam.Pages, pages))
             self._paging.recovered = []
         except BaseException:
             self._lock.release()
@@ -267,7 +267,7 @@ class OfflineImport:
         dues = {place.due for _, place in places}
         if len(dues) > 1 or any(queue.in_memory_only or place.recurrence for queue, place in places):
             return None
-        return page_mode.pages_of(address)
+        return page_mode.pages_for(address)
 
     def _hold(self, message: Message, places: Places) -> None:
         refs = []

@@ -351,7 +351,7 @@ class TargetArea:
         self._end()
         for cursor in cursors:
             cursor.pages.forget(self.queue)
-            page_mode.consider_leaving(cursor.pages.address)
+            page_mode.leave_if_empty(cursor.pages.address)
 
     def _end(self) -> None:
         self.closed = True
@@ -545,7 +545,7 @@ class TargetArea:
             return  # the queue is deleted
         cursor.settle(ref, reason)
         if not cursor.remaining:
-            page_mode.consider_leaving(cursor.pages.address)
+            page_mode.leave_if_empty(cursor.pages.address)
         self._continue()
 
     def _subtract(self, ref: Reference) -> None:
@@ -562,7 +562,7 @@ class TargetArea:
             for purged in cursor.purge(reason):
                 self.version += 1
                 yield purged
-            page_mode.consider_leaving(cursor.pages.address)
+            page_mode.leave_if_empty(cursor.pages.address)
 
     # ---- groups
 

@@ -157,7 +157,7 @@ class TargetAreas:
 
     def _leave_if_empty(self, pages: Pages) -> None:
         if pages.address.pages is pages:
-            page_mode.consider_leaving(pages.address)
+            page_mode.leave_if_empty(pages.address)
 
     # ---- gauges
 

@@ -71,7 +71,7 @@ class Persistence:
         self.durable.recover(broker)
         recovered, self.paging.recovered = self.paging.recovered, []
         for pages in recovered:
-            page_mode.adopt(pages.address, cast(seam.Pages, pages))
+            page_mode.resume_paging(pages.address, cast(seam.Pages, pages))
 
     def take_samples(self, broker: Broker) -> None:
         """Begin with a sample of the queues there are, the configured ones too, before anybody sends to them."""

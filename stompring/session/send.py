@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 def on_SEND(session: Session, head: Head, body: bytes) -> None:
     """Send a message. Raises `Blocked` while its address is full and BLOCK is its policy."""
-    kin = head.base
-    plan: SendPlan | None = head.plan if kin is None else kin.plan
+    base = head.base
+    plan: SendPlan | None = head.plan if base is None else base.plan
     if plan is None or plan.stamp != plan.address.stamp:
         plan = plan_anew(session, head)
     session.messages_in += 1
@@ -47,7 +47,7 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         offer.body = b""  # it may be large, and the plan lasts as long as the connection
         if seconds > SLOW_HOOK:
             plan.address.hooks.slow_admit(seconds)
-        if answer is not None or (reports and not (plan.plain and kin is None)):
+        if answer is not None or (reports and not (plan.plain and base is None)):
             _send_evaluated(session, SendEvaluation(session, head, body, plan, answer))
             return
     if plan.transactional:
@@ -57,7 +57,7 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
     if rejection is not None:
         evaluation = None if plan.admit is None else SendEvaluation(session, head, body, plan, None)
         _reject(session, rejection, evaluation)
-    if kin is not None or plan.receipt:
+    if base is not None or plan.receipt:
         session.receipt(head, plan.traits.durable)
 
 
@@ -217,25 +217,25 @@ class SendEvaluation:
         if self.plan.stamp != self.plan.address.stamp:
             self._renew()
         while not self._decided:
-            ruling = self._evaluate()
-            if ruling is None:
+            result = self._evaluate()
+            if result is None:
                 break
-            if ruling.drop:
+            if result.drop:
                 self.plan.address.dropped_messages += 1
                 self.refused("dropped by a policy")
                 return False
-            if ruling.wait:
-                raise Blocked(self.plan.address, None, ruling.wait, self)
+            if result.wait:
+                raise Blocked(self.plan.address, None, result.wait, self)
             came_from = self.plan.address.name
-            self.plan = plan = _derived(self._session, self.plan, self.head, ruling)
+            self.plan = plan = _derived(self._session, self.plan, self.head, result)
             self._offer = plan.offer
-            if ruling.address is None:
+            if result.address is None:
                 break
             if self._passed is None:
                 self._passed = [came_from]
-            if ruling.address in self._passed:
-                raise Refused(f"Policies redirect in a loop: {' to '.join([*self._passed, ruling.address])}")
-            self._passed.append(ruling.address)
+            if result.address in self._passed:
+                raise Refused(f"Policies redirect in a loop: {' to '.join([*self._passed, result.address])}")
+            self._passed.append(result.address)
             self._hooks = plan.address.hooks
             if plan.admit is None:
                 break
@@ -287,21 +287,21 @@ class SendEvaluation:
         offer.body = b""
 
 
-def _derived(session: Session, plan: SendPlan, head: Head, ruling: AdmissionResult) -> SendPlan:
-    """The plan that a ruling makes of another one. One that is like the last one is not made again."""
+def _derived(session: Session, plan: SendPlan, head: Head, result: AdmissionResult) -> SendPlan:
+    """The plan that a result makes of another one. One that is like the last one is not made again."""
     if plan.derived is not None:
         before, derived = plan.derived
-        if before == ruling and derived.stamp == derived.address.stamp:
+        if before == result and derived.stamp == derived.address.stamp:
             return derived
     base = plan.head or head.base or head
     headers = dict(base.headers)
-    for name, value in (ruling.headers or {}).items():
+    for name, value in (result.headers or {}).items():
         if value is None:
             headers.pop(name, None)
         else:
             headers[name] = value
     changed = Head(head.command, headers, head.content_length)
-    target = plan.target if ruling.address is None else ruling.address
+    target = plan.target if result.address is None else result.address
     derived = derive(session, changed, target)
-    plan.derived = (ruling, derived)
+    plan.derived = (result, derived)
     return derived

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address
 from stompring.broker.admission import Rejection, check, exceeded_by
-from stompring.broker.duplicates import count_duplicate, shown
+from stompring.broker.duplicates import count_duplicate, printable_id
 from stompring.broker.transaction import Transaction
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
 from stompring.settings.model import FullPolicy
@@ -45,7 +45,7 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
         count_duplicate(address, identifier)
         raise Refused(
             f"Transaction {shortened(_name(head))} is not committed: address {address.name} has had a message with "
-            f"the _AMQ_DUPL_ID '{shown(identifier)}'"
+            f"the _AMQ_DUPL_ID '{printable_id(identifier)}'"
         )
     frees = {ref.message.address for ref in transaction.returns}
     loads = transaction.loads()

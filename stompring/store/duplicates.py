@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from stompring.broker.duplicates import Duplicates, cache_size
+from stompring.broker.duplicates import DuplicateIds, cache_size
 
 from .encoder import RecordEncoder
 from .record import DUPLICATE_IDS, Kind
@@ -205,7 +205,7 @@ class StoredIds:
         self._next = self.oldest = found.next
         if not kept:
             return
-        known = self.address.duplicates = Duplicates(size)
+        known = self.address.duplicates = DuplicateIds(size)
         known.restore(identifier for _, _, identifier in kept)
         self.oldest = kept[0][0]
         oldest_segments: list[ReadSegment] = []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.broker.duplicates import Duplicates, cache_size, count_duplicate, remember, shown
+from stompring.broker.duplicates import DuplicateIds, add_id, cache_size, count_duplicate, printable_id
 
 from .broker_fixture import BrokerFixture
 
@@ -27,22 +27,22 @@ from .broker_fixture import BrokerFixture
     ],
 )
 def test_the_latest_are_known(size: int, sent: str, known: str) -> None:
-    cache = Duplicates(size)
+    cache = DuplicateIds(size)
     for each in sent:
         if each.encode() not in cache:
-            cache.add(each.encode(), lasting=True)
+            cache.add(each.encode(), persisted=True)
     assert b"".join(cache.in_order).decode() == known
     assert all(each.encode() in cache for each in known) and len(cache) == len(known)
 
 
 def test_a_smaller_size_forgets_the_oldest_at_once() -> None:
-    cache = Duplicates(5)
+    cache = DuplicateIds(5)
     for number in range(5):
-        cache.add(b"%d" % number, lasting=number % 2 == 0)
+        cache.add(b"%d" % number, persisted=number % 2 == 0)
     cache.resize(2)
     assert cache.in_order == [b"3", b"4"] and cache.forgotten == 2
     cache.resize(3)
-    cache.add(b"5", lasting=False)
+    cache.add(b"5", persisted=False)
     assert cache.in_order == [b"3", b"4", b"5"]
     cache.resize(0)
     assert len(cache) == 0 and cache.forgotten == 3
@@ -58,7 +58,7 @@ def test_a_smaller_size_forgets_the_oldest_at_once() -> None:
     )
 )
 def test_it_is_a_circle_of_ids(steps: list[tuple[object, int]]) -> None:
-    cache, model, size, lasting = Duplicates(4), OrderedDict[bytes, bool](), 4, 0
+    cache, model, size, persisted = DuplicateIds(4), OrderedDict[bytes, bool](), 4, 0
     for what, more in steps:
         if what == "size":
             size = more
@@ -68,21 +68,21 @@ def test_it_is_a_circle_of_ids(steps: list[tuple[object, int]]) -> None:
             assert (identifier in cache) == (identifier in model)
             if identifier not in model:
                 model[identifier] = bool(more)
-                cache.add(identifier, lasting=bool(more))
-                lasting += bool(more)
+                cache.add(identifier, persisted=bool(more))
+                persisted += bool(more)
         while len(model) > size:
             model.popitem(last=False)
         assert cache.in_order == list(model)
-        assert cache.forgotten == lasting - sum(model.values())
+        assert cache.forgotten == persisted - sum(model.values())
 
 
 @given(st.lists(st.integers(0, 1000), unique=True, max_size=30), st.integers(1, 10))
 def test_what_was_restored_goes_first(before: list[int], size: int) -> None:
     ids = [b"%d" % number for number in before][-size:]
-    cache = Duplicates(size)
+    cache = DuplicateIds(size)
     cache.restore(ids)
     assert cache.in_order == ids and cache.forgotten == 0
-    cache.add(b"new", lasting=True)
+    cache.add(b"new", persisted=True)
     assert cache.in_order == [*ids, b"new"][-size:]
     assert cache.forgotten == max(0, len(ids) + 1 - size)
 
@@ -92,7 +92,7 @@ def test_an_address_has_none_until_it_needs_one() -> None:
     world.queue("q"), world.queue("few"), world.queue("none")
     assert [cache_size(world.address(name)) for name in ("q", "few", "none")] == [7, 2, 0]
     assert world.address("q").duplicates is None
-    remember(world.address("few"), b"1", lasting=False)
+    add_id(world.address("few"), b"1", persisted=False)
     cache = world.address("few").duplicates
     assert cache is not None and cache.size == 2
 
@@ -101,7 +101,7 @@ def test_it_is_said_at_times(caplog: pytest.LogCaptureFixture) -> None:
     world = BrokerFixture()
     world.queue("q")
     address = world.address("q")
-    remember(address, b"x\x1b\n", lasting=False)
+    add_id(address, b"x\x1b\n", persisted=False)
     with caplog.at_level(logging.INFO, "stompring.broker.duplicates"):
         for _ in range(100):
             count_duplicate(address, b"x\x1b\n")
@@ -124,7 +124,7 @@ def test_it_is_said_at_times(caplog: pytest.LogCaptureFixture) -> None:
     ],
 )
 def test_ids_for_people(identifier: bytes, text: str) -> None:
-    assert shown(identifier) == text
+    assert printable_id(identifier) == text
 
 
 def test_an_address_that_is_deleted_remembers_nothing() -> None:
@@ -132,5 +132,5 @@ def test_an_address_that_is_deleted_remembers_nothing() -> None:
     world.queue("q")
     address = world.address("q")
     world.directory.delete_address("q", force=True)
-    remember(address, b"1", lasting=True)
+    add_id(address, b"1", persisted=True)
     assert address.deleted and address.duplicates is None

@@ -83,7 +83,7 @@ class Life(Server):
         self.talkers: list[Talker] = []
         world.store.recover(world.broker)
         for pages in self.paging.recovered:
-            page_mode.adopt(pages.address, cast(seam.Pages, pages))
+            page_mode.resume_paging(pages.address, cast(seam.Pages, pages))
         self.turn()
 
     def talker(self, **headers: str) -> Talker:

@@ -67,7 +67,7 @@ class StoredPages(StoredBroker):
         self.broker.paging = cast(seam.Paging, self.paging)
         self.store.recover(self.broker)
         for pages in self.paging.recovered:
-            page_mode.adopt(pages.address, cast(seam.Pages, pages))
+            page_mode.resume_paging(pages.address, cast(seam.Pages, pages))
         self.settle_down()
 
     def killed(self, pause: float = 0) -> StoredPages:

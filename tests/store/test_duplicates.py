@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompring.broker.duplicates import forget_all, is_known, remember
+from stompring.broker.duplicates import add_id, forget_all, is_known
 from stompring.server.reload import apply
 from stompring.session.outbox import Outgoing
 from stompring.store import duplicates, journal
@@ -42,10 +42,10 @@ def send(world: StoredBroker, identifier: bytes, address: str = "q", *, durable:
     if durable:
         with world.broker.together():
             world.durable(address, identifier)
-            remember(found, identifier, lasting=True)
+            add_id(found, identifier, persisted=True)
     else:
         world.send(address, identifier)
-        remember(found, identifier, lasting=False)
+        add_id(found, identifier, persisted=False)
     return True
 
 
@@ -503,7 +503,7 @@ def test_every_cut_of_the_journal_while_pages_are_whole(together: bool) -> None:
     def send_to_page(identifier: bytes) -> None:
         with world.broker.together():
             world.page([queue], identifier)
-            remember(address, identifier, lasting=True)
+            add_id(address, identifier, persisted=True)
 
     world.turn()
     if together:
