@@ -158,7 +158,7 @@ def _locked(path: Path, *, wait: bool) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            raise Busy(f"another process ingests: {path} is locked") from None
+            raise Busy(f"another process is ingesting: {path} is locked") from None
         yield
     finally:
         os.close(descriptor)

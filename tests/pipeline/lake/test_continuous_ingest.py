@@ -185,7 +185,7 @@ def test_what_fails_is_tried_again_later_each_time(lake: Lake, caplog: pytest.Lo
 def test_too_many_failures_and_those_that_stay_end_it(lake: Lake) -> None:
     with pytest.raises(OSError, match="away"):
         following(Work(lake, *[OSError("away")] * 5))[0].run()
-    for final in (DirectoryReplaced("another directory"), LeaseLost("another process ingests now")):
+    for final in (DirectoryReplaced("another directory"), LeaseLost("another process is ingesting now")):
         work = Work(lake, final, BATCH)
         with pytest.raises(type(final)):
             following(work)[0].run()

@@ -149,7 +149,7 @@ def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(spark: An
     left = messages(spark, lake)
     assert 0 < len(left) < len(whole) and all(row in whole for row in left)
     told = lake.losses()
-    assert any(f"file {int(gone.stem)} of journal was deleted" in line for line in told), told
+    assert any(f"file {int(gone.stem)} of journal deleted" in line for line in told), told
     assert any(damaged.name in line and " at " in line for line in told), told
 
 

@@ -165,7 +165,7 @@ def test_ingest_goes_on_where_version_1_was(spark: Any, tmp_path: Path, committe
 @pytest.mark.parametrize(
     ("about", "text"),
     [
-        ({"version": 3, "id": "x"}, "has version 3, and this stompring knows 2 at most"),
+        ({"version": 3, "id": "x"}, "has version 3, this stompring supports versions up to 2"),
         ({"version": 2}, "lake.json is damaged"),
         ([], "lake.json is damaged"),
     ],

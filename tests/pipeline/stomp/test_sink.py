@@ -105,7 +105,7 @@ def test_errors_name_what_is_wrong(spark: Any, lasting: LastingBroker) -> None:
         ({}, "option destination: is required without a column destination"),
         (
             {"destination": "q", "virtualhost": "/", "recieptRows": "5"},
-            "option recieptrows: there is none of this",
+            "option recieptrows: unknown option",
         ),
         (
             {"destination": "q", "receiptRows": "0"},

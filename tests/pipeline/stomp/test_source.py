@@ -126,7 +126,7 @@ def test_a_spool_that_is_not_the_right_one(reading: Reading, lasting: LastingBro
     spool = reading.directory / "spool"
     assert segments(spool) == [1]
     (spool / "000000000001.spool").unlink()
-    with pytest.raises(Exception, match="ends before what the checkpoint says was read, segment 1 at"):
+    with pytest.raises(Exception, match="ends before the position of the checkpoint, segment 1 at"):
         reading.run()
     with Spool(spool), pytest.raises(Exception, match="option spool: .* is in use by another query"):
         reading.run()
