@@ -165,7 +165,9 @@ def test_another_directory_is_refused_though_positions_fit(tmp_path: Path) -> No
             asked()
     shutil.rmtree(data)
     write_files(data, broker_files())
-    with pytest.raises(DirectoryReplaced, match="has no identity, but the checkpoint of the query has identity"):
+    with pytest.raises(
+        DirectoryReplaced, match="has no identity, but the checkpoint of the query has identity"
+    ):
         other.latestOffset(end, ReadAllAvailable())
 
 

@@ -437,7 +437,7 @@ def _comparison(
     before = previous_period(request.period.begin, end)
     if before is None:
         return None
-    progress("the period before")
+    progress("previous period")
     return compared_figures(select_rows(tables, before, request.addresses, brokers), before, times.sent_first)
 
 

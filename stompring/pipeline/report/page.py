@@ -141,13 +141,13 @@ def figures(found: Findings) -> dict[str, int]:
 
 
 HEADLINE = {
-    "in": "messages into queues",
-    "out": "out of queues",
+    "in": "messages added to queues",
+    "out": "removed from queues",
     "sent": "in the lake, sent in the period",
     "durable": "of these durable",
     "queues": "queues",
-    "replaced": "thrown away by rings",
-    "redelivered": "came back",
+    "replaced": "replaced by rings",
+    "redelivered": "redelivered",
     "dead-lettered": "dead letters",
 }
 
@@ -172,7 +172,7 @@ def numbers(found: Findings) -> list[HeadlineNumber]:
         headline.append(HeadlineNumber("of messages not in the lake", formats.share(known.share), all_))
     without = len(found.unread)
     headline.append(
-        HeadlineNumber("queues that nobody reads", formats.count(without), formats.whole(without))
+        HeadlineNumber("queues without consumers", formats.count(without), formats.whole(without))
     )
     return headline
 
@@ -193,7 +193,7 @@ def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
     yield from _coverage_sentence(found)
     deep = greatest_queues(found.traffic, lambda one: one.most, 1)
     if deep:
-        text = markupsafe.Markup("The deepest queue was {}, with {} messages at most and {} at the end.")
+        text = markupsafe.Markup("The deepest queue was {}: at most {} messages, {} at the end.")
         yield (
             "depth",
             text.format(
@@ -202,7 +202,7 @@ def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
         )
     high = peak(found)
     if high is not None:
-        text = markupsafe.Markup("Most came at {} UTC: {} into all queues, the mean of {}.")
+        text = markupsafe.Markup("The highest rate was at {} UTC: {} into all queues, the mean of {}.")
         yield (
             "rates",
             text.format(formats.date(high[1])[:16], formats.rate(high[0]), formats.span(found.grid.seconds)),
@@ -228,8 +228,8 @@ def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
     if found.addresses:
         one = max(found.addresses, key=lambda one: one.paging)
         text = markupsafe.Markup(
-            "{} had messages on disk only {} of the time; with a max-size-bytes of {} ({}) it would "
-            "have had all in memory {} of the time."
+            "{} had messages only on disk {} of the time; with a max-size-bytes of {} ({}) all of them would "
+            "have been in memory {} of the time."
         )
         yield (
             "address-sizes",
@@ -257,9 +257,9 @@ def comparison_note(found: Findings) -> str:
         return ""
     period = f"{formats.date(one.begin)} to {formats.date(one.end)}"
     if one.figures is not None:
-        return f"Changes are from the period before, which is as long: {period}."
-    why = f"the lake begins with {formats.date(one.first)}" if one.first else "the lake has nothing of it"
-    return f"There is no comparison with the period before, {period}: {why}."
+        return f"Changes are relative to the previous period of the same length: {period}."
+    why = f"the lake begins at {formats.date(one.first)}" if one.first else "the lake has no data of it"
+    return f"There is no comparison with the previous period, {period}: {why}."
 
 
 def _coverage_sentence(found: Findings) -> Iterator[tuple[str, Any]]:
@@ -268,13 +268,13 @@ def _coverage_sentence(found: Findings) -> Iterator[tuple[str, Any]]:
         yield (
             "coverage",
             markupsafe.Markup(
-                "There are no samples of this period: how many messages the lake does not have is unknown."
+                "There are no samples of this period: the number of messages that are not in the lake is unknown."
             ),
         )
     elif known.missing:
         text = markupsafe.Markup(
-            "{} of the messages that came to queues are not in the lake ({} of {}), for they were not retained: "
-            "times, returns and dead letters are told of the others."
+            "{} of the messages that entered queues are not in the lake ({} of {}), because they were not retained: "
+            "times, redeliveries and dead letters cover the others."
         )
         yield (
             "coverage",
@@ -291,8 +291,8 @@ def _unread(found: Findings) -> Iterator[tuple[str, Any]]:
     unread = found.unread
     if not unread:
         return
-    who = "One queue was read by nobody" if len(unread) == 1 else f"{len(unread)} queues were read by nobody"
-    text = markupsafe.Markup("{}: most messages came to {}, {} (no consumer in the period).")
+    who = "One queue had no consumer" if len(unread) == 1 else f"{len(unread)} queues had no consumer"
+    text = markupsafe.Markup("{} in the period; {} received most messages, {}.")
     yield "unread", text.format(who, name_markup(unread[0].queue), formats.whole(unread[0].added))
 
 
@@ -309,10 +309,10 @@ def _growing(found: Findings) -> Iterator[tuple[str, Any]]:
 def _rings(found: Findings) -> Iterator[tuple[str, Any]]:
     lost = greatest_queues(found.traffic, lambda one: one.replaced, len(found.traffic))
     if not lost:
-        yield "rings", markupsafe.Markup("No ring threw anything away.")
+        yield "rings", markupsafe.Markup("No ring replaced a message.")
         return
     first, ages = lost[0], found.evicted.get(lost[0].queue)
-    text = markupsafe.Markup("{} threw away {} messages; most of them {}, with {}{}.")
+    text = markupsafe.Markup("{} replaced {} messages; {} replaced most, {}{}.")
     old = "" if ages is None else f", half of which were older than {formats.span(ages.percentiles[0])}"
     who = "One ring" if len(lost) == 1 else f"{len(lost)} rings"
     yield (
@@ -328,7 +328,9 @@ def _rings(found: Findings) -> Iterator[tuple[str, Any]]:
     advised = [one for one in found.rings if one.modelled]
     if advised:
         ring = advised[0]
-        text = markupsafe.Markup("A ring-size of {} instead of {} would have kept {} of what {} threw away.")
+        text = markupsafe.Markup(
+            "A ring-size of {} instead of {} would have kept {} of the messages that {} replaced."
+        )
         yield (
             "ring-sizes",
             text.format(
@@ -344,11 +346,11 @@ def _hot(found: Findings) -> Iterator[tuple[str, Any]]:
     for event, text in (
         (
             "redelivered",
-            "{} times a message came back to its queue; most often to {}, {} times.",
+            "{} redeliveries; most in {}, {}.",
         ),
         (
             "dead-lettered",
-            "{} messages went to a dead-letter address; most of them from {}, {}.",
+            "{} messages went to a dead-letter address; most from {}, {}.",
         ),
     ):
         counts = {queue: kinds[event] for queue, kinds in found.counts.items() if kinds.get(event)}

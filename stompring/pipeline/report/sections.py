@@ -72,7 +72,7 @@ def truncated(table: Table, most: int = MAX_ROWS) -> Table:
     remainder = len(table.rows) - most
     if remainder <= 0:
         return table
-    note = f"{table.note} {remainder} more are left out: the table has the first {most}.".strip()
+    note = f"{table.note} {remainder} more rows are not shown: the table has the first {most}.".strip()
     return Table(table.title, table.headings, table.rows[:most], table.words, note)
 
 
@@ -89,7 +89,9 @@ def name_cell(name: str) -> Cell:
     return Cell(shortened(name), whole=name if shortened(name) != name else "")
 
 
-NO_SAMPLES = "There are no samples in this period: the broker writes them where there is a journal-retention-directory."
+NO_SAMPLES = (
+    "There are no samples in this period. The broker writes samples when journal-retention-directory is set."
+)
 
 
 def depth(found: Findings) -> Section:
@@ -100,12 +102,12 @@ def depth(found: Findings) -> Section:
         "depth",
         "Depth over time",
         [
-            f"How many messages each queue held: waiting, scheduled, with a consumer or in pages; the most in each "
-            f"step of {step}; of several queues together the sum of that. A line ends where there was no "
-            "sample for two hours: the queue was deleted, or the broker was down.",
+            f"Messages in each queue: waiting, scheduled, in delivery or paged; the maximum of each step of {step}, "
+            "and for several queues the sum of these. A line ends when there was no sample for two hours: the queue "
+            "was deleted, or the broker was down.",
             "From samples: all messages, durable or not.",
         ],
-        empty=_empty_text(found, "No queue held a message in any sample of this period."),
+        empty=_empty_text(found, "No queue had a message in any sample of this period."),
     )
     if not deep:
         return section
@@ -135,13 +137,12 @@ def rates(found: Findings) -> Section:
         "rates",
         "Rates in and out",
         [
-            f"Messages a second, the mean of each step of {formats.span(found.grid.seconds)}. Out are those that were "
-            "acknowledged, that expired, that an administrator or the limit of deliveries killed, and those that a "
-            "ring replaced.",
-            "From the counters in samples: all messages, durable or not. A restart of the broker, where counters begin "
-            "at 0 again, is reckoned with. A message that went to several queues counts in each.",
+            f"Messages per second, the mean of each step of {formats.span(found.grid.seconds)}. Out are acknowledged, "
+            "expired, killed (by an administrator or the limit of deliveries) and replaced (by a ring) messages.",
+            "From the counters in samples: all messages, durable or not. Restarts of the broker, which reset the "
+            "counters, are taken into account. A message in several queues counts in each.",
         ],
-        empty=_empty_text(found, "Nothing went in or out in this period."),
+        empty=_empty_text(found, "No message entered or left a queue in this period."),
     )
     if not busy:
         return section
@@ -189,10 +190,10 @@ def queues(found: Findings) -> Section:
         "queues",
         "Largest and slowest queues",
         [
-            "Depth and memory, the most at any time, come from samples; a message that is in several queues counts in "
-            "each. The times from send to acknowledge are those of durable messages."
+            "Maximum depth and memory come from samples; a message in several queues counts in each. The times from "
+            "send to acknowledge are those of durable messages."
         ],
-        empty="No queue had anything in it in this period.",
+        empty="No queue had a message in this period.",
     )
     headings = ["queue", "most messages", "most memory", "most in pages", "p50", "p99", "longest"]
     largest = greatest_queues(found.traffic, lambda one: one.size or one.most, 15)
@@ -267,8 +268,8 @@ PERCENTILE_NAMES = tuple(f"p{each:g}" for each in PERCENTILES)
 SECONDS = Axis("time, log scale", formats.span)
 
 DURABLE = (
-    "From events, which there are of messages that are retained: those that are durable, in durable queues, unless "
-    "an address says otherwise. Of others only counters are kept."
+    "From events of retained messages: durable messages in durable queues, unless the address-setting retain says "
+    "otherwise. Other messages have counters only."
 )
 
 
@@ -276,11 +277,11 @@ def coverage_note(found: Findings) -> str:
     """How much of what came figures from events are about."""
     known = found.coverage
     if known is None:
-        return f"{DURABLE} How many messages that leaves out is unknown: there are no samples of this period."
+        return f"{DURABLE} The share of other messages is unknown: there are no samples of this period."
     if not known.missing:
-        return f"{DURABLE} None is left out: there are events of all messages that came."
+        return f"{DURABLE} There are events of all messages in this period."
     return (
-        f"{DURABLE} {formats.share(known.share)} of the messages that came to queues are left out here "
+        f"{DURABLE} {formats.share(known.share)} of the messages that entered queues have no events "
         f"({formats.whole(known.missing)} of {formats.whole(known.came)}; see Coverage)."
     )
 
@@ -292,9 +293,9 @@ def latency(found: Findings) -> Section:
         "latency",
         "Time from send to acknowledge",
         [
-            "How long it was from when a message was sent, or was due if it was scheduled, to when it was "
-            f"acknowledged. p99 is the time that 99 of 100 did not exceed; a step of {step} has those that were "
-            "acknowledged in it. Percentiles are exact to one per cent.",
+            "Time from when a message was sent, or was due if it was scheduled, until it was acknowledged. p99 is the "
+            f"time that 99 of 100 messages did not exceed; a step of {step} has the messages acknowledged in it. "
+            "Percentiles are exact to one per cent.",
             coverage_note(found),
         ],
         empty="No acknowledgement of a durable message is in the lake for this period.",
@@ -362,9 +363,7 @@ def _unknown(found: Findings, event: str) -> list[str]:
     missing = found.total(event) - sum(one.count for one in ages.values())
     if missing <= 0:
         return []
-    return [
-        f"{formats.whole(missing)} more were {event}, of which the lake does not know when they were sent."
-    ]
+    return [f"{formats.whole(missing)} more were {event}; the lake does not have their send times."]
 
 
 def evictions(found: Findings) -> Section:
@@ -373,16 +372,16 @@ def evictions(found: Findings) -> Section:
     some = [one for one in found.traffic if one.ring_size]
     section = Section(
         "rings",
-        "What rings threw away",
+        "Messages replaced by rings",
         [
-            "A full ring gives up its oldest message for a new one. How many, and when, comes from the counters in "
-            f"samples (all messages, in steps of {formats.span(found.grid.seconds)}); how old they were from events.",
+            "A full ring replaces its oldest message by a new one. Numbers and times come from the counters in samples "
+            f"(all messages, in steps of {formats.span(found.grid.seconds)}); ages come from events.",
             coverage_note(found),
         ],
         empty=(
-            f"No ring threw anything away: none of the {len(some)} was ever too full."
+            f"No ring replaced a message: none of the {len(some)} rings was full."
             if some
-            else "No ring threw anything away: no queue has a ring-size."
+            else "No ring replaced a message: no queue has a ring-size."
         ),
     )
     unread = {one.queue for one in found.unread}
@@ -397,7 +396,7 @@ def evictions(found: Findings) -> Section:
             len(rings) - len(shown),
         )
         plots.append(
-            over_time("evicted", "Messages that rings threw away", found.grid, lines, Axis("messages a step"))
+            over_time("evicted", "Messages replaced by rings", found.grid, lines, Axis("messages a step"))
         )
     if found.evicted:
         count = found.hours.count
@@ -410,9 +409,7 @@ def evictions(found: Findings) -> Section:
             (queue, percentile_line(dict(steps), count, 0)) for queue, steps in found.evicted_steps.items()
         ]
         own = queue_lines(each, remainder, len(found.evicted) - len(each))
-        plots.append(
-            over_time("evicted-age", "Median age of what was thrown away", found.hours, own, SECONDS)
-        )
+        plots.append(over_time("evicted-age", "Median age of replaced messages", found.hours, own, SECONDS))
     rows: Rows = []
     for one in rings:
         ages = found.evicted.get(one.queue)
@@ -423,8 +420,8 @@ def evictions(found: Findings) -> Section:
         rows.append(
             [queue_cell(one.queue, one.address), size, formats.whole(one.replaced), lost, *texts, readers]
         )
-    headings = ["ring", "ring-size", "thrown away", "of what came", "age, median", "age, p90", "oldest"]
-    table = Table("By ring", [*headings, "consumers, at most"], rows)
+    headings = ["ring", "ring-size", "replaced", "of all added", "age, median", "age, p90", "oldest"]
+    table = Table("By ring", [*headings, "consumers, maximum"], rows)
     tables = [truncated(table)] if rows else []
     return Section(
         section.anchor, section.title, section.lead, plots, tables, after=_unknown(found, "replaced")
@@ -443,17 +440,17 @@ def hot_spots(found: Findings) -> Section:
         "hot-spots",
         "Redelivery and dead letters",
         [
-            "Messages that came back to their queue after a delivery (a NACK, a client that went away), and those of "
-            f"which a copy went to a dead-letter or expiry address, by the queue that they came from; in steps of "
+            "Messages that returned to their queue after a delivery (NACK, closed connection), and messages of which a "
+            f"copy went to a dead-letter or expiry address, by their original queue; in steps of "
             f"{formats.span(found.grid.seconds)}.",
             coverage_note(found),
         ],
-        empty="No durable message came back, and none went to a dead-letter or expiry address.",
+        empty="No durable message was redelivered, and none went to a dead-letter or expiry address.",
     )
     if not hot:
         return section
     plots = []
-    for event, title in (("redelivered", "Messages that came back"), ("dead-lettered", "Dead letters")):
+    for event, title in (("redelivered", "Redelivered messages"), ("dead-lettered", "Dead letters")):
         steps = found.hot_steps[event]
         names = greatest(steps, lambda queue, steps=steps: steps[queue].sum(), len(steps))  # type: ignore[misc]
         if names:
@@ -482,8 +479,8 @@ def hot_spots(found: Findings) -> Section:
     ]
     headings = [
         "queue",
-        "came back",
-        "for 100 that came",
+        "redelivered",
+        "per 100 added",
         "most deliveries",
         "dead letters",
         "moved on expiry",
@@ -499,20 +496,18 @@ def hot_spots(found: Findings) -> Section:
             ]
             for one in found.hottest
         ]
-        title = "Messages that came back most often"
-        tables.append(Table(title, ["queue", "message number", "came back", "deliveries"], single))
+        title = "Messages with most redeliveries"
+        tables.append(Table(title, ["queue", "message number", "redelivered", "deliveries"], single))
     return Section(section.anchor, section.title, section.lead, plots, tables, after=uncertainty_notes(found))
 
 
 def uncertainty_notes(found: Findings) -> list[str]:
     """What is said of events that may be none."""
     returns, letters = (found.uncertain.get(event, 0) for event in ("redelivered", "dead-lettered"))
-    older = "files of an older version of stompring do not tell for sure"
+    older = "recorded by an older version of stompring"
     texts = []
     if returns:
-        texts.append(
-            f"{formats.whole(returns)} more times a message may have come back, which {older}: not counted."
-        )
+        texts.append(f"{formats.whole(returns)} possible redeliveries are not counted: {older}.")
     if letters:
         texts.append(
             f"{formats.whole(letters)} of {formats.whole(found.total('dead-lettered'))} dead letters are uncertain: "
@@ -526,14 +521,14 @@ def _part(some: int, all_: int) -> str:
 
 
 #: A user who did not log in.
-NOT_LOGGED_IN = "nobody logged in"
+NOT_LOGGED_IN = "not logged in"
 
 
 def consumers(found: Findings) -> Section:
     """Consumers and users."""
     plots = _consumers_plot(found)
     tables = [*_acknowledged(found), *_slowest_consumers(found), *_users(found)]
-    empty = "" if plots or tables else "No consumer and no user is known of this period."
+    empty = "" if plots or tables else "There are no consumers and no users in this period."
     after = []
     acknowledged = found.total("acknowledged")
     if acknowledged > found.consumer_acknowledged > 0:
@@ -543,10 +538,9 @@ def consumers(found: Findings) -> Section:
         "consumers",
         "Consumers and users",
         [
-            f"The number of consumers of queues, the most in each step of {formats.span(found.grid.seconds)}, from "
-            "samples; and how much each consumer acknowledged and each user sent. A "
-            "consumer is the client-id of its connection, or the number of the connection, and the id of its "
-            "subscription.",
+            f"Consumers of queues, the maximum of each step of {formats.span(found.grid.seconds)}, from samples; and "
+            "the messages that each consumer acknowledged and each user sent. The name of a consumer is the client-id "
+            "of its connection, or the number of the connection, and the id of its subscription.",
             coverage_note(found),
         ],
         plots,
@@ -578,11 +572,11 @@ def _acknowledged(found: Findings) -> list[Table]:
         ]
         for one in found.consumer_counts
     ]
-    headings = ["consumer", "queue", "acknowledged", "of what was acknowledged there"]
-    table = truncated(Table("Who acknowledged", headings, rows, frozenset({0, 1})))
+    headings = ["consumer", "queue", "acknowledged", "share of the queue"]
+    table = truncated(Table("Acknowledged by consumer", headings, rows, frozenset({0, 1})))
     if found.consumer_total > len(found.consumer_counts):
         more = formats.whole(found.consumer_total - len(rows))
-        note = f"{more} more acknowledged less than each of the first {len(rows)}."
+        note = f"{more} more consumers acknowledged less than each of the first {len(rows)}."
         return [Table(table.title, table.headings, table.rows, table.words, f"{table.note} {note}".strip())]
     return [table]
 
@@ -602,7 +596,7 @@ def _slowest_consumers(found: Findings) -> list[Table]:
         for queue, consumer in slow
     ]
     headings = ["queue", "consumer", "acknowledged", *PERCENTILE_NAMES, "longest"]
-    title = "From send to acknowledge, by queue and consumer: the slowest by p99"
+    title = "Time from send to acknowledge, by queue and consumer: the slowest by p99"
     return [truncated(Table(title, headings, rows, frozenset({0, 1})))]
 
 
@@ -627,21 +621,21 @@ def _users(found: Findings) -> list[Table]:
         for user in sorted(count, key=lambda user: (-count[user], user))
     ]
     headings = ["user", "messages into queues", "of all", "durable", "queues"]
-    note = "A message that went to several queues counts in each."
-    return [truncated(Table("Who sent", headings, rows, note=note))] if rows else []
+    note = "A message in several queues counts in each."
+    return [truncated(Table("Sent by user", headings, rows, note=note))] if rows else []
 
 
 def unread(found: Findings) -> Section:
     """Queues without a consumer."""
     section = Section(
         "unread",
-        "Queues that nobody reads",
+        "Queues without consumers",
         [
-            "Queues with messages that had no consumer in any sample of the period, and of which nothing was delivered "
-            "or acknowledged. Those that grow do so until somebody reads them, or a limit stops them; a ring throws "
-            "away what it has no room for.",
+            "Queues with messages that had no consumer in any sample of the period, and no delivery and no "
+            "acknowledgement. Such a queue grows until a consumer reads it, or until a limit applies; a ring replaces "
+            "its oldest messages.",
         ],
-        empty="Every queue with messages was read." if found.traffic else NO_SAMPLES,
+        empty="Every queue with messages had a consumer." if found.traffic else NO_SAMPLES,
     )
     rows: Rows = [
         [
@@ -657,7 +651,7 @@ def unread(found: Findings) -> Section:
     ]
     if not rows:
         return section
-    headings = ["queue", "in", "at the beginning", "at the end", "growth", "thrown away", "consumers"]
+    headings = ["queue", "in", "at the beginning", "at the end", "growth", "replaced", "consumers"]
     table = truncated(Table("By queue", headings, rows, frozenset({0, 6})))
     return Section(section.anchor, section.title, section.lead, (), [table])
 
@@ -670,11 +664,11 @@ def drain(found: Findings) -> Section:
         "drain",
         "Time to drain",
         [
-            "How long it is until a queue that holds messages at the end of the period is empty, if as many come and "
-            f"go as in its last {formats.span(found.tail)}. A queue with more coming than going is never empty.",
+            "Time until a queue with messages at the end of the period is empty, at the rates of the last "
+            f"{formats.span(found.tail)}. A queue with a higher rate in than out never becomes empty.",
             "From samples: all messages.",
         ],
-        empty="No queue held a message at the end of the period." if found.traffic else NO_SAMPLES,
+        empty="No queue had a message at the end of the period." if found.traffic else NO_SAMPLES,
     )
     if not some:
         return section
@@ -705,7 +699,7 @@ def drain_text(one: QueueTraffic) -> str:
     if math.isfinite(one.drain):
         return formats.span(one.drain)
     grows = one.rate_in - one.rate_out
-    return f"never, it grows by {formats.rate(grows)}" if grows > 0 else "never, as many come as go"
+    return f"never, it grows by {formats.rate(grows)}" if grows > 0 else "never, the rates are equal"
 
 
 def _rate(value: float) -> str:
@@ -723,15 +717,15 @@ def coverage(found: Findings) -> Section:
         "coverage",
         "Coverage",
         [
-            "Which of the messages that came to queues the lake has. Counters count every message; rows and events "
-            "there are of those that are retained: durable ones in durable queues, unless the address-setting "
-            "retain says otherwise. All that is told of events is about these alone. Counted are messages after the "
-            "first sample of the period and up to the last one.",
+            "The share of the messages that the lake has. Counters count every message; rows and events exist for "
+            "retained messages only: durable messages in durable queues, unless the address-setting retain says "
+            "otherwise. Figures from events cover these messages only. This section counts messages after the first "
+            "sample of the period and up to the last one.",
         ],
         empty=(
-            "It is unknown how many messages the lake does not have: there are no samples of this period."
+            "The number of messages that are not in the lake is unknown: there are no samples of this period."
             if known is None
-            else "No message came to a queue between the first sample of the period and the last one."
+            else "No message entered a queue between the first and the last sample of the period."
         ),
     )
     if known is None or not known.queues:
@@ -746,7 +740,7 @@ def coverage(found: Findings) -> Section:
         ]
         for one in sorted(known.queues, key=lambda one: (-one.missing, one.queue))
     ]
-    headings = ["queue", "came", "in the lake", "not in the lake", "share that is not"]
+    headings = ["queue", "added", "in the lake", "not in the lake", "share not in the lake"]
     return Section(
         section.anchor, section.title, section.lead, (), [truncated(Table("By queue", headings, rows))]
     )
@@ -764,22 +758,21 @@ def rings(found: Findings) -> Section:
         "ring-sizes",
         "Advice: ring-size",
         [
-            f"The ring-size that would have kept {keep} of what each ring threw away, and for other sizes the share "
-            "that would have been kept.",
-            f"It comes from a simulation: what came to a ring and what was acknowledged, expired or killed, in buckets "
-            f"of {fine}, passes through rings of other sizes. In a bucket those that go are spread evenly between "
-            "those that come. Consumers take what they took, at the same times; those that emptied the ring would have "
-            "emptied a larger one too. A message counts "
-            "until it is acknowledged, though one that is with a consumer does not fill a real ring. “By the model” "
-            "says what the simulation loses with the size that the ring has: the closer that is to what was thrown "
-            "away, the better is the advice.",
+            f"The ring-size that would have kept {keep} of the messages that each ring replaced, and the share that "
+            "other sizes would have kept.",
+            f"The advice is simulated: added messages and acknowledged, expired or killed messages, in buckets of "
+            f"{fine}, pass through rings of other sizes. In a bucket, departures are spread evenly between arrivals. "
+            "Consumers take the same messages at the same times; consumers that emptied the ring would have emptied a "
+            "larger ring too. A message counts until it is acknowledged, although a message in delivery does not fill "
+            "a real ring. “By the model” is the number of messages that the simulation replaces with the actual size: "
+            "the closer it is to the number replaced, the better is the advice.",
         ],
-        empty="No ring threw anything away, so no ring was too small.",
+        empty="No ring replaced a message, so no ring was too small.",
     )
     unread = [one for one in found.unread if one.ring_size and one.replaced]
     if unread:
         section = replace(
-            section, empty="No ring that is read threw anything away.", tables=[_unread(unread)]
+            section, empty="No ring with consumers replaced a message.", tables=[_unread(unread)]
         )
     if not found.rings:
         return section
@@ -805,16 +798,16 @@ def rings(found: Findings) -> Section:
     headings = [
         "ring",
         "size now",
-        "thrown away",
+        "replaced",
         "by the model",
         f"size for {keep}",
         "memory",
         "size for all",
         "from",
     ]
-    note = "Memory is the size times the mean of what messages of the queue took."
+    note = "Memory is the size times the mean memory of a message of the queue."
     if len(found.rings) == ADVISED_QUEUES:
-        note += f" There is advice for the {ADVISED_QUEUES} rings that threw away most."
+        note += f" There is advice for the {ADVISED_QUEUES} rings that replaced most."
     plots = [
         _ring_plot(f"ring-{at}", one, keep) for at, one in enumerate(found.rings[:MAX_CURVES]) if one.modelled
     ]
@@ -832,9 +825,9 @@ def _unread(rings: list[QueueTraffic]) -> Table:
         ]
         for one in rings
     ]
-    note = "A ring that nobody reads throws away what comes, however large it is."
-    headings = ["ring", "size now", "thrown away", "advice"]
-    return truncated(Table("Rings that nobody reads", headings, rows, frozenset({0, 3}), note))
+    note = "A ring without consumers replaces messages at any size."
+    headings = ["ring", "size now", "replaced", "advice"]
+    return truncated(Table("Rings without consumers", headings, rows, frozenset({0, 3}), note))
 
 
 def _bytes(one: RingAdvice, size: int) -> str:
@@ -842,7 +835,7 @@ def _bytes(one: RingAdvice, size: int) -> str:
 
 
 def _ring_plot(name: str, one: RingAdvice, keep: str) -> Plot:
-    line = Line("kept of what was thrown away", 100 * one.retained)
+    line = Line("kept of the replaced messages", 100 * one.retained)
     axes = Axis("ring-size (messages)"), Axis("% kept", percent=True)
     label = f"{keep}: ring-size {formats.whole(one.size)}"
     if one.ring.average:
@@ -857,19 +850,18 @@ def addresses(found: Findings) -> Section:
         "address-sizes",
         "Advice: max-size-bytes",
         [
-            f"The max-size-bytes with which each address that paged would have had all its messages in memory {share} "
-            "of the time, and for other limits the share of the time.",
-            "Messages in pages may be in memory too, as long as there is room for what was read back. "
-            "It comes from samples: at each time the bytes in memory, and the messages on disk only times the mean "
-            "size of those in memory. A message that is in several queues of its address counts in each, though it is "
-            "in memory once: for topics that is an upper bound. Consumers go on as they did.",
+            f"The max-size-bytes with which each paging address would have had all its messages in memory {share} of "
+            "the time, and the share of the time for other limits.",
+            "The advice comes from samples: the bytes in memory, plus the messages that are only on disk times the "
+            "mean size of those in memory. A message in several queues of its address counts in each, although it is "
+            "in memory once: for topics the advice is an upper bound. Consumers are assumed to be unchanged.",
         ],
-        empty="No address paged: nothing is told of messages in pages in this period.",
+        empty="No address paged in this period.",
     )
     if not found.addresses:
         if any(one.paged for one in found.traffic):
             unknown = (
-                "Addresses paged, but no sample has any of their messages in memory: their size is not known."
+                "Addresses paged, but no sample has one of their messages in memory: their size is unknown."
             )
             return Section(section.anchor, section.title, section.lead, empty=unknown)
         return section

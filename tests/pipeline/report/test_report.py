@@ -412,7 +412,7 @@ def test_a_file_is_written_whole_or_not_at_all(
     stages: list[str] = []
     none = Period(T0 + timedelta(days=400))
     assert not write_report(lake, out, none, progress=stages.append)
-    assert "There is nothing in the lake" in out.read_text(encoding="utf-8")
+    assert "The lake has no data for this selection" in out.read_text(encoding="utf-8")
     assert stages[0] == "reading the period" and stages[-1] == "page"
     before = out.read_bytes()
     monkeypatch.setattr(write.os, "replace", lambda *names: (_ for _ in ()).throw(OSError("disk")))
