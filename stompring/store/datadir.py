@@ -83,18 +83,16 @@ class DataLock:
             self._files.replace(path, f"{SCHEMA_VERSION}\n".encode())
             return
         if not _VERSION.fullmatch(text):
-            raise StoreError(f"{text[:40]!r} is no version of a store", str(path), 0)
+            raise StoreError(f"{text[:40]!r} is not a schema version", str(path), 0)
         if int(text) > SCHEMA_VERSION:
             raise StoreError(
-                f"the store has version {text}, and this broker knows {SCHEMA_VERSION} at most: "
-                "a newer version of stompring has written it",
+                f"schema version {text} is newer than {SCHEMA_VERSION}, the newest that this broker supports: "
+                "upgrade stompring",
                 str(path),
                 0,
             )
         if int(text) < SCHEMA_VERSION:
-            log.info(
-                "%s: the store is brought from version %s to version %d", self.root, text, SCHEMA_VERSION
-            )
+            log.info("%s: upgrading the store from schema version %s to %d", self.root, text, SCHEMA_VERSION)
             self._files.replace(path, f"{SCHEMA_VERSION}\n".encode())
 
     def identity(self, journal: Path) -> bytes:
@@ -157,7 +155,7 @@ def parse_identity(data: bytes, path: str) -> bytes:
     """The identity that the bytes of a file are. Raises `StoreError` with the file's path."""
     text = data.decode(errors="replace").strip()
     if not re.fullmatch(r"[0-9a-f]{32}", text):
-        raise StoreError(f"{text[:40]!r} is no identity of a data directory", path, 0)
+        raise StoreError(f"{text[:40]!r} is not a data directory identity", path, 0)
     return bytes.fromhex(text)
 
 

@@ -79,7 +79,7 @@ class FieldReader:
         """A text."""
         value = self.value(name)
         if not isinstance(value, str):
-            raise InvalidExport(f"{self._what}: {name} is not a text")
+            raise InvalidExport(f"{self._what}: {name} is not a string")
         return value
 
     def text_or_none(self, name: str) -> str | None:
@@ -93,14 +93,14 @@ class FieldReader:
         """True or false."""
         value = self.value(name)
         if not isinstance(value, bool):
-            raise InvalidExport(f"{self._what}: {name} is neither true nor false")
+            raise InvalidExport(f"{self._what}: {name} is not a boolean")
         return value
 
     def number(self, name: str, most: int = 2**63 - 1, least: int = 0) -> int:
         """A whole number."""
         value = self.value(name)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise InvalidExport(f"{self._what}: {name} is not a whole number from {least} to {most}")
+            raise InvalidExport(f"{self._what}: {name} is not an integer from {least} to {most}")
         return value
 
     def choice(self, name: str, kind: type[StrEnum]) -> Any:
@@ -142,7 +142,7 @@ class FieldReader:
                 return base64.b64decode(value["base64"], validate=True)
         except (ValueError, TypeError):
             pass
-        raise InvalidExport(f'{self._what}: {name} is neither a text nor {{"base64": …}}')
+        raise InvalidExport(f'{self._what}: {name} is neither a string nor {{"base64": …}}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ def _headers(take: FieldReader) -> list[tuple[bytes, bytes]]:
     pairs = take.items("headers")
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
-            raise InvalidExport("headers is not a list of names with their values")
+            raise InvalidExport("headers is not a list of [name, value] pairs")
     return [(take.as_bytes("headers", name), take.as_bytes("headers", value)) for name, value in pairs]
 
 
@@ -394,7 +394,7 @@ class PortableAddress:
         take = FieldReader(given, "address")
         types = take.items("routingTypes")
         if unknown := [each for each in types if each not in RoutingType.__members__]:
-            raise InvalidExport(f"routingTypes: {unknown[0]!r} is none")
+            raise InvalidExport(f"routingTypes: {unknown[0]!r} is not a routing type")
         found = cls(
             take.text("name"),
             frozenset(map(RoutingType, types)),
@@ -474,11 +474,11 @@ class ExportReader:
         self._file: IO[bytes] = gzip.GzipFile(fileobj=self._raw) if gzipped else self._raw  # type: ignore[assignment]
         kind, header = self._next()
         if kind != "export":
-            raise self._wrong("it is no file of 'stompring data export'")
+            raise self._wrong("not a 'stompring data export' file")
         take = FieldReader(header, "export")
         try:
             if take.number("format") > FORMAT:
-                raise InvalidExport("it was written by a newer version of stompring")
+                raise InvalidExport("written by a newer version of stompring")
             self.id = take.text("id")
             self.created = take.number("created")
         except InvalidExport as fault:
@@ -507,13 +507,13 @@ class ExportReader:
             if kind == "end":
                 break
             if kind not in counts:
-                raise self._wrong(f"a line cannot be {kind!r}")
+                raise self._wrong(f"unknown line type {kind!r}")
             counts[kind] += 1
             yield kind, fields
         if fields != counts:
-            raise self._wrong("lines are missing: the last one counts others than there are")
+            raise self._wrong("lines are missing: the counts in the last line do not match")
         if self._file.read(1):
-            raise self._wrong("something follows the last line")
+            raise self._wrong("unexpected data after the last line")
 
     def check_whole(self) -> None:
         """Read to the end and see that it is there, without looking at what the lines say. Leaves the file closed."""
@@ -526,7 +526,7 @@ class ExportReader:
         finally:
             self.close()
         if not last.startswith(b'{"end":') or not last.endswith(b"}\n"):
-            raise InvalidExport(f"{self.path} is not whole: its last line is missing")
+            raise InvalidExport(f"{self.path} is truncated: the last line is missing")
 
     def _next(self) -> tuple[str, Any]:
         self.line += 1
@@ -535,13 +535,13 @@ class ExportReader:
         except (OSError, EOFError, zlib.error) as fault:
             raise self._wrong(f"the file is damaged: {fault}") from None
         if not raw:
-            raise self._wrong("the file ends here, and should not" if self.line > 1 else "the file is empty")
+            raise self._wrong("unexpected end of file" if self.line > 1 else "the file is empty")
         try:
             found = json.loads(raw)
         except (ValueError, RecursionError) as fault:
-            raise self._wrong(f"it is no JSON: {fault}") from None
+            raise self._wrong(f"invalid JSON: {fault}") from None
         if not isinstance(found, dict) or len(found) != 1:
-            raise self._wrong("it is not an object with one field")
+            raise self._wrong("not an object with exactly one field")
         return next(iter(found.items()))
 
     def _wrong(self, text: str) -> InvalidExport:
@@ -582,14 +582,14 @@ def faults(journal: JournalInspection) -> Iterator[str]:
     addresses, queues = bound_addresses(journal), bound_queues(journal)
     for (what, number), _ in journal.bindings.items():
         if what == QUEUE and number not in queues:
-            yield f"the binding of queue {journal.queue(number)} (number {number}) cannot be understood"
+            yield f"invalid binding record of queue {journal.queue(number)} (number {number})"
         elif what == ADDRESS and number not in addresses:
             name = journal.names.get((ADDRESS, number), "")
-            yield f"the binding of address {name} (number {number}) cannot be understood"
+            yield f"invalid binding record of address {name} (number {number})"
     names = {address.name for address in addresses.values()}
     for number, queue in queues.items():
         if queue.address not in names:
-            yield f"queue {queue.name} (number {number}) is bound to address {queue.address}, which is not there"
+            yield f"queue {queue.name} (number {number}) is bound to address {queue.address}, which does not exist"
 
 
 def queue_of(stored: StoredQueue) -> PortableQueue:
@@ -624,7 +624,7 @@ def export(contents: DirectoryContents, path: Path, now: int, findings: Findings
             if message is not None:
                 writer.write("message", message.fields())
             else:
-                findings(held.path, held.at, f"message {held.number} is in no queue that is there")
+                findings(held.path, held.at, f"message {held.number} is in no existing queue")
     return writer.counts
 
 

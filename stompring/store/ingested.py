@@ -62,9 +62,9 @@ def parse_ingested(data: bytes) -> dict[str, Lake]:
     try:
         document = json.loads(data)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("nested too deeply") from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise ValueError(f"it is not of version {VERSION}")
+        raise ValueError(f"its version is not {VERSION}")
     lakes = document.get("lakes")
     if not isinstance(lakes, dict):
         raise ValueError("it has no lakes")
@@ -84,7 +84,7 @@ def _lake(identifier: str, lake: object) -> Lake:
 def _position(text: object) -> Position:
     match = _POSITION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"{text!r} is no position")
+        raise ValueError(f"{text!r} is not a position")
     return Position(int(match[1]), int(match[2]))
 
 

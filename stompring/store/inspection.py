@@ -114,7 +114,7 @@ class Snapshot:
         self.drafts: list[Path] = []  # of small files that were being replaced when a broker was killed
         self.strangers: list[Path] = []
         if not (directory.root / VERSION).is_file() and not directory.journal.is_dir():
-            raise StoreError("this is not the data directory of a broker", str(directory.root), 0)
+            raise StoreError("not a stompring data directory", str(directory.root), 0)
         raise_file_limit()
         try:
             self._open()
@@ -122,7 +122,7 @@ class Snapshot:
             self.close()
             text = fault.strerror or str(fault)
             if fault.errno == errno.EMFILE:
-                text = "more files than this process may open at once (ulimit -n)"
+                text = "too many open files: raise the limit (ulimit -n)"
             raise StoreError(text, str(fault.filename or directory.root), 0) from None
         self._look_around()
 
@@ -165,7 +165,9 @@ class Snapshot:
                 self._drop_all_but(there)
                 return
         self.close()
-        raise StoreError("its files change too fast to be read", str(self.directory.root), 0)
+        raise StoreError(
+            "files change too fast to be read; retry, or stop the broker", str(self.directory.root), 0
+        )
 
     def _folder(self, path: Path) -> PageFolder:
         folder = PageFolder(path)
@@ -337,13 +339,13 @@ class JournalInspection(Replay):
 
     def _report_faults(self) -> None:
         for read, why in self.misplaced:
-            self._findings(read.path, 0, f"this is not segment {read.number}: {why}")
+            self._findings(read.path, 0, f"not segment {read.number}: {why}")
         for segment in self.segments:
             if self.snapshot.running and segment is self.segments[-1] and not segment.sealed:
                 continue  # it is being written
             for fault in segment.faults:
                 lost = (
-                    "" if segment.sealed else f"; {segment.size - fault.at} bytes to the end are not readable"
+                    "" if segment.sealed else f"; {segment.size - fault.at} bytes to the end are unreadable"
                 )
                 self._findings(segment.path, fault.at, fault.reason + lost)
 
@@ -354,7 +356,7 @@ class JournalInspection(Replay):
 
     def _not_understood(self, at: int) -> None:
         super()._not_understood(at)
-        self._complain(at, "this record cannot be understood")
+        self._complain(at, "malformed record")
 
     def _forget(self, number: int) -> None:
         super()._forget(number)
@@ -392,7 +394,7 @@ class JournalInspection(Replay):
         *_, queue, address = QUEUE_ADDRESS.unpack_from(data, begin)
         for what, number, word in ((QUEUE, queue, "queue"), (ADDRESS, address, "address")):
             if (what, number) not in self.names:
-                self._complain(begin, f"{word} number {number} is told of before its name")
+                self._complain(begin, f"{word} number {number} is used before its NAME record")
 
     def _page_record(self, data: bytes, begin: int, end: int) -> None:
         super()._page_record(data, begin, end)
@@ -400,24 +402,24 @@ class JournalInspection(Replay):
         if data[begin] == Kind.PAGE_SETTLED:
             self._check_consumer(begin, PAGE_SETTLED.unpack_from(data, begin)[2])
         if (QUEUE, queue) in self.ended:
-            self._complain(begin, f"a fact about queue {self.queue(queue)}, which was deleted before")
+            self._complain(begin, f"record about queue {self.queue(queue)}, which was deleted before")
 
     def _check_consumer(self, at: int, consumer: int) -> None:
         if consumer > self._segment.consumers:
-            self._complain(at, f"consumer number {consumer} is told of before its name")
+            self._complain(at, f"consumer number {consumer} is used before its NAME record")
 
     def _check_fact(self, at: int, what: str, number: int, queue: int) -> None:
         """A message that began before the oldest segment may be gone with it; all others must have been there."""
         place = self.messages.get(number)
         if place is None:
             if number not in self._past and number >= self.segments[0].header.next_number:
-                self._complain(at, f"{what} of message {number}, which was never there")
+                self._complain(at, f"{what} of message {number}, which never existed")
         elif queue not in self.queues_of(place):
             name = self.queue(queue)
-            self._complain(at, f"{what} of message {number} in queue {name}, which never held it")
+            self._complain(at, f"{what} of message {number} in queue {name}, which never had it")
         elif queue in self.gone.get(number, ()):
             name = self.queue(queue)
-            self._complain(at, f"{what} of message {number} in queue {name}, which gave it up before")
+            self._complain(at, f"{what} of message {number} in queue {name}, which had settled it before")
 
     # ---- what came of it
 
@@ -506,14 +508,14 @@ class PageContents:
                         data, begin, end
                     )  # it counts at a start, where the journal was not written in time
                 else:
-                    self._complain(begin, f"a record of kind {kind} does not belong here")
+                    self._complain(begin, f"unexpected record of kind {kind}")
             except (StructError, ValueError) as fault:
-                self._complain(begin, f"a record of kind {kind} is malformed: {fault}")
+                self._complain(begin, f"malformed record of kind {kind}: {fault}")
         if starts is not None:
             self.count = len(starts)
         if self.sealed or not self._newest:
             for each in walk.faults:
-                lost = "" if self.sealed else f"; {len(data) - each.at} bytes to the end are not readable"
+                lost = "" if self.sealed else f"; {len(data) - each.at} bytes to the end are unreadable"
                 self._complain(each.at, each.reason + lost)
             self._check_facts(walk.end)
 
@@ -533,7 +535,7 @@ class PageContents:
     def _is_page(self, header: Header) -> bool:
         fault = header.fault
         if fault is None and (header.kind != PAGE or header.format > FORMAT):
-            fault = f"a segment of kind {header.kind} and format {header.format} is not known here"
+            fault = f"unsupported segment kind {header.kind}, format {header.format}"
         if fault is not None and not self._newest:
             self._complain(0, fault)
         return fault is None
@@ -542,16 +544,16 @@ class PageContents:
         journal, file = self._journal, self.file
         why = header.misplaced(file.number, journal.identity)
         if not why and self._twice:
-            why = "there is another file with this number"
+            why = "another file has the same number"
         if not why and header.address and header.address != directory_number(file.path.parent):
             name = journal.names.get((ADDRESS, header.address), self._folder)
-            why = f"it is of address {name}" if name != self._folder else ""
+            why = f"it belongs to address {name}" if name != self._folder else ""
         running = journal.snapshot.running
         if not why and not running and not journal.missing and not journal.may_have_page(file.number, header):
-            why = "the journal does not know of it"
+            why = "the journal has no record of it"
         self.misplaced = bool(why)
         if why:
-            self._complain(0, f"this is not page {file.number}: {why}")
+            self._complain(0, f"not page {file.number}: {why}")
         return self.misplaced
 
     def _held(self, index: int, at: int, payload: bytes) -> FoundMessage | None:
@@ -606,7 +608,7 @@ class PageContents:
         """The journal may not know of more messages than there are."""
         known = self._journal.pages.ends.get(self.file.number, 0)
         if known > self.count:
-            self._complain(at, f"the journal tells of {known} messages, and there are {self.count}")
+            self._complain(at, f"the journal has records of {known} messages, the page has {self.count}")
 
     def _complain(self, at: int, text: str) -> None:
         self._findings(self.file.path, at, text)

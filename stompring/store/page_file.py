@@ -332,10 +332,10 @@ def _count(summary: PageSummary, queue: int) -> int:
 def describe_loss(lost: Mapping[str, int] | None, *, more: bool = False) -> str:
     """Messages that are lost, by queue; None where nobody can tell, ``more`` where those may not be all."""
     if lost is None:
-        return "all that were in it, their number is not known"
+        return "all, number unknown"
     each = ", ".join(f"{count} of queue {name}" for name, count in sorted(lost.items()))
     if more:
-        return f"at least {each}, the whole number is not known" if each else "their number is not known"
+        return f"at least {each}, total unknown" if each else "number unknown"
     return each or "none"
 
 
@@ -407,7 +407,7 @@ class PageScan:
                     if not self._record(at + _FRAME, end):
                         return
                 except (error, ValueError) as fault:
-                    reason = f"a record is malformed: {fault}"
+                    reason = f"malformed record: {fault}"
             if reason:
                 end = next_record(data, at + 1)
                 if end < 0:
@@ -473,7 +473,7 @@ class PageScan:
             self.footer_begun = True
             return False
         else:
-            raise ValueError(f"a record of kind {kind} does not belong here")
+            raise ValueError(f"unexpected record of kind {kind}")
         return True
 
     def _message(self, begin: int, end: int) -> None:
@@ -481,7 +481,7 @@ class PageScan:
         fields = MESSAGE.unpack_from(data, begin)
         _, flags, priority, _, address, number, timestamp, expires, due, transaction = fields[:10]
         if not fits(data, begin, end):
-            raise ValueError("its lengths do not fit")
+            raise ValueError("lengths do not match")
         contents = self.contents
         index = len(contents.kinds)
         contents.starts.append(begin - _FRAME)
@@ -529,15 +529,15 @@ def record_end(data: bytes, at: int) -> tuple[int, str]:
     """Where the record at a position ends, and why it cannot be read; an empty text for a good one."""
     begin = at + _FRAME
     if begin > len(data):
-        return -1, "the frame of a record is cut off"
+        return -1, "record header is truncated"
     length, crc = PREFIX.unpack_from(data, at)
     end = begin + length
     if not length:
-        return -1, "a record would be empty"
+        return -1, "record length is 0"
     if end > len(data):
-        return -1, "a record goes beyond the end"
+        return -1, "record extends beyond the end of the file"
     if crc32(memoryview(data)[begin:end]) != crc:
-        return -1, "a record's checksum is wrong"
+        return -1, "record checksum mismatch"
     return end, ""
 
 

@@ -221,7 +221,7 @@ class PageReader:
         elif tries >= RETRIES:
             self._lost(pages, page, key, range(first, stop), _reason(fault))
         else:
-            log.warning("cannot read %s, it is tried again: %s", page.path, _reason(fault))
+            log.warning("cannot read %s: %s; retrying in %.0f s", page.path, _reason(fault), RETRY_INTERVAL)
             self.clock.reactor.callLater(RETRY_INTERVAL, lambda: self._read(pages, page, key, tries + 1))
 
     def _check(self, pages: Pages, page: Page, key: int) -> None:
@@ -239,7 +239,7 @@ class PageReader:
             else:
                 bad = result[1]
                 at = starts[bad[0]] if bad else 0
-                self._lost(pages, page, key, bad, f"from byte {at} on there are damaged records")
+                self._lost(pages, page, key, bad, f"damaged records from byte {at} on")
 
         self._reader.run(lambda: read_records(files, path, own, written, b""), came)
 
@@ -265,7 +265,9 @@ class PageReader:
             calls = page.waiting_for_starts
             if isinstance(result, Exception) and not page.gone:
                 if not isinstance(result, FileNotFoundError) and tries < RETRIES:
-                    log.warning("cannot read %s, it is tried again: %s", path, _reason(result))
+                    log.warning(
+                        "cannot read %s: %s; retrying in %.0f s", path, _reason(result), RETRY_INTERVAL
+                    )
                     self.clock.reactor.callLater(
                         RETRY_INTERVAL, lambda: self._read_starts(pages, page, tries + 1)
                     )

@@ -86,7 +86,7 @@ class PageRepair:
             return  # what is behind the last good record is kept as it is
         if page.bytes > scan.end and not scan.footer_begun:
             log.warning(
-                "%s: the last %d bytes were not written completely and are cut off",
+                "%s: the last %d bytes of an incomplete write are truncated",
                 page.path,
                 page.bytes - scan.end,
             )
@@ -112,11 +112,11 @@ class PageRepair:
     def _faults(self, page: Page, scan: PageScan, last: bool, known: int) -> list[str]:
         """What is wrong, beyond what a crash leaves behind: one record at the end that is not complete."""
         count, known = len(scan.contents.kinds), max(known, self._facts.ends.get(page.number, 0))
-        faults = [f"at byte {gap.at} {gap.reason}" for gap in scan.gaps]
+        faults = [f"{gap.reason} at byte {gap.at}" for gap in scan.gaps]
         if known > count:
-            faults.append(f"the journal tells of {known} messages, and {count} are there")
+            faults.append(f"the journal has records of {known} messages, the page has {count}")
         if scan.tail and (faults or not last):
-            faults.append(f"from byte {scan.end} on nothing can be read: {scan.tail}")
+            faults.append(f"unreadable from byte {scan.end} on: {scan.tail}")
         return faults
 
     def _lost(self, page: Page, scan: PageScan) -> dict[str, int]:
@@ -254,7 +254,7 @@ class PageRecovery:
         try:
             names = self._files.names(directory)
         except OSError as fault:
-            log.error("%s cannot be read, its messages are lost: %s", directory, fault.strerror or fault)
+            log.error("cannot read %s: %s; its messages are lost", directory, fault.strerror or fault)
             self._paging.count_loss(0)
             return
         files = []
@@ -293,7 +293,7 @@ class PageRecovery:
             return
         self._paging.adopt(pages)
         log.info(
-            "address %s: paging continues with %d pages, up to %d messages",
+            "address %s: restored %d pages with up to %d messages",
             address.name,
             pages.count,
             pages.messages,
@@ -354,7 +354,7 @@ class PageRecovery:
         misplaced = self._misplaced(pages, page, header)
         if misplaced:
             log.error(
-                "%s is not page %d of address %s: %s; it is set aside",
+                "%s is not page %d of address %s: %s; set aside",
                 path,
                 number,
                 pages.address.name,
@@ -365,7 +365,7 @@ class PageRecovery:
             return
         self._seen_files.add(number)
         if header.fault is None and (header.kind != PAGE or header.format > FORMAT):
-            self._unreadable(page, f"kind {header.kind}, format {header.format} is not known here")
+            self._unreadable(page, f"unsupported segment kind {header.kind}, format {header.format}")
             return
         footer = read_footer(files, path, size)
         summary = None if footer is None else PageSummary.of(footer)
@@ -388,7 +388,7 @@ class PageRecovery:
             if summary.greatest_transaction >= self._sure_before:
                 transactions = transactions_at(files.read(path), footer.starts)
             if 0 in summary.kinds and page.damage is None:
-                page.damage = "what was lost in it was told when it was read"
+                page.damage = "damage was reported when the page was read"
         if header.fault is not None and page.damage is None:
             page.damage = header.fault
             report_loss(path, header.fault, {})
@@ -406,7 +406,7 @@ class PageRecovery:
         begun = begun and MAGIC.startswith(self._files.read(path)[: len(MAGIC)])
         nobodys = page.number in self._replay.removed_pages  # and the broker died before its file was
         if begun and (nobodys or (last and page.number not in self._facts.ends)):
-            log.warning("%s is removed: it was only begun", path)
+            log.warning("%s: removed incomplete page file", path)
             self._give_up(page.number, lambda: writer.run_task(lambda files: files.remove(path)))
         else:
             self._unreadable(page, fault)
@@ -436,13 +436,13 @@ class PageRecovery:
         if why:
             return why
         if number in self._seen_files:
-            return "there is another file with this number"
+            return "another file has the same number"
         if header.address and header.address != directory_number(path.parent):
             name = PageScan(self._files.read(path, 0, FRONT_BYTES)).name
             if name is not None and name != pages.address.name:
-                return f"it is of address {name}"
+                return f"it belongs to address {name}"
         if not self._recovery.damaged and not replay.may_have_page(number, header):
-            return "the journal does not know of it"
+            return "the journal has no record of it"
         return ""
 
     def _keep_file(self, page: Page) -> None:
@@ -521,9 +521,7 @@ class PageRecovery:
             elif queue.durable:
                 self._hold(pages.cursor(queue), page, states, summary, unsure)
         if unsure:
-            log.info(
-                "%s: %d messages of transactions that were not committed are dropped", page.path, len(unsure)
-            )
+            log.info("%s: dropped %d messages of uncommitted transactions", page.path, len(unsure))
         if not page.left:
             pages.discard(page)
 
@@ -550,7 +548,7 @@ class PageRecovery:
         left = len(states) - states.count(0)
         if left and (QUEUE, number) not in self._recovery.replay.ended:
             log.warning(
-                "%s: %d messages are of a queue, number %d, that there is no more", page.path, left, number
+                "%s: skipped %d messages of queue number %d, which no longer exists", page.path, left, number
             )
         ended = QueueRemoved(pages.address.number, number, page)
         segment = self._facts.segments.get((number, page.number))

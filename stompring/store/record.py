@@ -422,7 +422,7 @@ def unpack_binding(data: bytes, begin: int, end: int) -> tuple[int, int, dict[st
     except RecursionError:
         raise ValueError("a binding is nested too deeply") from None
     if not isinstance(value, dict):
-        raise ValueError("a binding is no object")
+        raise ValueError("a binding is not an object")
     return what, number, value
 
 

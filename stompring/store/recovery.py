@@ -75,11 +75,11 @@ class SegmentRepair:
             return segments
         *others, last = segments
         short = last.size <= last.header.size
-        if last.faults[0].reason.endswith("is not known here") or not (
+        if last.faults[0].reason.startswith("unsupported segment") or not (
             short or (others and not others[-1].sealed)
         ):
             return segments
-        log.warning("%s was only begun, and is not used", last.path)
+        log.warning("%s: ignored incomplete segment", last.path)
         if not short:
             self._files.rename(last.path, free_name(self._files, last.path, DAMAGED))
         elif not others or not others[-1].sealed:  # else the next segment is written over it
@@ -89,18 +89,20 @@ class SegmentRepair:
     def _repair(self, read: ReadSegment, after: ReadSegment | None) -> bool:
         newest = after is None
         if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
-            read.faults.append(Fault(read.size, "its seal is missing, and what stood before that perhaps"))
+            read.faults.append(Fault(read.size, "footer missing; trailing records may be lost"))
         if not read.faults:
             return True
         fault = read.faults[0]
-        if fault.reason.endswith("is not known here"):
-            raise StoreError(f"{fault.reason}: a newer version has written it", str(read.path), fault.at)
+        if fault.reason.startswith("unsupported segment"):
+            raise StoreError(
+                f"{fault.reason}: written by a newer version of stompring", str(read.path), fault.at
+            )
         if newest and not read.sealed and fault.at >= read.header.size:
             self._cut(read, fault)
             return True
         self.reports.append(
-            f"{read.path} is damaged at {fault.at} ({fault.reason}): {_extent(read)}; "
-            "it will be set aside once what can be read is written anew"
+            f"{read.path} is damaged at byte {fault.at} ({fault.reason}): {_extent(read)}; "
+            "set aside once its readable records are rewritten"
         )
         self.lost_bytes += read.lost
         return True
@@ -116,12 +118,12 @@ class SegmentRepair:
             aside = read.path.with_name(read.path.name + ".damaged")
             self._files.replace(aside, data)
             self.reports.append(
-                f"{read.path} is damaged at {fault.at} ({fault.reason}): the {lost} bytes from there on are "
-                f"left out; {aside.name} has all of it"
+                f"{read.path} is damaged at byte {fault.at} ({fault.reason}): dropped the last {lost} bytes; "
+                f"{aside.name} has the whole file"
             )
             self.lost_bytes += lost
         else:
-            log.warning("%s: the last %d bytes were not written completely and are cut off", read.path, lost)
+            log.warning("%s: the last %d bytes of an incomplete write are truncated", read.path, lost)
         self._files.truncate(read.path, read.good)
         read.size = read.good
         read.faults = []
@@ -129,8 +131,8 @@ class SegmentRepair:
 
 def _extent(read: ReadSegment) -> str:
     if read.sealed or not read.faults[0].at:
-        return f"{len(read.faults)} part{'s' if len(read.faults) > 1 else ''} of it cannot be read"
-    return f"the {read.lost} bytes from there on cannot be read"
+        return f"{len(read.faults)} unreadable part{'s' if len(read.faults) > 1 else ''}"
+    return f"the last {read.lost} bytes are unreadable"
 
 
 def _has_records(data: bytes, at: int) -> bool:
@@ -248,11 +250,11 @@ class RecoveryProgress:
 
     def reading(self, done: int, total: int) -> None:
         """So many bytes of all are read."""
-        self._log(lambda: f"{done / 1e6:.0f} of {total / 1e6:.0f} MB are read")
+        self._log(lambda: f"read {done / 1e6:.0f} of {total / 1e6:.0f} MB")
 
     def restoring(self, done: int, total: int) -> None:
         """So many messages of all are back."""
-        self._log(lambda: f"{done} of {total} messages are restored")
+        self._log(lambda: f"restored {done} of {total} messages")
 
     def _log(self, text: Callable[[], str]) -> None:
         now = self._clock.refresh()
@@ -304,10 +306,10 @@ class Recovery:
             if collecting:
                 gc.enable()
         if self.orphaned:
-            log.warning("%d messages in the journal have no queue any more and are left out", self.orphaned)
+            log.warning("skipped %d messages whose queues no longer exist", self.orphaned)
         seconds = (self._broker.clock.steady.refresh() - began) / 1000
         log.info(
-            "the journal has %d queues and %d messages (%d segments, %.1f MB, %.1f s)",
+            "journal recovered: %d queues, %d messages (%d segments, %.1f MB, %.1f s)",
             len(self.queues),
             self.messages,
             len(self.replay.segments),
@@ -328,11 +330,11 @@ class Recovery:
         segments = [self._segment_of(each) for each in repaired]
         for number in replay.missing:
             self._report(
-                f"segment {number} of the journal in {replay.directory} is missing; how many messages are lost "
-                "with it is not known"
+                f"segment {number} of the journal in {replay.directory} is missing; number of lost messages "
+                "unknown"
             )
         for text in replay.malformed:
-            self._report(f"a record in {text} is not understood and left out")
+            self._report(f"skipped malformed record in {text}")
         journal = self.journal
         journal.next_message = replay.next_message
         journal.next_queue = replay.next_queue
@@ -354,15 +356,15 @@ class Recovery:
         foreign = [read for read, _ in replay.misplaced if read.header.directory != replay.identity]
         if foreign and not any(read.header.directory == replay.identity for read in replay.segments):
             raise StoreError(
-                f"the journal belongs to the data directory {foreign[-1].header.directory.hex()}, and this one is "
-                f"{replay.identity.hex()}: put back the journal or the file '{IDENTITY}'",
+                f"the journal belongs to data directory {foreign[-1].header.directory.hex()}, but this one is "
+                f"{replay.identity.hex()}: restore the matching journal or the file '{IDENTITY}'",
                 str(replay.directory),
                 0,
             )
         for read, why in replay.misplaced:
             aside = free_name(self._files, read.path, DAMAGED)
             self._files.rename(read.path, aside)
-            self._report(f"{read.path} is not segment {read.number}: {why}; it is set aside as {aside.name}")
+            self._report(f"{read.path} is not segment {read.number}: {why}; set aside as {aside.name}")
 
     def _segment_of(self, read: ReadSegment) -> JournalSegment:
         segment = self.segments[read.number] = JournalSegment(read.number, read.path, size=read.size)
@@ -407,7 +409,7 @@ class Recovery:
         queue = directory.restore_queue(name, address.name, attributes, number)
         self._durable.rebind(queue)
         self._report(
-            f"queue {name}: what it was is lost, it is made anew with defaults on address {address.name}"
+            f"queue {name}: definition lost; recreated with default attributes on address {address.name}"
         )
         return queue
 
@@ -416,7 +418,7 @@ class Recovery:
         address = self._address_from(number, description, path)
         if address is not None:
             self._durable.rebind_address(address)
-            log.info("%s: address %s is restored from there, not from the journal", path, address.name)
+            log.info("address %s restored from page file %s, not from the journal", address.name, path)
         return address
 
     def queue_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Queue | None:
@@ -427,7 +429,7 @@ class Recovery:
         queue = self._queue_from(number, description, path)
         if queue is not None:
             self._durable.rebind(queue)
-            log.info("%s: queue %s is restored from there, not from the journal", path, queue.name)
+            log.info("queue %s restored from page file %s, not from the journal", queue.name, path)
         return queue
 
     def _restore_addresses(self) -> None:
@@ -447,7 +449,7 @@ class Recovery:
                 configured=stored.configured,
             )
         except UNUSABLE as fault:
-            self._report(f"an address in {path} cannot be restored: {_why(fault)}")
+            self._report(f"cannot restore an address from {path}: {_why(fault)}")
             return None
         address.number = number
         address.paused = stored.paused
@@ -466,7 +468,7 @@ class Recovery:
         try:
             return self._restore_queue(StoredQueue.parse(number, value))
         except UNUSABLE as fault:
-            self._report(f"queue {value.get('name', number)} in {path} cannot be restored: {_why(fault)}")
+            self._report(f"cannot restore queue {value.get('name', number)} from {path}: {_why(fault)}")
             return None
 
     def _restore_queue(self, stored: StoredQueue) -> Queue:

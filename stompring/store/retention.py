@@ -93,9 +93,9 @@ class Deletion:
         except FileNotFoundError:
             return [], None
         except OSError as fault:
-            return [], f"{path} cannot be read: {fault.strerror or fault}"
+            return [], f"cannot read {path}: {fault.strerror or fault}"
         except ValueError as fault:
-            return [], f"{path} cannot be understood: {fault}"
+            return [], f"invalid {path}: {fault}"
 
     def _lacking(self, files: Files, path: Path, lakes: list[Lake]) -> tuple[str, ...]:
         """The names of the lakes that do not have all of a file."""
@@ -132,7 +132,7 @@ class LostFiles:
         while self.reports:
             lost, fault = self.reports.popleft()
             if fault is not None and fault != self._fault:
-                log.warning("%s; what is deleted is not compared with it", fault)
+                log.warning("%s; deleting retained files without checking whether they were ingested", fault)
             self._fault = fault
             self.count += len(lost)
             self._unreported += lost
@@ -154,10 +154,10 @@ class LostFiles:
         lakes = ", ".join(sorted({name for lost in unreported for name in lost.lakes}))
         first, last = unreported[0], unreported[-1]
         if first is last:
-            log.warning("%s is deleted before it was ingested into %s: %s", first.path, lakes, first.reason)
+            log.warning("deleted %s before it was ingested into %s: %s", first.path, lakes, first.reason)
             return
         log.warning(
-            "%d retained files are deleted before they were ingested into %s; the first is %s: %s; the last is %s: %s",
+            "deleted %d retained files before they were ingested into %s; first: %s: %s; last: %s: %s",
             len(unreported),
             lakes,
             first.path,
@@ -255,8 +255,8 @@ class Retention:
             raise StoreError(fault.strerror or str(fault), str(fault.filename or path), 0) from None
         if known is not None and known != self.identity != NO_IDENTITY:
             raise StoreError(
-                f"files of the data directory {known.hex()} are retained here, and this one is "
-                f"{self.identity.hex()}: each data directory needs a journal-retention-directory of its own",
+                f"retains files of data directory {known.hex()}, but this one is {self.identity.hex()}: "
+                "use a separate journal-retention-directory for each data directory",
                 str(path),
                 0,
             )
@@ -320,9 +320,11 @@ class Retention:
         while retained:
             oldest = retained[0]
             if 0 <= period <= now - oldest.since:
-                candidates.append(self._candidate(f"its period of {period} ms is over", logging.DEBUG))
+                candidates.append(
+                    self._candidate(f"older than the retention period of {period} ms", logging.DEBUG)
+                )
             elif 0 <= limit < self.bytes:
-                candidates.append(self._candidate(f"storage-limit {limit} is reached", logging.INFO))
+                candidates.append(self._candidate(f"storage-limit {limit} exceeded", logging.INFO))
             else:
                 break
         if candidates:
@@ -341,7 +343,7 @@ class Retention:
         oldest = self._retained.popleft()
         self.bytes -= oldest.size
         self.deleted += 1
-        log.log(level, "%s is deleted: %s", oldest.path, reason)
+        log.log(level, "deleted %s: %s", oldest.path, reason)
         return DeletionCandidate(oldest.path, reason)
 
     @property

@@ -84,12 +84,12 @@ class Header:
     def read(cls, data: bytes) -> Header:
         """From the beginning of a file; where it is damaged the first record tells how long it was."""
         if len(data) < FIRST_HEADER.size:
-            return cls(fault=f"the file ends after {len(data)} bytes, within its header")
+            return cls(fault=f"the file ends after {len(data)} bytes, inside the header")
         magic, format_, kind, crc, next_number, created = FIRST_HEADER.unpack_from(data)
         if format_ == 1:
             layout, more = FIRST_HEADER, (0, NO_IDENTITY, 0, 0)
         elif len(data) < HEADER.size:
-            return cls(fault=f"the file ends after {len(data)} bytes, within its header")
+            return cls(fault=f"the file ends after {len(data)} bytes, inside the header")
         else:
             layout = HEADER
             *_, number, directory, address, _, previous = HEADER.unpack_from(data)
@@ -98,7 +98,7 @@ class Header:
             known = format_ if 1 <= format_ <= FORMAT else FORMAT
             return cls(known, size=_find_first_record(data), fault="the header is damaged")
         if magic != MAGIC:
-            return cls(fault="this is no segment")
+            return cls(fault="not a segment file")
         return cls(format_, kind, next_number, created, *more, size=layout.size)
 
     def misplaced(self, number: int, directory: bytes) -> str:
@@ -108,7 +108,7 @@ class Header:
         if NO_IDENTITY not in (directory, self.directory) and directory != self.directory:
             return f"it belongs to the data directory {self.directory.hex()}"
         if self.number not in (0, number):
-            return f"it is a copy of number {self.number}"
+            return f"it is a copy of file number {self.number}"
         return ""
 
 
@@ -289,16 +289,16 @@ class SegmentScan:
         while at < stop:
             begin = at + size
             if begin > stop:
-                at = self._skip(at, "the frame of a record is cut off")
+                at = self._skip(at, "record header is truncated")
                 continue
             length, crc = unpack(data, at)
             end = begin + length
             if not length or end > stop:
-                reason = "a record would be empty" if not length else "a record goes beyond the end"
+                reason = "record length is 0" if not length else "record extends beyond the end of the file"
                 at = self._skip(at, reason)
                 continue
             if crc32(view[begin:end]) != crc:
-                at = self._skip(at, "a record's checksum is wrong")
+                at = self._skip(at, "record checksum mismatch")
                 continue
             if data[begin] == Kind.FOOTER:
                 # its trailer is missing or damaged, the end it is all the same
@@ -312,7 +312,7 @@ class SegmentScan:
     def _sealed_in_part(self, at: int) -> None:
         if not self.faults:
             self.end = at
-            self.faults.append(Fault(at, "the seal is damaged"))
+            self.faults.append(Fault(at, "footer trailer is damaged"))
 
     def _skip(self, at: int, reason: str) -> int:
         """Note a fault; where to go on, or beyond the end."""

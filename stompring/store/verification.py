@@ -62,9 +62,9 @@ class Verification:
             known, said = folder.address, folder.folder.address
             file = folder.folder.path / ADDRESS_FILE
             if not said and folder.pages:
-                self._say(file, "it is missing or empty")
+                self._say(file, "missing or empty")
             elif said and known != said:
-                self._say(file, f"it says {said!r}, but the pages are of {known!r}")
+                self._say(file, f"names address {said!r}, but the pages belong to {known!r}")
         self._look_for_missing_files(contents)
         for fault in faults(contents.journal):
             self._say(snapshot.directory.journal, fault)
@@ -106,11 +106,11 @@ class Verification:
     def _look_at_files(self) -> None:
         snapshot = self._snapshot
         for path in snapshot.strangers:
-            self._say(path, "this does not belong to the store")
+            self._say(path, "unknown file")
         for path in snapshot.set_aside:
-            self.notes.append(f"{path} was set aside because it was damaged")
+            self.notes.append(f"{path}: set aside because of damage")
         for path in snapshot.drafts:
-            self.notes.append(f"{path} was left behind by a broker that was killed")
+            self.notes.append(f"{path}: temporary file left by a killed broker")
         self._look_at_schema(snapshot.directory.root / VERSION)
         known = {int(path.name.partition(".")[0]) for path in snapshot.set_aside if path.name[:9].isdigit()}
         self._set_aside = known
@@ -122,7 +122,7 @@ class Verification:
         last = self._snapshot.journal[-1].number if self.running and self._snapshot.journal else 1 << 64
         for number in journal.missing:
             if number not in self._set_aside and number <= last:
-                text = f"segment {number} is missing; how many messages are lost with it is not known"
+                text = f"segment {number} is missing; number of lost messages unknown"
                 self._say(directory.journal, text)
         if self.running:
             return
@@ -139,21 +139,21 @@ class Verification:
 
     def _look_at_identity(self, path: Path) -> None:
         if self._snapshot.identity == NO_IDENTITY and self._version == str(SCHEMA_VERSION):
-            self._say(path, "it is missing or cannot be read")
+            self._say(path, "missing or unreadable")
 
     def _look_at_schema(self, path: Path) -> None:
         try:
             found = path.read_text("utf-8", "replace").strip()
         except OSError as fault:
-            self._say(path, f"it cannot be read: {fault.strerror}")
+            self._say(path, f"cannot be read: {fault.strerror}")
             return
         self._version = found
         if found.isdecimal() and 0 < int(found) < SCHEMA_VERSION:
             self.notes.append(
-                f"{path} says {found}: the next start brings the store to version {SCHEMA_VERSION}"
+                f"{path}: schema version {found}; the next start upgrades it to {SCHEMA_VERSION}"
             )
         elif found != str(SCHEMA_VERSION):
-            self._say(path, f"it says {found[:20]!r}, and only {SCHEMA_VERSION} is known")
+            self._say(path, f"unsupported schema version {found[:20]!r}; supported: {SCHEMA_VERSION}")
 
     # ---- contents
 
@@ -163,7 +163,7 @@ class Verification:
             self.messages += 1
             for queue in held.queues:
                 if queue not in journal.durable_queues:
-                    text = f"message {held.number} is in queue {journal.queue(queue)}, which is not there"
+                    text = f"message {held.number} is in queue {journal.queue(queue)}, which does not exist"
                     self._found(held.path, held.at, text)
 
     def _look_at_footer(self, file: DataFile) -> None:
@@ -173,7 +173,7 @@ class Verification:
         data = file.read()
         footer = find_footer(data)
         if footer is None:
-            self._found(file.path, at, "the footer is damaged")
+            self._found(file.path, at, "footer is damaged")
         else:
             for position, text in footer_faults(data, footer):
                 self._found(file.path, position, text)
@@ -184,10 +184,10 @@ def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
     view = memoryview(data)[: footer.size]
     found = [crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK)]
     if len(found) != len(footer.blocks):
-        yield footer.size, f"the footer has the CRCs of {len(footer.blocks)} blocks, not of {len(found)}"
+        yield footer.size, f"footer has CRCs of {len(footer.blocks)} blocks, the file has {len(found)}"
     for place, (crc, expected) in enumerate(zip(found, footer.blocks, strict=False)):
         if crc != expected:
-            yield place * BLOCK, "the CRC of this block of 64 KiB is not the one in the footer"
+            yield place * BLOCK, "CRC mismatch in this block of 64 KiB"
     walk = SegmentScan(data)
     begins = [(begin - PREFIX.size, data[begin]) for begin, _ in walk]
     if walk.faults:
@@ -195,9 +195,9 @@ def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
     paged = Header.read(data[: HEADER.size]).kind == PAGE
     starts = [at for at, kind in begins if not paged or kind == Kind.MESSAGE]
     if list(footer.starts) != starts:
-        yield footer.size, "the footer does not tell where the records begin"
+        yield footer.size, "record offsets in the footer do not match the records"
     elif paged and _is_wrong(PageScan(data).contents.footer(*footer.addresses[:1] or (0,)), footer):
-        yield footer.size, "the footer tells of other messages than there are"
+        yield footer.size, "message ranges in the footer do not match the messages"
 
 
 def _is_wrong(told: Footer, footer: Footer) -> bool:

@@ -492,7 +492,7 @@ class Writer:
         self._tasks[:0] = result.failed_tasks
         text = None if result.task_fault is None else describe_fault(result.task_fault)
         if text is not None and text != self._task_fault:
-            log.warning("%s; it is tried again", text)
+            log.warning("%s; retrying every %.0f s", text, RETRY_INTERVAL)
         if text is not None and self._task_retry is None:
             self._task_retry = self.clock.reactor.callLater(RETRY_INTERVAL, self._retry_tasks)
         self._task_fault = text
@@ -510,7 +510,9 @@ class Writer:
         if self.failing is None:
             self._failing_since = self.clock.steady.refresh()
             bug = None if isinstance(fault, OSError) else fault
-            log.error("%s; what must be written waits until that is mended", text, exc_info=bug)
+            log.error(
+                "%s; durable messages are blocked; retrying every %.0f s", text, RETRY_INTERVAL, exc_info=bug
+            )
         self.failing = text
         self.write_limit.set_fault(text)
         if self._batch_retry is None:
@@ -526,7 +528,7 @@ class Writer:
 
     def _recover(self) -> None:
         seconds = (self.clock.steady.refresh() - self._failing_since) / 1000
-        log.info("the store can be written again, after %.1f s", seconds)
+        log.info("store is writable again after %.1f s", seconds)
         self.failing = None
         self.write_limit.set_fault(None)
 
@@ -565,7 +567,7 @@ class Writer:
             if self.idle and not self._unsynced:
                 return True
         fault = self.failing or self._task_fault
-        log.error("the store is left as it is, with %d bytes not written: %s", self.waiting_bytes, fault)
+        log.error("store closed with %d bytes not written: %s", self.waiting_bytes, fault)
         return False
 
     def stop(self) -> None:

@@ -254,7 +254,7 @@ def test_a_file_that_was_cut_off_changes_nothing(file: Path, tmp_path: Path, siz
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"priority": 10}, "priority is not a whole number from 0 to 9"),
+        ({"priority": 10}, "priority is not an integer from 0 to 9"),
         ({"body": {"base64": "?"}}, "body is neither"),
         ({"queues": []}, "queues is empty"),
         ({"headers": [["a"]]}, "headers is not a list"),

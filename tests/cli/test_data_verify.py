@@ -138,7 +138,7 @@ def test_what_does_not_belong(filled: PopulatedDirectory, name: str) -> None:
     path = filled.data / name.format(folder)
     path.write_text("")
     (found,) = findings(filled.data)
-    assert found == {"file": str(path), "position": None, "text": "this does not belong to the store"}
+    assert found == {"file": str(path), "position": None, "text": "unknown file"}
 
 
 def test_what_a_recovery_set_aside_is_only_noted(filled: PopulatedDirectory) -> None:
@@ -151,7 +151,7 @@ def test_what_a_recovery_set_aside_is_only_noted(filled: PopulatedDirectory) -> 
 def test_a_segment_that_is_missing(filled: PopulatedDirectory) -> None:
     segments = sorted((filled.data / "journal").glob("*.journal"))
     segments[1].unlink()
-    text = f"segment {int(segments[1].stem)} is missing; how many messages are lost with it is not known"
+    text = f"segment {int(segments[1].stem)} is missing; number of lost messages unknown"
     assert text in [each["text"] for each in findings(filled.data)]
 
 
@@ -182,7 +182,7 @@ def test_a_file_that_is_not_what_its_name_says(filled: PopulatedDirectory, kind:
     target.write_bytes(files[0].read_bytes())
     found = [str(each["text"]) for each in findings(filled.data) if each["file"] == str(target)]
     what, number = ("segment" if kind == "journal" else "page"), int(target.stem)
-    assert found[0] == f"this is not {what} {number}: it is a copy of number {int(files[0].stem)}"
+    assert found[0] == f"not {what} {number}: it is a copy of file number {int(files[0].stem)}"
     assert len(found) == (2 if target == files[1] and kind == "paging" else 1)
 
 
@@ -213,7 +213,7 @@ def test_another_schema(filled: PopulatedDirectory, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("", "missing or empty"), ("other", "'other', but the pages are of")]
+    ("text", "expected"), [("", "missing or empty"), ("other", "'other', but the pages belong to")]
 )
 def test_the_name_of_a_folder(filled: PopulatedDirectory, text: str, expected: str) -> None:
     (page(filled.data).parent / "address.txt").write_text(text)
@@ -226,30 +226,30 @@ def dangling() -> list[object]:
     never = 10_000_000
     return [
         pytest.param(
-            SETTLED.pack(Kind.SETTLED, 0, 0, 1, 0) + pack_numbers([never]), "never there", id="settled"
+            SETTLED.pack(Kind.SETTLED, 0, 0, 1, 0) + pack_numbers([never]), "never existed", id="settled"
         ),
-        pytest.param(STATE.pack(Kind.STATE, 0, 0, 1, never, 1, 1, 0, 0), "never there", id="state"),
+        pytest.param(STATE.pack(Kind.STATE, 0, 0, 1, never, 1, 1, 0, 0), "never existed", id="state"),
         pytest.param(
-            DELIVERED.pack(Kind.DELIVERED, 0, 0, 1, 0) + pack_numbers([never]), "never there", id="delivered"
+            DELIVERED.pack(Kind.DELIVERED, 0, 0, 1, 0) + pack_numbers([never]), "never existed", id="delivered"
         ),
         pytest.param(
             PAGE_SETTLED.pack(Kind.PAGE_SETTLED, 0, 0, 0, 0, 0, 0) + pack_runs([100_000]),
-            "the journal tells of 100001 messages",
+            "the journal has records of 100001 messages",
             id="page",
         ),
         pytest.param(
             SETTLED.pack(Kind.SETTLED, 0, 3, 1, 0),
-            "consumer number 3 is told of before its name",
+            "consumer number 3 is used before its NAME record",
             id="consumer",
         ),
         pytest.param(
             QUEUE_ADDRESS.pack(Kind.QUEUE_ADDRESS, 0, 0, never, 1),
-            f"queue number {never} is told of before its name",
+            f"queue number {never} is used before its NAME record",
             id="address of a queue",
         ),
-        pytest.param(bytes([Kind.QUEUE_ADDRESS]) + b"short", "cannot be understood", id="cut off"),
-        pytest.param(bytes([Kind.STATE]) + b"short", "cannot be understood", id="malformed"),
-        pytest.param(b"\x63what", "cannot be understood", id="unknown kind"),
+        pytest.param(bytes([Kind.QUEUE_ADDRESS]) + b"short", "malformed record", id="cut off"),
+        pytest.param(bytes([Kind.STATE]) + b"short", "malformed record", id="malformed"),
+        pytest.param(b"\x63what", "malformed record", id="unknown kind"),
     ]
 
 
@@ -305,4 +305,4 @@ def test_a_message_in_a_queue_that_is_not_there(filled: PopulatedDirectory) -> N
             at += 8 + length
         path.write_bytes(kept)
     found = [each["text"] for each in findings(filled.data)]
-    assert len(found) == 3 and all("queue together, which is not there" in str(text) for text in found), found
+    assert len(found) == 3 and all("queue together, which does not exist" in str(text) for text in found), found

@@ -200,7 +200,7 @@ def broken(ledger: Ledger, life: Life, before: Life | None = None) -> list[Fault
 def bindings_kept(ledger: Ledger, life: Life, before: Life) -> None:
     """What is there is as it was: no queue or address has come back without its attributes."""
     for text in life.world.store.recovery.damaged if life.world.store.recovery is not None else ():
-        if "made anew" in text:
+        if "recreated with" in text:
             ledger.fault("binding", text)
     was, found = before.world.directory, life.world.directory
     for name in was.queues.keys() & found.queues.keys():

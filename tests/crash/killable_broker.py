@@ -9,7 +9,7 @@ import time
 from ..broker_process import PATIENCE, BrokerProcess
 
 #: What no log may contain, however the broker ended. Where no file is damaged, no queue loses what it was.
-BUGS = ("Traceback", "Internal error", "Unhandled", "made anew with defaults")
+BUGS = ("Traceback", "Internal error", "Unhandled", "recreated with default attributes")
 
 
 class KillableBroker(BrokerProcess):

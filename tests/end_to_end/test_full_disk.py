@@ -1,4 +1,4 @@
-"""Limits of the disk: what must be written waits, is dropped or fails; everything else goes on.
+"""Limits of the disk: durable messages are blocked, is dropped or fails; everything else goes on.
 
 The disk is made "full" for real: no disk is less than 0 % used, and none has an exabyte free.
 """

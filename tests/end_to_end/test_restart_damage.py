@@ -112,7 +112,7 @@ def test_a_page_over_another(lasting: LastingBroker) -> None:
     got = lasting.start().drain("q")
     assert len(set(got)) == len(got) and got == sorted(got, key=int)
     assert lasting.process.wait_for_log(
-        rf"{pages[3].name} is not page .* copy of number {int(pages[1].stem)}"
+        rf"{pages[3].name} is not page .* copy of file number {int(pages[1].stem)}"
     )
     lost = lasting.process.wait_for_log("the file is missing")
     assert pages[3].name in lost and lost.endswith(f"messages lost: {40 - len(got)} of queue q")
@@ -154,7 +154,7 @@ def test_a_page_of_another_address(lasting: LastingBroker) -> None:
     lasting.start()
     lost = 20 - len(lasting.drain("a"))
     assert lost > 0 and lasting.drain("b") == numbers(1, 20)
-    assert lasting.process.wait_for_log(f"{a[1].name} is not page .* it is of address")
+    assert lasting.process.wait_for_log(f"{a[1].name} is not page .* it belongs to address")
     assert lasting.process.wait_for_log(f"the file is missing; messages lost: {lost} of queue a")
 
 
@@ -180,7 +180,7 @@ def test_a_segment_over_another(lasting: LastingBroker, onto: str) -> None:
     }[onto]
     target.write_bytes(segments[1].read_bytes())
     lasting.start()
-    assert lasting.process.wait_for_log(f"{target.name} is not segment .* it is a copy of number")
+    assert lasting.process.wait_for_log(f"{target.name} is not segment .* it is a copy of file number")
     if onto != "a new number":
         assert lasting.process.wait_for_log(
             f"segment {int(target.stem)} of .* missing; how many messages are lost"

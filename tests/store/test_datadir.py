@@ -100,14 +100,14 @@ def test_two_in_one_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("4\n", "a newer version of stompring"),
-        ("", "no version"),
-        ("0", "no version"),
-        ("one", "no version"),
-        ("9" * 5001, "no version"),
-        ("\u0661", "no version"),
-        ("1_0", "no version"),
-        ("+1", "no version"),
+        ("4\n", "upgrade stompring"),
+        ("", "not a schema version"),
+        ("0", "not a schema version"),
+        ("one", "not a schema version"),
+        ("9" * 5001, "not a schema version"),
+        ("\u0661", "not a schema version"),
+        ("1_0", "not a schema version"),
+        ("+1", "not a schema version"),
     ],
 )
 def test_versions_that_are_not_known(tmp_path: Path, text: str, words: str) -> None:

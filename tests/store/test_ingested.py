@@ -241,7 +241,7 @@ def test_what_a_lake_lacks_is_counted_and_told_in_one_line(caplog: pytest.LogCap
     assert count(one) == (len(kept), len(kept) - 2)
     (text,) = warned(caplog)
     assert f"{len(kept) - 2} retained files" in text and "lake-a" in text and "lake-b" not in text
-    assert str(kept[2]) in text and str(kept[-1]) in text and "storage-limit 0 is reached" in text
+    assert str(kept[2]) in text and str(kept[-1]) in text and "storage-limit 0 exceeded" in text
 
 
 def test_a_lake_that_knows_a_folder_not_at_all_lacks_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -257,7 +257,7 @@ def test_one_file_is_named_with_the_reason(caplog: pytest.LogCaptureFixture) -> 
     begin(one)
     (text,) = warned(caplog)
     assert count(one) == (len(kept), 1)
-    assert text == f"{kept[-1]} is deleted before it was ingested into lake-a: its period of 1 ms is over"
+    assert text == f"deleted {kept[-1]} before it was ingested into lake-a: older than the retention period of 1 ms"
 
 
 def test_it_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -282,7 +282,7 @@ def test_a_page_of_garbage_is_set_aside(place: int, data: bytes) -> None:
     assert numbers == sorted(numbers)
     assert 20 - 4 <= len(numbers) < 20
     if place == -1 and not data:  # it was only begun, as far as one can tell
-        assert [text for text in heard if "only begun" in text]
+        assert [text for text in heard if "removed incomplete page file" in text]
         return
     path = next(path for path in world.memory.contents if path.name.startswith(page_name(place)))
     assert path.name.endswith(".page.invalidPage")

@@ -122,7 +122,7 @@ def test_damage_in_a_sealed_segment_costs_one_record(caplog: pytest.LogCaptureFi
     again = world.again(MemoryFiles(world.memory.data | {second: bytes(damaged)}))
     assert len(held(again)) == len(everything) - 1 and set(held(again)) < set(everything)
     assert again.store.recovery is not None and again.store.recovery.lost_bytes > 0
-    assert str(second) in reported(again)[0] and f"at {begin - 8}" in reported(again)[0]
+    assert str(second) in reported(again)[0] and f"at byte {begin - 8}" in reported(again)[0]
     left = held(again)
     again.pass_time(2000)
     assert again.memory.data[second.with_name(second.name + ".damaged")] == bytes(damaged)
@@ -151,7 +151,7 @@ def test_a_queue_whose_description_is_lost_keeps_its_messages(caplog: pytest.Log
     assert len(held(again)) > 20
     queue = again.directory.queue("q")
     assert queue.attributes.routing_type is ANYCAST and "q" in again.directory.addresses
-    assert any("made anew with defaults" in text for text in reported(again))
+    assert any("recreated with default attributes" in text for text in reported(again))
     again.pass_time(2000)
     third = again.again()
     assert held(third) == held(again) and third.directory.queue("q").number == queue.number
@@ -260,7 +260,7 @@ def test_a_segment_that_was_cut_off_between_two_records_is_told() -> None:
     again = world.again(MemoryFiles(world.memory.data | {second: cut}))
     assert len(held(again)) == len(everything) - 1
     (told,) = reported(again)
-    assert str(second) in told and "seal is missing" in told
+    assert str(second) in told and "footer missing" in told
 
 
 def test_progress_of_a_long_recovery_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -274,5 +274,5 @@ def test_progress_of_a_long_recovery_is_told(caplog: pytest.LogCaptureFixture) -
 
     slow = StoredBroker(SlowFiles(world.memory.data), recover=False)
     slow.store.recover(slow.broker)
-    assert "recovering the journal" in caplog.text and "MB are read" in caplog.text
+    assert "recovering the journal" in caplog.text and "recovering the journal: read " in caplog.text
     assert "30 messages" in caplog.text

@@ -224,7 +224,7 @@ def test_a_record_that_is_cut_short_is_said_to_be_strange() -> None:
     (path,) = (path for path in one.memory.data if path.suffix == ".journal")
     tail = one.journal._encoder
     tail.add(struct.pack("<BBHIIIQI", Kind.RETAINED, 0, 0, 9, 1, 1, 0, 0))
-    one.journal._put()
+    one.journal._append_records()
     one.turn()
     again = one.again()
     assert again.store.recovery is not None and len(again.store.recovery.replay.malformed) == 1

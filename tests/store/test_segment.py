@@ -111,7 +111,7 @@ def test_a_header_that_is_cut_off(size: int) -> None:
 def test_something_else_altogether() -> None:
     bare = FIRST_HEADER.pack(b"NOTATALL", 1, 1, 0, 0, 0)
     data = FIRST_HEADER.pack(b"NOTATALL", 1, 1, crc32(bare), 0, 0)
-    assert Header.read(data).fault == "this is no segment"
+    assert Header.read(data).fault == "not a segment file"
 
 
 # ---- footers

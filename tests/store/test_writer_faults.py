@@ -45,7 +45,7 @@ def test_a_failing_disk(
         desk.turn(RETRY_INTERVAL)
         desk.hand.step()
     assert desk.heard == [] and desk.writer.failures == 4
-    assert caplog.text.count("what must be written waits") == 1
+    assert caplog.text.count("durable messages are blocked") == 1
 
     desk.files.fault = lambda doing, path: None
     desk.turn(RETRY_INTERVAL)
@@ -54,7 +54,7 @@ def test_a_failing_disk(
     assert desk.writer.failing is None and not desk.writer.write_limit.full
     desk.hand.step()
     assert desk.data(second.path) == b"not lost, nor is this"
-    assert "can be written again" in caplog.text
+    assert "is writable again" in caplog.text
 
 
 def test_short_writes() -> None:
