@@ -29,13 +29,13 @@ def directory_options(command: Callable[..., Any]) -> Callable[..., Any]:
     config = click.option(
         "--config",
         metavar="FILE",
-        help=f"The broker.xml that says where the data is.  [default: {config_option.DEFAULT}]",
+        help=f"The broker.xml with the data directories.  [default: {config_option.DEFAULT}]",
     )
     data = click.option(
         "--data",
         metavar="DIR",
         type=click.Path(file_okay=False),
-        help="The data directory itself, as for 'stompring run'.",
+        help="The data directory, as for 'stompring run'.",
     )
     return data(config(command))
 
@@ -84,13 +84,13 @@ def _nothing(size: int) -> None:
 
 @click.command("print")
 @directory_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object in place of a text.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def print_data(config: str | None, data: str | None, as_json: bool) -> None:
-    """Show what a data directory holds.
+    """Show the contents of a data directory.
 
-    Its files with what is live in them, its addresses and queues with all their attributes, and how many messages
-    each queue has. Only what is durable is counted: that is what a broker finds there when it starts. Nothing is
-    changed, and a broker may be running on it. Damage is passed over here; 'stompring data verify' tells of it.
+    Prints its files with their live messages, its addresses and queues with all attributes, and the number of
+    messages in each queue. Only durable messages in durable queues are counted: these survive a restart. Nothing is
+    changed; a broker may be running. Damage is skipped; 'stompring data verify' reports it.
     """
     # Here and not above: the store would make every other command slow to start.
     from stompring.store.inspection import DirectoryContents, Snapshot, ignore
@@ -112,10 +112,10 @@ def print_data(config: str | None, data: str | None, as_json: bool) -> None:
 
 
 def lines(summary: Summary) -> Iterator[str]:
-    """The same for people."""
+    """The same as text."""
     yield f"{summary.root}: {_count(summary.messages, 'message')}, {_count(len(summary.queues), 'queue')}"
     if summary.running:
-        yield "a broker is running on it: this is how it was a moment ago"
+        yield "a broker is running: this is a snapshot"
     yield ""
     yield from _table(
         ("journal", "bytes", "records", "live messages", "live bytes", ""),
@@ -144,7 +144,7 @@ def lines(summary: Summary) -> Iterator[str]:
         [(each.address, each.count) for each in summary.duplicate_ids],
     )
     for path in summary.set_aside:
-        yield f"set aside because it was damaged: {path}"
+        yield f"set aside because of damage: {path}"
 
 
 def _queue_row(counts: QueueCounts) -> Sequence[object]:
@@ -205,16 +205,16 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[s
 
 @click.command()
 @directory_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object in place of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def verify(context: click.Context, config: str | None, data: str | None, as_json: bool) -> None:
-    """Look for damage in a data directory.
+    """Check a data directory for damage.
 
-    Every record, block and reference from one record to another is checked, and nothing is changed. Each finding is
-    one line, FILE:POSITION: what. The exit status is 1 where there is any.
+    Checks every record, block and reference between records. Nothing is changed. Each finding is one line,
+    FILE:POSITION: TEXT. The exit status is 1 if there are findings.
 
-    A broker may be running on it. What it is just writing is no finding then; without one, a record that is cut off
-    at the end of the newest file is: the broker was killed, and its next start cuts that off.
+    A broker may be running; incomplete records that it is writing are not reported. Without a broker, a truncated
+    record at the end of the newest file is reported: the broker was killed, and its next start removes that record.
     """
     # Here and not above: the store would make every other command slow to start.
     from stompring.store.inspection import Snapshot
@@ -242,25 +242,25 @@ def verify(context: click.Context, config: str | None, data: str | None, as_json
 @click.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @directory_options
-@click.option("--replace", is_flag=True, help="Write FILE even where it exists already.")
+@click.option("--replace", is_flag=True, help="Overwrite FILE if it exists.")
 @click.pass_context
 def export_data(
     context: click.Context, file: Path, config: str | None, data: str | None, replace: bool
 ) -> None:
     """Write addresses, queues and messages of a data directory to FILE.
 
-    FILE has one JSON object a line, and is gzipped where its name ends in .gz. Messages come with all their headers,
-    delivery counts and due times. What is exported is what a broker finds when it starts: durable messages in durable
-    queues. A broker may be running on the directory; it goes on undisturbed, and the file shows one moment of it.
+    FILE has one JSON object per line and is compressed if its name ends in .gz. Messages are exported with all their
+    headers, delivery counts and due times. Only durable messages in durable queues are exported: these survive a
+    restart. A broker may be running; the file is a snapshot.
 
-    Where something cannot be read the rest is exported, each finding is told, and the exit status is 1.
+    Damaged records are skipped and reported; the exit status is 1 if there are any.
     """
     # Here and not above: the store would make every other command slow to start.
     from stompring.store.export import export
     from stompring.store.inspection import DirectoryContents, Snapshot
 
     if file.exists() and not replace:
-        raise click.ClickException(f"{file} exists already; --replace writes over it")
+        raise click.ClickException(f"{file} exists; use --replace to overwrite it")
     findings: list[str] = []
 
     def found(damaged: Path, position: int, text: str) -> None:
@@ -278,10 +278,10 @@ def export_data(
         raise click.ClickException(f"cannot write {fault.filename or file}: {fault.strerror}") from None
     for finding in findings:
         click.echo(finding, err=True)
-    running = ", of a running broker" if snapshot.running else ""
+    running = " of a running broker" if snapshot.running else ""
     click.echo(
-        f"messages {counts['message']}, queues {counts['queue']}, addresses {counts['address']}{running}: "
-        f"all in {file}"
+        f"exported {counts['message']} messages, {counts['queue']} queues, {counts['address']} addresses{running} "
+        f"to {file}"
     )
     if findings:
         context.exit(1)
@@ -293,22 +293,22 @@ def export_data(
 @click.option(
     "--stomp",
     metavar="[ssl://]HOST:PORT",
-    help="Where the running broker speaks STOMP, if the broker.xml does not tell.",
+    help="STOMP acceptor of the running broker.  [default: from broker.xml]",
 )
-@click.option("--http", metavar="URL", help="Where its HTTP is.")
+@click.option(
+    "--http", metavar="URL", help="Management URL of the running broker.  [default: from broker.xml]"
+)
 @click.option(
     "--ca-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Certificates (PEM) to check those of the broker against, where it speaks TLS.  [default: the system's]",
+    help="Trusted CA certificates (PEM) for TLS.  [default: the system's]",
 )
 @click.option(
-    "--user", metavar="NAME", help="Who logs in there, where security is on; a password is asked for."
+    "--user", metavar="NAME", help="User to log in as, if security is enabled; prompts for the password."
 )
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @click.option(
-    "--password-stdin", is_flag=True, help="Take the password from standard input instead of asking."
-)
-@click.option(
-    "--again", is_flag=True, help="Import FILE once more into a directory that has had all of it before."
+    "--again", is_flag=True, help="Import FILE again into a directory that it was imported into before."
 )
 def import_data(
     file: Path,
@@ -321,13 +321,13 @@ def import_data(
     password_stdin: bool,
     again: bool,
 ) -> None:
-    """Bring the addresses, queues and messages of FILE into a broker.
+    """Import the addresses, queues and messages of FILE into a broker.
 
-    Where no broker runs on the data directory, they are written there, with everything that FILE says of them. Into
-    one that runs they go over HTTP and STOMP: then messages are new ones in a few respects (docs/data.md).
+    If no broker is running on the data directory, they are written there with everything in FILE. Otherwise they are
+    sent to the running broker over HTTP and STOMP, which loses some properties of messages (docs/data.md).
 
-    What is there already stays. A queue that is there gets the attributes that FILE says, and the messages of FILE
-    after its own. An import that was interrupted is simply begun again: it goes on where it stopped.
+    Existing messages stay. An existing queue gets the attributes in FILE, and the messages of FILE after its own. To
+    resume an interrupted import, run it again.
     """
     # Here and not above: the store would make every other command slow to start.
     from stompring.cli.data_import_offline import OfflineImport
@@ -347,7 +347,7 @@ def import_data(
             return
         if not meant.persistence_enabled:
             raise click.ClickException(
-                f"{meant.file} says that the broker keeps nothing: persistence-enabled is false"
+                f"{meant.file}: persistence-enabled is false: the broker has no data directory to import into"
             )
         stopped = OfflineImport(directory, meant, again=again)
         try:
@@ -360,8 +360,8 @@ def import_data(
 
 
 def _report(file: Path, count: int, before: int) -> None:
-    earlier = f", {before} of them by an earlier import that was interrupted" if before else ""
-    click.echo(f"all {count} messages of {file} are there{earlier}")
+    earlier = f", {before} of them by an earlier, interrupted import" if before else ""
+    click.echo(f"imported {count} messages of {file}{earlier}")
 
 
 def _running(meant: BrokerConfiguration, doors: Endpoints, login: tuple[str, str] | None) -> OnlineImport:
@@ -383,14 +383,14 @@ def _login(user: str | None, password_stdin: bool) -> tuple[str, str] | None:
         return None
     if password_stdin:
         return user, sys.stdin.readline().rstrip("\r\n")
-    return user, str(click.prompt(f"Password of {user}", hide_input=True, err=True))
+    return user, str(click.prompt(f"Password for {user}", hide_input=True, err=True))
 
 
 @click.group()
 def data() -> None:
-    """Look at the data directory of a broker, and take what is in it elsewhere.
+    """Inspect, export and import the data directory of a broker.
 
-    The directory is the one that the broker.xml names, or --data DIR. docs/data.md tells more.
+    The directory is the one in broker.xml, or --data DIR. See docs/data.md.
     """
 
 

@@ -179,7 +179,7 @@ class OfflineImport:
             return int(note.get("done", 0))
         if not self._again:
             raise click.ClickException(
-                "this file was imported here before, completely; --again imports it once more"
+                "this file was already imported completely; use --again to import it again"
             )
         return 0
 
@@ -231,14 +231,14 @@ class OfflineImport:
     def _check(live: Queue, queue: PortableQueue, attributes: QueueAttributes) -> None:
         if live.address.name != queue.address:
             raise click.ClickException(
-                f"queue {queue.name} is bound to address {live.address.name} there, and not to {queue.address}"
+                f"queue {queue.name} is bound to address {live.address.name} in the broker, not to {queue.address}"
             )
         for name in IMMUTABLE:
             there, here = getattr(live.attributes, name), getattr(attributes, name)
             if there != here:
                 raise click.ClickException(
-                    f"queue {queue.name}: {name.replace('_', '-')} is {there} there and {here} in the file, "
-                    "and cannot change while the queue exists"
+                    f"queue {queue.name}: {name.replace('_', '-')} is {there} in the broker and {here} in the file, "
+                    "and cannot be changed while the queue exists"
                 )
 
     def message(self, message: PortableMessage) -> None:
@@ -247,7 +247,7 @@ class OfflineImport:
         for place in message.places:
             if place.queue not in queues:
                 raise click.ClickException(
-                    f"message {message.number} is in queue {place.queue}, which the file does not tell of before"
+                    f"message {message.number} is in queue {place.queue}, which the file does not define before it"
                 )
         self._batch.append(message)
 
@@ -328,7 +328,7 @@ class OfflineImport:
         self._reactor.turn()
         while not safe:
             if self._storage.failing:
-                raise click.ClickException(f"{self._storage.failing}; what came before is safe")
+                raise click.ClickException(f"{self._storage.failing}; earlier messages are safe")
             time.sleep(0.001)
             self._reactor.turn()
 

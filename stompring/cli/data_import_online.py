@@ -73,14 +73,18 @@ class ManagementApi:
         except HTTPError as error:
             if error.code == 404:
                 raise NotFound(where) from None
-            raise click.ClickException(f"the broker refuses {method} {where}: {_reason(error)}") from None
+            raise click.ClickException(f"broker rejected {method} {where}: {_reason(error)}") from None
         except (URLError, OSError, HTTPException) as fault:
             reason = getattr(fault, "reason", fault)
-            raise click.ClickException(f"cannot reach the broker's HTTP at {self._root}: {reason}") from None
+            raise click.ClickException(
+                f"cannot connect to the management API at {self._root}: {reason}"
+            ) from None
         try:
             return json.loads(text) if text else None
         except (ValueError, RecursionError):
-            raise click.ClickException(f"what answers at {self._root} is no broker's HTTP: no JSON") from None
+            raise click.ClickException(
+                f"{self._root} is not a management API: the response is not JSON"
+            ) from None
 
 
 def _reason(error: HTTPError) -> str:
@@ -185,7 +189,7 @@ class OnlineImport:
         deadline = time.monotonic() + EARLIER_IMPORT_TIMEOUT
         while self._api.ask("GET", ("connections",), clientID=self._marker)["count"]:
             if time.monotonic() > deadline:
-                raise click.ClickException("another import of this file is under way there")
+                raise click.ClickException("another import of this file is in progress")
             time.sleep(0.1)
 
     def address(self, address: PortableAddress) -> None:
@@ -212,7 +216,7 @@ class OnlineImport:
             return
         if there["address"] != queue.address:
             raise click.ClickException(
-                f"queue {queue.name} is bound to address {there['address']} there, and not to {queue.address}"
+                f"queue {queue.name} is bound to address {there['address']} in the broker, not to {queue.address}"
             )
         if any(value != there[name] for name, value in wanted.items()):
             self._api.ask("PATCH", ("queues", queue.name), wanted)
@@ -304,7 +308,7 @@ class Endpoints:
         found = replace(self, stomp=self.stomp or _stomp(meant), http=self.http or _http(meant))
         if found.stomp is None or found.http is None:
             option = "--stomp HOST:PORT" if found.stomp is None else "--http URL"
-            raise click.ClickException(f"a broker is running there; say where it listens with {option}")
+            raise click.ClickException(f"a broker is running on the data directory: specify {option}")
         return found
 
     def stomp_place(self) -> tuple[str, int, bool]:
@@ -318,7 +322,7 @@ class Endpoints:
         """The URL. Raises `click.UsageError`."""
         root = self.http or ""
         if not root.startswith(("http://", "https://")):
-            raise click.UsageError(f"--http must be a URL as http://localhost:8161, not {root!r}")
+            raise click.UsageError(f"--http must be a URL such as http://localhost:8161, not {root!r}")
         return root
 
     def context(self) -> ssl.SSLContext:

@@ -35,11 +35,11 @@ def answering(status: bytes, body: bytes) -> Iterator[str]:
 @pytest.mark.parametrize("body", [b"<html>", b"9" * 5001, b"[" * 200_000, b"\xff"])
 def test_no_json(body: bytes) -> None:
     with answering(b"HTTP/1.1 200 OK", body) as root:
-        with pytest.raises(click.ClickException, match=r"is no broker's HTTP: no JSON"):
+        with pytest.raises(click.ClickException, match=r"is not a management API: the response is not JSON"):
             ManagementApi(root).ask("GET", ("broker",))
 
 
 def test_no_http() -> None:
     with answering(b"9" * 5001, b"") as root:
-        with pytest.raises(click.ClickException, match="cannot reach the broker's HTTP"):
+        with pytest.raises(click.ClickException, match="cannot connect to the management API"):
             ManagementApi(root).ask("GET", ("broker",))

@@ -113,4 +113,4 @@ def test_what_is_no_data_directory(tmp_path: Path) -> None:
     for command in ("print", "verify"):
         result = invoke(command, "--data", tmp_path)
         assert result.exit_code == 1
-        assert str(tmp_path) in result.stderr and "not the data directory" in result.stderr
+        assert str(tmp_path) in result.stderr and "not a stompring data directory" in result.stderr
