@@ -471,7 +471,10 @@ def test_over_tls(file: Path, tmp_path: Path) -> None:
     ("words", "text"),
     [
         (["--stomp", "nowhere", "--http", "http://h:1"], "--stomp must be HOST:PORT"),
-        (["--stomp", "h:1", "--http", "h:1"], "--http must be a URL such as http://localhost:8161, not 'h:1'"),
+        (
+            ["--stomp", "h:1", "--http", "h:1"],
+            "--http must be a URL such as http://localhost:8161, not 'h:1'",
+        ),
     ],
 )
 def test_places_that_are_none(file: Path, words: list[str], text: str) -> None:

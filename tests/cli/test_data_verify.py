@@ -230,7 +230,9 @@ def dangling() -> list[object]:
         ),
         pytest.param(STATE.pack(Kind.STATE, 0, 0, 1, never, 1, 1, 0, 0), "never existed", id="state"),
         pytest.param(
-            DELIVERED.pack(Kind.DELIVERED, 0, 0, 1, 0) + pack_numbers([never]), "never existed", id="delivered"
+            DELIVERED.pack(Kind.DELIVERED, 0, 0, 1, 0) + pack_numbers([never]),
+            "never existed",
+            id="delivered",
         ),
         pytest.param(
             PAGE_SETTLED.pack(Kind.PAGE_SETTLED, 0, 0, 0, 0, 0, 0) + pack_runs([100_000]),
@@ -305,4 +307,6 @@ def test_a_message_in_a_queue_that_is_not_there(filled: PopulatedDirectory) -> N
             at += 8 + length
         path.write_bytes(kept)
     found = [each["text"] for each in findings(filled.data)]
-    assert len(found) == 3 and all("queue together, which does not exist" in str(text) for text in found), found
+    assert len(found) == 3 and all("queue together, which does not exist" in str(text) for text in found), (
+        found
+    )

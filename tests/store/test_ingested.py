@@ -257,7 +257,10 @@ def test_one_file_is_named_with_the_reason(caplog: pytest.LogCaptureFixture) -> 
     begin(one)
     (text,) = warned(caplog)
     assert count(one) == (len(kept), 1)
-    assert text == f"deleted {kept[-1]} before it was ingested into lake-a: older than the retention period of 1 ms"
+    assert (
+        text
+        == f"deleted {kept[-1]} before it was ingested into lake-a: older than the retention period of 1 ms"
+    )
 
 
 def test_it_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
