@@ -11,7 +11,6 @@ import json
 import re
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -149,7 +148,6 @@ class OnlineImport:
         self._types: dict[str, str] = {}  # routing types of queues
         self._transactions = 0
         self._open = False
-        self._awaited: deque[bytes] = deque()
 
     def __enter__(self) -> OnlineImport:
         return self
@@ -230,26 +228,19 @@ class OnlineImport:
         """Everything since the last time counts, and with it that ``done`` messages of the file have come."""
         self._send([(b"destination", b"::" + self._marker.encode()), (b"persistent", b"true")], b"%d" % done)
         name = self._name()
-        self._stomp.add(b"COMMIT", [(b"transaction", name), (b"receipt", name)])
+        self._stomp.add(b"COMMIT", [(b"transaction", name), (b"receipt", self._stomp.next_receipt())])
         self._stomp.flush()
         self._open = False
-        self._awaited.append(name)
-        while len(self._awaited) > MAX_UNCONFIRMED:
-            self._await()
+        self._stomp.await_receipts(MAX_UNCONFIRMED)
 
     def settle(self) -> None:
         """Wait until all of it is safe."""
-        while self._awaited:
-            self._await()
+        self._stomp.await_receipts()
 
     def finish(self) -> None:
         """The import is complete and reported: the queue that said how far it is may go."""
         with suppress(NotFound):
             self._api.ask("DELETE", ("queues", self._marker))
-
-    def _await(self) -> None:
-        self._stomp.receipt()
-        self._awaited.popleft()
 
     def _name(self) -> bytes:
         return b"import-%d" % self._transactions

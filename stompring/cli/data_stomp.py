@@ -1,24 +1,26 @@
-"""A STOMP connection that sends and waits for receipts: all that an import needs."""
+"""The STOMP connection of an import into a running broker: a blocking socket around `StompClient`."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import click
 
-from stompring.stomp.frames import header_line, unescape
+from stompring.errors import ProtocolError
+from stompring.stomp.client import StompClient
+from stompring.stomp.frames import encode_frame
 
 #: Seconds that the broker may take for anything. A full address may hold an import up, but not for ever.
-PATIENCE = 300.0
+TIMEOUT = 300.0
 CHUNK = 64 * 1024
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 
 class StompConnection:
-    """Speaks STOMP 1.2. Everything that goes wrong becomes a `click.ClickException` with the broker's own words."""
+    """Speaks STOMP 1.2. Every fault becomes a `click.ClickException` with the broker's own words."""
 
     def __init__(
         self,
@@ -28,35 +30,33 @@ class StompConnection:
         login: tuple[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """``tls`` where the broker is to show a certificate, and what it is checked against."""
+        """``client`` is the client-id; ``tls`` is given where the broker's certificate is to be verified."""
         self._name = f"{host}:{port}"
-        self._buffer = b""
-        self._out: list[bytes] = []
+        self._client = StompClient()
+        user, passcode = login or (None, None)
+        self._out: list[bytes] = [self._client.connect(host, user, passcode, client)]
         try:
-            self._socket = socket.create_connection((host, port), timeout=PATIENCE)
+            self._socket = socket.create_connection((host, port), timeout=TIMEOUT)
             if tls is not None:
                 self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         except OSError as fault:
-            raise click.ClickException(f"cannot reach the broker's STOMP at {self._name}: {fault}") from None
-        headers = [(b"accept-version", b"1.2"), (b"host", host.encode()), (b"heart-beat", b"0,0")]
-        headers.append((b"client-id", client.encode()))
-        if login is not None:
-            headers += [(b"login", login[0].encode()), (b"passcode", login[1].encode())]
-        self.add(b"CONNECT", headers)
+            raise click.ClickException(
+                f"cannot connect to the broker's STOMP at {self._name}: {fault}"
+            ) from None
         self.flush()
-        self._expect(b"CONNECTED")
+        self._receive_until(lambda: self._client.connected is not None)
 
     def close(self) -> None:
-        """Hang up. What was not committed does not count."""
+        """Close the socket. What was not committed does not count."""
         self._socket.close()
 
     def add(self, command: bytes, headers: Headers, body: bytes = b"") -> None:
         """A frame to be sent with the next `flush`."""
-        version = b"1.0" if command == b"CONNECT" else b"1.2"
-        lines = b"".join([header_line(name, value, version) for name, value in headers])
-        if body:
-            lines += b"content-length:%d\n" % len(body)
-        self._out.append(b"%b\n%b\n%b\0\n" % (command, lines, body))
+        self._out.append(encode_frame(command, headers, body))
+
+    def next_receipt(self) -> bytes:
+        """The ``receipt`` header of a frame that is added next."""
+        return self._client.next_receipt().encode()
 
     def flush(self) -> None:
         """Send what was added."""
@@ -65,42 +65,31 @@ class StompConnection:
         try:
             self._socket.sendall(data)
         except OSError as fault:
-            self._say_error()
-            raise self._lost(fault) from None
+            self._socket.settimeout(1.0)
+            self._receive_until(lambda: False, fault)  # an ERROR from before says more than the fault
 
-    def receipt(self) -> bytes:
-        """Wait for the next RECEIPT and give its id."""
-        return self._expect(b"RECEIPT")[b"receipt-id"]
+    def await_receipts(self, most: int = 0) -> None:
+        """Wait until at most ``most`` of the receipts that were asked for are still to come."""
+        self._receive_until(lambda: self._client.unconfirmed <= most)
 
-    def _expect(self, command: bytes) -> dict[bytes, bytes]:
-        found, headers = self._frame()
-        if found == b"ERROR":
-            text = headers.get(b"message", b"").decode("utf-8", "replace")
-            raise click.ClickException(f"the broker at {self._name} refuses: {text}")
-        if found != command:
-            raise click.ClickException(f"the broker at {self._name} sent {found!r} instead of {command!r}")
-        return headers
-
-    def _frame(self) -> tuple[bytes, dict[bytes, bytes]]:
-        # neither of the frames that come here has a body with a NUL in it
-        while b"\0" not in self._buffer:
+    def _receive_until(self, done: Callable[[], bool], fault: object = None) -> None:
+        """Read until ``done``, an ERROR, or the end; ``fault`` is why the connection is lost in any case."""
+        client = self._client
+        while client.error is None and not done():
             try:
                 data = self._socket.recv(CHUNK)
-            except OSError as fault:
-                raise self._lost(fault) from None
+            except OSError as failed:
+                raise self._lost(fault or failed) from None
             if not data:
-                raise self._lost("it closed the connection")
-            self._buffer += data
-        frame, _, self._buffer = self._buffer.partition(b"\0")
-        command, *lines = frame.lstrip(b"\r\n").partition(b"\n\n")[0].split(b"\n")
-        pairs = (line.partition(b":") for line in lines)
-        return command, {name: unescape(value, b"1.2") for name, _, value in pairs}
-
-    def _say_error(self) -> None:
-        """An ERROR that came before the connection broke tells more than the breaking."""
-        self._socket.settimeout(1.0)
-        while True:
-            self._expect(b"RECEIPT")
+                raise self._lost(fault or "closed by the broker")
+            try:
+                client.receive(data)
+            except ProtocolError as invalid:
+                raise click.ClickException(
+                    f"the broker at {self._name} sent invalid STOMP: {invalid}"
+                ) from None
+        if client.error is not None:
+            raise click.ClickException(f"the broker at {self._name} sent an ERROR: {client.error_text}")
 
     def _lost(self, fault: object) -> click.ClickException:
-        return click.ClickException(f"the connection to the broker at {self._name} is lost: {fault}")
+        return click.ClickException(f"connection to the broker at {self._name} lost: {fault}")

@@ -2,9 +2,6 @@
 
 The socket itself never blocks: while it takes nothing more, what comes in is read. A broker that must be rid of its
 answers before it reads on would otherwise wait for us, and we for it.
-
-Receipts come in the order of the frames that asked for them, and tell that all frames before were dealt with too
-(STOMP 1.2, "RECEIPT"): one at the end of a group is enough.
 """
 
 from __future__ import annotations
@@ -13,15 +10,13 @@ import select
 import socket
 import ssl
 import time
-from collections import deque
-from collections.abc import Iterable
 from contextlib import suppress
 
 from stompring.errors import ProtocolError
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.pipeline.worker_errors import PipelineError
-from stompring.stomp.frames import Head, encode_frame
-from stompring.stomp.replies import Replies
+from stompring.stomp.client import Pairs, StompClient, ack, frame
+from stompring.stomp.frames import Head
 
 #: Bytes of one read.
 CHUNK = 1 << 18
@@ -29,15 +24,7 @@ CHUNK = 1 << 18
 #: How late a broker's heart-beat may be: as often as it promised to come.
 GRACE = 2.0
 
-#: ms. A broker that wants heart-beats less often than once a day wants none, and longer times would overflow timers.
-LONGEST_BEAT = 24 * 3600 * 1000
-
-#: Digits of a number that a broker sends. Ours have fewer; int() would refuse 4301.
-DIGITS = 18
-
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-
-Pairs = Iterable[tuple[str, str]]
 
 
 class ConnectionFailed(OSError):
@@ -65,13 +52,7 @@ class Connection:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._passcode = self._secret()
-        self._replies = Replies()
-        self._messages: deque[tuple[Head, bytes]] = deque()
-        self._receipts = 0  # asked for
-        self._answered = 0
-        self._opened: Head | None = None
-        self._error: BrokerError | None = None
-        self._beat_out = self._beat_in = 0.0  # seconds between heart-beats, 0 for none
+        self._client = StompClient(endpoint.heart_beat)
         self._socket = self._open()
         self._poll = select.poll()
         self._sent = self._heard = time.monotonic()
@@ -127,20 +108,19 @@ class Connection:
 
     def next_receipt(self) -> str:
         """What to write into the ``receipt`` of a frame that is sent next; `await_receipts` waits for it."""
-        self._receipts += 1
-        return str(self._receipts)
+        return self._client.next_receipt()
 
     def await_receipts(self, most: int = 0) -> None:
         """Wait until no more than ``most`` of the receipts that were asked for are still to come."""
-        deadline, before = self._deadline(), self._answered
-        while self._receipts - self._answered > most:
+        client, deadline, before = self._client, self._deadline(), self._client.unconfirmed
+        while client.unconfirmed > most:
             self._check()
             if self._wait(select.POLLIN, max(0.0, deadline - time.monotonic())):
                 self._read()
             elif time.monotonic() >= deadline:
                 raise self._failed(f"sends no RECEIPT for {self.endpoint.timeout:g} s")
-            if self._answered > before:
-                deadline, before = self._deadline(), self._answered
+            if client.unconfirmed < before:
+                deadline, before = self._deadline(), client.unconfirmed
         self._check()
 
     # ---- transactions
@@ -169,31 +149,30 @@ class Connection:
         Heart-beats are answered here: call it again and again.
         """
         deadline = time.monotonic() + timeout
-        while not self._messages:
+        while not self._client.messages:
             self._check()
             now = time.monotonic()
             self._beat(now)
             left = deadline - now
             if left <= 0 and timeout:
                 return []
-            if self._wait(select.POLLIN, min(left, self._beat_out / 2 or left)):
+            if self._wait(select.POLLIN, min(left, self._client.send_interval / 2 or left)):
                 self._read()
             elif left <= 0:
                 return []
-        size = sum(len(body) for _, body in self._messages)
-        while size < most and self._error is None and self._wait(select.POLLIN, 0.0):
-            before = len(self._messages)
+        size = sum(len(body) for _, body in self._client.messages)
+        while size < most and self._client.error is None and self._wait(select.POLLIN, 0.0):
+            before = len(self._client.messages)
             size += self._read()
-            if len(self._messages) == before:
+            if len(self._client.messages) == before:
                 break  # a part of something long
-        messages = list(self._messages)
-        self._messages.clear()
+        messages = list(self._client.messages)
+        self._client.messages.clear()
         return messages
 
     def acknowledge(self, message: Head) -> None:
         """ACK a message and all that came before it, without waiting: what is not acknowledged comes again."""
-        reference = message.headers.get(b"ack") or message.headers.get(b"message-id", b"")
-        self.send(encode_frame(b"ACK", [(b"id", reference)]))
+        self.send(ack(message))
 
     # ---- ending
 
@@ -242,29 +221,20 @@ class Connection:
 
     def _greet(self) -> None:
         endpoint = self.endpoint
-        headers = [("accept-version", "1.2"), ("host", endpoint.virtual_host or endpoint.host)]
-        headers.append(("heart-beat", f"{endpoint.heart_beat},{endpoint.heart_beat}"))
-        optional = (("login", endpoint.user), ("passcode", self._passcode), ("client-id", endpoint.client_id))
-        headers += [(name, value) for name, value in optional if value is not None]
         self._poll.register(self._socket, select.POLLIN)
-        self.say("CONNECT", headers)
+        self.send(
+            self._client.connect(
+                endpoint.virtual_host or endpoint.host, endpoint.user, self._passcode, endpoint.client_id
+            )
+        )
         deadline = self._deadline()
-        while self._opened is None:
+        while (connected := self._client.connected) is None:
             if not self._wait(select.POLLIN, max(0.0, deadline - time.monotonic())):
                 raise self._failed(f"sends no CONNECTED for {endpoint.timeout:g} s")
             self._read()
             self._check()
-        if self._opened.headers.get(b"version") != b"1.2":
+        if connected.headers.get(b"version") != b"1.2":
             raise self._failed("does not speak STOMP 1.2")
-        self._agree_on_beats(self._opened.headers.get(b"heart-beat", b"0,0"))
-
-    def _agree_on_beats(self, text: bytes) -> None:
-        sends, _, wants = text.partition(b",")
-        own = self.endpoint.heart_beat
-        if own and (interval := _number(wants)):
-            self._beat_out = max(own, min(interval, LONGEST_BEAT)) / 1000
-        if own and (interval := _number(sends)):
-            self._beat_in = max(own, min(interval, LONGEST_BEAT)) / 1000
 
     # ---- the socket
 
@@ -299,73 +269,49 @@ class Connection:
             raise self._failed("has closed the connection")
         self._heard = time.monotonic()
         try:
-            frames = self._replies.feed(data)
+            self._client.receive(data)
         except ProtocolError as fault:
             raise self._failed(f"sends what is not STOMP: {fault}") from None
-        for head, body in frames:
-            self._take(head, body)
         return len(data)
 
-    def _take(self, head: Head, body: bytes) -> None:
-        command = head.command
-        if command == b"MESSAGE":
-            self._messages.append((head, body))
-        elif command == b"RECEIPT":
-            self._answered = max(self._answered, _number(head.headers.get(b"receipt-id", b"")))
-        elif command == b"CONNECTED":
-            self._opened = head
-        elif command == b"ERROR" and self._error is None:
-            self._error = self._as_error(head, body)
-
-    def _as_error(self, head: Head, body: bytes) -> BrokerError:
-        message = head.headers.get(b"message", b"").decode("utf-8", "replace")
-        more = body.decode("utf-8", "replace").strip()
-        text = f"{message}: {more}" if message and more and more != message else message or more
-        shown = self.endpoint.without_secrets(text, self._passcode) or "no reason given"
-        receipt = head.headers.get(b"receipt-id")
+    def _broker_error(self) -> BrokerError | None:
+        client = self._client
+        if client.error is None:
+            return None
+        shown = self.endpoint.without_secrets(client.error_text, self._passcode) or "no reason given"
+        receipt = client.error[0].headers.get(b"receipt-id")
         refused = None if receipt is None else receipt.decode("utf-8", "replace")
         return BrokerError(f"{self.endpoint.address} refuses: {shown}", refused)
 
     def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
+        error = self._broker_error()
+        if error is not None:
+            raise error
 
     def _beat(self, now: float) -> None:
-        if self._beat_out and now - self._sent >= self._beat_out / 2:
+        sends, receives = self._client.send_interval, self._client.receive_interval
+        if sends and now - self._sent >= sends / 2:
             self.send(b"\n")
-        if self._beat_in and now - self._heard > GRACE * self._beat_in:
-            raise self._failed(f"sends nothing for {GRACE * self._beat_in:g} s, not even heart-beats")
+        if receives and now - self._heard > GRACE * receives:
+            raise self._failed(f"sends nothing for {GRACE * receives:g} s, not even heart-beats")
 
     # ---- faults
 
     def _gone(self, reason: Exception) -> Exception:
         """The ERROR that the broker sent before it closed, where there is one: writing fails before it is read."""
-        while self._error is None:
+        while self._client.error is None:
             try:
                 data = self._socket.recv(CHUNK)
-                frames = self._replies.feed(data) if data else []
+                self._client.receive(data)
             except (OSError, ValueError, ProtocolError):
                 break
             if not data:
                 break
-            for head, body in frames:
-                self._take(head, body)
-        return self._error or self._failed(f"is gone: {_why(reason)}")
+        return self._broker_error() or self._failed(f"is gone: {_why(reason)}")
 
     def _failed(self, what: str) -> ConnectionFailed:
         return ConnectionFailed(f"{self.endpoint.address} {what}")
 
 
-def frame(command: str, headers: Pairs = (), body: bytes = b"") -> bytes:
-    """One frame of STOMP 1.2."""
-    return encode_frame(command.encode(), [(name.encode(), value.encode()) for name, value in headers], body)
-
-
 def _why(reason: Exception) -> str:
     return (reason.strerror if isinstance(reason, OSError) else None) or str(reason) or type(reason).__name__
-
-
-def _number(text: bytes) -> int:
-    """A whole number that a broker wrote; 0 for anything else."""
-    digits = text.strip()
-    return int(digits) if digits.isdigit() and len(digits) <= DIGITS else 0

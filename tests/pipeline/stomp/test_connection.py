@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed, frame
+from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
 from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
+from stompring.stomp.client import frame
 
 from ...broker_process import PATIENCE, BrokerProcess
 from ...conftest import Connect

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from stompring.pipeline.stomp.connection import Connection, frame
+from stompring.pipeline.stomp.connection import Connection
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.pipeline.stomp.spool import Spool, payload_spans, read_range
+from stompring.stomp.client import frame
 
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from .bridge_application import PREFETCH

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
 
 from stompring.pipeline.stomp.spool import COLUMNS, Spool, read_rows, to_record
+from stompring.stomp.client import FrameReader
 from stompring.stomp.frames import encode_frame
-from stompring.stomp.replies import Replies
 
 from ...property.profile import examples
 
@@ -29,7 +29,7 @@ TAKEN = {"destination", "message-id", "timestamp", "subscription", "ack", "conte
 def test_all_that_a_message_has(
     messages: list[tuple[str, str, int, dict[str, str], bytes]],
 ) -> None:
-    replies = Replies()
+    replies = FrameReader()
     replies.feed(encode_frame(b"CONNECTED", [(b"version", b"1.2")]))
     with TemporaryDirectory() as name, Spool(Path(name), segment=1000) as spool:
         for destination, identifier, timestamp, more, body in messages:

@@ -1,0 +1,135 @@
+"""A STOMP 1.2 client without I/O: frames out as bytes; bytes in, and out of them messages, receipts and errors."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from stompring.stomp.frames import Head, encode_frame
+from stompring.stomp.parser import Frames, Parser
+
+#: A broker is trusted more than its clients are: as long as Python's own limits allow, and no less than a broker
+#: may pass on from its clients.
+_MAX_BODY, _MAX_HEADERS, _MAX_LINE = 1 << 31, 1 << 16, 1 << 20
+
+#: ms. A broker that wants heart-beats less often than once a day wants none, and longer times would overflow timers.
+MAX_HEART_BEAT = 24 * 3600 * 1000
+
+#: Digits of a number that a broker sends. Ours have fewer; int() would refuse 4301.
+MAX_DIGITS = 18
+
+Pairs = Iterable[tuple[str, str]]
+
+
+class FrameReader:
+    """Reads the frames of one connection that speaks STOMP 1.2, the CONNECTED or ERROR that opens it first.
+
+    CONNECTED is not escaped in any version, and an ERROR in its place is of a broker that does not know yet which one
+    is spoken: the first frame is read as it stands.
+    """
+
+    __slots__ = ("_parser",)
+
+    def __init__(self) -> None:
+        self._parser = Parser(_MAX_BODY, _MAX_HEADERS, _MAX_LINE)
+
+    def feed(self, data: bytes) -> Frames:
+        """The frames that ``data`` completes. Raises `ProtocolError` where the broker breaks a rule and no frame is
+        left to hand out before that."""
+        parser = self._parser
+        frames = parser.feed(data)
+        if frames and parser.version is None:
+            parser.negotiated(b"1.2")
+            frames += parser.feed(b"")
+        if parser.error is not None and not frames:
+            raise parser.error
+        return frames
+
+
+class StompClient:
+    """The state of one connection. The caller has the socket: it sends what methods return, and passes on what comes.
+
+    Receipts come in the order of the frames that asked for them, and confirm all frames before too (STOMP 1.2,
+    "RECEIPT"): one at the end of a group is enough. After CONNECTED ``send_interval`` and ``receive_interval`` are the
+    seconds between heart-beats that were agreed on, 0 for none.
+    """
+
+    def __init__(self, heart_beat: int = 0) -> None:
+        """``heart_beat`` is offered and wanted, in ms; 0 for none."""
+        self.connected: Head | None = None
+        self.messages: deque[tuple[Head, bytes]] = deque()
+        self.error: tuple[Head, bytes] | None = None  # the first one
+        self.send_interval = self.receive_interval = 0.0
+        self._heart_beat = heart_beat
+        self._reader = FrameReader()
+        self._requested = self._confirmed = 0  # receipts
+
+    def connect(
+        self, host: str, login: str | None = None, passcode: str | None = None, client_id: str | None = None
+    ) -> bytes:
+        """CONNECT to the virtual host ``host``."""
+        headers = [("accept-version", "1.2"), ("host", host)]
+        headers.append(("heart-beat", f"{self._heart_beat},{self._heart_beat}"))
+        optional = (("login", login), ("passcode", passcode), ("client-id", client_id))
+        headers += [(name, value) for name, value in optional if value is not None]
+        return frame("CONNECT", headers)
+
+    def next_receipt(self) -> str:
+        """The ``receipt`` header of a frame that is sent next."""
+        self._requested += 1
+        return str(self._requested)
+
+    @property
+    def unconfirmed(self) -> int:
+        """Receipts that were asked for and have not come."""
+        return self._requested - self._confirmed
+
+    @property
+    def error_text(self) -> str:
+        """The ``message`` header of the ERROR that came, and its body where that says more."""
+        if self.error is None:
+            return ""
+        head, body = self.error
+        message = head.headers.get(b"message", b"").decode("utf-8", "replace")
+        more = body.decode("utf-8", "replace").strip()
+        return f"{message}: {more}" if message and more and more != message else message or more
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the broker. Raises `ProtocolError` where they are not STOMP."""
+        for head, body in self._reader.feed(data):
+            command = head.command
+            if command == b"MESSAGE":
+                self.messages.append((head, body))
+            elif command == b"RECEIPT":
+                receipt = _number(head.headers.get(b"receipt-id", b""))
+                self._confirmed = min(max(self._confirmed, receipt), self._requested)
+            elif command == b"CONNECTED":
+                self._connected(head)
+            elif command == b"ERROR" and self.error is None:
+                self.error = head, body
+
+    def _connected(self, head: Head) -> None:
+        self.connected = head
+        sends, _, wants = head.headers.get(b"heart-beat", b"0,0").partition(b",")
+        own = self._heart_beat
+        if own and (interval := _number(wants)):
+            self.send_interval = max(own, min(interval, MAX_HEART_BEAT)) / 1000
+        if own and (interval := _number(sends)):
+            self.receive_interval = max(own, min(interval, MAX_HEART_BEAT)) / 1000
+
+
+def frame(command: str, headers: Pairs = (), body: bytes = b"") -> bytes:
+    """One frame of STOMP 1.2."""
+    return encode_frame(command.encode(), [(name.encode(), value.encode()) for name, value in headers], body)
+
+
+def ack(message: Head) -> bytes:
+    """ACK of a MESSAGE."""
+    reference = message.headers.get(b"ack") or message.headers.get(b"message-id", b"")
+    return encode_frame(b"ACK", [(b"id", reference)])
+
+
+def _number(text: bytes) -> int:
+    """A whole number that a broker wrote; 0 for anything else."""
+    digits = text.strip()
+    return int(digits) if digits.isdigit() and len(digits) <= MAX_DIGITS else 0
