@@ -15,9 +15,8 @@ from stompring.broker.queue import Queue
 from stompring.errors import Refused
 from stompring.session.connect import Credentials, Login
 from stompring.session.permissions import Authorizer
-from stompring.settings.acceptor_url import is_local, is_loopback
 from stompring.settings.model import PermissionType
-from stompring.settings.network import host_name
+from stompring.settings.network import host_name, is_local, is_loopback
 
 from .api import Call, Problem, flag, required, text
 from .context import AdminContext

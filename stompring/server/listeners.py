@@ -31,8 +31,8 @@ from twisted.internet.tcp import Port
 from stompring.errors import ConfigurationError
 from stompring.security.certificates import CertificateError, Identity, source_files
 from stompring.settings.acceptor import HttpAcceptor, ProxyProtocol, StompAcceptor
-from stompring.settings.acceptor_url import is_loopback
 from stompring.settings.model import BrokerConfiguration
+from stompring.settings.network import is_loopback
 
 from .protocol_detection import ProtocolDetectionFactory
 from .proxy_protocol import ProxyFactory

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from stompring.errors import LimitReached
 from stompring.session.text import printable
 from stompring.settings.acceptor import StompAcceptor, WebSocketSettings
-from stompring.settings.acceptor_url import is_local, is_loopback
 from stompring.settings.network import (
     ANY_ORIGIN,
     NULL_ORIGIN,
     host_name,
+    is_local,
+    is_loopback,
     is_this_machine,
     normal_origin,
     origin_host,

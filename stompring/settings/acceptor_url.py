@@ -458,20 +458,3 @@ def _conflicts(acceptor: StompAcceptor) -> Iterator[str]:
         yield "webSocketUpgrade=false contradicts ws://, which accepts WebSocket only: remove it, or use tcp://"
     for prefix in sorted(set(acceptor.anycast_prefix) & set(acceptor.multicast_prefix)):
         yield f"'{prefix}' is both an anycastPrefix and a multicastPrefix"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a listener on ``host``."""
-    if host == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
-
-
-def is_local(name: str) -> bool:
-    """Whether ``name``, of a ``Host`` header or an origin, can only mean this machine."""
-    return is_loopback(name) or name.endswith(".localhost")

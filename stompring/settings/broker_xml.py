@@ -21,7 +21,7 @@ from lxml import etree
 from stompring.errors import ConfigurationError
 from stompring.settings import value_types
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
-from stompring.settings.acceptor_url import Acceptor, is_loopback, parse_acceptor, with_absolute_paths
+from stompring.settings.acceptor_url import Acceptor, parse_acceptor, with_absolute_paths
 from stompring.settings.document import Faults, Node, snake
 from stompring.settings.machine_memory import (
     default_dispatch_memory,
@@ -48,6 +48,7 @@ from stompring.settings.model import (
     TimeUnit,
     WildcardSyntax,
 )
+from stompring.settings.network import is_loopback
 from stompring.settings.references import References, Secret, has_known_reference, has_reference
 from stompring.settings.schema import ElementRule, parents_of, root_rules, schema_bytes
 from stompring.settings.suggestions import with_suggestion

@@ -89,3 +89,20 @@ def parse_origins(text: str) -> tuple[str, ...]:
     if ANY_ORIGIN in found and len(found) > 1:
         raise ValueError(f"contains {ANY_ORIGIN}, which means all origins, and others")
     return tuple(found)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a listener on ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def is_local(name: str) -> bool:
+    """Whether ``name``, of a ``Host`` header or an origin, can only mean this machine."""
+    return is_loopback(name) or name.endswith(".localhost")

@@ -13,10 +13,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from stompring.selector import compile_selector
 from stompring.settings.model import (
@@ -237,8 +236,7 @@ ZERO_ADMITS_NOTHING = "0 would accept no message; use -1 for no limit"
 ZERO_RING = "a ring of 0 holds no message; use -1 for no ring"
 
 
-@dataclass(frozen=True, slots=True)
-class ValueType:
+class ValueType(NamedTuple):
     """A simple type of schema.xsd: its reader, and what it accepts, as the documentation and other readers need it."""
 
     read: Reader

@@ -7,7 +7,8 @@ from dataclasses import fields
 import pytest
 
 from stompring.settings.acceptor import FrameLimits, HttpAcceptor, StompAcceptor, WebSocketSettings
-from stompring.settings.acceptor_url import OLD_PARAMETER_NAMES, STOMP_PARAMETERS, is_loopback, parse_acceptor
+from stompring.settings.acceptor_url import OLD_PARAMETER_NAMES, STOMP_PARAMETERS, parse_acceptor
+from stompring.settings.network import is_loopback
 from stompring.settings.unsupported_names import ACCEPTOR_PARAMETERS
 
 BASE = "tcp://127.0.0.1:61613"
