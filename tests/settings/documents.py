@@ -31,11 +31,11 @@ def faults_of(data: bytes) -> list[str]:
     """What is wrong with ``data``, which must be something."""
     with pytest.raises(ConfigurationError) as caught:
         parse_broker_xml(data, FILE)
-    told = str(caught.value).splitlines()
-    assert all(line.startswith(f"{FILE}:") for line in told), told
+    reported = str(caught.value).splitlines()
+    assert all(line.startswith(f"{FILE}:") for line in reported), reported
     assert caught.value.file == FILE
-    assert told[0].startswith(f"{FILE}:{caught.value.line}: ")
-    return [line.removeprefix(f"{FILE}:") for line in told]
+    assert reported[0].startswith(f"{FILE}:{caught.value.line}: ")
+    return [line.removeprefix(f"{FILE}:") for line in reported]
 
 
 def setting(element: str, text: str) -> str:

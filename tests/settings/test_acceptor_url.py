@@ -1,4 +1,4 @@
-"""The URLs of acceptors: hosts, ports, parameters, and what is said about wrong ones."""
+"""The URLs of acceptors: hosts, ports, parameters and their faults."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_a_listener_beyond_the_machine_needs_security(url: str) -> None:
     )
     configuration = parse(SECURE, acceptor(url))
     assert len(configuration.stomp_acceptors + configuration.http_acceptors) == 1
-    parse(acceptor(url))  # security is on where nothing is said, as in Artemis
+    parse(acceptor(url))  # security is on by default, as in Artemis
 
 
 @pytest.mark.parametrize(

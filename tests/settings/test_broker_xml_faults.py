@@ -1,4 +1,4 @@
-"""What is wrong with a file: said with its line, the element, its parent and the nearest known name."""
+"""Faults of a file, each with its line, the element, its parent and the nearest known name."""
 
 from __future__ import annotations
 

@@ -179,7 +179,11 @@ def test_wildcards() -> None:
 
 def test_retention() -> None:
     configuration, _ = read("retention.xml")
-    kept = configuration.journal_retention_directory
-    assert kept is not None and kept.directory == "data/retention"
-    assert (kept.period, kept.storage_limit, kept.sample_period) == (30 * 86_400_000, 20 * 1024**3, 10_000)
+    retention = configuration.journal_retention_directory
+    assert retention is not None and retention.directory == "data/retention"
+    assert (retention.period, retention.storage_limit, retention.sample_period) == (
+        30 * 86_400_000,
+        20 * 1024**3,
+        10_000,
+    )
     assert data_directory(configuration).retention == CONFIG.parent / "data" / "retention"

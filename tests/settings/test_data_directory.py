@@ -34,8 +34,8 @@ CASES = [
 def test_directories(
     file: str, journal: str | None, paging: str | None, override: str | None, r: str, j: str, p: str
 ) -> None:
-    said = {"journal_directory": journal, "paging_directory": paging}
-    configuration = BrokerConfiguration(file=file, **{name: text for name, text in said.items() if text})
+    declared = {"journal_directory": journal, "paging_directory": paging}
+    configuration = BrokerConfiguration(file=file, **{name: text for name, text in declared.items() if text})
     assert data_directory(configuration, override) == DataDirectory(Path(r), Path(j), Path(p))
 
 

@@ -197,7 +197,7 @@ def test_every_value_is_that_of_the_first_entry_that_sets_it(
         }
         settings = repository.lookup(address)
         for name in AddressSettings.__dataclass_fields__:
-            said = next(
+            expected = next(
                 (one.values[name] for one in found if name in one.values), getattr(AddressSettings(), name)
             )
-            assert getattr(settings, name) == said
+            assert getattr(settings, name) == expected

@@ -61,7 +61,7 @@ def test_many_any_words_do_not_explode() -> None:
 
 
 def model(words: list[str], address: list[str]) -> bool:
-    """The rule as it is told, without thought of speed."""
+    """The rule as documented, without regard to speed."""
     if not words:
         return not address
     if words[0] == "#":

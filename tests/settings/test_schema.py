@@ -47,8 +47,10 @@ def test_a_queue_has_an_attribute_or_an_element_for_every_field_of_a_file() -> N
     by_place = {"address", "routing_type"}
     for kind in RoutingType:
         rule = RULES[kind.lower(), "queue"]
-        said = snakes([*rule.attributes, *rule.children])
-        assert said == {field.name for field in fields(QueueConfiguration)} - made_by_the_broker - by_place
+        declared = snakes([*rule.attributes, *rule.children])
+        assert (
+            declared == {field.name for field in fields(QueueConfiguration)} - made_by_the_broker - by_place
+        )
 
 
 def test_core_has_an_element_for_every_field() -> None:
