@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -15,8 +16,6 @@ from stompring.session.connect import Credentials, Login
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
 from stompring.settings.model import BrokerConfiguration
-
-from .doors import Doors
 
 
 class GlobalLimit(Protocol):
@@ -186,6 +185,28 @@ class Security(Protocol):
     def authority(self) -> AccessControl: ...
 
 
+class Certificate(Protocol):
+    """A certificate of an acceptor."""
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def not_after(self) -> datetime: ...
+
+
+class Listeners(Protocol):
+    """TLS and the PROXY protocol of all acceptors. Failures by acceptor, since the start."""
+
+    @property
+    def tls_failures(self) -> Mapping[str, int]: ...
+    @property
+    def proxy_failures(self) -> Mapping[str, int]: ...
+    def identities(self) -> Iterable[tuple[str, Certificate]]:
+        """The certificates, each with its acceptor."""
+
+
 class Reload(Protocol):
     """The result of a reload, as texts."""
 
@@ -226,7 +247,7 @@ class AdminContext(Protocol):
         """``None`` without persistence."""
 
     @property
-    def doors(self) -> Doors:
+    def listener_stack(self) -> Listeners:
         """Certificates and failures of the listeners."""
 
     @property

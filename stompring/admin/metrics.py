@@ -23,9 +23,8 @@ from stompring.broker.queue import Queue
 
 from .access import view_broker
 from .api import Answer, Call, Parameter, Response, Route
-from .context import AdminContext
+from .context import AdminContext, Listeners
 from .counters import ADDRESS, BROKER, COUNTER, GAUGE, QUEUE, Counter
-from .doors import door_families
 from .tasks import ITEMS_PER_STEP
 
 Thing = TypeVar("Thing")
@@ -108,6 +107,13 @@ REFUSALS_HELP = (
     "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals."
 )
 
+EXPIRY = "stompring_certificate_expiry_timestamp_seconds"
+EXPIRY_HELP = "Expiry time of the certificate chain of an acceptor."
+TLS_FAILURES = "stompring_tls_failures_total"
+TLS_FAILURES_HELP = "Connections closed by a TLS error, most of them in the handshake."
+PROXY_FAILURES = "stompring_proxy_failures_total"
+PROXY_FAILURES_HELP = "Connections closed because their PROXY header is missing, invalid or not allowed."
+
 
 class BrokerCollector(Collector):
     """The counters of the broker, for prometheus_client."""
@@ -137,7 +143,7 @@ class BrokerCollector(Collector):
             slow.add_metric(labels, number)
         if slow.samples:
             yield slow
-        yield from door_families(self._context.doors)
+        yield from listener_families(self._context.listener_stack)
         refusals = CounterMetricFamily(REFUSALS, REFUSALS_HELP, labels=("limit",))
         for limit, number in self._context.broker.rejections.counts.items():
             refusals.add_metric((limit,), number)
@@ -154,6 +160,20 @@ def _family(counters: list[Counter[AdminContext]], context: AdminContext) -> Met
         if value is not None:
             family.add_sample(first.metric, dict(counter.labels), value * counter.scale)
     return family
+
+
+def listener_families(listeners: Listeners) -> Iterator[Metric]:
+    """The families of certificates, TLS and the PROXY protocol that have a sample."""
+    expiry = GaugeMetricFamily(EXPIRY, EXPIRY_HELP, labels=("acceptor", "file", "subject"))
+    for acceptor, certificate in listeners.identities():
+        labels = (acceptor, certificate.file, certificate.subject)
+        expiry.add_metric(labels, certificate.not_after.timestamp())
+    tls = CounterMetricFamily(TLS_FAILURES, TLS_FAILURES_HELP, labels=("acceptor",))
+    proxy = CounterMetricFamily(PROXY_FAILURES, PROXY_FAILURES_HELP, labels=("acceptor",))
+    for family, failures in ((tls, listeners.tls_failures), (proxy, listeners.proxy_failures)):
+        for acceptor, number in failures.items():
+            family.add_metric((acceptor,), number)
+    yield from (family for family in (expiry, tls, proxy) if family.samples)
 
 
 def scrape(call: Call) -> Answer:

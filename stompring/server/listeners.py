@@ -194,7 +194,7 @@ def _read_tls_context(acceptor: Acceptor, file: str | None) -> TlsContext:
 
 
 class ListenerStack:
-    """The doors of all acceptors. Counts by acceptor since the start."""
+    """TLS and the PROXY protocol of all acceptors. Failures by acceptor, since the start."""
 
     def __init__(
         self, configuration: BrokerConfiguration, reactor: Any, now: Callable[[], float] = time.time

@@ -75,7 +75,7 @@ class BrokerService(MultiService):
         self.configuration = configuration
         self.reactor = reactor
         self.persistence = persistence
-        self.doors = ListenerStack(configuration, reactor)
+        self.listener_stack = ListenerStack(configuration, reactor)
         self._started_with = configuration
         self._sources = PluginSources(configuration.file)
         self.policies = Policies(load(configuration, self._sources))
@@ -128,7 +128,7 @@ class BrokerService(MultiService):
         # the grammar is read with the first selector: now, and not while clients wait
         compile_selector("TRUE = TRUE")
         log.info("%s", describe_limits(self.configuration))
-        self.doors.start()
+        self.listener_stack.start()
         log.info("connections: %s", describe_connections(self.connections.global_limit.limit))
         if self.disk_monitor is not None:
             self.disk_monitor.start()
@@ -146,7 +146,7 @@ class BrokerService(MultiService):
 
     @inlineCallbacks
     def _listen(self, kind: str, acceptor: StompAcceptor | HttpAcceptor, factory: Any) -> Any:
-        listening = yield listen(acceptor, self.doors.wrap(acceptor, factory), self.reactor)
+        listening = yield listen(acceptor, self.listener_stack.wrap(acceptor, factory), self.reactor)
         close_when_out_of_files(listening, partial(self._turned_away, acceptor.name), self.reactor)
         self.ports.append(listening)
         bound, host = listening.getHost().port, acceptor.host
@@ -181,13 +181,15 @@ class BrokerService(MultiService):
             if self.security is not None:
                 self.security.refresh()
             plugins = load(new, self._sources)
-            certificates = self.doors.read()
+            certificates = self.listener_stack.read()
             outcome = apply(self.broker, new, begin=lambda: self.policies.use(plugins))
         except (ConfigurationError, Refused) as fault:
             log.error("cannot reload the configuration, keeping the current one: %s", fault)
             return Reload(refused=str(fault))
         self.configuration = new
-        outcome.applied += [f"acceptor {name}: new certificates" for name in self.doors.use(certificates)]
+        outcome.applied += [
+            f"acceptor {name}: new certificates" for name in self.listener_stack.use(certificates)
+        ]
         outcome.restart_required += restart_required(self._started_with, new)
         self.connections.global_limit.limit = max_connections(new.global_max_connections, machine_memory())
         if self.security is not None:
@@ -220,7 +222,7 @@ class BrokerService(MultiService):
         """Close the listeners, then say good-bye to every client and give their messages back."""
         self.stopping = True
         self.garbage.stop()
-        self.doors.stop()
+        self.listener_stack.stop()
         if self.security is not None:
             self.security.stop()
         if self.disk_monitor is not None:

@@ -179,12 +179,12 @@ class AdminServer:
         certificate = SimpleNamespace(
             file="b.pem", subject="CN=broker", not_after=datetime.fromtimestamp(BEGIN, UTC)
         )
-        doors: Any = SimpleNamespace(
+        listeners: Any = SimpleNamespace(
             tls_failures={"stomp": 29},
             proxy_failures={"stomp": 30},
             identities=lambda: [("stomp", certificate)],
         )
-        self.service.doors = doors
+        self.service.listener_stack = listeners
 
     def queue(
         self, name: str = "q", address: str | None = None, routing_type: RoutingType = ANYCAST, **more: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from stompring.admin.doors import (
+from stompring.admin.metrics import (
     EXPIRY,
     EXPIRY_HELP,
     PROXY_FAILURES,
