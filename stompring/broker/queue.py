@@ -204,7 +204,6 @@ class Queue:
         """A message that the address routed here: deliver it directly where nothing is against it, else it waits."""
         self.messages_added += 1
         ready = self.ready
-        matching = None
         if (
             ready
             and message.traits.group is None
@@ -223,7 +222,9 @@ class Queue:
                     if found is not None:
                         found.deliver_message(message)
                         return
-        self.add_pending(message, matching)
+                self.add_pending(message, matching)
+                return
+        self.add_pending(message)
 
     def deliver_directly(self, message: Message) -> bool:
         """Deliver a message of a paging address as it arrives, where nothing comes before it; else False.
