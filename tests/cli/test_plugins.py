@@ -259,7 +259,7 @@ def test_a_broker_xml_that_is_named_must_be_right(here: Path) -> None:
     assert "bad.xml:2: " in plugins("list", "--config", "bad.xml").stderr
 
 
-def test_other_commands_do_not_wait_for_it() -> None:
+def test_other_commands_do_not_import_policies() -> None:
     script = (
         "import sys, stompring.cli.main; print([n for n in sys.modules if n.startswith('stompring.policy')])"
     )
@@ -323,7 +323,7 @@ def test_new_does_not_write_one_of_two(here: Path) -> None:
     assert [path.name for path in here.iterdir()] == ["test_mine.py"]
 
 
-def test_new_goes_where_plugins_are(here: Path) -> None:
+def test_new_writes_to_the_existing_plugin_directory(here: Path) -> None:
     (here / "etc").mkdir()
     (here / "plugins").mkdir()
     (here / "etc" / "broker.xml").write_text("<configuration><core/></configuration>")

@@ -47,7 +47,7 @@ def add(path: Path, name: str, password: str) -> None:
     assert user("add", name, "--password-stdin", "--users", path, typed=password).exit_code == 0
 
 
-def test_add_asks_twice_and_shows_nothing(path: Path) -> None:
+def test_add_prompts_twice_and_echoes_nothing(path: Path) -> None:
     result = user("add", "ada", "--users", path, typed="lovelace\nlovelace\n")
     assert result.exit_code == 0
     assert "Password of ada:" in result.output and f"user 'ada' saved in {path}" in result.output
@@ -55,7 +55,7 @@ def test_add_asks_twice_and_shows_nothing(path: Path) -> None:
     assert Users(path).verify("ada", "lovelace")
 
 
-def test_add_asks_again_when_the_answers_differ_or_cannot_be(path: Path) -> None:
+def test_add_prompts_again_for_different_or_invalid_passwords(path: Path) -> None:
     result = user("add", "ada", "--users", path, typed="one\ntwo\nthree\nthree\n")
     assert result.exit_code == 0
     assert "do not match" in result.output
@@ -114,7 +114,7 @@ def test_names_that_cannot_be_are_refused(path: Path, command: str, name: str) -
     assert not path.exists()
 
 
-def test_a_user_who_is_there_is_replaced_only_when_asked_for(path: Path) -> None:
+def test_existing_user_is_replaced_only_with_the_option(path: Path) -> None:
     add(path, "ada", "first")
     result = user("add", "ada", "--users", path)  # no input: it must not come to the question
     assert result.exit_code == 1
@@ -146,7 +146,7 @@ def test_list_prints_names_and_nothing_else(path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [["list"], ["rm", "ada"]])
-def test_a_missing_file_is_an_error_with_what_to_do(path: Path, command: list[str]) -> None:
+def test_missing_file_is_an_error_with_advice(path: Path, command: list[str]) -> None:
     result = user(*command, "--users", path)
     assert result.exit_code == 1
     assert "No such file or directory; create it with: stompring user add NAME" in result.stderr
@@ -154,7 +154,7 @@ def test_a_missing_file_is_an_error_with_what_to_do(path: Path, command: list[st
 
 
 @pytest.mark.parametrize("command", [["list"], ["rm", "ada"], ["add", "ada", "--password-stdin"]])
-def test_a_fault_in_the_file_is_told_with_its_line(path: Path, command: list[str]) -> None:
+def test_error_in_the_file_is_reported_with_its_line(path: Path, command: list[str]) -> None:
     path.write_text("# users\nada = lovelace\n")
     result = user(*command, "--users", path, typed="x")
     assert result.exit_code == 1
@@ -172,7 +172,7 @@ def test_the_broker_xml_says_where_the_users_are(path: Path) -> None:
     assert user("list", "--config", config).stdout == "ada\n"
 
 
-def test_the_default_broker_xml_is_asked_when_no_option_is_given(path: Path) -> None:
+def test_default_broker_xml_is_used_without_options(path: Path) -> None:
     assert "--config FILE" in user("list").stderr
     config = path.parent / "config" / "broker.xml"
     config.parent.mkdir()
@@ -181,7 +181,7 @@ def test_the_default_broker_xml_is_asked_when_no_option_is_given(path: Path) -> 
     assert user("list").stdout == "ada\n"
 
 
-def test_security_off_without_a_users_file_is_told_with_what_to_do(path: Path) -> None:
+def test_disabled_security_without_users_file_is_an_error_with_advice(path: Path) -> None:
     config = path.with_name("broker.xml")
     config.write_text(BROKER_XML.format(secure="false", users=""))
     result = user("list", "--config", config)
@@ -205,7 +205,7 @@ def test_config_and_users_exclude_each_other(path: Path) -> None:
     assert "are mutually exclusive" in result.stderr
 
 
-def test_a_broken_broker_xml_is_told_with_its_line(path: Path) -> None:
+def test_broken_broker_xml_is_reported_with_its_line(path: Path) -> None:
     config = path.with_name("broker.xml")
     config.write_text("<configuration>\n<kore/></configuration>")
     result = user("list", "--config", config)
@@ -251,7 +251,7 @@ def test_rm_takes_the_roles_too(config: Path) -> None:
     assert config.with_name("roles.properties").read_text() == ""
 
 
-def test_roles_that_cannot_be_given_or_taken(config: Path) -> None:
+def test_invalid_grants_and_revocations_are_errors(config: Path) -> None:
     user("add", "ada", "--password-stdin", "--role", "a", "--config", config, typed="x")
     nobody = user("grant", "bob", "a", "--config", config)
     assert nobody.exit_code == 1 and "no user 'bob'" in nobody.stderr
@@ -274,7 +274,7 @@ def test_roles_beside_a_users_file_alone_must_be_named(path: Path) -> None:
     assert user("list", *named).stdout == "ada\ta\n" and user("list", "--users", path).stdout == "ada\n"
 
 
-def test_a_broken_roles_file_is_told_before_anything_is_changed(config: Path) -> None:
+def test_broken_roles_file_is_reported_before_any_change(config: Path) -> None:
     roles = config.with_name("roles.properties")
     roles.write_text("broken\n")
     result = user("add", "ada", "--password-stdin", "--role", "a", "--config", config, typed="x")

@@ -421,6 +421,8 @@ def test_a_secret_from_outside_is_used_and_not_shown(tmp_path: Path, monkeypatch
         assert status == 200 and shown["policies"] == ["signed"] and MARKER not in str(shown)
         (tmp_path / "key").unlink()
         refused = broker.reload()
-        assert f"{config}:" in refused and "cannot be read" in refused and MARKER not in "\n".join(broker.log)
+        assert (
+            f"{config}:" in refused and "cannot read file" in refused and MARKER not in "\n".join(broker.log)
+        )
     checked = stompring("check-config", str(config))
     assert checked.returncode == 1 and MARKER not in checked.stdout + checked.stderr

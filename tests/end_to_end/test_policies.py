@@ -25,7 +25,7 @@ from stompring.policy import ACCEPT, DROP, AddressPolicy, ChangeHeaders, Offer, 
 
 
 class Door(AddressPolicy):
-    """Does what it is told."""
+    """Acts as headers of the message say."""
 
     greeting: str = parameter("What it says when it refuses.", "Not now")
 
@@ -61,7 +61,7 @@ from stompring.policy import AddressPolicy
 
 
 class Recorder(AddressPolicy):
-    """Counts what it is told, and copies what its ring gives up."""
+    """Counts notifications, and copies evicted messages."""
 
     def created(self):
         self.waiting = [message.body for queue in self.address.queues for message in queue.messages()]
@@ -147,8 +147,8 @@ def test_a_slow_hook_is_counted_and_logged(start_broker: StartBroker, plugins: P
     client.put("q", "a", "b", do="sleep")
     metrics = Management(broker.http_port).text("/metrics")
     assert 'stompring_policy_slow_hooks_total{hook="admit",policy="door"} 2.0' in metrics
-    told = [line for line in broker.log if "policy door of address q: admit blocked the broker" in line]
-    assert len(told) == 1 and "WARNING" in told[0]
+    logged = [line for line in broker.log if "policy door of address q: admit blocked the broker" in line]
+    assert len(logged) == 1 and "WARNING" in logged[0]
     client.close()
 
 
@@ -198,7 +198,7 @@ def test_a_fault_refuses_one_operation_and_is_counted(start_broker: StartBroker,
         ),
     ],
 )
-def test_what_is_wrong_with_a_plugin_is_told_before_the_start_and_at_a_reload(
+def test_plugin_errors_are_reported_at_start_and_reload(
     core: str,
     use: str,
     line: int | None,

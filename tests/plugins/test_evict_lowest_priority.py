@@ -45,7 +45,7 @@ def test_the_oldest_of_the_lowest_goes_for_a_higher_one() -> None:
 
 
 @pytest.mark.parametrize("priority", ["4", "3"])
-def test_nothing_goes_for_one_that_is_not_higher(priority: str) -> None:
+def test_nothing_is_evicted_for_an_equal_or_lower_priority(priority: str) -> None:
     harness = house(otherwise="DROP")
     send(harness, "4a", "4b", "4c")
     assert harness.send(b"x", {"priority": priority}).dropped
@@ -59,13 +59,13 @@ def test_messages_of_the_same_priority_where_that_is_wanted() -> None:
     assert harness.send(b"x", {"priority": "3"}).dropped
 
 
-def test_otherwise_the_producer_is_told() -> None:
+def test_otherwise_fail_sends_an_error() -> None:
     harness = house(otherwise="FAIL")
     send(harness, "4a", "4b", "4c")
     assert "full: max-size-messages 3" in harness.send(b"x").refused
 
 
-def test_otherwise_the_producer_waits_and_is_asked_about_again() -> None:
+def test_otherwise_block_evaluates_again() -> None:
     harness = house()
     send(harness, "5a", "5b", "5c")
     assert harness.send(b"x", producer="low").waits
@@ -96,7 +96,7 @@ def test_as_many_go_as_one_needs() -> None:
     assert sent <= 4
 
 
-def test_all_queues_give_a_message_up_in_which_it_waits() -> None:
+def test_message_is_evicted_from_all_queues_in_which_it_waits() -> None:
     harness = house()
     copies(harness, "one", "two")
     send(harness, "5a", "1a", "2a")
@@ -116,7 +116,7 @@ def test_a_queue_that_has_it_no_more_is_left_alone() -> None:
     assert waiting(harness, "copy") == ["4a", "3a", "2a"]
 
 
-def test_what_a_consumer_of_another_queue_has_is_not_given_up_for_ever_in_vain() -> None:
+def test_ineffective_evictions_are_limited() -> None:
     harness = house(40, otherwise="FAIL")
     copies(harness, "copy")
     for number in range(40):
@@ -126,7 +126,7 @@ def test_what_a_consumer_of_another_queue_has_is_not_given_up_for_ever_in_vain()
     assert len(waiting(harness, "copy")) == 40 - 16
 
 
-def test_one_in_vain_does_not_keep_the_next_from_making_room() -> None:
+def test_ineffective_eviction_does_not_prevent_the_next_one() -> None:
     harness = house(otherwise="FAIL")
     copies(harness, "copy")
     send(harness, "1a", "1b", "1c")
@@ -148,7 +148,7 @@ def test_messages_with_a_consumer_stay() -> None:
     assert send(harness, "1d") == [True]
 
 
-def test_while_the_broker_is_full_no_more_goes_than_comes() -> None:
+def test_full_broker_evicts_no_more_than_the_new_message() -> None:
     harness = PolicyHarness(KIND, full=True, otherwise="FAIL")
     send(harness, *"1111111111")
     harness.broker.memory.set_limits(1)  # used up many times over, by others for all that is known here
@@ -157,7 +157,7 @@ def test_while_the_broker_is_full_no_more_goes_than_comes() -> None:
     assert "global-max-size" in harness.send(b"x", {"priority": "1"}).refused
 
 
-def test_what_a_transaction_sends() -> None:
+def test_messages_of_a_transaction() -> None:
     harness = house(otherwise="FAIL")
     send(harness, "1a", "1b", "1c")
     client = harness._client("p", None)
@@ -171,7 +171,7 @@ def test_what_a_transaction_sends() -> None:
     assert waiting(harness)[:2] == ["new", "new"]
 
 
-def test_a_reload_changes_what_happens_otherwise() -> None:
+def test_reload_changes_otherwise() -> None:
     harness = house(otherwise="DROP")
     send(harness, "4a", "4b", "4c")
     harness.reload(otherwise="FAIL")

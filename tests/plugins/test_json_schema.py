@@ -48,7 +48,7 @@ def refused(folder: Path, body: Any, **arguments: Any) -> str:
     return text
 
 
-def test_what_keeps_to_the_schema_is_accepted(folder: Path) -> None:
+def test_valid_body_is_accepted(folder: Path) -> None:
     harness = house(folder)
     body = json.dumps(RIGHT).encode()
     assert harness.send(body).accepted
@@ -67,7 +67,7 @@ def test_what_keeps_to_the_schema_is_accepted(folder: Path) -> None:
         ({**RIGHT, "id": "secret-and-long"}, "$.id violates maxLength: 8"),
     ],
 )
-def test_where_and_what_is_wrong(folder: Path, body: Any, words: str) -> None:
+def test_refusal_has_path_and_rule(folder: Path, body: Any, words: str) -> None:
     assert f"Body is not valid by the schema: {words} (policy" in refused(folder, body)
 
 
@@ -96,7 +96,7 @@ def test_a_long_place_is_cut_short(tmp_path: Path) -> None:
         (b"{} {}", "not JSON: line 1 column 4: Extra data"),
     ],
 )
-def test_what_is_not_json(folder: Path, body: bytes, words: str) -> None:
+def test_invalid_json_is_refused_with_the_position(folder: Path, body: bytes, words: str) -> None:
     assert words in refused(folder, body)
 
 

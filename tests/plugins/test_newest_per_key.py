@@ -32,7 +32,7 @@ def remembered(harness: PolicyHarness) -> int:
     return sum(len(m) for kept in harness.policy._queues.values() for m in kept.by_key.values())
 
 
-def test_an_older_message_goes_when_a_newer_one_of_its_key_waits() -> None:
+def test_older_message_is_evicted_when_a_newer_one_of_its_key_waits() -> None:
     harness = house()
     send(harness, "a1", "b1", "a2", "c1", "b2", "a3")
     assert waiting(harness) == ["c1", "b2", "a3"]
@@ -64,7 +64,7 @@ def test_messages_without_the_key(without_key: str, left: list[str]) -> None:
     assert waiting(harness) == left
 
 
-def test_what_comes_back_does_not_stay_beside_a_newer_one() -> None:
+def test_returned_message_is_evicted_beside_a_newer_one() -> None:
     harness = house()
     send(harness, "a1", "b1")
     old, other = harness.deliver(2)
@@ -74,7 +74,7 @@ def test_what_comes_back_does_not_stay_beside_a_newer_one() -> None:
     assert waiting(harness) == ["b1", "a2"]
 
 
-def test_what_comes_back_stays_where_nothing_newer_waits() -> None:
+def test_returned_message_stays_without_a_newer_one() -> None:
     harness = house()
     send(harness, "a1")
     (message,) = harness.deliver()
@@ -86,7 +86,7 @@ def test_what_comes_back_stays_where_nothing_newer_waits() -> None:
     assert waiting(harness) == ["a2"]
 
 
-def test_a_newer_one_that_comes_back_replaces_the_older_that_waits() -> None:
+def test_returned_newer_message_evicts_the_older_waiting_one() -> None:
     harness = house()
     send(harness, "a1")
     (first,) = harness.deliver()
@@ -98,7 +98,7 @@ def test_a_newer_one_that_comes_back_replaces_the_older_that_waits() -> None:
     assert waiting(harness) == ["a2"]
 
 
-def test_those_kept_of_a_key_are_the_newest_in_whatever_order_they_come_back() -> None:
+def test_newest_of_a_key_are_retained_in_any_order_of_return() -> None:
     harness = house(keep=2)
     send(harness, "a1", "a2")
     first, second = harness.deliver(2)
@@ -119,7 +119,7 @@ def test_scheduled_messages_count_when_they_fall_due() -> None:
     assert waiting(harness) == ["b1", "a2"]
 
 
-def test_a_full_ring_gives_up_by_key() -> None:
+def test_full_ring_evicts_by_key() -> None:
     harness = house(settings={"default_ring_size": 3})
     send(harness, "a1", "b1", "c1", "b2")
     assert waiting(harness) == ["a1", "c1", "b2"]  # not a1, which the ring would have given up
@@ -148,7 +148,7 @@ def test_a_ring_that_was_made_smaller() -> None:
     assert waiting(harness) == ["d1", "c2"]
 
 
-def test_what_comes_back_to_a_full_ring_is_lost_itself() -> None:
+def test_message_returned_to_a_full_ring_is_lost() -> None:
     harness = house(settings={"default_ring_size": 2})
     send(harness, "a1")
     (message,) = harness.deliver()
@@ -185,7 +185,7 @@ def test_queues_that_are_no_more_are_forgotten_with_the_next_one() -> None:
     assert len(harness.policy._queues) == 2
 
 
-def test_keys_that_have_gone_are_forgotten_while_messages_come() -> None:
+def test_consumed_keys_are_removed_while_messages_come() -> None:
     harness = house()
     for number in range(2000):
         assert harness.send(b"x", {"symbol": str(number)}).accepted
@@ -195,7 +195,7 @@ def test_keys_that_have_gone_are_forgotten_while_messages_come() -> None:
     assert len(harness.policy._queues[ADDRESS].by_key) <= 34
 
 
-def test_keys_that_have_gone_are_forgotten_when_nothing_comes() -> None:
+def test_consumed_keys_are_removed_without_new_messages() -> None:
     harness = house()
     for number in range(500):
         harness.send(b"x", {"symbol": str(number)})
@@ -210,7 +210,7 @@ def test_keys_that_have_gone_are_forgotten_when_nothing_comes() -> None:
     assert remembered(harness) == 0 and not harness.policy._timed
 
 
-def test_there_is_no_timer_while_nothing_is_remembered() -> None:
+def test_no_timer_while_nothing_is_recorded() -> None:
     harness = house()
     assert not harness.policy.address._timers
     send(harness, "a1", "a2", "b1")
@@ -220,7 +220,7 @@ def test_there_is_no_timer_while_nothing_is_remembered() -> None:
     assert not harness.policy.address._timers
 
 
-def test_a_reload_sees_what_waits() -> None:
+def test_reload_finds_waiting_messages() -> None:
     harness = house(keep=3)
     send(harness, "a1", "a2", "b1", "a3")
     harness.reload(key="symbol", keep=1)

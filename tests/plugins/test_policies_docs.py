@@ -93,7 +93,7 @@ def used(configuration: BrokerConfiguration) -> set[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_shown_of_broker_xml_can_be_used(name: str, tmp_path: Path) -> None:
+def test_examples_of_broker_xml_can_be_loaded(name: str, tmp_path: Path) -> None:
     (tmp_path / "plugins").symlink_to(ROOT / "plugins")
     shutil.copy(ROOT / "config" / "order.schema.json", tmp_path)
     (snippet,) = SNIPPETS[name]

@@ -61,7 +61,7 @@ def test_thirds_do_not_add_up() -> None:
         harness.advance(1000)
 
 
-def test_refused_with_the_time_at_which_the_next_may_come() -> None:
+def test_refusal_has_the_time_of_the_next_token() -> None:
     harness = PolicyHarness(KIND, messages_per_second=4, burst=2, when_exceeded="refuse")
     assert accepted(harness, 2) == 2
     text = harness.send(b"x").refused
@@ -80,7 +80,7 @@ def test_delayed_to_the_millisecond_at_which_a_token_is_there(milliseconds: int,
     assert harness.waiting() == [b"1", b"2"][: 1 + there]
 
 
-def test_those_who_wait_together_come_one_after_the_other() -> None:
+def test_waiting_producers_are_served_one_after_the_other() -> None:
     harness = PolicyHarness(KIND, messages_per_second=8, burst=1)
     producers = ["a", "b", "c"]
     assert [harness.send(b"x", producer=one).waits for one in producers] == [False, True, True]
@@ -121,7 +121,7 @@ def test_both_and_a_token_is_taken_of_both_or_of_none() -> None:
     assert harness.send(b"x", producer="c").accepted
 
 
-def test_a_refusal_names_what_takes_longer() -> None:
+def test_refusal_names_the_longer_limit() -> None:
     harness = PolicyHarness(
         KIND,
         messages_per_second=1,
@@ -155,7 +155,7 @@ def test_a_connection_that_is_not_forgotten_keeps_its_count() -> None:
     assert harness.send(b"x", producer="first").dropped
 
 
-def test_a_clock_that_is_put_back_holds_nobody_up_for_long() -> None:
+def test_clock_set_back_does_not_delay_producers_for_long() -> None:
     harness = PolicyHarness(KIND, messages_per_second=8, burst=5)
     assert accepted(harness, 5) == 5
     harness.policy._full_at += 3_600_000_000_000  # as if an hour had been taken back
@@ -180,7 +180,7 @@ def test_a_reload_is_no_gift() -> None:
     assert not harness.errors
 
 
-def test_a_transaction_is_asked_about_when_its_messages_come() -> None:
+def test_transaction_is_evaluated_at_send() -> None:
     harness = PolicyHarness(KIND, messages_per_second=1, burst=2, when_exceeded="refuse")
     client = harness._client("p", None)
     client.send_frame(b"BEGIN", [("transaction", "t")])
@@ -201,7 +201,7 @@ BOTH = {
 
 @pytest.mark.parametrize("exceeded", ["delay", "refuse", "drop"])
 @pytest.mark.parametrize("receipt", [b"", b"receipt:r\n"])
-def test_a_message_that_waits_for_room_takes_one_token(exceeded: str, receipt: bytes) -> None:
+def test_blocked_message_takes_one_token(exceeded: str, receipt: bytes) -> None:
     harness = PolicyHarness(
         KIND,
         settings={"max_size_messages": 1, "address_full_policy": "BLOCK"},
@@ -224,7 +224,7 @@ def test_a_message_that_waits_for_room_takes_one_token(exceeded: str, receipt: b
     assert not harness._dropped() and not harness.errors and b"ERROR" not in client._written
 
 
-def test_what_an_abort_undoes_takes_no_token() -> None:
+def test_aborted_message_takes_no_token() -> None:
     harness = PolicyHarness(KIND, when_exceeded="refuse", **BOTH)
     client = harness._client("producer", None)
     for _ in range(3):
@@ -236,7 +236,7 @@ def test_what_an_abort_undoes_takes_no_token() -> None:
     assert accepted(harness, 9) == 4
 
 
-def test_what_a_full_address_refuses_takes_no_token() -> None:
+def test_message_refused_by_a_full_address_takes_no_token() -> None:
     harness = PolicyHarness(
         KIND,
         settings={"max_size_messages": 1, "address_full_policy": "FAIL"},

@@ -18,7 +18,7 @@ def house(**arguments: Any) -> PolicyHarness:
     return PolicyHarness(KIND, **{"to": "warm", "settings": {"default_ring_size": 2}, **arguments})
 
 
-def test_what_the_ring_gives_up_is_at_the_other_address() -> None:
+def test_evicted_messages_are_at_the_other_address() -> None:
     harness = house()
     for body in (b"1", b"2", b"3", b"4"):
         harness.send(body, {"kind": "test", "priority": "7"})
@@ -37,7 +37,7 @@ def test_the_other_address_may_be_a_ring_too() -> None:
     assert harness.waiting() + harness.waiting("warm") == [b"8", b"9", b"5", b"6", b"7"]
 
 
-def test_one_that_comes_back_and_finds_no_place_is_spilled() -> None:
+def test_message_returned_to_a_full_ring_is_spilled() -> None:
     harness = house()
     harness.send(b"1")
     (message,) = harness.deliver()
@@ -47,14 +47,14 @@ def test_one_that_comes_back_and_finds_no_place_is_spilled() -> None:
     assert harness.waiting("warm") == [b"1"]
 
 
-def test_what_is_given_up_otherwise_is_spilled_too() -> None:
+def test_other_evictions_are_spilled_too() -> None:
     harness = house()
     harness.send(b"1")
     harness.messages()[0].give_up()
     assert harness.waiting("warm") == [b"1"]
 
 
-def test_what_is_consumed_or_purged_is_not() -> None:
+def test_consumed_and_purged_messages_are_not_spilled() -> None:
     harness = house()
     harness.send(b"1")
     harness.send(b"2")
@@ -63,13 +63,13 @@ def test_what_is_consumed_or_purged_is_not() -> None:
     assert harness.waiting("warm") == []
 
 
-def test_what_is_lost_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_copies_are_logged_at_powers_of_two(caplog: pytest.LogCaptureFixture) -> None:
     harness = house(others={"warm": {"auto_create_addresses": False}})
     with caplog.at_level(logging.WARNING, "stompring_plugins.spill"):
         for number in range(11):
             harness.send(str(number).encode())
-    told = [record.getMessage() for record in caplog.records if record.name == "stompring_plugins.spill"]
-    assert told == [
+    logged = [record.getMessage() for record in caplog.records if record.name == "stompring_plugins.spill"]
+    assert logged == [
         f"{number} evicted messages of address {ADDRESS} lost so far: no queue of address warm accepts them"
         for number in (1, 2, 4, 8)
     ]

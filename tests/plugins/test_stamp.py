@@ -44,7 +44,7 @@ def test_only_what_is_wanted() -> None:
 
 
 @pytest.mark.parametrize(("user", "stamped"), [("ann", "ann"), (None, None)])
-def test_what_a_client_says_of_itself_does_not_count(user: str | None, stamped: str | None) -> None:
+def test_headers_sent_by_the_client_are_overwritten(user: str | None, stamped: str | None) -> None:
     harness = PolicyHarness(KIND, user_header="sent-by", client_id_header="sent-as")
     harness.send(b"x", {"sent-by": "root", "sent-as": "somebody"}, user=user)
     assert last(harness).get("sent-by") == stamped

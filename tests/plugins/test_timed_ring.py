@@ -36,7 +36,7 @@ def remembered(harness: PolicyHarness) -> int:
     return sum(map(len, harness.policy._heaps.values()))
 
 
-def test_what_is_too_old_goes_at_its_time() -> None:
+def test_old_message_is_evicted_at_its_time() -> None:
     harness = house()
     send(harness, "a")
     harness.advance(500)
@@ -76,7 +76,7 @@ def test_each_of_many_at_its_own_time_by_one_timer() -> None:
     assert waiting(harness) == [] and timers(harness) == 0
 
 
-def test_there_is_no_timer_while_nothing_waits() -> None:
+def test_no_timer_while_no_message_waits() -> None:
     harness = house(3_600_000)
     assert timers(harness) == 0
     send(harness, "a", "b")
@@ -87,7 +87,7 @@ def test_there_is_no_timer_while_nothing_waits() -> None:
     assert timers(harness) == 0 and remembered(harness) == 0
 
 
-def test_what_has_gone_is_forgotten() -> None:
+def test_consumed_messages_are_removed_from_the_record() -> None:
     harness = house(3_600_000)
     for _ in range(1000):
         send(harness, "x")
@@ -101,7 +101,7 @@ def test_what_has_gone_is_forgotten() -> None:
     assert remembered(harness) <= 2 * 10 + 32
 
 
-def test_one_that_comes_back_again_and_again_is_not_remembered_each_time() -> None:
+def test_message_returned_repeatedly_is_recorded_once() -> None:
     harness = house(3_600_000, settings={"max_delivery_attempts": -1})
     send(harness, "x")
     for _ in range(500):
@@ -119,7 +119,7 @@ def test_priorities_change_nothing_about_time() -> None:
     assert waiting(harness) == ["high"]
 
 
-def test_one_that_comes_back_counts_from_when_it_came_first() -> None:
+def test_age_of_a_returned_message_starts_at_its_send() -> None:
     harness = house()
     send(harness, "a")
     (message,) = harness.deliver()
@@ -131,7 +131,7 @@ def test_one_that_comes_back_counts_from_when_it_came_first() -> None:
     assert waiting(harness) == ["b"]
 
 
-def test_one_that_comes_back_too_late_goes_at_once() -> None:
+def test_message_returned_too_late_is_evicted_at_once() -> None:
     harness = house()
     send(harness, "a")
     (message,) = harness.deliver()
@@ -157,7 +157,7 @@ def test_a_number_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"size": 3}, {"settings": {"default_ring_size": 3}}])
-def test_beyond_the_number_the_oldest_goes_whatever_its_priority(arguments: dict[str, Any]) -> None:
+def test_above_size_the_oldest_is_evicted_whatever_its_priority(arguments: dict[str, Any]) -> None:
     harness = house(**arguments)
     send(harness, "low", priority="0")
     harness.advance(10)
@@ -170,7 +170,7 @@ def test_beyond_the_number_the_oldest_goes_whatever_its_priority(arguments: dict
     assert not harness.errors
 
 
-def test_what_comes_back_to_a_full_ring() -> None:
+def test_message_returned_to_a_full_ring() -> None:
     harness = house(settings={"default_ring_size": 2})
     send(harness, "a")
     (message,) = harness.deliver()
@@ -179,7 +179,7 @@ def test_what_comes_back_to_a_full_ring() -> None:
     assert waiting(harness) == ["b", "c"]
 
 
-def test_what_comes_back_beyond_the_number() -> None:
+def test_returned_message_above_the_number_is_evicted() -> None:
     harness = house(size=2)
     send(harness, "a")
     (message,) = harness.deliver()

@@ -273,9 +273,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 @pytest.mark.parametrize("way", ["delay", "refuse", "drop"])
-def test_a_burst_that_waits_for_room_loses_nothing_and_is_not_delayed(
-    limited: BrokerProcess, way: str
-) -> None:
+def test_blocked_burst_loses_no_message_and_is_not_delayed(limited: BrokerProcess, way: str) -> None:
     """Each of the 20 messages of a burst waits again and again while a consumer acknowledges one by one."""
     bodies = [str(number) for number in range(20)]
     producer, consumer = StompClient(limited.port), StompClient(limited.port)

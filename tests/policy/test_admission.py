@@ -1,4 +1,4 @@
-"""The hooks that are asked: `admit`, `full`, `overflow`, `subscribed`, and every answer to them."""
+"""The deciding hooks: `admit`, `full`, `overflow`, `subscribed`, and every verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def admits(answer: Callable[[Offer], Any], **more: Any) -> PolicyHarness:
     """A harness whose policy admits as ``answer`` says."""
 
     class Asked(AddressPolicy):
-        """Answers as it is told."""
+        """Returns the given verdict."""
 
         def admit(self, offer: Offer) -> Any:
             return answer(offer)
@@ -46,7 +46,7 @@ def full_with(answer: Any, **settings: Any) -> PolicyHarness:
     """A harness with room for two messages, whose full address answers so: a value, or what a function gives."""
 
     class Asked(AddressPolicy):
-        """Answers as it is told."""
+        """Returns the given verdict."""
 
         def full(self, offer: Offer) -> Any:
             return answer(self, offer) if callable(answer) else answer
@@ -78,7 +78,7 @@ def test_a_message_is_dropped_and_counted() -> None:
     assert harness.broker.directory.addresses["address"].dropped_messages == 1
 
 
-def test_what_a_policy_is_shown() -> None:
+def test_content_of_an_offer() -> None:
     shown: list[Any] = []
 
     def look(offer: Offer) -> None:
@@ -135,7 +135,7 @@ def test_changed_headers_have_their_meaning() -> None:
     assert message.priority == 9 and message.durable
 
 
-def test_a_message_may_be_made_to_come_later() -> None:
+def test_headers_can_schedule_a_message() -> None:
     harness = admits(lambda offer: ChangeHeaders({"AMQ_SCHEDULED_DELAY": "1000"}))
     assert harness.send(b"m").accepted
     assert harness.waiting() == [] and harness.queue.scheduled == 1
@@ -153,7 +153,7 @@ def test_the_same_changes_are_planned_once_and_others_anew() -> None:
 
 
 @pytest.mark.parametrize("name", ["destination", "receipt", "transaction", "content-length"])
-def test_headers_that_cannot_be_changed(name: str) -> None:
+def test_immutable_headers_are_an_error(name: str) -> None:
     harness = admits(lambda offer: ChangeHeaders({name: "x"}))
     assert harness.send(b"m").refused.startswith(
         "Policy policy-under-test of address address failed in admit"
@@ -172,19 +172,19 @@ def test_a_value_that_the_broker_cannot_read_is_refused_as_from_a_client() -> No
     assert "priority must be a whole number" in harness.send(b"m").refused
 
 
-def test_a_message_goes_to_another_address() -> None:
+def test_message_is_redirected() -> None:
     harness = admits(lambda offer: Redirect("other"))
     assert harness.send(b"m", {"x": "y"}).accepted
     assert harness.waiting() == [] and harness.waiting("other") == [b"m"]
     assert harness.messages("other")[0].header("x") == "y"
 
 
-def test_a_redirect_where_nobody_may_make_the_address() -> None:
+def test_redirect_needs_the_permission_to_create_the_address() -> None:
     harness = admits(lambda offer: Redirect("closed"), others={"closed": {"auto_create_addresses": False}})
     assert "Destination closed does not exist" in harness.send(b"m").refused
 
 
-def test_a_producer_waits() -> None:
+def test_wait_blocks_the_producer() -> None:
     passed: list[bytes] = []
 
     def admit(offer: Offer) -> Wait | None:
@@ -204,7 +204,7 @@ def test_a_producer_waits() -> None:
     assert harness.broker.directory.addresses["address"].blocked_producers == 0
 
 
-def test_a_producer_that_waits_goes_away() -> None:
+def test_waiting_producer_disconnects() -> None:
     harness = admits(lambda offer: Wait(500))
     assert harness.send(b"m").waits
     harness.disconnect()
@@ -214,7 +214,7 @@ def test_a_producer_that_waits_goes_away() -> None:
 
 
 @pytest.mark.parametrize("answer", [True, PAGE, "no", 3, Redirect(""), Redirect(3)])  # type: ignore[arg-type]
-def test_what_is_no_answer(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_verdict_is_an_error(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     harness = admits(lambda offer: answer)
     assert "failed in admit: see the broker's log" in harness.send(b"m").refused
     assert "is not a verdict of admit" in caplog.text
@@ -233,7 +233,7 @@ def test_a_fault_refuses_one_message_and_is_logged_once(caplog: pytest.LogCaptur
         for body in (b"bad", b"good", b"bad", b"worse"):
             sent = harness.send(body)
             assert sent.accepted == (body == b"good")
-            assert "fault" not in sent.refused, "clients are not told of the inside"
+            assert "fault" not in sent.refused, "clients get no details"
     assert harness.waiting() == [b"good"]
     assert harness.errors == {"admit": 3}
     assert caplog.text.count("KeyError: 'the fault'") == 1
@@ -250,20 +250,20 @@ def test_a_policy_that_wants_to_end_the_process_ends_nothing() -> None:
     assert harness.send(b"m", to="other").accepted
 
 
-def test_what_comes_in_a_transaction_is_asked_about_when_it_comes() -> None:
-    asked: list[bytes] = []
+def test_messages_of_a_transaction_are_evaluated_at_send() -> None:
+    offered: list[bytes] = []
 
     def admit(offer: Offer) -> Any:
-        asked.append(offer.body)
+        offered.append(offer.body)
         return ChangeHeaders({"seen": "yes"})
 
     harness = admits(admit)
     client = harness._client("producer", None)
     client.send_frame(b"BEGIN", [("transaction", "t")])
     client.send_frame(b"SEND", [("destination", "address"), ("transaction", "t"), ("receipt", "1")], b"m")
-    assert asked == [b"m"] and harness.waiting() == []
+    assert offered == [b"m"] and harness.waiting() == []
     client.send_frame(b"COMMIT", [("transaction", "t")])
-    assert asked == [b"m"] and harness.waiting() == [b"m"]
+    assert offered == [b"m"] and harness.waiting() == [b"m"]
     assert harness.messages()[0].header("seen") == "yes"
 
 
@@ -274,7 +274,7 @@ def fill(harness: PolicyHarness) -> None:
     assert harness.send(b"1").accepted and harness.send(b"2").accepted
 
 
-def test_nobody_is_asked_while_there_is_room() -> None:
+def test_full_is_not_called_below_the_limit() -> None:
     fill(full_with(Refuse("never")))
 
 
@@ -306,7 +306,7 @@ def test_a_full_address_takes_more_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("answer", [BLOCK, PAGE])
-def test_a_full_address_lets_its_producer_wait(answer: Any) -> None:
+def test_full_address_blocks_its_producer(answer: Any) -> None:
     """Also for PAGE: there is no store here."""
     harness = full_with(answer)
     fill(harness)
@@ -317,7 +317,7 @@ def test_a_full_address_lets_its_producer_wait(answer: Any) -> None:
     assert harness.sends_on() and harness.waiting() == [b"2", b"3"]
 
 
-def test_a_full_address_gives_up_its_oldest() -> None:
+def test_full_address_evicts_its_oldest_messages() -> None:
     harness = full_with(DROP_OLDEST)
     fill(harness)
     assert harness.send(b"3").accepted
@@ -325,7 +325,7 @@ def test_a_full_address_gives_up_its_oldest() -> None:
     assert harness._queue("address").messages_replaced == 1
 
 
-def test_where_nothing_waits_the_new_one_is_dropped() -> None:
+def test_new_message_is_dropped_if_none_waits() -> None:
     harness = full_with(DROP_OLDEST)
     fill(harness)
     assert len(harness.deliver(2)) == 2
@@ -352,7 +352,7 @@ def test_nothing_is_given_up_in_vain() -> None:
     assert harness.waiting("copy") == [b"1", b"2"]
 
 
-def test_a_policy_makes_room_itself() -> None:
+def test_policy_evicts_and_accepts() -> None:
     def full(policy: AddressPolicy, offer: Offer) -> Any:
         lowest = policy.address.queues[0].lowest
         assert lowest is not None
@@ -367,7 +367,7 @@ def test_a_policy_makes_room_itself() -> None:
     assert harness.waiting() == [b"high", b"middle"]
 
 
-def test_a_full_address_whose_policy_fails_refuses() -> None:
+def test_full_address_refuses_when_its_policy_raises() -> None:
     def full(policy: AddressPolicy, offer: Offer) -> Any:
         raise ZeroDivisionError
 
@@ -399,7 +399,7 @@ def test_none_leaves_it_to_page_or_to_the_address_full_policy() -> None:
     assert harness.send(b"3").refused == "Address address is full: max-size-messages 2"
 
 
-def test_an_answer_that_is_always_the_same_is_not_asked_for() -> None:
+def test_constant_verdict_makes_no_call() -> None:
     class Constant(AddressPolicy):
         """Always drops."""
 
@@ -411,7 +411,7 @@ def test_an_answer_that_is_always_the_same_is_not_asked_for() -> None:
     assert harness.send(b"3").dropped
 
 
-def test_at_a_commit_all_are_asked_before_any_enters() -> None:
+def test_commit_evaluates_all_messages_before_any_enters() -> None:
     harness = full_with(lambda policy, offer: FAIL if offer.body == b"bad" else ACCEPT)
     fill(harness)
     client = harness._client("producer", None)
@@ -433,7 +433,7 @@ def test_at_a_commit_all_are_asked_before_any_enters() -> None:
     assert harness.waiting() == [b"1", b"2", b"b", b"c"]
 
 
-def test_what_is_to_be_dropped_is_dropped_at_the_commit() -> None:
+def test_drop_in_a_transaction_takes_effect_at_commit() -> None:
     harness = full_with(lambda policy, offer: DROP if offer.body == b"bad" else ACCEPT)
     fill(harness)
     client = harness._client("producer", None)
@@ -449,7 +449,7 @@ def test_what_is_to_be_dropped_is_dropped_at_the_commit() -> None:
 
 def ring_with(overflow: Callable[[QueueView, bool], Any]) -> PolicyHarness:
     class Ring(AddressPolicy):
-        """Gives up what it is told."""
+        """Evicts the given messages."""
 
         def overflow(self, queue: QueueView, returning: bool) -> Any:
             return overflow(queue, returning)
@@ -457,7 +457,7 @@ def ring_with(overflow: Callable[[QueueView, bool], Any]) -> PolicyHarness:
     return PolicyHarness(Ring, settings={"default_ring_size": 2})
 
 
-def test_a_policy_chooses_what_a_ring_gives_up() -> None:
+def test_policy_selects_the_evicted_message() -> None:
     def newest(queue: QueueView, returning: bool) -> None:
         assert not returning and queue.over_size == 1 and not queue.has_room()
         list(queue.messages())[-1].give_up()
@@ -470,7 +470,7 @@ def test_a_policy_chooses_what_a_ring_gives_up() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_ring_keeps_its_size_whatever_its_policy_does(fails: bool) -> None:
+def test_ring_has_its_size_whatever_its_policy_does(fails: bool) -> None:
     def nothing(queue: QueueView, returning: bool) -> None:
         if fails:
             raise ValueError("cannot decide")
@@ -483,7 +483,7 @@ def test_a_ring_keeps_its_size_whatever_its_policy_does(fails: bool) -> None:
 
 
 @pytest.mark.parametrize("makes_way", [False, True])
-def test_a_message_that_comes_back_to_a_full_ring(makes_way: bool) -> None:
+def test_policy_may_evict_for_a_message_returned_to_a_full_ring(makes_way: bool) -> None:
     def overflow(queue: QueueView, returning: bool) -> None:
         if returning and makes_way:
             assert queue.give_up_oldest()

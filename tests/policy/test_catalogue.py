@@ -155,7 +155,7 @@ def test_a_module_that_cannot_be_read_is_listed_with_the_reason(
     assert found["one"].fault is None
 
 
-def test_what_is_no_file_is_listed_with_the_reason(folder: Path) -> None:
+def test_path_that_is_not_a_file_is_listed_with_the_reason(folder: Path) -> None:
     (folder / "directory.py").mkdir()
     os.mkfifo(folder / "pipe.py")
     (folder / "dangling.py").symlink_to(folder / "absent")

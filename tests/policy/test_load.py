@@ -162,7 +162,9 @@ def test_a_module_that_cannot_be_loaded(
     assert found.startswith("3: broker-plugin 'bad': ") and fault in found, found
 
 
-def test_a_policy_that_is_not_there(plugin: Callable[[str, str], Path], xml: Writes) -> None:
+def test_unknown_policy_is_an_error_with_a_suggestion(
+    plugin: Callable[[str, str], Path], xml: Writes
+) -> None:
     plugin("good", GOOD)
     (found,) = faults(xml('<broker-plugin name="goood"/>'))
     assert found.startswith("2: broker-plugin 'goood': policy 'goood' not found: no goood.py in ")
@@ -199,16 +201,14 @@ def test_parameters_that_cannot_be(
     assert faults(xml('<broker-plugin name="good"/>', USE.format(properties))) == [f"{line}: {fault}"]
 
 
-def test_parameters_of_a_plugin_that_nobody_uses_are_looked_at(
-    plugin: Callable[[str, str], Path], xml: Writes
-) -> None:
+def test_parameters_of_an_unused_plugin_are_checked(plugin: Callable[[str, str], Path], xml: Writes) -> None:
     plugin("good", GOOD)
     assert loaded(xml('<broker-plugin name="good"/>')), "what it lacks may be given where it is used"
     wrong = '<broker-plugin name="good">\n<property key="number" value="x"/></broker-plugin>'
     assert faults(xml(wrong)) == ["3: broker-plugin 'good': number is 'x': must be a whole number"]
 
 
-def test_all_faults_come_together(plugin: Callable[[str, str], Path], xml: Writes) -> None:
+def test_all_errors_are_reported_together(plugin: Callable[[str, str], Path], xml: Writes) -> None:
     plugin("good", GOOD)
     found = faults(xml('<broker-plugin name="gone"/>\n<broker-plugin name="good"/>', USE.format("")))
     assert [fault.partition(":")[0] for fault in found] == ["2", "6"]
@@ -226,7 +226,7 @@ def test_a_module_is_executed_again_when_it_has_changed(plugin: Callable[[str, s
     assert second is not first and second.__doc__ == "Does something."
 
 
-def test_what_cannot_be_loaded_any_more_leaves_what_there_was(plugin: Callable[[str, str], Path]) -> None:
+def test_failed_load_leaves_the_former_policies(plugin: Callable[[str, str], Path]) -> None:
     path = plugin("good", GOOD)
     sources = PluginSources(str(path.parent.parent / "broker.xml"))
     first = sources.load("good")
@@ -279,7 +279,7 @@ def test_a_class_with_two_names_is_one_policy(plugin: Callable[[str, str], Path]
     assert PluginSources(str(path.parent.parent / "broker.xml")).load("good").__name__ == "Good"
 
 
-def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+def test_path_that_is_not_a_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     os.mkfifo(tmp_path / "plugins" / "pipe.py")
     with pytest.raises(PluginLoadError, match="is not a file"):

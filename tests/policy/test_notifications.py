@@ -1,4 +1,4 @@
-"""The hooks that are told: each of what happens to messages, once, with the message as it then is."""
+"""The hooks that are notified: each of what happens to messages, once, with the message as it then is."""
 
 from __future__ import annotations
 
@@ -13,57 +13,57 @@ from stompring.settings.model import RingPolicy
 HOOKS = ("enqueued", "evicted", "expired", "killed", "dead_lettered", "delivered", "settled")
 
 
-class Teller(AddressPolicy):
-    """Writes down what it is told."""
+class Recorder(AddressPolicy):
+    """Writes down what it is notified."""
 
     def created(self) -> None:
         """See AddressPolicy."""
-        self.told: list[tuple[str, bytes]] = []
+        self.notified: list[tuple[str, bytes]] = []
 
     def _tell(self, hook: str, message: MessageView) -> None:
-        self.told.append((hook, message.body))
+        self.notified.append((hook, message.body))
 
 
 def _telling(hook: str) -> Any:
-    def tell(self: Teller, message: MessageView) -> None:
+    def notify(self: Recorder, message: MessageView) -> None:
         self._tell(hook, message)
 
-    return tell
+    return notify
 
 
 for _hook in HOOKS:
-    setattr(Teller, _hook, _telling(_hook))
+    setattr(Recorder, _hook, _telling(_hook))
 
 
 def only(*hooks: str) -> type[AddressPolicy]:
     """A policy with these hooks alone."""
-    made = type("Only", (AddressPolicy,), {"created": Teller.created, "_tell": Teller._tell})
+    made = type("Only", (AddressPolicy,), {"created": Recorder.created, "_tell": Recorder._tell})
     for hook in hooks:
         setattr(made, hook, _telling(hook))
     return made
 
 
-def told(harness: PolicyHarness) -> list[tuple[str, bytes]]:
-    """What was told since the last time."""
-    found, harness.policy.told = harness.policy.told, []
+def notified(harness: PolicyHarness) -> list[tuple[str, bytes]]:
+    """What was notified since the last time."""
+    found, harness.policy.notified = harness.policy.notified, []
     return found  # type: ignore[no-any-return]
 
 
-def test_a_message_that_waits_and_is_acknowledged() -> None:
-    harness = PolicyHarness(Teller)
+def test_waiting_message_is_enqueued_delivered_and_settled() -> None:
+    harness = PolicyHarness(Recorder)
     harness.send(b"m")
-    assert told(harness) == [("enqueued", b"m")]
+    assert notified(harness) == [("enqueued", b"m")]
     (message,) = harness.deliver()
-    assert told(harness) == [("delivered", b"m")]
+    assert notified(harness) == [("delivered", b"m")]
     harness.settle(message)
-    assert told(harness) == [("settled", b"m")]
+    assert notified(harness) == [("settled", b"m")]
 
 
-def test_a_message_that_somebody_waits_for() -> None:
-    harness = PolicyHarness(Teller)
+def test_message_delivered_directly_is_not_enqueued() -> None:
+    harness = PolicyHarness(Recorder)
     assert harness.subscribe() == ""
     harness.send(b"m")
-    assert told(harness) == [("delivered", b"m"), ("settled", b"m")]
+    assert notified(harness) == [("delivered", b"m"), ("settled", b"m")]
     assert harness._queue("address").messages_acknowledged == 1
 
 
@@ -72,11 +72,11 @@ def test_a_policy_with_one_of_them_only(hook: str) -> None:
     harness = PolicyHarness(only(hook))
     harness.subscribe()
     harness.send(b"m")
-    assert told(harness) == [(hook, b"m")]
+    assert notified(harness) == [(hook, b"m")]
 
 
 def test_other_addresses_keep_the_short_way() -> None:
-    harness = PolicyHarness(Teller)
+    harness = PolicyHarness(Recorder)
     harness.queue_of("other")
     assert harness._queue("address").dispatcher.blocks
     assert not harness._queue("other").dispatcher.blocks
@@ -84,58 +84,58 @@ def test_other_addresses_keep_the_short_way() -> None:
     assert not without._queue("address").dispatcher.blocks
 
 
-def test_a_message_that_comes_back() -> None:
-    harness = PolicyHarness(Teller, settings={"redelivery_delay": 1000})
+def test_returned_message_is_enqueued() -> None:
+    harness = PolicyHarness(Recorder, settings={"redelivery_delay": 1000})
     harness.send(b"m")
     (message,) = harness.deliver()
-    told(harness)
+    notified(harness)
     harness.reject(message)
-    assert told(harness) == []
+    assert notified(harness) == []
     harness.advance(1000)
-    assert told(harness) == [("enqueued", b"m")]
+    assert notified(harness) == [("enqueued", b"m")]
     (message,) = harness.deliver()
-    assert told(harness) == [("delivered", b"m")] and message.deliveries == 2
+    assert notified(harness) == [("delivered", b"m")] and message.deliveries == 2
 
 
 def test_a_message_that_falls_due() -> None:
-    harness = PolicyHarness(Teller)
+    harness = PolicyHarness(Recorder)
     harness.send(b"m", {"AMQ_SCHEDULED_DELAY": "1000"})
-    assert told(harness) == []
+    assert notified(harness) == []
     harness.advance(1000)
-    assert told(harness) == [("enqueued", b"m")]
+    assert notified(harness) == [("enqueued", b"m")]
 
 
-def test_a_message_that_a_ring_gives_up() -> None:
+def test_evicted_is_called_for_an_eviction() -> None:
     harness = PolicyHarness(only("evicted"), settings={"default_ring_size": 1})
     for body in (b"1", b"2", b"3"):
         harness.send(body)
-    assert told(harness) == [("evicted", b"1"), ("evicted", b"2")]
+    assert notified(harness) == [("evicted", b"1"), ("evicted", b"2")]
 
 
-def test_a_message_that_comes_back_to_a_full_ring() -> None:
+def test_message_returned_to_a_full_ring_is_evicted() -> None:
     harness = PolicyHarness(only("evicted"), settings={"default_ring_size": 1})
     harness.send(b"1")
     (message,) = harness.deliver()
     harness.send(b"2")
     harness.reject(message)
-    assert told(harness) == [("evicted", b"1")] and harness.waiting() == [b"2"]
+    assert notified(harness) == [("evicted", b"1")] and harness.waiting() == [b"2"]
 
 
-def test_a_ring_with_dead_letters_tells_too() -> None:
+def test_ring_with_dead_letters_notifies_too() -> None:
     settings = {"default_ring_size": 1, "ring_policy": RingPolicy.DEAD_LETTER, "dead_letter_address": "dead"}
     harness = PolicyHarness(only("evicted"), settings=settings)
     harness.queue_of("dead")
     harness.send(b"1")
     harness.send(b"2")
-    assert told(harness) == [("evicted", b"1")] and harness.waiting("dead") == [b"1"]
+    assert notified(harness) == [("evicted", b"1")] and harness.waiting("dead") == [b"1"]
 
 
-def test_a_message_whose_time_is_over() -> None:
+def test_expired_is_called_for_an_expired_message() -> None:
     harness = PolicyHarness(only("expired"))
     harness.send(b"m", {"expires": str(harness.policy.address.now + 1000)})
-    assert told(harness) == []
+    assert notified(harness) == []
     harness.advance(1000)
-    assert told(harness) == [("expired", b"m")]
+    assert notified(harness) == [("expired", b"m")]
 
 
 def test_a_message_that_failed_too_often() -> None:
@@ -145,10 +145,10 @@ def test_a_message_that_failed_too_often() -> None:
         harness.queue_of("dead")
         harness.send(b"m")
         for _ in range(2):
-            assert told(harness) == []
+            assert notified(harness) == []
             (message,) = harness.deliver()
             harness.reject(message)
-        assert told(harness) == [(hook, b"m")]
+        assert notified(harness) == [(hook, b"m")]
         assert harness.waiting("dead") == ([b"m"] if dead else [])
 
 
@@ -156,14 +156,14 @@ def test_messages_that_are_purged_or_go_with_their_queue() -> None:
     harness = PolicyHarness(only("killed"))
     harness.send(b"1")
     assert harness.purge() == 1
-    assert told(harness) == [("killed", b"1")]
+    assert notified(harness) == [("killed", b"1")]
     harness.send(b"2")
     policy = harness.policy
     harness.delete()
-    assert policy.told == [("killed", b"2")]
+    assert policy.notified == [("killed", b"2")]
 
 
-def test_a_copy_goes_elsewhere_with_the_message_that_leaves() -> None:
+def test_copy_is_written_with_the_removal_of_the_message() -> None:
     class Spill(AddressPolicy):
         """Copies what the ring gives up."""
 
@@ -205,7 +205,7 @@ def test_copies_in_a_circle_come_to_an_end() -> None:
     assert harness.waiting() == [b"3"]
 
 
-def test_a_copy_that_nobody_takes() -> None:
+def test_copy_without_a_queue_is_lost() -> None:
     taken: list[bool] = []
 
     class Spill(AddressPolicy):
@@ -223,7 +223,7 @@ def test_a_copy_that_nobody_takes() -> None:
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_a_fault_changes_nothing_about_what_has_happened(hook: str) -> None:
+def test_exception_in_a_notification_has_no_effect(hook: str) -> None:
     def boom(self: AddressPolicy, message: MessageView) -> None:
         raise ValueError(hook)
 
@@ -253,8 +253,8 @@ def test_a_fault_changes_nothing_about_what_has_happened(hook: str) -> None:
     assert list(harness.errors) == [hook]
 
 
-def test_what_a_view_tells_of_a_message() -> None:
-    harness = PolicyHarness(Teller)
+def test_properties_of_a_message_view() -> None:
+    harness = PolicyHarness(Recorder)
     headers = {"priority": "7", "x": "é", "expires": str(harness.policy.address.now + 5000)}
     harness.send(b"body", headers, user="ann")
     harness.advance(250)
@@ -274,9 +274,9 @@ def test_what_a_view_tells_of_a_message() -> None:
     assert not message.give_up(), "it is its consumer's"
 
 
-def test_what_a_view_tells_of_a_queue_and_an_address() -> None:
+def test_properties_of_queue_and_address_views() -> None:
     harness = PolicyHarness(
-        Teller,
+        Recorder,
         settings={"default_ring_size": 3, "max_size_messages": 4},
         others={"#": {"ring_counts_paged": True}},
     )

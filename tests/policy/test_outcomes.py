@@ -31,18 +31,18 @@ ANSWERS = {
 
 
 class Counts(AddressPolicy):
-    """Notes all that it is asked and hears; answers what the header ``do`` says, or waits once."""
+    """Records all calls; returns the verdict that the header ``do`` says, or waits once."""
 
     def created(self) -> None:
         """See AddressPolicy."""
-        self.asked: list[bytes] = []
+        self.evaluated: list[bytes] = []
         self.came: list[tuple[str, bytes, str | None]] = []
         self.gone: list[tuple[bytes, str]] = []
         self.waits = 1
 
     def admit(self, offer: Offer) -> Any:
         """See AddressPolicy."""
-        self.asked.append(offer.body)
+        self.evaluated.append(offer.body)
         if offer.header("do") == "wait" and self.waits:
             self.waits -= 1
             return Wait(1000)
@@ -91,7 +91,7 @@ def say(harness: PolicyHarness, body: bytes, to: str = ADDRESS, **headers: str) 
 
 
 @RECEIPTS
-def test_what_enters_is_reported_once(receipt: dict[str, str]) -> None:
+def test_entered_is_called_once(receipt: dict[str, str]) -> None:
     harness = PolicyHarness(Counts)
     for do in ("accept", "plain", "change", "redirect", "both"):
         say(harness, do.encode(), do=do, **receipt)
@@ -103,7 +103,7 @@ def test_what_enters_is_reported_once(receipt: dict[str, str]) -> None:
         ("other", b"redirect", None),
         ("other", b"both", "yes"),
     ]
-    assert seen.asked == [b"accept", b"plain", b"change", b"redirect", b"both"]
+    assert seen.evaluated == [b"accept", b"plain", b"change", b"redirect", b"both"]
     assert not seen.gone and not harness.errors
 
 
@@ -119,18 +119,18 @@ def test_an_answer_may_redirect_and_change_headers() -> None:
 def test_a_policy_does_not_hear_of_its_own_refusal(do: str) -> None:
     harness = PolicyHarness(Counts)
     say(harness, b"m", do=do)
-    assert harness.policy.asked == [b"m"] and not harness.policy.gone and not harness.policy.came
+    assert harness.policy.evaluated == [b"m"] and not harness.policy.gone and not harness.policy.came
 
 
 @KINDS
 @RECEIPTS
-def test_blocked_messages_are_asked_about_once(kind: type[Counts], receipt: dict[str, str]) -> None:
+def test_admit_is_called_once_for_a_blocked_message(kind: type[Counts], receipt: dict[str, str]) -> None:
     harness = PolicyHarness(kind, settings=BLOCKING)
     bodies = [b"%d" % number for number in range(5)]
     client = harness._client("producer", None)
     client.session.receive(b"".join(frame("SEND", body, destination=ADDRESS, **receipt) for body in bodies))
     for place, body in enumerate(bodies):
-        assert harness.policy.asked == bodies[: place + 2]
+        assert harness.policy.evaluated == bodies[: place + 2]
         for _ in range(3):
             harness.broker.directory.addresses[
                 ADDRESS
@@ -140,7 +140,7 @@ def test_blocked_messages_are_asked_about_once(kind: type[Counts], receipt: dict
         assert message.body == body
         harness.settle(message)
         harness.advance(1)
-    assert harness.policy.asked == bodies and not harness.policy.gone
+    assert harness.policy.evaluated == bodies and not harness.policy.gone
     assert client.session.messages_in == 5
 
 
@@ -155,18 +155,18 @@ def test_a_changed_message_that_is_blocked_keeps_its_changes(kind: type[Counts])
     harness.advance(1)
     (message,) = harness.messages()
     assert (message.body, message.header("changed")) == (b"2", "yes")
-    assert harness.policy.asked == [b"1", b"2"]
+    assert harness.policy.evaluated == [b"1", b"2"]
 
 
 @KINDS
-def test_a_redirected_message_waits_for_room_where_it_goes(kind: type[Counts]) -> None:
+def test_redirected_message_is_blocked_by_its_new_address(kind: type[Counts]) -> None:
     harness = PolicyHarness(kind, others={"other": BLOCKING})
     say(harness, b"1", do="redirect")
     say(harness, b"2", do="redirect")
     assert harness.waiting("other") == [b"1"]
     harness.broker.directory.queues["other"].purge()
     harness.advance(1)
-    assert harness.waiting("other") == [b"2"] and harness.policy.asked == [b"1", b"2"]
+    assert harness.waiting("other") == [b"2"] and harness.policy.evaluated == [b"1", b"2"]
 
 
 @KINDS
@@ -191,7 +191,7 @@ def test_a_transaction(kind: type[Counts]) -> None:
             client.send_frame(b"SEND", [("destination", ADDRESS), ("transaction", name)], body)
 
     begin("committed", b"1", b"2")
-    assert harness.policy.asked == [b"1", b"2"] and not harness.policy.came
+    assert harness.policy.evaluated == [b"1", b"2"] and not harness.policy.came
     client.send_frame(b"COMMIT", [("transaction", "committed")])
     begin("aborted", b"3")
     assert not harness.policy.gone
@@ -203,7 +203,7 @@ def test_a_transaction(kind: type[Counts]) -> None:
     assert harness.policy.gone[1:] == [(b"4", reason), (b"5", reason)]
     expected = [] if kind is OnlyRefused else [(ADDRESS, b"1", None), (ADDRESS, b"2", None)]
     assert harness.policy.came == expected
-    assert harness.policy.asked == [b"1", b"2", b"3", b"4", b"5"]
+    assert harness.policy.evaluated == [b"1", b"2", b"3", b"4", b"5"]
 
 
 @KINDS
@@ -229,7 +229,7 @@ def test_a_transaction_that_is_dropped(kind: type[Counts]) -> None:
 
 
 @KINDS
-def test_a_connection_that_ends_while_its_message_waits(kind: type[Counts]) -> None:
+def test_connection_closed_while_its_message_waits(kind: type[Counts]) -> None:
     harness = PolicyHarness(kind, settings=BLOCKING)
     say(harness, b"1")
     say(harness, b"2")
@@ -249,16 +249,16 @@ def test_a_duplicate(kind: type[Counts]) -> None:
 def test_no_queue_of_that_name(kind: type[Counts]) -> None:
     harness = PolicyHarness(kind, settings={"auto_create_queues": False})
     assert b"ERROR" in say(harness, b"m", to=f"{ADDRESS}::none")
-    assert len(harness.policy.gone) == len(harness.policy.asked)
+    assert len(harness.policy.gone) == len(harness.policy.evaluated)
 
 
 @KINDS
-def test_a_wait_asks_again_and_a_loss_in_between_is_not_reported(kind: type[Counts]) -> None:
+def test_admit_is_called_again_after_wait_unless_the_connection_closes(kind: type[Counts]) -> None:
     harness = PolicyHarness(kind)
     say(harness, b"1", do="wait")
-    assert harness.policy.asked == [b"1"]
+    assert harness.policy.evaluated == [b"1"]
     harness.advance(1000)
-    assert harness.policy.asked == [b"1", b"1"] and harness.waiting() == [b"1"]
+    assert harness.policy.evaluated == [b"1", b"1"] and harness.waiting() == [b"1"]
     harness.policy.waits = 1
     say(harness, b"2", do="wait")
     harness.disconnect("producer")
@@ -280,10 +280,10 @@ def test_policies_before_one_that_refuses_drops_or_waits(kind: type[Counts]) -> 
     harness.advance(1000)
     (message,) = harness.messages()
     assert message.body == b"3" and message.header("changed") == "yes"
-    assert harness.policy.asked == [b"1", b"2", b"3"], "it has decided, and is not asked again"
+    assert harness.policy.evaluated == [b"1", b"2", b"3"], "it has decided, and is not called again"
 
 
-def test_a_policy_after_an_accept_is_not_asked_and_hears_nothing() -> None:
+def test_policy_after_accept_is_not_called_or_notified() -> None:
     class First(AddressPolicy):
         """Accepts all."""
 
@@ -294,11 +294,11 @@ def test_a_policy_after_an_accept_is_not_asked_and_hears_nothing() -> None:
     harness = PolicyHarness(First, after=Counts)
     say(harness, b"m")
     counts = harness._policies.policies_for(harness.broker.directory.addresses[ADDRESS])[1]
-    assert isinstance(counts, Counts) and not counts.asked and not counts.came
+    assert isinstance(counts, Counts) and not counts.evaluated and not counts.came
     assert harness.waiting() == [b"m"]
 
 
-def test_faults_of_what_is_reported_harm_nothing() -> None:
+def test_exceptions_in_entered_and_refused_have_no_effect() -> None:
     class Faulty(Counts):
         """Fails whatever it hears."""
 
@@ -326,5 +326,5 @@ def test_a_reload_that_replaces_the_policy_while_a_message_waits() -> None:
     harness.reload(Newer)
     harness.policy.waits = 0
     harness.advance(1000)
-    assert before.asked == [b"1"] and not before.came
-    assert harness.policy.asked == [b"1"] and harness.policy.came == [(ADDRESS, b"1", None)]
+    assert before.evaluated == [b"1"] and not before.came
+    assert harness.policy.evaluated == [b"1"] and harness.policy.came == [(ADDRESS, b"1", None)]

@@ -87,7 +87,7 @@ def test_texts_are_read(name: str, text: str, value: Any) -> None:
         ("maybe", "10", "must be at most 9"),
     ],
 )
-def test_what_cannot_be_is_told(name: str, text: str, fault: str) -> None:
+def test_invalid_parameters_are_reported(name: str, text: str, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         PARAMETERS[name].read(text, FOLDER)
 

@@ -251,7 +251,7 @@ def test_policies_that_redirect_in_a_circle() -> None:
 # ---- that fails
 
 
-def test_a_policy_that_cannot_begin_closes_its_address_until_a_reload() -> None:
+def test_policy_that_cannot_start_closes_its_address_until_a_reload() -> None:
     class Broken(AddressPolicy):
         """Cannot begin."""
 
@@ -271,7 +271,7 @@ def test_a_policy_that_cannot_begin_closes_its_address_until_a_reload() -> None:
     assert harness.send(b"m").accepted and harness.subscribe() == ""
 
 
-def test_what_does_not_fit_an_address_is_told() -> None:
+def test_value_error_in_created_is_sent_to_clients() -> None:
     class Picky(AddressPolicy):
         """Does not fit."""
 
@@ -395,21 +395,21 @@ def test_without_plugins_settings_that_name_some_mean_nothing() -> None:
     assert world.broker.policies.names_for(world.address("a")) == []
 
 
-def test_what_was_in_memory_when_the_broker_stopped_is_told() -> None:
-    class Heard(AddressPolicy):
+def test_messages_recovered_into_memory_are_enqueued() -> None:
+    class Received(AddressPolicy):
         """Hears of what waits."""
 
         def created(self) -> None:
-            self.heard: list[bytes] = []
+            self.received: list[bytes] = []
 
         def enqueued(self, message: MessageView) -> None:
-            self.heard.append(message.body)
+            self.received.append(message.body)
 
-    world = PolicyWorld({"#": {"address_policy": (PolicyUse("heard"),)}}, heard=Heard)
+    world = PolicyWorld({"#": {"address_policy": (PolicyUse("received"),)}}, received=Received)
     queue = world.queue("q")
     message = world.message("q", b"m")
     queue.reinstate(queue.restore(message))
     policies = world.broker.policies
     assert isinstance(policies, Policies)
     (policy,) = policies.policies_for(queue.address)
-    assert isinstance(policy, Heard) and policy.heard == [b"m"]
+    assert isinstance(policy, Received) and policy.received == [b"m"]

@@ -96,7 +96,7 @@ def test_every_public_name_is_there() -> None:
         assert re.search(rf"\b{name}\b", TEXT) or name in ("Verdict", "FullVerdict"), name
 
 
-def test_what_the_harness_can_do_is_documented() -> None:
+def test_members_of_the_harness_are_documented() -> None:
     documented = set(re.findall(r"`(\w+)[`(]", "".join(row[0] for row in rows("Testing"))))
     attributes = {name for name in dir(PolicyHarness) if name[0] != "_"} | {"clock", "PolicyHarness"}
     assert documented == attributes

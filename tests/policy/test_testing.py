@@ -178,11 +178,11 @@ def test_a_slow_hook_is_counted_and_logged_once_in_a_while(
         harness.send(b"the same")
     name = ("policy-under-test", hook)
     assert harness._policies.slow_hooks[name] >= 3
-    told = [
+    logged = [
         record for record in caplog.records if f"address: {hook} blocked the broker" in record.getMessage()
     ]
-    assert len(told) == 1 and "(limit 20 ms)" in told[0].getMessage()
-    assert {"address": "address", "policy": name[0], "hook": hook}.items() <= told[0].__dict__.items()
+    assert len(logged) == 1 and "(limit 20 ms)" in logged[0].getMessage()
+    assert {"address": "address", "policy": name[0], "hook": hook}.items() <= logged[0].__dict__.items()
     assert not harness.errors
 
 

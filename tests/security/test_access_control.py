@@ -62,7 +62,7 @@ def test_the_most_specific_entry_decides(address: str, queue: str | None, roles:
     assert who(permissions(ENTRIES), address, queue) == roles
 
 
-def test_without_an_entry_nobody_may() -> None:
+def test_without_an_entry_every_operation_is_refused() -> None:
     assert who(permissions({}), "a") == who(permissions({"b": "a"}), "a") == ""
     assert not permissions({}).grants_anything and permissions({"b": ""}).grants_anything
 

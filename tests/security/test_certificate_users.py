@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
         ("", None),
     ],
 )
-def test_whose_certificate_it_is(path: Path, subject: str, user: str | None) -> None:
+def test_user_of_a_certificate(path: Path, subject: str, user: str | None) -> None:
     path.write_text(
         "# subjects\nada = CN=ada, O=Analytical, C=GB\n" + r"grace = cn=Hopper\, Grace,O=Navy" + "\n"
     )
@@ -45,14 +45,14 @@ def test_whose_certificate_it_is(path: Path, subject: str, user: str | None) -> 
         (" = CN=x", "a user name cannot be empty"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(path: Path, line: str, fault: str) -> None:
+def test_errors_are_reported_with_their_line(path: Path, line: str, fault: str) -> None:
     path.write_text(f"ok = CN=ok\n{line}\n")
     with pytest.raises(ConfigurationError) as raised:
         CertificateUsers(path)
     assert str(raised.value).startswith(f"{path}:2: ") and fault in str(raised.value)
 
 
-def test_it_must_be_there_and_is_followed(path: Path) -> None:
+def test_file_is_required_and_read_again_when_changed(path: Path) -> None:
     with pytest.raises(ConfigurationError, match="certificate users file cannot be read"):
         CertificateUsers(path)
     path.write_text("ada = CN=ada\n")

@@ -131,7 +131,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert fault(tmp_path / "b.pem") == f"{tmp_path / 'b.pem'}: cannot be read: No such file or directory"
 
 
-def test_what_dates_there_are_to_worry_about(authority: Authority) -> None:
+def test_expiry_warnings(authority: Authority) -> None:
     (found,) = read_identities([str(authority.issue("b.pem", begin=-1, days=10))], [], None)
     end, begin = found.not_after.timestamp(), found.not_before.timestamp()
     assert found.expiry_warning(end - 10 * DAY, 9 * DAY) is None

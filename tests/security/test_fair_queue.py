@@ -33,7 +33,7 @@ def test_several_take_turns() -> None:
     ]
 
 
-def test_who_comes_late_comes_before_the_second_of_who_sent_many() -> None:
+def test_late_host_is_served_before_second_item_of_a_busy_host() -> None:
     found, _ = line("a1", "a2", "a3")
     assert found.get() == "a1"
     found.put("b", "b1")
@@ -46,7 +46,7 @@ def test_the_longest_gives_way() -> None:
     assert len(found) == 4 and taken(found) == ["a1", "b1", "c1", "b2"]
 
 
-def test_nobody_goes_for_one_who_is_no_better() -> None:
+def test_no_host_loses_an_item_to_one_with_as_many() -> None:
     found, gone = line("a1", "b1", "c1", most=2)
     assert gone == [None, None, "c1"] and taken(found) == ["a1", "b1"]
 

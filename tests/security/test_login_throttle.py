@@ -31,8 +31,8 @@ def time() -> Time:
 
 def test_delays_double_up_to_the_longest(time: Time) -> None:
     one = LoginThrottle(time)
-    told = [one.failed("192.0.2.1") for _ in range(FREE_FAILURES)]
-    assert told == [False] * (FREE_FAILURES - 1) + [True], "it is told once"
+    delayed = [one.failed("192.0.2.1") for _ in range(FREE_FAILURES)]
+    assert delayed == [False] * (FREE_FAILURES - 1) + [True], "reported once"
     delays = []
     for _ in range(7):
         delays.append(one.delay("192.0.2.1"))
@@ -63,7 +63,7 @@ def test_thousands_of_failures_are_no_larger_number(time: Time) -> None:
     assert one.delay("192.0.2.1") == LONGEST_DELAY
 
 
-def test_it_forgets(time: Time) -> None:
+def test_failures_are_forgotten_after_a_while(time: Time) -> None:
     one = LoginThrottle(time)
     for _ in range(2 * FREE_FAILURES):
         one.failed("192.0.2.1")
@@ -74,7 +74,7 @@ def test_it_forgets(time: Time) -> None:
     assert not one.failed("192.0.2.1")
 
 
-def test_it_remembers_so_many_hosts(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_hosts_is_limited(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login, "MAX_HOSTS", 50)
     one = LoginThrottle(time)
     for _ in range(FREE_FAILURES):
@@ -100,11 +100,11 @@ def test_it_remembers_so_many_hosts(time: Time, monkeypatch: pytest.MonkeyPatch)
         ("/run/socket", "/run/socket"),
     ],
 )
-def test_what_counts_as_one_host(host: str, stands_for: str) -> None:
+def test_ipv6_hosts_are_counted_by_their_network(host: str, stands_for: str) -> None:
     assert source_network(host) == stands_for
 
 
-def test_so_many_wait(time: Time) -> None:
+def test_number_of_delayed_logins_of_a_host_is_limited(time: Time) -> None:
     one = LoginThrottle(time)
     assert all(one.begin_delay("2001:db8::1") for _ in range(MAX_DELAYED))
     assert not one.begin_delay("2001:db8::2") and one.begin_delay("192.0.2.1")

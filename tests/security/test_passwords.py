@@ -53,7 +53,7 @@ def test_all_kinds_of_argon2_are_recognised(type_: argon2.Type) -> None:
         "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$ä",
     ],
 )
-def test_what_is_no_argon2_hash(text: str) -> None:
+def test_invalid_argon2_hashes(text: str) -> None:
     assert not is_argon2(text)
 
 

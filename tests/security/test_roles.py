@@ -15,7 +15,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "roles.properties"
 
 
-def test_what_a_file_says(path: Path) -> None:
+def test_content_of_a_file(path: Path) -> None:
     path.write_text("# who\nadmins = ada\n\nclerks=ada,  grace , 山田\nnobody =\n", encoding="utf-8")
     roles = Roles(path)
     assert roles.of("ada") == {"admins", "clerks"} and roles.of("山田") == {"clerks"}
@@ -34,7 +34,7 @@ def test_what_a_file_says(path: Path) -> None:
         ("a\x07 = b", "control character"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(path: Path, line: str, fault: str) -> None:
+def test_errors_are_reported_with_their_line(path: Path, line: str, fault: str) -> None:
     path.write_text(f"ok = ada\n{line}\n")
     with pytest.raises(ConfigurationError) as raised:
         Roles(path)

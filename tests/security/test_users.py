@@ -46,21 +46,21 @@ def test_verify(path: Path, name: str, password: str, right: bool) -> None:
 
 def test_an_unknown_user_costs_a_verification_of_the_same_parameters(path: Path) -> None:
     class Watched(PasswordHasher):
-        """Remembers against which hashes it was asked to verify."""
+        """Records the hashes that it verifies."""
 
         def verify(self, hash: str | bytes, password: str | bytes) -> bool:  # type: ignore[override]
-            asked.append(str(hash))
+            hashes.append(str(hash))
             return super().verify(hash, password)
 
-    asked: list[str] = []
+    hashes: list[str] = []
     users = Users(path, Watched(time_cost=1, memory_cost=8, parallelism=1))
     assert not users.verify("nobody", "x")
     assert not users.verify("ada", "x")
-    unknown, known = asked
+    unknown, known = hashes
     assert unknown.rsplit("$", 2)[0] == known.rsplit("$", 2)[0]
 
 
-def test_a_hash_that_cannot_be_computed_is_not_taken_for_a_wrong_password(path: Path) -> None:
+def test_failure_to_compute_a_hash_is_not_a_wrong_password(path: Path) -> None:
     class NoMemory(PasswordHasher):
         """What argon2 says on a machine whose memory is used up."""
 
@@ -84,7 +84,7 @@ def test_needs_rehash_tells_other_parameters(path: Path) -> None:
         Users(path).needs_rehash("nobody")
 
 
-def test_a_missing_file_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_missing_file_is_an_error_with_advice(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"absent: .*No such file.*stompring user add"):
         Users(tmp_path / "absent")
 
@@ -137,12 +137,12 @@ def test_a_file_that_breaks_leaves_the_old_users_in_force(
     users = Users(path, QUICK)
     good = path.read_text()
     fault = harm(path)
-    for _ in range(2):  # who asks for it is told each time
+    for _ in range(2):  # refresh raises each time
         with pytest.raises(ConfigurationError, match=fault):
             users.refresh()
     for _ in range(3):
         assert users.verify("ada", "lovelace")
-    assert len(caplog.messages) == 1, "the log is told once, not at every login"
+    assert len(caplog.messages) == 1, "logged once, not at every login"
     assert re.search(fault, caplog.text) and "stay in effect" in caplog.text
     path.write_text(good + "# mended\n")
     assert users.refresh()
@@ -153,4 +153,4 @@ def test_a_file_that_breaks_leaves_the_old_users_in_force(
     assert users.verify("grace", "hopper")
     harm(path)
     assert users.verify("grace", "hopper")
-    assert len(caplog.messages) == 3, "a fault that comes again is told again"
+    assert len(caplog.messages) == 3, "a recurring error is logged again"

@@ -62,14 +62,14 @@ def test_lines_that_are_understood(lines: list[str], expected: dict[str, str]) -
         ([f"ada = {HASH}", "#", f"ada = {OTHER}"], "users:3: user 'ada' is already in line 1"),
     ],
 )
-def test_faults_are_told_with_their_line(lines: list[str], message: str) -> None:
+def test_errors_are_reported_with_their_line(lines: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_users(lines, "users")
     assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("secret", ["lovelace", "ENC(1024:AB:CD)"])
-def test_a_fault_never_shows_what_may_be_a_password(secret: str) -> None:
+def test_errors_never_contain_a_possible_password(secret: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_users([f"ada = {secret}"], "users")
     assert secret not in str(caught.value)
@@ -91,7 +91,7 @@ def test_read_lines(path: Path, content: bytes, lines: list[str]) -> None:
     assert read_lines(path, USERS_FILE) == lines
 
 
-def test_text_that_is_not_utf_8_is_told_with_its_line(path: Path) -> None:
+def test_invalid_utf_8_is_reported_with_its_line(path: Path) -> None:
     path.write_bytes(b"# fine\n\nad\xe4 = x\n")
     with pytest.raises(ConfigurationError, match=r"users\.properties:3: the users file must be UTF-8 text"):
         read_lines(path, USERS_FILE)
@@ -153,7 +153,7 @@ def test_a_comment_is_not_a_user() -> None:
         edit.remove("ada")
 
 
-def test_what_cannot_be_is_refused_before_anything_is_written(path: Path) -> None:
+def test_invalid_edit_is_refused_before_any_write(path: Path) -> None:
     for name, password in [("a=b", "x"), ("ada", ""), ("ada", "a\nb")]:
         with pytest.raises(ValueError), edit_users(path, QUICK) as edit:
             edit.put("fine", "fine")
@@ -200,7 +200,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(path: Path, monkeypatch
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_a_directory_that_does_not_exist_is_told(tmp_path: Path) -> None:
+def test_missing_directory_is_an_error(tmp_path: Path) -> None:
     with (
         pytest.raises(ConfigurationError, match="cannot be written: No such file"),
         edit_users(tmp_path / "no" / "users"),

@@ -10,7 +10,7 @@ from stompring.security.login import VerifiedLogins
 from .test_login_throttle import Time
 
 
-def test_what_was_right_is_known_for_a_while() -> None:
+def test_verified_login_is_cached_for_a_while() -> None:
     time = Time()
     one = VerifiedLogins(10, time)
     digest = one.digest(1, "ada", "lovelace")
@@ -46,7 +46,7 @@ def test_no_password_is_kept_and_digests_differ_by_process() -> None:
     assert one.digest(1, "ada", "lovelace") != other.digest(1, "ada", "lovelace")
 
 
-def test_zero_remembers_nothing_and_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_is_disabled_by_zero_and_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     none = VerifiedLogins(0, Time())
     none.add(b"x")
     assert not none.contains(b"x") and not none._expiry
