@@ -1,4 +1,4 @@
-"""Addresses and queues deleted because nobody needs them any more (auto-delete, with its delays)."""
+"""Auto-deletion: unused queues and addresses are deleted (Artemis, auto-delete-queues, auto-delete-addresses)."""
 
 from __future__ import annotations
 
@@ -14,55 +14,55 @@ if TYPE_CHECKING:
     from .broker import Broker
     from .directory import Directory
 
-#: Milliseconds without a message after which an address that never had a queue is not needed. Artemis looks at its
-#: addresses as often (address-queue-scan-period). Who goes on sending there finds the address it has planned with.
+#: Milliseconds without a message after which an address that never had a queue is unused, as often as Artemis scans
+#: its addresses (address-queue-scan-period). Producers that continue to send keep their address.
 UNUSED_AFTER = 30_000
 
-#: Such addresses that are looked at in one turn of the reactor.
+#: Such addresses that are checked in one iteration of the reactor.
 CHECKED_AT_ONCE = 100
 
 
 class AutoDelete:
-    """Deletes what was made automatically once it is no longer needed (auto-delete, with its delays)."""
+    """Deletes auto-created queues and addresses once they are unused, after their delays."""
 
     def __init__(self, broker: Broker, directory: Directory) -> None:
         self._broker = broker
         self._directory = directory
         self._timers: dict[Queue | Address, Timer] = {}
         self._unread: dict[str, int] = {}  # addresses that never had a queue, with how much was sent there
-        self._looks: list[tuple[int, str]] = []  # a heap: when each of them is looked at (epoch ms)
-        self._look_timer: Timer | None = None
-        self._look_due = 0  # of the timer
+        self._checks: list[tuple[int, str]] = []  # a heap: when each of them is checked (epoch ms)
+        self._check_timer: Timer | None = None
+        self._check_due = 0  # of the timer
 
     def consider(self, queue: Queue) -> None:
-        """A queue lost its last consumer or message: delete it now, or look again after its delay."""
-        if self._unneeded(queue):
+        """A queue lost its last consumer or message: delete it if it is unused, at once or after its delay."""
+        if self._is_unused(queue):
             delay = 0 if queue.attributes.temporary else queue.address.settings.auto_delete_queues_delay
             self._after(delay, queue, lambda: self._delete(queue))
 
     def consider_address(self, address: Address) -> None:
         """An address lost its last queue."""
-        if self._address_unneeded(address):
+        if self._is_unused_address(address):
             delay = address.settings.auto_delete_addresses_delay
             self._after(delay, address, lambda: self._delete_address(address))
 
     def watch_unread(self, address: Address, coming: int = 0) -> None:
-        """An address was made that has no queue: look now and then whether anything is sent there.
+        """An address was created without a queue: check at intervals whether messages are sent to it.
 
-        The message that it was made for is yet ``coming``, and does not count.
+        ``coming`` is 1 if the message that it was created for is not counted yet.
         """
         if address.name not in self._unread and self._never_read(address):
-            self._look_later(address, coming)
+            self._check_later(address, coming)
 
     def stop(self) -> None:
-        """No timer is left behind."""
-        self._cancel_look()
+        """Cancel all timers."""
+        self._cancel_check()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def _after(self, delay: int, thing: Queue | Address, delete: Callable[[], None]) -> None:
-        """The delay begins anew each time that ``thing`` becomes unneeded."""
+        """The delay starts again each time that ``thing`` becomes unused."""
         earlier = self._timers.pop(thing, None)
         if earlier is not None:
             earlier.cancel()
@@ -77,7 +77,7 @@ class AutoDelete:
         clock = self._broker.clock.steady
         self._timers[thing] = clock.call_at(clock.now + delay, over)
 
-    def _unneeded(self, queue: Queue) -> bool:
+    def _is_unused(self, queue: Queue) -> bool:
         settings = queue.address.settings
         if queue.deleted or queue.consumers or not queue.attributes.auto_delete:
             return False
@@ -89,10 +89,10 @@ class AutoDelete:
         return allowed < 0 or queue.message_count <= allowed
 
     def _delete(self, queue: Queue) -> None:
-        if self._unneeded(queue):
+        if self._is_unused(queue):
             self._directory.delete_queue(queue.name)
 
-    def _address_unneeded(self, address: Address) -> bool:
+    def _is_unused_address(self, address: Address) -> bool:
         settings = address.settings
         return bool(
             address.auto_created
@@ -109,42 +109,42 @@ class AutoDelete:
     def _never_read(address: Address) -> bool:
         return address.auto_created and address.settings.auto_delete_addresses and not address.used
 
-    def _look_later(self, address: Address, coming: int = 0) -> None:
+    def _check_later(self, address: Address, coming: int = 0) -> None:
         self._unread[address.name] = address.sent_messages + coming
         delay = max(UNUSED_AFTER, address.settings.auto_delete_addresses_delay)
-        heappush(self._looks, (self._broker.clock.steady.now + delay, address.name))
-        self._set_look()
+        heappush(self._checks, (self._broker.clock.steady.now + delay, address.name))
+        self._set_timer()
 
-    def _set_look(self) -> None:
-        due = self._looks[0][0]
-        if self._look_timer is None or due < self._look_due:
-            self._cancel_look()
-            self._look_due = due
-            self._look_timer = self._broker.clock.steady.call_at(due, self._look)
+    def _set_timer(self) -> None:
+        due = self._checks[0][0]
+        if self._check_timer is None or due < self._check_due:
+            self._cancel_check()
+            self._check_due = due
+            self._check_timer = self._broker.clock.steady.call_at(due, self._check)
 
-    def _cancel_look(self) -> None:
-        if self._look_timer is not None and self._look_timer.active():
-            self._look_timer.cancel()
-        self._look_timer = None
+    def _cancel_check(self) -> None:
+        if self._check_timer is not None and self._check_timer.active():
+            self._check_timer.cancel()
+        self._check_timer = None
 
-    def _look(self) -> None:
-        self._look_timer = None
+    def _check(self) -> None:
+        self._check_timer = None
         now = self._broker.clock.steady.refresh()
         for _ in range(CHECKED_AT_ONCE):
-            if not self._looks or self._looks[0][0] > now:
+            if not self._checks or self._checks[0][0] > now:
                 break
-            _, name = heappop(self._looks)
+            _, name = heappop(self._checks)
             sent, address = self._unread.pop(name), self._directory.addresses.get(name)
             if address is None or not self._never_read(address):
                 continue
-            # messages that are held are in queues of wildcard addresses, and count for the limits of this one
+            # messages in memory are in queues of wildcard addresses, and count for the limits of this one
             if address.sent_messages != sent or address.memory_limit.messages or address.pages is not None:
-                self._look_later(address)
+                self._check_later(address)
             else:
                 self._directory.delete_address(name)
-        if self._looks:
-            self._set_look()
+        if self._checks:
+            self._set_timer()
 
     def _delete_address(self, address: Address) -> None:
-        if self._address_unneeded(address):
+        if self._is_unused_address(address):
             self._directory.delete_address(address.name)

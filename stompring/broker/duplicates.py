@@ -1,7 +1,7 @@
-"""Duplicate detection (Artemis, "Duplicate Message Detection"): what was sent twice is routed once.
+"""Duplicate detection: a message that is sent twice is routed once (Artemis, "Duplicate Message Detection").
 
 A producer that does not know whether a message has arrived sends it again with the same ``_AMQ_DUPL_ID``. An address
-knows the latest ids that were sent to it, and forgets the oldest. What the broker itself sends takes no part.
+knows the latest ids that were sent to it, and forgets the oldest. Messages of the broker itself are not checked.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Milliseconds in which one address speaks of its duplicates once.
+#: Milliseconds for which the duplicates of one address are logged once.
 LOG_INTERVAL = 60_000
 
-#: The most of an id that is shown to people.
+#: Characters of an id in a log line or an ERROR.
 PRINTED_CHARACTERS = 80
 
 
@@ -80,7 +80,7 @@ class DuplicateIds:
 
 
 def cache_size(address: Address) -> int:
-    """``id-cache-size`` in force: that of ``<core>`` where the address-settings have none. 0: nothing is looked at."""
+    """The ``id-cache-size`` of an address: that of ``<core>`` where its address-settings have none. 0: no detection."""
     size = address.settings.id_cache_size
     return address.directory.broker.configuration.id_cache_size if size is None else size
 
@@ -91,7 +91,7 @@ def is_known(address: Address, identifier: bytes) -> bool:
 
 
 def is_persisted(address: Address, durable: bool) -> bool:
-    """Whether the id of a message is to be kept by the store: then both must be told to it as one."""
+    """Whether the id of a message is stored: then message and id are stored in one transaction."""
     return durable and address.directory.broker.configuration.persist_id_cache
 
 
@@ -108,7 +108,7 @@ def add_id(address: Address, identifier: bytes, *, persisted: bool) -> None:
 
 
 def apply_cache_size(address: Address) -> None:
-    """The settings of an address may say otherwise than before how many ids it knows."""
+    """After a change of the settings of an address: apply its ``id-cache-size``."""
     known = address.duplicates
     if known is None:
         return
@@ -119,7 +119,7 @@ def apply_cache_size(address: Address) -> None:
 
 
 def forget_all(address: Address) -> int:
-    """All ids count as never sent, also those that only the store still has. Returns how many were known."""
+    """Forget all ids of an address, those in the store included. Returns how many were known."""
     known = address.duplicates
     count = 0 if known is None else len(known)
     if known is not None:
@@ -129,14 +129,14 @@ def forget_all(address: Address) -> int:
 
 
 def count_duplicate(address: Address, identifier: bytes) -> None:
-    """A message is not routed because of its id. Said at times."""
+    """Count a message that is not routed because of its id. Logged once a minute."""
     address.duplicate_messages += 1
     known, now = address.duplicates, address.directory.broker.clock.steady.now
     if known is None or now < known.next_log:
         return
     known.next_log = now + LOG_INTERVAL
     log.info(
-        "Address %s: duplicates are not routed, %d so far; the last one has the id '%s'",
+        "address %s: duplicates rejected: %d so far, latest _AMQ_DUPL_ID '%s'",
         address.name,
         address.duplicate_messages,
         printable_id(identifier),
@@ -145,7 +145,7 @@ def count_duplicate(address: Address, identifier: bytes) -> None:
 
 
 def printable_id(identifier: bytes) -> str:
-    """An id for people: not all of it where it is long, and without what a terminal would act on."""
+    """An id for a log line or an ERROR: shortened, control characters replaced."""
     text = identifier[: PRINTED_CHARACTERS + 1].decode("utf-8", "backslashreplace")
     text = "".join(char if char.isprintable() else "?" for char in text)
     return text if len(text) <= PRINTED_CHARACTERS else text[:PRINTED_CHARACTERS] + "…"

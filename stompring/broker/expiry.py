@@ -49,7 +49,7 @@ def is_expired(message: Message, now: int) -> bool:
 
 
 class Expiry:
-    """Watches messages in memory that expire, and expires them at their time. Pages watch what they hold themselves."""
+    """Watches messages in memory that expire, and expires them at their time. See `stompring.paging.due` for pages."""
 
     __slots__ = ("_broker", "_send_copy", "_timers")
 

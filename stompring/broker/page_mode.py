@@ -1,8 +1,8 @@
-"""Page mode: an address that is full sends what comes next to disk, and goes on so until all of it is consumed.
+"""Page mode: a full address writes new messages to pages, until all of its pages are consumed (Artemis, "Paging").
 
-While an address pages, every new message is written once for all queues it belongs to. A queue that keeps up is
-served from memory all the same: what is not durable goes direct to a consumer that waits for it, and what was
-written is handed on at once where nothing that is still on disk comes before it.
+While an address pages, every new message is written once for all of its queues. A queue that keeps up is served from
+memory all the same: a non-durable message goes directly to a ready consumer, and a written one is delivered at once
+where no message on disk comes before it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pages_for(address: Address) -> Pages | None:
 
 
 def enter(address: Address) -> Pages | None:
-    """Begin to page, where there is a store. Said and counted once each time."""
+    """Enter page mode, where there is a store. Logged and counted."""
     broker = address.directory.broker
     if address.pages is not None or broker.paging is None:
         return address.pages
@@ -51,7 +51,7 @@ def enter(address: Address) -> Pages | None:
 
 
 def resume_paging(address: Address, pages: Pages) -> None:
-    """Pages were found at the start, with what each queue has in them: go on paging."""
+    """Enter page mode again with pages that were recovered at the start, and the cursors of their queues."""
     broker, opened = address.directory.broker, address.pages
     areas = broker.areas
     assert areas is not None and broker.paging is not None
@@ -74,14 +74,14 @@ def _begin(address: Address, pages: Pages) -> None:
 
 
 def leave_if_empty(address: Address) -> None:
-    """Something has left the address: when it was the last in its pages, page mode is over."""
+    """Leave page mode if the pages are empty and the address is not full. Called when a message has left."""
     pages = address.pages
     if pages is not None and pages.empty and address.full is None:
         leave(address)
 
 
 def leave(address: Address) -> None:
-    """Nothing is left in the pages: new messages go to memory again."""
+    """Leave page mode: new messages go to memory again."""
     pages, broker = address.pages, address.directory.broker
     assert pages is not None and broker.paging is not None and broker.areas is not None
     address.pages = None
@@ -93,7 +93,7 @@ def leave(address: Address) -> None:
 
 
 def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0) -> None:
-    """Give a message of a paging address to its queues: direct, or by way of a page; at ``due`` if that is given."""
+    """Route a message of a paging address to its queues, directly or through a page; at ``due`` if that is given."""
     traits, broker = message.traits, message.address.directory.broker
     areas = broker.areas
     assert areas is not None

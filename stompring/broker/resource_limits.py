@@ -1,7 +1,7 @@
-"""How many addresses, queues and sessions there may be, in all and of one user (Artemis, resource limits).
+"""Resource limits: how many addresses, queues and sessions there may be, in total and per user (Artemis).
 
-Asked where a client or an administrator wants another one. What broker.xml names, what a store has kept, and the
-queues that the broker makes for dead letters and expired messages are always made; they count all the same.
+They are checked when a client or an administrator creates one. What broker.xml configures, what a store recovers, and
+queues for dead letters and expired messages are always created; they count all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHOWN = 200
 
 
 class ResourceLimits:
-    """The limits in force, and what each user has."""
+    """The limits in force, and the sessions and queues of each user."""
 
     def __init__(self, configuration: BrokerConfiguration, directory: Directory) -> None:
         self._directory = directory
@@ -29,7 +29,7 @@ class ResourceLimits:
         self.apply(configuration)
 
     def apply(self, configuration: BrokerConfiguration) -> None:
-        """New limits are in force. What there is beyond them stays."""
+        """Put new limits in force. What exceeds them stays."""
         self._max_queues = configuration.global_max_queues
         self._max_addresses = configuration.global_max_addresses
         self._max_wildcard_words = configuration.global_max_wildcard_words
@@ -41,7 +41,7 @@ class ResourceLimits:
     # ---- sessions
 
     def enter(self, user: str | None) -> None:
-        """A user has logged in. Raises `LimitReached` beyond max-sessions."""
+        """Count a session of a user who logs in. Raises `LimitReached` beyond max-sessions."""
         limit = self._of(user)
         if user is None:
             return
@@ -53,14 +53,14 @@ class ResourceLimits:
         self.sessions[user] += 1
 
     def leave(self, user: str | None) -> None:
-        """A session that `enter` let in has ended."""
+        """A session that `enter` has counted has ended."""
         if user is not None:
             self._less(self.sessions, user)
 
     # ---- queues and addresses
 
     def check_address(self, name: str) -> None:
-        """The address ``name`` is wanted, which is not there yet. Raises `LimitReached`."""
+        """Check that the address ``name`` may be created. Raises `LimitReached`."""
         self._directory.check_words(name)
         if 0 <= self._max_addresses <= len(self._directory.addresses):
             raise LimitReached(
@@ -79,7 +79,7 @@ class ResourceLimits:
                 )
 
     def check_queue(self, user: str | None) -> None:
-        """``user`` wants another queue, None for nobody in particular. Raises `LimitReached`."""
+        """Check that a queue may be created, for ``user`` if it is given. Raises `LimitReached`."""
         if 0 <= self._max_queues <= len(self._directory.queues):
             raise LimitReached(
                 f"There are {len(self._directory.queues)} queues, and the limit is {self._max_queues} "
@@ -94,7 +94,7 @@ class ResourceLimits:
             )
 
     def owner(self, before: str | None, now: str | None) -> None:
-        """A queue belongs to ``now``, and no longer to ``before``; None is nobody."""
+        """A queue belongs to the user ``now``, and no longer to ``before``; None: to no user."""
         if before != now:
             if before is not None:
                 self._less(self.queues, before)

@@ -62,13 +62,13 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
 
 
 def resume_SEND(session: Session, evaluation: SendEvaluation) -> None:
-    """Go on with a message that had to wait: no policy that has decided is asked again. Raises as `on_SEND`."""
+    """Continue with a message that had to wait. Policies that have decided are not called again. See `on_SEND`."""
     session.messages_in += 1
     _send_evaluated(session, evaluation)
 
 
 def _send_evaluated(session: Session, evaluation: SendEvaluation) -> None:
-    """Let the policies decide that have not yet, send the message, and notify them of what has become of it."""
+    """Evaluate the policies that have not decided yet, send the message, and notify them of the outcome."""
     head = evaluation.head
     try:
         if not evaluation.decide():
@@ -185,7 +185,7 @@ class SendEvaluation:
     """A SEND from the first policy that evaluates it until it has entered an address or was refused.
 
     It may wait in between, for a while or for memory: what was decided stays decided. ``answer`` is that of the hooks
-    of its address (`Hooks.admit`): None where they all have let it pass, `NOT_EVALUATED` where they were not asked yet.
+    of its address (`Hooks.admit`): None where all have passed it, `NOT_EVALUATED` where they were not called.
     """
 
     __slots__ = ("_admissions", "_decided", "_hooks", "_offer", "_passed", "_session", "body", "head", "plan")
@@ -211,7 +211,7 @@ class SendEvaluation:
     def decide(self) -> bool:
         """Whether it may enter, where ``plan`` says; False where a policy has dropped it.
 
-        The policies of an address that it is redirected to are asked as well. Raises `Refused`, or `Blocked` for a
+        The policies of an address that it is redirected to are evaluated as well. Raises `Refused`, or `Blocked` for a
         message that must wait for a while.
         """
         if self.plan.stamp != self.plan.address.stamp:
@@ -254,7 +254,7 @@ class SendEvaluation:
     def _renew(self) -> None:
         """Time has gone by: plan anew where the address has changed. Raises `Refused` where it cannot be sent now.
 
-        Where a reload has given the address other policies before these had all decided, those are asked instead.
+        Where a reload has given the address other policies before these had all decided, those are called instead.
         """
         plan, session = self.plan, self._session
         anew = plan_anew(session, self.head)  # it must still be allowed to send where it was sent
@@ -266,7 +266,7 @@ class SendEvaluation:
                 return
         self.plan = anew if plan.head is None else derive(session, plan.head, plan.target)
 
-    # ---- what became of it
+    # ---- the outcome
 
     def entered(self) -> None:
         """Notify the policies that have let it pass."""
@@ -288,7 +288,7 @@ class SendEvaluation:
 
 
 def _derived(session: Session, plan: SendPlan, head: Head, result: AdmissionResult) -> SendPlan:
-    """The plan that a result makes of another one. One that is like the last one is not made again."""
+    """The plan that an admission result makes of another one; the latest one is cached."""
     if plan.derived is not None:
         before, derived = plan.derived
         if before == result and derived.stamp == derived.address.stamp:

@@ -1,8 +1,7 @@
-"""What a SEND's header block means, worked out once and kept with it (`SendPlan`).
+"""The plan of a SEND: what its header block means, computed once and stored with the block (`SendPlan`).
 
-Producers whose headers repeat find their plan with the block. For the others planning itself must be quick: what a
-destination names is remembered by the session (`Route`), and headers with a meaning are looked at only where there
-are any.
+Producers whose headers repeat find their plan with the block. For all others planning must be fast: the session
+caches what destinations lead to (`Route`), and headers with a meaning are read only where there are any.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ class Route:
         self.stamp = address.stamp
 
 
-#: What policies of its address want to know of a message: that it was refused, or whatever became of it.
+#: Outcomes that policies of the address are notified of: rejections only, or every outcome.
 REFUSED, ENTERED = 1, 2
 
 

@@ -106,7 +106,7 @@ def test_it_is_said_at_times(caplog: pytest.LogCaptureFixture) -> None:
         for _ in range(100):
             count_duplicate(address, b"x\x1b\n")
         assert [record.getMessage() for record in caplog.records] == [
-            "Address q: duplicates are not routed, 1 so far; the last one has the id 'x??'"
+            "address q: duplicates rejected: 1 so far, latest _AMQ_DUPL_ID 'x??'"
         ]
         world.pass_time(61_000)
         world.broker.clock.refresh()
