@@ -1,4 +1,4 @@
-"""``stompring check-config FILE…``: whether a broker.xml would be taken, and what it says in short."""
+"""``stompring check-config FILE…``: the faults of a broker.xml, or a summary of it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from stompring.store.datadir import LOCK, VERSION
     "--data",
     metavar="DIR",
     type=click.Path(file_okay=False),
-    help="The data directory, where stompring run gets one.",
+    help="Data directory, as for stompring run.",
 )
 @click.pass_context
 def check_config(context: click.Context, files: tuple[str, ...], data: str | None) -> None:
-    """Say what is wrong with each FILE, or what it configures.
+    """Check each FILE: print its faults, or a summary of the configuration.
 
-    Everything wrong with a file is told at once, as FILE:LINE: what. The exit status is 1 where anything is wrong.
-    The plugins and the certificates that it names are loaded, the files of users and roles read and the data directory
-    looked at, as the broker would: run it as the user that the broker runs as.
+    All faults of a file are reported together, as FILE:LINE: fault. The exit status is 1 if any file has a fault. The
+    command loads plugins and certificates, reads the files of users and roles, and checks the data directory, as a
+    start of the broker does: run it as the user of the broker.
     """
-    # here and not above: no other command should wait for what these bring along
+    # imported here to start the other commands faster
     from stompring.policy.load import PluginSources, load
 
     refused = 0
@@ -51,7 +51,7 @@ def check_config(context: click.Context, files: tuple[str, ...], data: str | Non
         else:
             expiry_warnings = (warning for _, _, warning in certificates if warning is not None)
             for warning in (*configuration.warnings, *expiry_warnings):
-                click.echo(f"{warning} (a warning)", err=True)
+                click.echo(f"{warning} (warning)", err=True)
             click.echo(f"{file}: ok")
             for line in summary(configuration, data):
                 click.echo(f"  {line}")
@@ -67,7 +67,7 @@ def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str,
     tls += [http.tls for http in configuration.http_acceptors]
     if not any(tls):
         return
-    # for this alone, as TLS brings Twisted along
+    # imported here because TLS imports Twisted
     from stompring.server.listeners import EXPIRY_WARNING, read_tls_contexts
 
     for name, context in read_tls_contexts(configuration).items():
@@ -77,10 +77,10 @@ def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str,
 
 
 def read_security_files(configuration: BrokerConfiguration) -> None:
-    """Read who there is. Raises `ConfigurationError`. A file that is not there yet is told in the summary."""
+    """Read the files of users, roles and certificates. Raises `ConfigurationError`. The summary shows missing files."""
     if not configuration.security_enabled:
         return
-    # for this alone, as users bring argon2 along
+    # imported here because users import argon2
     from stompring.security.certificates import CertificateUsers
     from stompring.security.roles import Roles
     from stompring.security.users import Users
@@ -95,7 +95,7 @@ def read_security_files(configuration: BrokerConfiguration) -> None:
 
 
 def check_data(configuration: BrokerConfiguration, data: str | None) -> None:
-    """Whether the broker could read and write what it keeps, or make it. Raises `ConfigurationError`."""
+    """Check that the data directory is accessible, or can be created. Raises `ConfigurationError`."""
     if not configuration.persistence_enabled:
         return
     found = data_directory(configuration, data)
@@ -104,19 +104,21 @@ def check_data(configuration: BrokerConfiguration, data: str | None) -> None:
             _check_directory(directory, configuration.file)
     for file in (found.root / LOCK, found.root / VERSION, *_listed(found.journal)):
         if not _is_missing(file) and not os.access(file, os.R_OK | os.W_OK):
-            raise ConfigurationError(f"{file} cannot be read and written by {_whoami()}", configuration.file)
+            raise ConfigurationError(f"{_whoami()} cannot read and write {file}", configuration.file)
 
 
 def _check_directory(directory: Path, file: str | None) -> None:
-    there = directory
-    while _is_missing(there) and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        raise ConfigurationError(f"{there} is no directory, and {directory} cannot be made", file)
-    if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
-        cannot = "cannot be read and written" if there == directory else f"cannot be made in {there}"
+    existing = directory
+    while _is_missing(existing) and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise ConfigurationError(f"cannot create directory {directory}: {existing} is not a directory", file)
+    if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+        action = "read and write" if existing == directory else "create"
+        inside = "" if existing == directory else f" in {existing}"
         raise ConfigurationError(
-            f"directory {directory} {cannot} by {_whoami()} (--data names another data directory)", file
+            f"{_whoami()} cannot {action} directory {directory}{inside}; --data sets another data directory",
+            file,
         )
 
 
@@ -125,7 +127,7 @@ def _listed(directory: Path) -> list[Path]:
 
 
 def _is_missing(path: str | Path) -> bool:
-    """Whether it is not there; what cannot be looked at is, for what comes next to find out."""
+    """Whether the file does not exist. An inaccessible file counts as existing: the next step reports it."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -143,17 +145,17 @@ def _whoami() -> str:
 
 
 def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iterator[str]:
-    """A few lines about what is configured, for people."""
+    """The summary of a configuration, line by line."""
     for stomp in configuration.stomp_acceptors:
         if stomp.websocket.only:
-            place = f"{_listener('wss' if stomp.tls else 'ws', stomp)}{stomp.websocket.path}"
-            yield f"STOMP over WebSocket on {place}"
+            url = f"{_listener('wss' if stomp.tls else 'ws', stomp)}{stomp.websocket.path}"
+            yield f"STOMP over WebSocket on {url}"
         else:
             yield f"STOMP on {_listener('ssl' if stomp.tls else 'tcp', stomp)}"
     for http in configuration.http_acceptors:
         yield f"HTTP on {_listener('https' if http.tls else 'http', http)}"
     if not configuration.stomp_acceptors and not configuration.http_acceptors:
-        yield "no listener"
+        yield "no acceptor"
     yield f"security {_security(configuration)}"
     if configuration.security_enabled:
         yield f"permissions: {_permissions(configuration)}"
@@ -179,23 +181,23 @@ def _security(configuration: BrokerConfiguration) -> str:
     file = configuration.users_file
     if not configuration.security_enabled or file is None:
         return "off"
-    missing = " (not there yet: make it with 'stompring user add')" if _is_missing(file) else ""
+    missing = " (missing: create it with 'stompring user add')" if _is_missing(file) else ""
     return f"on, users in {file}{missing}"
 
 
 def _permissions(configuration: BrokerConfiguration) -> str:
     file = configuration.roles_file
     assert file is not None
-    missing = " (not there yet: make it with 'stompring user grant')" if _is_missing(file) else ""
+    missing = " (missing: create it with 'stompring user grant')" if _is_missing(file) else ""
     entries = configuration.security_settings
     if not entries:
-        return "no security-setting, so nobody may do anything"
+        return "no security-setting: everything is denied"
     return f"{_count(len(entries), 'security-setting', 'security-settings')}, roles in {file}{missing}"
 
 
 def _data(configuration: BrokerConfiguration, data: str | None) -> str:
     if not configuration.persistence_enabled:
-        return "everything in memory"
+        return "persistence off: all messages in memory"
     directory = data_directory(configuration, data)
     return f"journal in {directory.journal}, pages in {directory.paging}"
 

@@ -85,9 +85,9 @@ def test_a_users_file_is_named_and_looked_for(tmp_path: Path) -> None:
     path.write_bytes(b"<configuration><core/></configuration>")
     users = tmp_path / "users.properties"
     assert run(str(path)).stdout.splitlines()[1:] == [
-        "  no listener",
-        f"  security on, users in {users} (not there yet: make it with 'stompring user add')",
-        "  permissions: no security-setting, so nobody may do anything",
+        "  no acceptor",
+        f"  security on, users in {users} (missing: create it with 'stompring user add')",
+        "  permissions: no security-setting: everything is denied",
         f"  journal in {tmp_path / 'data' / 'journal'}, pages in {tmp_path / 'data' / 'paging'}",
         "  0 addresses, 0 queues, 0 address-settings",
     ]
@@ -102,7 +102,7 @@ def test_permissions_are_counted(tmp_path: Path) -> None:
     )
     path.write_text(f"<configuration><core>{settings}</core></configuration>")
     line = f"  permissions: 2 security-settings, roles in {roles}"
-    assert f"{line} (not there yet: make it with 'stompring user grant')\n" in run(str(path)).stdout
+    assert f"{line} (missing: create it with 'stompring user grant')\n" in run(str(path)).stdout
     roles.touch()
     assert f"{line}\n" in run(str(path)).stdout
 
@@ -122,7 +122,7 @@ def test_a_secret_is_not_shown(tmp_path: Path) -> None:
 def test_without_a_store_everything_is_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "broker.xml"
     path.write_bytes(GOOD.replace(b"<core>", b"<core><persistence-enabled>false</persistence-enabled>", 1))
-    assert "  everything in memory\n" in run(str(path)).stdout
+    assert "  persistence off: all messages in memory\n" in run(str(path)).stdout
 
 
 def test_warnings_are_told_and_no_faults(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_warnings_are_told_and_no_faults(tmp_path: Path) -> None:
     result = run(str(path))
     assert result.exit_code == 0 and result.stdout.startswith(f"{path}: ok")
     assert result.stderr == (
-        f"{path}:7: the page limit has no effect without <page-full-policy> (DROP or FAIL) (a warning)\n"
+        f"{path}:7: the page limit has no effect without <page-full-policy> (DROP or FAIL) (warning)\n"
     )
 
 
@@ -217,9 +217,13 @@ def test_data_that_the_user_cannot_write(home: Path, closed: str) -> None:
 
 def test_a_data_directory_that_cannot_be_made(home: Path) -> None:
     status, output = as_nobody(str(home / "broker.xml"))
-    assert status == 1 and f"cannot be made in {home} by user nobody (--data names" in output
+    assert (
+        status == 1
+        and "user nobody cannot create directory" in output
+        and f" in {home}; --data sets" in output
+    )
     (home / "data").write_text("a file")
-    assert f"{home / 'data'} is no directory" in run(str(home / "broker.xml")).output
+    assert f"{home / 'data'} is not a directory" in run(str(home / "broker.xml")).output
 
 
 def test_users_that_cannot_be(home: Path) -> None:

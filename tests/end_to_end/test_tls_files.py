@@ -169,7 +169,7 @@ def test_check_config_tells_what_there_is(secured: Secured) -> None:
     (stomp,) = (line for line in lines if "acceptor stomp: " in line)
     assert stomp.startswith("  acceptor stomp: certificate CN=broker,O=Example for a.example, until 20")
     assert "acceptor 'stomp': certificate CN=broker,O=Example" in checked.stderr
-    assert "expires in 9 days" in checked.stderr and "(a warning)" in checked.stderr
+    assert "expires in 9 days" in checked.stderr and "(warning)" in checked.stderr
 
 
 def test_an_expired_certificate_is_a_warning(secured: Secured) -> None:
