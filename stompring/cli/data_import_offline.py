@@ -47,11 +47,9 @@ class OfflineReactor:
         self._order = count()
 
     def seconds(self) -> float:
-        """See IReactorTime."""
         return time.time()
 
     def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> ScheduledCall:
-        """See IReactorTime."""
         made = ScheduledCall(self.seconds() + delay, next(self._order), lambda: call(*args, **kw))
         heapq.heappush(self._calls, made)
         return made
@@ -77,11 +75,9 @@ class ScheduledCall:
         return (self.due, self._order) < (other.due, other._order)
 
     def active(self) -> bool:
-        """See IDelayedCall."""
         return self.call is not None
 
     def cancel(self) -> None:
-        """See IDelayedCall."""
         self.call = None
 
 
@@ -93,7 +89,6 @@ class InlineDisk:
         self._reactor = reactor
 
     def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """See `Disk.run`."""
         try:
             result = job()
         except Exception as fault:
@@ -102,7 +97,6 @@ class InlineDisk:
         self._reactor.callLater(0, self.finish)
 
     def finish(self) -> None:
-        """See `Disk.finish`."""
         while self._results:
             done, result = self._results.pop(0)
             done(result)

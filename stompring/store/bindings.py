@@ -46,7 +46,6 @@ class QueueBinding(LiveRecord):
         return packed + encode(describe_queue(self.queue))
 
     def encode(self, encoder: RecordEncoder) -> None:
-        """See `LiveRecord.encode`."""
         if self.gone:
             encoder.add(BINDING.pack(Kind.BINDING, QUEUE, UNBOUND, 0, self.queue.number))
         else:
@@ -73,7 +72,6 @@ class AddressBinding(LiveRecord):
         return packed + encode(describe_address(self.address))
 
     def encode(self, encoder: RecordEncoder) -> None:
-        """See `LiveRecord.encode`."""
         number = encoder.number_of(self.address)
         if self.gone:
             encoder.add(BINDING.pack(Kind.BINDING, ADDRESS, UNBOUND, 0, number))
@@ -95,7 +93,6 @@ class NamedValue(LiveRecord):
         self.value = value
 
     def encode(self, encoder: RecordEncoder) -> None:
-        """See `LiveRecord.encode`."""
         if self.gone:
             encoder.add(BINDING.pack(Kind.BINDING, NOTE, UNBOUND, 0, self.number))
         else:

@@ -60,7 +60,7 @@ class Compaction:
 
     @property
     def _news(self) -> int:
-        """How many segments were begun for what the broker told.
+        """How many segments were begun for events of the broker.
 
         Without another one of these a new pass would find what the last one has written, and nothing else: where
         bindings alone are most of a small journal it would go on for ever.

@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 _RUN = Struct("<II")
 ZEROS = re.compile(rb"\0+")
-#: Waiting or timed: what nobody has in memory.
+#: Waiting or timed: positions that are not in memory.
 ON_DISK = re.compile(rb"[\x01-\x0a\x0c]+")
 _LEFT_IN_MEMORY = bytes(LOADED if state == LOADED else 0 for state in range(256))
 
 
 class PendingUpdates:
-    """What the journal will be told at one place: after it nothing is added."""
+    """Changes of one queue in one page that are encoded together."""
 
     __slots__ = ("returned", "settled", "spans", "takers")
 
     def __init__(self) -> None:
-        self.settled: list[int] = []  # index << 3 | 4 if it had gone out, of which nothing is told | reason
+        self.settled: list[int] = []  # index << 3 | 4 if delivered without a record | reason
         self.spans: list[tuple[int, int, Reason]] = []  # from, to before
-        #: What came back: index, deliveries, of which that many are not told yet, attempts, due, time.
+        #: Returned deliveries: index, deliveries, how many of them have no record yet, attempts, due, time.
         self.returned: list[tuple[int, int, int, int, int, int]] = []
         self.takers: dict[int, str] | None = None  # by index, who acknowledged; where that is wanted
 
@@ -62,7 +62,7 @@ class QueuePageState(LiveRecord):
         "loaded",
         "logged",
         "mark",
-        "news",
+        "updates",
         "page",
         "remaining",
         "states",
@@ -83,8 +83,8 @@ class QueuePageState(LiveRecord):
         self.counts: dict[int, tuple[int, int]] | None = None  # deliveries and attempts, where there were any
         self.dues: dict[int, int] | None = None  # of deliveries that came back, where they have one
         self.listed = False  # among those of its cursor that may be cooled
-        self.news: PendingUpdates | None = None  # what can be added to
-        self.mark: object = None  # the transaction that ``news`` belongs to
+        self.updates: PendingUpdates | None = None  # what can be added to
+        self.mark: object = None  # the transaction that ``updates`` belongs to
         self.logged: PendingUpdates | None = None  # the same of messages that no restart brings back
         self._packed = b""
         self._unlogged: list[PendingUpdates] = []
@@ -140,60 +140,60 @@ class QueuePageState(LiveRecord):
         self.count_up()
         return settled
 
-    # ---- what the journal is told
+    # ---- records for the journal
 
     def pending_updates(self) -> PendingUpdates:
         """Where to add what is new. What happens in a transaction is not mixed with what happened before it."""
         log = self.cursor.pages.log
-        news = self.news
-        if news is None or self.mark is not log.mark:
-            news = self.news = PendingUpdates()
+        updates = self.updates
+        if updates is None or self.mark is not log.mark:
+            updates = self.updates = PendingUpdates()
             self.mark = log.mark
-            self._unlogged.append(news)
+            self._unlogged.append(updates)
             log.update(self)
-        return news
+        return updates
 
     def logged_updates(self) -> PendingUpdates:
         """Where to add what became of messages that are retained and that no restart brings back."""
-        news = self.logged
-        if news is None:
-            news = self.logged = PendingUpdates()
+        updates = self.logged
+        if updates is None:
+            updates = self.logged = PendingUpdates()
             self.cursor.pages.log.log_page(self)
-        return news
+        return updates
 
     def encode_logged(self, encoder: RecordEncoder) -> None:
         """Records of that."""
-        news, self.logged = self.logged, None
-        if news is not None:
-            self._encode(news, encoder, FOR_READERS)
+        updates, self.logged = self.logged, None
+        if updates is not None:
+            self._encode(updates, encoder, FOR_READERS)
 
     def encode(self, encoder: RecordEncoder) -> None:
         """Records of what is new."""
-        news = self._unlogged.pop(0)
-        if news is self.news:
-            self.news = None
-        self._encode(news, encoder)
+        updates = self._unlogged.pop(0)
+        if updates is self.updates:
+            self.updates = None
+        self._encode(updates, encoder)
 
-    def _encode(self, news: PendingUpdates, encoder: RecordEncoder, scope: int = 0) -> None:
+    def _encode(self, updates: PendingUpdates, encoder: RecordEncoder, scope: int = 0) -> None:
         address, queue = self._names(encoder)
         page, now = self.page.number, self.cursor.pages.clock.now
         kind, cause = Kind.PAGE_STATE, Cause.RETURNED
-        for index, deliveries, untold, attempts, due, time in news.returned:
+        for index, deliveries, unlogged, attempts, due, time in updates.returned:
             counts = (index, deliveries, attempts, due, time)
-            encoder.add(PAGE_STATE.pack(kind, cause, untold, address, queue, page, *counts), scope)
+            encoder.add(PAGE_STATE.pack(kind, cause, unlogged, address, queue, page, *counts), scope)
         by_reason: dict[int, list[int]] = {}
-        for settled in news.settled:
+        for settled in updates.settled:
             by_reason.setdefault(settled & 7, []).append(settled >> 3)
         for how, positions in by_reason.items():
             positions.sort()
             reason = how & 3 | (WENT_OUT if how & 4 else 0)
-            for consumer, some in by_consumer(encoder, positions, news.takers if how & 3 == 0 else None):
-                told = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, consumer, address, queue, page, now)
-                encoder.add(told + pack_runs(some), scope)
-        for reason in {span[2] for span in news.spans}:
-            runs = pack_spans(span[:2] for span in news.spans if span[2] is reason)
-            told = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, 0, address, queue, page, now)
-            encoder.add(told + runs, scope)
+            for consumer, some in by_consumer(encoder, positions, updates.takers if how & 3 == 0 else None):
+                head = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, consumer, address, queue, page, now)
+                encoder.add(head + pack_runs(some), scope)
+        for reason in {span[2] for span in updates.spans}:
+            runs = pack_spans(span[:2] for span in updates.spans if span[2] is reason)
+            head = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, 0, address, queue, page, now)
+            encoder.add(head + runs, scope)
 
     def encode_all(self, encoder: RecordEncoder) -> None:
         """Records of all that this queue is done with in this page, and of the counts of what is left."""
@@ -371,7 +371,7 @@ class Cursor:
         return NEVER_DELIVERED if counts is None else counts.get(index, NEVER_DELIVERED)
 
     def put_back(self, ref: Reference) -> None:
-        """A loaded reference is given up by memory: its position is waiting again, its counts are kept."""
+        """A loaded reference is given up by memory: its position is waiting again, with its counts."""
         assert ref.position is not None
         page, index = ref.position
         page_state = self._page_states.get(page)
@@ -410,11 +410,11 @@ class Cursor:
         page_state = self._page_states.get(page)
         if page_state is None or page_state.states[index] != LOADED:
             return
-        told = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
+        logged = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
         self._set_counts(page_state, index, ref)
         if self.durable and ref.message.traits.durable:
             due = ref.due if ref.state == SCHEDULED else 0
-            counts = (ref.deliveries, ref.deliveries - told, ref.attempts, due)
+            counts = (ref.deliveries, ref.deliveries - logged, ref.attempts, due)
             page_state.pending_updates().returned.append((index, *counts, self.pages.clock.now))
 
     @staticmethod
@@ -438,9 +438,9 @@ class Cursor:
             return
         states[index] = 0
         page_state.loaded -= 1
-        told = page_state.counts.pop(index, NEVER_DELIVERED)[0] if page_state.counts else 0
+        logged = page_state.counts.pop(index, NEVER_DELIVERED)[0] if page_state.counts else 0
         if self.durable and ref.message.traits.durable:
-            out = 4 if ref.deliveries > told else 0
+            out = 4 if ref.deliveries > logged else 0
             page_state.pending_updates().settled.append(index << 3 | out | reason)
         self.remaining -= 1
         page_state.remaining = left = page_state.remaining - 1
@@ -486,7 +486,7 @@ class Cursor:
         return False
 
     def lose(self, page: Page, indexes: Sequence[int]) -> int:
-        """Positions that nobody has in memory cannot be read: they are killed. Returns how many of them there were."""
+        """Kill unreadable positions that are not in memory; returns how many there were."""
         page_state = self._page_states.get(page)
         if page_state is None or not page_state.remaining:
             return 0
@@ -508,7 +508,7 @@ class Cursor:
     # ---- holdings
 
     def page_state(self, page: Page) -> QueuePageState:
-        """What it has in a page, made when first asked for."""
+        """Its state in a page, created on first use."""
         page_state = self._page_states.get(page)
         if page_state is None:
             page_state = self._page_states[page] = QueuePageState(self, page)
@@ -581,7 +581,6 @@ class RetainingCursor(Cursor):
     __slots__ = ()
 
     def retains(self, page: Page) -> bool:
-        """See `Cursor.retains`."""
         return page.retains
 
     def _is_logged(self, ref: Reference) -> bool:
@@ -590,39 +589,36 @@ class RetainingCursor(Cursor):
         return not (self.durable and traits.durable) and traits.retained >= self.queue.retains_from
 
     def returned(self, ref: Reference) -> None:
-        """See `Cursor.returned`."""
         assert ref.position is not None
         page, index = ref.position
         page_state = self._page_states.get(page)
         if page_state is not None and page_state.states[index] == LOADED and self._is_logged(ref):
-            told = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
+            logged = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
             due = ref.due if ref.state == SCHEDULED else 0
-            counts = (ref.deliveries, ref.deliveries - told, ref.attempts, due)
+            counts = (ref.deliveries, ref.deliveries - logged, ref.attempts, due)
             page_state.logged_updates().returned.append((index, *counts, self.pages.clock.now))
         super().returned(ref)
 
     def settle(self, ref: Reference, reason: Reason) -> None:
-        """See `Cursor.settle`."""
         assert ref.position is not None
         page, index = ref.position
         page_state, taker = self._page_states.get(page), ref.last_rejected_by
-        news = None
+        updates = None
         if page_state is not None and page_state.states[index] == LOADED and self._is_logged(ref):
-            told = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
-            out = 4 if ref.deliveries > told else 0
-            news = page_state.logged_updates()
-            news.settled.append(index << 3 | out | reason)
+            logged = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
+            out = 4 if ref.deliveries > logged else 0
+            updates = page_state.logged_updates()
+            updates.settled.append(index << 3 | out | reason)
         super().settle(ref, reason)
         if page_state is None or taker is None or reason is not Reason.ACKNOWLEDGED:
             return
-        news = news or page_state.news
-        if news is not None and taker.consumer_name:
-            if news.takers is None:
-                news.takers = {}
-            news.takers[index] = taker.consumer_name
+        updates = updates or page_state.updates
+        if updates is not None and taker.consumer_name:
+            if updates.takers is None:
+                updates.takers = {}
+            updates.takers[index] = taker.consumer_name
 
     def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
-        """See `Cursor.settle_waiting`."""
         if page.retains and not (self.durable and page.keeps(index)):
             self._page_states[page].logged_updates().settled.append(index << 3 | reason)
         super().settle_waiting(page, index, reason)

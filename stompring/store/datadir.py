@@ -98,7 +98,7 @@ class DataLock:
     def identity(self, journal: Path) -> bytes:
         """The directory's identity, made where it has none. ``journal`` is where its segments are.
 
-        Where the file is lost the newest segment that has an identity tells it. Raises `StoreError`.
+        If the file is missing, it is taken from the newest segment that has one. Raises `StoreError`.
         """
         path = self.root / IDENTITY
         try:

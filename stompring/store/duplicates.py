@@ -1,6 +1,6 @@
 """The ids of durable messages, by which an address knows duplicates, as the journal keeps them.
 
-Ids of an address have consecutive *positions* for ever. They are kept in chunks, each of which goes when the address
+Ids of an address have consecutive *positions* for ever. They are stored in chunks; a chunk is deleted when the address
 has forgotten the last of its ids; a chunk that is in the oldest segment is written again without disturbing the order,
 for its ids keep their positions.
 """
@@ -73,7 +73,7 @@ class IdChunk(LiveRecord):
         return len(self.ids) - self.dropped
 
     def add(self, identifier: bytes) -> None:
-        """One more. Those of one transaction are told together, and apart from those of others."""
+        """One more. The ids of one transaction go into one record, apart from others."""
         log = self._owner.log
         self._append(identifier)
         if self._mark is log.mark and self._unlogged and log.in_transaction:
@@ -99,7 +99,6 @@ class IdChunk(LiveRecord):
         self._count(record_bytes(self.ids))
 
     def encode(self, encoder: RecordEncoder) -> None:
-        """See `LiveRecord.encode`."""
         self._owner.drop_forgotten()
         first = self._logged
         self._logged += self._unlogged.popleft()
@@ -109,7 +108,6 @@ class IdChunk(LiveRecord):
             self._count(record_bytes(ids))
 
     def encode_all(self, encoder: RecordEncoder) -> None:
-        """See `LiveRecord.encode_all`."""
         ids = self.ids[self.dropped : self._logged]
         if ids:
             self._write(encoder, self.dropped, ids)
@@ -145,7 +143,6 @@ class IdsCleared(LiveRecord):
         self._oldest = oldest
 
     def encode(self, encoder: RecordEncoder) -> None:
-        """See `LiveRecord.encode`."""
         encoder.add(pack_ids(encoder.name_address(self._address), self._oldest, self._oldest, []))
 
 
@@ -187,7 +184,7 @@ class StoredIds:
             self.oldest = self.chunks[0].first + self.chunks[0].dropped
 
     def forget_all(self) -> None:
-        """None of its ids counts any more, of those too that a journal has and nobody knew."""
+        """None of its ids counts any more, including those that only the journal has."""
         self.drop_forgotten()
         self.end()
         self.oldest = self._next
@@ -201,15 +198,15 @@ class StoredIds:
     def restore(self, found: ReplayedIds, recovery: Recovery) -> None:
         """Bring back what was read, as far as it still counts."""
         size = cache_size(self.address) if recovery.persist_ids else 0
-        kept = list(found.latest(size))
+        found_ids = list(found.latest(size))
         self._next = self.oldest = found.next
-        if not kept:
+        if not found_ids:
             return
         known = self.address.duplicates = DuplicateIds(size)
-        known.restore(identifier for _, _, identifier in kept)
-        self.oldest = kept[0][0]
+        known.restore(identifier for _, _, identifier in found_ids)
+        self.oldest = found_ids[0][0]
         oldest_segments: list[ReadSegment] = []
-        for position, segment, identifier in kept:
+        for position, segment, identifier in found_ids:
             chunk = self.chunks[-1] if self.chunks else None
             if chunk is None or chunk.full or chunk.end != position:
                 chunk = IdChunk(self, position)

@@ -37,9 +37,9 @@ class RecoverablePages(Protocol):
 
 
 class Durable:
-    """Durable messages and queues of one broker in one directory, which nobody else writes to.
+    """Durable messages and queues of one broker in one directory, which no other process writes to.
 
-    ``notes`` are what others have put there to find again (see `note`).
+    ``notes`` are JSON objects stored under a number (see `note`).
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Durable:
     # ---- bindings
 
     def bind(self, queue: Queue) -> None:
-        """See `Storage.bind`. Of queues that are not durable only the number is kept, so that it is not used again."""
+        """See `Storage.bind`. Of non-durable queues only the number is reserved, so that it is not used again."""
         if self._recovering:
             return
         self.journal.reserve_queue(queue.number)
@@ -118,13 +118,11 @@ class Durable:
         return binding
 
     def unbind(self, queue: Queue) -> None:
-        """See `Storage.unbind`."""
         binding = self._queues.pop(queue, None)
         if binding is not None:
             self.journal.unbind(binding)
 
     def bind_address(self, address: Address) -> None:
-        """See `Storage.bind_address`."""
         if self._recovering:
             return
         self.journal.bind(self._address_binding(address))
@@ -136,7 +134,6 @@ class Durable:
         return binding
 
     def unbind_address(self, address: Address) -> None:
-        """See `Storage.unbind_address`."""
         binding = self._addresses.pop(address, None)
         if binding is not None:
             self.journal.unbind(binding)
@@ -145,28 +142,25 @@ class Durable:
             ids.end()
 
     def remember(self, address: Address, identifier: bytes) -> None:
-        """See `Storage.remember`."""
         ids = self._ids.get(address)
         if ids is None:
             ids = self._ids[address] = StoredIds(self.journal, address)
         ids.remember(identifier)
 
     def forgot(self, address: Address) -> None:
-        """See `Storage.forgot`."""
         ids = self._ids.get(address)
         if ids is not None:
             ids.drop_forgotten()
             self.journal.drop_dead()
 
     def forgot_all(self, address: Address) -> None:
-        """See `Storage.forgot_all`."""
         ids = self._ids.get(address)
         if ids is not None:
             ids.forget_all()
             self.journal.drop_dead()
 
     def note(self, number: int, value: Mapping[str, Any] | None) -> None:
-        """Keep something under a number, in place of what was there; None takes it back."""
+        """Store a JSON object under a number, replacing an older one; None deletes it."""
         if value is None:
             self.notes.pop(number, None)
             ended = self._notes.pop(number, None)
@@ -191,11 +185,9 @@ class Durable:
             call()
 
     def drain(self) -> bool:
-        """See `Storage.drain`."""
         return self.writer.drain()
 
     def close(self) -> None:
-        """See `Storage.close`."""
         self.compaction.stop()
         if self.retention is not None:
             self.retention.stop()
@@ -263,7 +255,7 @@ class Durable:
 K = TypeVar("K", bound=LiveRecord)
 
 
-def _adopt(kept: K, segment: JournalSegment) -> K:
-    kept.segment = segment
-    segment.live[kept] = kept
-    return kept
+def _adopt(record: K, segment: JournalSegment) -> K:
+    record.segment = segment
+    segment.live[record] = record
+    return record

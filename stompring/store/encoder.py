@@ -49,7 +49,7 @@ from .segment import Footer
 #: Messages, and bytes of them, in one record: a millisecond or two of work. A message that is larger has one to itself.
 MAX_RETAINED_MESSAGES, MAX_RETAINED_BYTES = 2000, 1 << 20
 
-#: What RETAINED tells of messages in a queue: they wait there, or went out to a consumer that has acknowledged them.
+#: States in RETAINED of messages in a queue: waiting, or acknowledged by a consumer.
 RETAINED_WAITING, RETAINED_ACKNOWLEDGED = 0, 1
 
 
@@ -110,7 +110,7 @@ def retained_columns(
 ) -> tuple[int, bytes, bytes]:
     """How many traits the messages have, the columns of their record, and the traits.
 
-    ``name_address`` gives the number of an address, and tells its name if need be.
+    ``name_address`` gives the number of an address, and writes a NAME record if needed.
     """
     which, known = _traits(messages, name_address)
     fixed = (
@@ -170,10 +170,10 @@ def pack_entries(
 
 _U32 = Struct("<I")
 
-#: The most deliveries that a message record can tell.
+#: The greatest delivery count in a message record.
 MAX_DELIVERIES = 255
 
-#: The most deliveries that one STATE or PAGE_STATE can tell for the first time.
+#: The most new deliveries in one STATE or PAGE_STATE record.
 MAX_NEW_DELIVERIES = 65535
 
 #: The most consumers that one segment can name: later ones are not known.
@@ -208,9 +208,9 @@ DeliveryState = tuple[int, int, int, bytes]
 
 
 class RecordEncoder:
-    """Records for one segment. Names are told before they are used, so that each segment can be read alone.
+    """Records for one segment. Names are written before they are used, so that each segment can be read alone.
 
-    ``at`` is where the next record will begin; ``footer`` tells of those that an earlier run wrote, ``consumers`` how
+    ``at`` is where the next record will begin; ``footer`` has those that an earlier run wrote, ``consumers`` how
     many consumers it named. Between `open` and `close` records become one TRANSACTION.
     """
 
@@ -235,7 +235,7 @@ class RecordEncoder:
         self._starts = self.footer.starts
         self._next_address = iter(next_address)
         self._addresses: set[int] = set()
-        self._queues: dict[int, bytes] = {}  # the packed ids of those whose names were told
+        self._queues: dict[int, bytes] = {}  # packed ids of queues with a NAME record in this segment
         self._consumers: dict[str, int] = {}
         self._last_consumer = consumers
         self._parts: list[bytes] = []
@@ -301,8 +301,8 @@ class RecordEncoder:
     ) -> None:
         """A message, and where it stands in each of the queues that hold it.
 
-        ``changes`` are what has happened there that no record tells yet. ``told`` is for a message that stands in a
-        record already: how many deliveries of each reference were told. It enters the queues of the others now.
+        ``changes`` have no record yet. ``logged`` is for a message that has a record already: the logged deliveries of
+        each reference. It enters the queues of the others now.
         """
         address = self.name_address(message.address)
         ids = b"".join([self._queues.get(ref.queue.number) or self.name_queue(ref.queue) for ref in refs])
@@ -355,7 +355,7 @@ class RecordEncoder:
         return queue.number
 
     def change(self, change: StateChange, scope: int = 0) -> None:
-        """What happened to a message in a queue; each of its deliveries is told already."""
+        """What happened to a message in a queue; its deliveries have records already."""
         queue = change.ref.queue
         if queue.number not in self._queues:
             self.name_queue(queue)
@@ -412,7 +412,7 @@ class RecordEncoder:
         return packed
 
     def name_queue_alone(self, queue: Queue) -> bytes:
-        """The same without the address, for files whose own records tell that."""
+        """The same without the address, for files whose own records have it."""
         packed = self._queues.get(queue.number)
         if packed is None:
             self._frame(NAME.pack(Kind.NAME, QUEUE, 0, queue.number) + queue.name.encode())
@@ -452,7 +452,7 @@ def _due(ref: Reference) -> int:
 
 
 def _due_when_sent(refs: list[Reference], happened: dict[Reference, list[StateChange]]) -> int:
-    """The due time that a message was sent with. MESSAGE tells it, so that it is taken out of what has happened."""
+    """The due time that a message was sent with. MESSAGE has it, so it is removed from the changes."""
     firsts = [each[0] for each in happened.values() if is_initial_schedule(each[0])]
     if not firsts:
         return _due(refs[0])
@@ -484,7 +484,7 @@ def is_initial_schedule(change: StateChange) -> bool:
 def _states(
     ref: Reference, changes: Iterable[StateChange], place: DeliveryState, known: int, time: int
 ) -> Iterator[bytes]:
-    """What comes behind a MESSAGE that says ``place`` of one of its queues; ``known`` deliveries were told, -1: none,
+    """What comes behind a MESSAGE that says ``place`` of one of its queues; ``known`` deliveries were logged, -1: none,
     nor that it entered the queue.
     """
     if known < 0:
@@ -500,7 +500,7 @@ def _states(
 
 
 def _state(ref: Reference, cause: Cause, delivered: int, place: DeliveryState, time: int) -> bytes:
-    """The payload of a STATE record that is the first to tell of ``delivered`` deliveries."""
+    """The payload of a STATE record that is the first with ``delivered`` deliveries."""
     deliveries, attempts, due, recurrence = place
     delivered = min(max(delivered, 0), MAX_NEW_DELIVERIES)
     number, queue = ref.message.number, ref.queue.number
@@ -536,13 +536,13 @@ def unpack_recurrence(data: bytes) -> Recurrence | None:
         raise ValueError(str(fault)) from None
 
 
-#: In place of a reason in what is told: a reference went out to a consumer.
+#: An event in place of a reason: a reference was delivered.
 DELIVERY = -1
 
-#: The numbers in use shall be told again.
+#: An event: write a NUMBERS record.
 RENEW_NUMBERS = "numbers"
 
-#: The same, and what is not known of transactions by now never will be.
+#: The same, after all transactions of an earlier run are complete.
 TRANSACTIONS_COMPLETE = "complete"
 
 
@@ -569,9 +569,9 @@ class TransactionEnd:
 
 
 class RecordBatch:
-    """Message numbers by queue and fact, of one turn: one record for each. Deliveries are told first.
+    """Message numbers by queue and fact, of one turn: one record for each. Deliveries come first.
 
-    ``scope`` is who is told, where not everybody is (`record.SCOPED`).
+    ``scope`` limits the readers (`record.SCOPED`).
     """
 
     __slots__ = (
@@ -651,14 +651,12 @@ class RecordBatchByConsumer(RecordBatch):
         return self._hidden
 
     def went_out(self, ref: Reference) -> None:
-        """See `RecordBatch.went_out`."""
         if ref.message.traits.retained == NOWHERE:
             self._of_hidden().went_out(ref)
         else:
             super().went_out(ref)
 
     def add(self, ref: Reference, fact: int) -> None:
-        """See `RecordBatch.add`."""
         if ref.message.traits.retained == NOWHERE:
             self._of_hidden().add(ref, fact)
             return
@@ -669,7 +667,6 @@ class RecordBatchByConsumer(RecordBatch):
         self._numbers.append(ref.message.number)
 
     def flush(self) -> None:
-        """See `RecordBatch.flush`."""
         if self._out:
             self._flush_out()
         for (queue, fact, taker), numbers in self._by_taker.items():

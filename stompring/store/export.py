@@ -420,7 +420,7 @@ class ExportWriter:
         self.path = path
         self.counts = dict.fromkeys(KINDS, 0)
         self._part = path.with_name(path.name + ".part")
-        # what is in messages is nobody's business but of those who may read the data directory
+        # as confidential as the data directory
         descriptor = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         self._raw = os.fdopen(descriptor, "wb")
         self._file: IO[bytes] = self._raw
@@ -653,7 +653,7 @@ def _portable_place(held: FoundMessage, number: int, name: str) -> QueueEntry:
 
 
 class _Unaccounted:
-    """Messages that are only looked at are held by nobody."""
+    """Accounts for nothing: exported messages take no memory of the broker."""
 
     def occupy(self, size: int) -> None:
         """See `Account`."""

@@ -176,7 +176,7 @@ class Files:
 
 
 def free_name(files: Files, path: Path, ending: str) -> Path:
-    """A path beside a file that nobody has: its name and ``ending``, and a number where there is one already."""
+    """An unused path next to a file: its name and ``ending``, with a number if that exists already."""
     name, names = path.name + ending, set(files.names(path.parent))
     candidates = (name if place == 1 else f"{name}.{place}" for place in count(1))
     return path.with_name(next(each for each in candidates if each not in names))

@@ -117,7 +117,7 @@ def record_ingested(
 
 
 def forget_lake(directory: Path, lake: str) -> None:
-    """A lake is not ingested into any more: what it lacks is nobody's concern."""
+    """A lake is not ingested into any more: what it lacks is not reported."""
     with _locked(directory / LOCK, wait=True):
         lakes = read_ingested(directory)
         if lakes.pop(lake, None) is not None:

@@ -238,7 +238,7 @@ def _opened(directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:
 
 
 def _identity_of(root: Path) -> bytes:
-    """The identity of a data directory, `NO_IDENTITY` where its file does not tell."""
+    """The identity of a data directory, `NO_IDENTITY` if its file has none."""
     try:
         return read_identity(Files(), root / IDENTITY) or NO_IDENTITY
     except (OSError, StoreError):
@@ -271,10 +271,10 @@ class SnapshotFiles(Files):
         return self._files[path].read(start, None if stop < 0 else stop)
 
 
-#: Told of a fault: the file, where in it, and what.
+#: Called with a fault: file, position, text.
 Findings = Callable[[Path, int, str], None]
 
-#: Told how many bytes were read since the last time.
+#: Called with the bytes read since the last call.
 Progress = Callable[[int], None]
 
 #: Where in the payload of a PAGE_… record the queue is.
@@ -318,7 +318,7 @@ class FoundMessage:
 
 
 class JournalInspection(Replay):
-    """Reads the journal of a snapshot; ``findings`` is told of facts that cannot be."""
+    """Reads the journal of a snapshot; ``findings`` is called with each contradiction."""
 
     def __init__(self, snapshot: Snapshot, findings: Findings, progress: Progress) -> None:
         super().__init__(SnapshotFiles(snapshot), snapshot.directory.journal, snapshot.identity)
@@ -329,7 +329,7 @@ class JournalInspection(Replay):
         self.read(lambda done, _: progress(self._step(done)))
         self._report_faults()
         self.pages = PageRecords(self.page_records)
-        self.queues_of_page: dict[int, set[int]] = {}  # those that something is told of, by page
+        self.queues_of_page: dict[int, set[int]] = {}  # queues with records, by page
         for queue, page in (*self.pages.settled, *self.pages.states):
             self.queues_of_page.setdefault(page, set()).add(queue)
 

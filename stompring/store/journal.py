@@ -58,13 +58,13 @@ log = logging.getLogger(__name__)
 #: Queue numbers given out ahead of use, so that one of a queue that is not stored is not given to another later.
 LEASE = 1000
 
-#: Of what was told, how much is put into records in one go: some milliseconds of work.
+#: Events encoded in one slice: some milliseconds of work.
 MAX_ENCODED_AT_ONCE = 2000
 
 #: Bytes of transactions that become one, where they may: what a record has that counts as a whole or not at all.
 MAX_JOINED_BYTES = 64 * 1024
 
-#: Retained messages that take as long as one thing that was told.
+#: Retained messages that take as long to encode as one event.
 RETAINED_AT_ONCE = 10
 
 #: Milliseconds within which what is only retained is safe from a power cut.
@@ -80,7 +80,7 @@ def segment_path(directory: Path, number: int) -> Path:
 
 
 class Journal:
-    """See the module. ``sync`` False leaves it to the operating system when what is told reaches the disk."""
+    """See the module. ``sync`` False leaves it to the operating system when records reach the disk."""
 
     def __init__(
         self, directory: Path, writer: Writer, clock: Clock, file_size: int, *, sync: bool = True
@@ -93,8 +93,10 @@ class Journal:
         self.identity = NO_IDENTITY  # of the data directory
         self.next_message = 1  # greater than the number of any message in it
         self.leased_message = 1  # greater than any message's number that may be in use after a crash now
-        self.on_lease: Callable[[int], None] = _ignore  # hears up to which number that is on disk
-        self.next_page = 0  # greater than any page's number; 0 until all pages that there are were told of
+        self.on_lease: Callable[[int], None] = (
+            _ignore  # called with the end of the reservation that is on disk
+        )
+        self.next_page = 0  # greater than any page's number; 0 until all existing pages have a record
         self.last_segment = 0  # the greatest number of a file that was found at the start
         self.next_transaction = 1
         self.complete_transaction = 1  # those with smaller numbers are in the journal, or never will be
@@ -120,7 +122,7 @@ class Journal:
         self._depth = 0
         self.mark = self._opened = TransactionStart()  # the transaction that was begun last
         self._closed = TransactionEnd(self._opened)
-        self._gathering: Iterator[None] | None = None  # what was told and is put into records bit by bit
+        self._gathering: Iterator[None] | None = None  # events that are being encoded in slices
         self._going_on = False  # with that, soon
         self._lease_written = 0
         self._sync_next = False  # what is put next must be safe, whatever the settings
@@ -487,7 +489,7 @@ class Journal:
             refs, retains = live.refs, self._retains(message)
             if live.logged is not None:
                 batch.flush()  # they count from that record on
-                if not retains:  # what that one has is told to be settled later, and must be in this one too
+                if not retains:  # settled by a later record, so they must be in this one, too
                     refs = [each for each in refs if each.state != GONE or each in live.logged]
             elif not retains:
                 refs = alive

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 #: Holds the name of the address a directory is of.
 ADDRESS_FILE = "address.txt"
 
-#: What a damaged page file is renamed to, so that somebody can look what is in it.
+#: The suffix of a damaged page file that was set aside.
 SET_ASIDE = ".invalidPage"
 
 #: A page file by its number, set aside or not.
@@ -306,7 +306,6 @@ class PageFileRecord(LiveRecord):
         self._number = number
 
     def encode(self, encoder: RecordEncoder) -> None:
-        """See `LiveRecord.encode`."""
         shares = {} if self.gone or self.shares is None else self.shares
         operation = REMOVED if self.gone else BEGUN if self.shares is None else COMPLETE
         messages = self.messages if operation == COMPLETE else 0
@@ -330,7 +329,7 @@ def _count(summary: PageSummary, queue: int) -> int:
 
 
 def describe_loss(lost: Mapping[str, int] | None, *, more: bool = False) -> str:
-    """Messages that are lost, by queue; None where nobody can tell, ``more`` where those may not be all."""
+    """Lost messages by queue, as text; None: unknown, ``more``: there may be others."""
     if lost is None:
         return "all, number unknown"
     each = ", ".join(f"{count} of queue {name}" for name, count in sorted(lost.items()))
@@ -432,7 +431,7 @@ class PageScan:
             contents.starts.append(at)
             contents.numbers.append(contents.numbers[-1] if before else 0)
             contents.timestamps.append(contents.timestamps[-1] if before else 0)
-            contents.kinds.append(0)  # nobody's
+            contents.kinds.append(0)  # of no queue
             self._members(before, b"")
 
     def cut(self, gap: Gap) -> None:

@@ -123,7 +123,7 @@ log = logging.getLogger(__name__)
 
 Done = Callable[[Block | None], None]
 
-#: Complete pages whose record starts are kept at hand, over all addresses.
+#: Complete pages whose record offsets are cached, over all addresses.
 CACHED_PAGE_STARTS = 16
 
 #: How often a read that fails is tried again before its page is given up, and the seconds between.
@@ -146,7 +146,6 @@ class PageReader:
     # ---- blocks
 
     def fetch(self, pages: Pages, page: Page, index: int, done: Done) -> None:
-        """See `broker.paging.Pages.fetch`."""
         if page.gone or index in page.unreadable:
             if not page.gone:  # something that was in memory was put back
                 pages.lose(page, [index], page.damage or "")
@@ -207,7 +206,7 @@ class PageReader:
         for index, done in page.pending_reads.pop(key, ()):
             if block is not None and index < block.stop and index not in page.unreadable:
                 done(block)
-            else:  # it was told while the block was read, or cannot be read
+            else:  # appended while the block was read, or unreadable
                 self.fetch(pages, page, index, done)
 
     def _failed(

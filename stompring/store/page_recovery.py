@@ -83,7 +83,7 @@ class PageRepair:
             report_loss(page.path, "; ".join(faults), lost, more=more)
             self._paging.count_loss(sum(lost.values()))
         if scan.tail and faults:
-            return  # what is behind the last good record is kept as it is
+            return  # bytes after the last valid record stay
         if page.bytes > scan.end and not scan.footer_begun:
             log.warning(
                 "%s: the last %d bytes of an incomplete write are truncated",
@@ -120,7 +120,7 @@ class PageRepair:
         return faults
 
     def _lost(self, page: Page, scan: PageScan) -> dict[str, int]:
-        """Messages that cannot be read, by the queues that still had them, as far as one can tell."""
+        """Messages that cannot be read, by the queues that still had them, as far as is known."""
         lost: dict[str, int] = {}
         for gap in scan.gaps:
             if gap.keeps_place:
@@ -155,7 +155,7 @@ class PageRepair:
             lost[queue.name] = lost.get(queue.name, 0) + 1
 
     def _forget_uncertain(self, page: Page, scan: PageScan, lost: dict[str, int]) -> None:
-        """Behind a gap of unknown length nobody knows which messages the journal means: if any, they are lost."""
+        """After a gap of unknown length positions in the journal's records are ambiguous: these messages are lost."""
         contents, known = scan.contents, self._facts.reach.get(page.number, 0)
         first = next((gap.before for gap in scan.gaps if not gap.sure), len(contents.kinds))
         if known <= first:
@@ -225,7 +225,7 @@ class PageRecovery:
         self._recovery = recovery
         self._facts = facts = PageRecords(replay.page_records)
         self._transactions = replay.transactions
-        # transactions with smaller numbers are complete; without a journal nobody knows of any that is not
+        # transactions with smaller numbers are complete; without a journal all are
         self._sure_before = replay.complete_transaction if replay.segments else 1 << 64
         self._replay = replay
         self._seen_files: set[int] = set()  # pages that were found, be it damaged
@@ -334,11 +334,11 @@ class PageRecovery:
             return name
         for _, path in files:
             try:
-                told = PageScan(self._files.read(path, 0, FRONT_BYTES)).name
+                found = PageScan(self._files.read(path, 0, FRONT_BYTES)).name
             except OSError:
                 continue
-            if told:
-                return told
+            if found:
+                return found
         number = directory_number(directory)
         known = (
             address.name for address in self._broker.directory.addresses.values() if address.number == number
@@ -416,9 +416,9 @@ class PageRecovery:
         self._give_up(page.number, lambda: set_aside(self._paging.writer, page.path))
 
     def _give_up(self, number: int, call: Callable[[], None]) -> None:
-        """``call`` has a page file removed or renamed, which is not kept: when the journal does not tell of it.
+        """``call`` removes or renames a page file, once the journal has no live record of it.
 
-        So it waits for the record that the file is gone. A file that the journal never told of goes before anything
+        So it waits for the record that the file is gone. A file without a record goes before anything
         is written: at the next start it would not be known that it was begun at the very end.
         """
         if number in self._replay.page_files:
@@ -446,7 +446,7 @@ class PageRecovery:
         return ""
 
     def _keep_file(self, page: Page) -> None:
-        """The journal tells of a page file from now on. It may not where the file goes without becoming a page."""
+        """Give a page file a record in the journal."""
         known, journal = self._replay.page_files.get(page.number), self._recovery.journal
         if known is None:
             page.file = PageFileRecord(journal, directory_number(page.path.parent), page.number)
@@ -458,7 +458,7 @@ class PageRecovery:
         self._recovery.adopt(page.file, known.segment)
 
     def _forget_file(self, number: int) -> None:
-        """The journal need not tell of a page file any more."""
+        """Remove the record of a page file from the journal."""
         known, journal = self._replay.page_files.get(number), self._recovery.journal
         if known is not None:
             file = PageFileRecord(journal, known.address, number)
@@ -559,7 +559,7 @@ class PageRecovery:
             self._recovery.adopt(ended, segment)
 
     def _lost_queue(self, pages: Pages, page: Page, number: int) -> Queue | None:
-        """A queue that still has something here, though the journal has lost what it was, or never heard of it."""
+        """A queue that still has something here, though the journal has lost what it was, or never had it."""
         recovery = self._recovery
         scan = PageScan(self._files.read(page.path))
         for each, name in scan.queues.items():

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class DecodedMessage(ref[Message]):
-    """A message that was made of a position, while somebody holds it."""
+    """A weak reference to the message decoded from a position."""
 
     __slots__ = ("index",)
 
@@ -108,7 +108,7 @@ class Page:
         self.file: PageFileRecord | None = None  # as the journal keeps it
         self.left = 0
         self.plan: AppendPlan | None = None  # of the message written last
-        self.names: set[int] = set()  # queues whose names were told in it
+        self.names: set[int] = set()  # queues with a NAME record in it
         self.blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
         self.decoded: dict[int, DecodedMessage] = {}
         self.pending_reads: dict[int, list[Any]] = {}  # by block, who waits for it to be read
@@ -125,7 +125,7 @@ class Page:
         return f"<Page {self.number} with {self.count} messages>"
 
     def keeps(self, index: int) -> bool:
-        """Whether the message at a position is safe, or will be, so that facts about it may be told."""
+        """Whether the message at a position is durable, so that records about it may be written."""
         return self.contents is None or self.contents.kinds[index] & DURABLE_BIT != 0
 
     def share(self, index: int, message: Message) -> None:
@@ -202,7 +202,7 @@ log = logging.getLogger(__name__)
 #: Longest page file: positions of records in it are u32.
 MAX_PAGE_FILE_SIZE = 1 << 31
 
-#: Sets of queues whose plans are kept.
+#: Cached plans, one for each set of queues.
 MAX_PLANS = 1000
 
 
@@ -254,7 +254,7 @@ class Pages:
         return self._by_number.get(number)
 
     def cursor(self, queue: Queue) -> Cursor:
-        """The cursor of a queue, made when first asked for."""
+        """The cursor of a queue, created on first use."""
         cursor = self.cursors.get(queue)
         if cursor is None:
             kind = Cursor if self.log.retention is None else RetainingCursor
@@ -332,7 +332,6 @@ class Pages:
         return page, index
 
     def gather(self, message: Message, queue: Queue) -> bool:
-        """See `broker.paging.Pages`."""
         if self._gathered:
             if self._gathering == (queue, message.traits) and not message.expires:
                 self._gathered.append(message)
@@ -341,7 +340,7 @@ class Pages:
         if message.expires or not self.paging.gathering or queue.ring_size >= 0:
             return False
         if queue.ready and queue.dispatcher.selector_lists:
-            return False  # somebody may want this one, and none of those before it
+            return False  # a consumer may want this one, and none of those before it
         cursor = self.cursors.get(queue)
         if cursor is None or queue.paged is None or not cursor.levels[message.traits.priority]:
             return False
@@ -516,7 +515,7 @@ class Pages:
         page.plan = None  # which refers to it
         contents, page.contents = page.contents, None
         if contents is not None and self.paging.retention is not None:
-            seal_page(page, contents, self.address.number, self.paging)  # it is kept, as a whole
+            seal_page(page, contents, self.address.number, self.paging)  # it is retained, complete
         del self._pages[bisect_left(self._pages, page.number, key=_number)]
         del self._by_number[page.number]
         self.bytes -= page.bytes
@@ -560,7 +559,7 @@ class Pages:
 
 
 def report_loss(path: Path, reason: str, lost: dict[str, int] | None, *, more: bool = False) -> None:
-    """Say what damage to a page file costs; None where nobody can tell, ``more`` where that may not be all."""
+    """Log the messages lost by damage to a page file; None: unknown, ``more``: there may be others."""
     level = logging.WARNING if lost == {} and not more else logging.ERROR
     log.log(level, "%s is damaged: %s; messages lost: %s", path, reason, describe_loss(lost, more=more))
 

@@ -1,4 +1,4 @@
-"""The door to all pages: directories, one for each address, and what they share."""
+"""Paging: the page directories of all addresses, and what they share."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Paging:
         self.gathered: list[Pages] = []
         self.lost_messages = 0  # counted for each queue that would have had them
         self.damaged_pages = 0
-        self._of_directory: dict[Path, Pages | None] = {}  # None: nobody's now
+        self._of_directory: dict[Path, Pages | None] = {}  # None: unused
 
     # ---- addresses
 
@@ -119,7 +119,7 @@ class Paging:
             self.release(directory)
 
     def sweep(self, directory: Path) -> None:
-        """Remove a directory that nobody uses, unless something was set aside in it."""
+        """Remove an unused directory, unless a file was set aside in it."""
 
         def tidy(files: Files) -> None:
             if self._of_directory.get(directory) is None and set(files.names(directory)) <= {ADDRESS_FILE}:
@@ -130,7 +130,7 @@ class Paging:
     # ---- pages
 
     def remove(self, page: Page) -> None:
-        """Nobody needs a page any more: its file goes once everything that was told of it is safe."""
+        """Delete the file of a page that is no longer needed, once all records about it are synced."""
         retention, directory = self.retention, page.path.parent
 
         def keep() -> None:
@@ -152,9 +152,9 @@ class Paging:
                 page.stream.delete()
             else:
                 self.writer.run_task(lambda files: files.remove(page.path))
-            for kept in (*page.page_states, *page.ended):
-                kept.gone = True
-                self.log.forget(kept)
+            for record in (*page.page_states, *page.ended):
+                record.gone = True
+                self.log.forget(record)
             page.page_states, page.ended = [], []  # which refer to it
 
         self.reads.forget(page)
@@ -164,7 +164,6 @@ class Paging:
         self.log.when_synced(remove)
 
     def write_gathered(self) -> None:
-        """See `broker.paging.Paging`."""
         gathered, self.gathered = self.gathered, []
         for pages in gathered:
             pages.write_gathered()

@@ -22,7 +22,7 @@ PREFIX = Struct("<II")
 
 
 class Kind(IntEnum):
-    """What a record tells."""
+    """The kind of a record."""
 
     MESSAGE = 1
     SETTLED = 2
@@ -45,9 +45,9 @@ class Kind(IntEnum):
 
 
 class Cause(IntEnum):
-    """What has happened where a STATE or PAGE_STATE is written: it tells what is, and this tells why."""
+    """Why a STATE or PAGE_STATE record was written."""
 
-    REPEATED = 0  # nothing: the state is told once more
+    REPEATED = 0  # nothing: the state is written again
     RETURNED = 1  # a delivery came back
     SCHEDULED = 2  # a recurring message has begun to wait for its next due time
     ADDED = 3  # a message that was written already entered one more queue
@@ -74,7 +74,7 @@ SECOND_PAGE_STATE = Struct("<BBHIIQIIIQ")
 #: kind, zero, zero, address, queue, page; then settled positions as runs of u32 first, u32 count
 PAGE_CURSOR = Struct("<BBHIIQ")
 #: kind, zero, zero, next queue, next transaction, next message: nothing before this record has such a number or a
-#: greater one, and transactions with smaller numbers are complete; next page (0: not all pages were told of yet), the
+#: greater one, and transactions with smaller numbers are complete; next page (0: not all pages have records yet), the
 #: oldest segment
 NUMBERS = Struct("<BBHIQQQQ")
 #: NUMBERS as format 1 had it.
@@ -128,14 +128,14 @@ BEGUN, COMPLETE, REMOVED = 0, 1, 2  # ``operation`` of PAGE_FILE
 
 #: Flags of a message.
 DURABLE, GROUP_END = 1, 8
-#: The same message stood in a record before: told by the record, not by the message, which does not keep it.
+#: The same message was in a record before: a flag of the record, not of the message.
 COPY = 16
 #: What the broker has copied to a dead-letter address, to an expiry address, and (both) for a policy: another message.
 DEAD_LETTER, EXPIRED = Transfer.DEAD_LETTER << 5, Transfer.EXPIRED << 5
 TRANSFERRED = DEAD_LETTER | EXPIRED
-#: Beside the reason in PAGE_SETTLED: the messages had gone out to a consumer, of which no record told.
+#: Beside the reason in PAGE_SETTLED: the messages were delivered without a record of it.
 WENT_OUT = 128
-#: In the flags of MESSAGE: the traits part ends with a byte that tells which queues have the message retained.
+#: In the flags of MESSAGE: the traits part ends with a byte for the queues that retain the message.
 RETAIN = 128
 #: That byte, where it is not as ``retain`` DURABLE says: all queues, none.
 RETAINED_EVERYWHERE, RETAINED_NOWHERE = 1, 2

@@ -147,7 +147,7 @@ def _is_record(data: bytes, start: int) -> bool:
     return next(iter(SegmentScan(data[start : start + 8 + length], 0)), None) is not None
 
 
-#: Milliseconds between two log lines that tell how far a long recovery is.
+#: Milliseconds between two progress lines of a long recovery.
 PROGRESS_INTERVAL = 2000
 
 #: Messages restored between two looks at the clock.
@@ -516,7 +516,7 @@ class Recovery:
 
     @property
     def persist_ids(self) -> bool:
-        """Whether duplicate ids that were kept count (``persist-id-cache``)."""
+        """Whether stored duplicate ids are restored (``persist-id-cache``)."""
         return self._broker.configuration.persist_id_cache
 
     @property

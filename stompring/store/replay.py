@@ -60,7 +60,7 @@ _QUEUES_AT = MESSAGE.size - 8
 
 
 class MessageState(NamedTuple):
-    """Where a message stands in one queue, as a STATE record tells it."""
+    """Where a message stands in one queue, as in a STATE record."""
 
     deliveries: int
     attempts: int
@@ -154,7 +154,7 @@ class Replay:
         }
 
     def read(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Read all segments; ``progress`` is told bytes read and bytes there are. Raises `OSError`."""
+        """Read all segments; ``progress`` gets the bytes read and the total. Raises `OSError`."""
         found = sorted(
             (int(match[1]), self.directory / match[0])
             for name in self._files.names(self.directory)
@@ -247,7 +247,7 @@ class Replay:
         self.messages[number] = (self._segment, data, begin)
 
     def _forget(self, number: int) -> None:
-        """A message is gone, or told anew."""
+        """A message is gone, or has a newer record."""
         del self.messages[number]
         self.gone.pop(number, None)
         self.states.pop(number, None)
@@ -373,7 +373,7 @@ class Replay:
             self.next_queue = max(self.next_queue, number + 1)
 
     def _queue_address(self, data: bytes, begin: int, end: int) -> None:
-        """What BINDING tells of a durable queue: for those who read one segment."""
+        """The address of a queue, for readers of a single segment; BINDING has it for durable queues."""
         if end - begin < QUEUE_ADDRESS.size:
             raise ValueError
 
@@ -390,7 +390,7 @@ class Replay:
     # ---- what came of it
 
     def queues_of(self, place: RecordLocation) -> tuple[int, ...]:
-        """The queues that a message was told to be in."""
+        """The queues in the record of a message."""
         _, data, at = place
         return StoredMessage(data, at).queue_ids()
 
@@ -404,7 +404,7 @@ class Replay:
         return state._replace(deliveries=state.deliveries + went_out) if went_out else state
 
     def may_have_page(self, number: int, header: Header) -> bool:
-        """Whether there may be a page with that number: all but those begun at the very end are told of."""
+        """Whether there may be a page with that number: all but those begun at the very end have records."""
         if not self.lists_pages or number in self.page_files or number in self.removed_pages:
             return True
         return number >= self.next_page and header.format > 1
@@ -449,7 +449,7 @@ class PageRecords:
         elif kind == Kind.PAGE_CURSOR:
             _, _, _, _, queue, page = PAGE_CURSOR.unpack_from(payload)
             end = self._settle((queue, page), payload[PAGE_CURSOR.size :])
-            self.segments[queue, page] = segment  # it repeats all that was told before
+            self.segments[queue, page] = segment  # it repeats all earlier records
         else:
             # later formats say more behind this
             *_, queue, page, index, deliveries, attempts, due = SECOND_PAGE_STATE.unpack_from(payload)
@@ -460,7 +460,7 @@ class PageRecords:
         self.reach[page] = max(self.reach.get(page, 0), end)
 
     def _settle(self, key: QueueInPage, runs: bytes) -> int:
-        """Take runs in, and tell where they end."""
+        """Add runs; returns where they end."""
         known = self.settled.setdefault(key, [])
         known += unpack_runs(runs)
         return sum(known[-1]) if runs else 0  # they ascend within a record

@@ -65,7 +65,6 @@ class Deletion:
         self._reports = reports
 
     def __call__(self, files: Files) -> None:
-        """See `FileTask`."""
         lakes, fault = self._lakes(files)
         lost: list[LostFile] = []
         try:
@@ -117,7 +116,7 @@ def _end(files: Files, path: Path) -> int:
 
 
 class LostFiles:
-    """Counts and tells, on the reactor, of files that went before they were ingested."""
+    """Counts and logs, in the reactor thread, files that were deleted before they were ingested."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -180,7 +179,7 @@ class LostFiles:
 #: Directories within the one for retention, as beside it. ``paging`` has one for each address again.
 JOURNAL, PAGING, SAMPLES = "journal", "paging", "samples"
 
-#: Files that are kept: a number, and what they are.
+#: Names of retained files: a number and a kind.
 RETAINED_NAME = re.compile(r"(\d{9,})\.(journal|page|samples)")
 
 #: The longest time until a file whose period is over is looked for, ms: a timer cannot be set for years.
@@ -225,7 +224,7 @@ class Retention:
         return len(self._retained)
 
     def begin(self) -> None:
-        """Find what an earlier run has kept. Reads directories: before the broker is up. Raises `StoreError`."""
+        """List the files retained by earlier runs. Reads directories, so only during start. Raises `StoreError`."""
         files, found = self._writer.files, []
         self._identify(files)
         for folder in self._folders(files):
@@ -266,7 +265,7 @@ class Retention:
         try:
             lakes = parse_ingested(files.read(self.directory / INGESTED)).values()
         except (OSError, ValueError):
-            return  # there is none, or `Deletion` tells of it
+            return  # there is none, or `Deletion` reports it
         for lake in lakes:
             for folder, (number, offset) in lake.positions.items():
                 last = number if offset else number - 1
@@ -348,8 +347,8 @@ class Retention:
 
     @property
     def deleted_not_ingested(self) -> int:
-        """How many files have gone before all lakes had them (`store.ingested`), as far as the disk has told."""
-        self._collect()  # those too whose deletion failed at first: nobody is called for them
+        """How many files were deleted before all lakes had them (`store.ingested`), as far as is known."""
+        self._collect()  # including those whose deletion failed at first
         return self._lost_files.count
 
     def _collect(self) -> None:

@@ -64,7 +64,7 @@ def pack_header(
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first bytes of a segment. ``fault`` tells why they cannot be believed, ``size`` where the records begin.
+    """The first bytes of a segment. ``fault`` is why they are invalid, ``size`` where the records begin.
 
     What format 1 did not have is 0: nothing is known of it.
     """
@@ -82,7 +82,7 @@ class Header:
 
     @classmethod
     def read(cls, data: bytes) -> Header:
-        """From the beginning of a file; where it is damaged the first record tells how long it was."""
+        """From the beginning of a file; a damaged header's size is that before the first valid record."""
         if len(data) < FIRST_HEADER.size:
             return cls(fault=f"the file ends after {len(data)} bytes, inside the header")
         magic, format_, kind, crc, next_number, created = FIRST_HEADER.unpack_from(data)
@@ -358,7 +358,7 @@ def _note(footer: Footer, data: bytes, begin: int, end: int) -> None:
         footer.note(number, timestamp)
 
 
-#: What a damaged segment is renamed to, so that somebody can look what is in it.
+#: The suffix of a damaged segment that was set aside.
 DAMAGED = ".damaged"
 
 
@@ -366,7 +366,7 @@ class LiveRecord:
     """Something besides messages: a binding, or what a queue has settled in a page.
 
     ``segment`` is the oldest one that holds something of it which no later record repeats. ``whole`` says that
-    `tell` tells all there is, so that nothing older counts once it was called; ``gone`` that it tells its own end.
+    `encode` writes all of it, so that older records no longer count; ``gone`` that it writes its own removal.
     """
 
     __slots__ = ("gone", "segment")
@@ -379,7 +379,7 @@ class LiveRecord:
 
     def encode(self, encoder: RecordEncoder) -> None:
         """Add what is new since the last time; called once at the end of the turn for each `Journal.update`."""
-        raise AssertionError("what is kept can be told")
+        raise AssertionError("a subclass encodes its record")
 
     def encode_all(self, encoder: RecordEncoder) -> None:
         """Add all of it, because the segment goes that has it."""

@@ -41,7 +41,7 @@ class Finding:
 
 
 class Verification:
-    """Reads everything in a snapshot; ``findings`` has what is wrong, ``notes`` what somebody may like to know."""
+    """Reads everything in a snapshot; ``findings`` has what is wrong, ``notes`` has what is unusual."""
 
     def __init__(self, snapshot: Snapshot, progress: Progress) -> None:
         self.findings: list[Finding] = []
@@ -117,7 +117,7 @@ class Verification:
         self._look_at_identity(snapshot.directory.root / IDENTITY)
 
     def _look_for_missing_files(self, contents: DirectoryContents) -> None:
-        """Files that the journal tells of. A broker that runs begins and deletes some meanwhile."""
+        """Files with records in the journal. A running broker creates and deletes some meanwhile."""
         journal, directory = contents.journal, self._snapshot.directory
         last = self._snapshot.journal[-1].number if self.running and self._snapshot.journal else 1 << 64
         for number in journal.missing:
@@ -169,7 +169,7 @@ class Verification:
     def _look_at_footer(self, file: DataFile) -> None:
         at = footer_offset(file.read(file.size - TRAILER.size)) if file.size > TRAILER.size else -1
         if at < 0:
-            return  # not sealed, or the records before it have told of that
+            return  # not sealed, or damage before it is reported already
         data = file.read()
         footer = find_footer(data)
         if footer is None:
@@ -191,7 +191,7 @@ def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
     walk = SegmentScan(data)
     begins = [(begin - PREFIX.size, data[begin]) for begin, _ in walk]
     if walk.faults:
-        return  # told already, and what is behind them cannot be compared
+        return  # reported already; the records after them cannot be compared
     paged = Header.read(data[: HEADER.size]).kind == PAGE
     starts = [at for at, kind in begins if not paged or kind == Kind.MESSAGE]
     if list(footer.starts) != starts:
@@ -200,6 +200,6 @@ def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
         yield footer.size, "message ranges in the footer do not match the messages"
 
 
-def _is_wrong(told: Footer, footer: Footer) -> bool:
+def _is_wrong(expected: Footer, footer: Footer) -> bool:
     columns = ("least_number", "greatest_number", "least_timestamp", "greatest_timestamp", "more")
-    return any(getattr(told, column) != getattr(footer, column) for column in columns)
+    return any(getattr(expected, column) != getattr(footer, column) for column in columns)

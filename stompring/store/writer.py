@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 #: Something to be done with files.
 FileTask = Callable[["Files"], None]
 
-#: Files kept open for writing: more addresses than that seldom page at once.
+#: Open files for writing; more addresses than that seldom page at once.
 OPEN_FILES = 64
 
 
@@ -204,7 +204,7 @@ class AppendOnlyFile:
         self.closed = False
         self.deleted = False
         self.seal: Seal | None = None
-        self.sync = False  # something told wants to be safe with the next batch
+        self.sync = False  # sync with the next batch
         self.unsynced = False  # something written is not known to be safe
         self._parts: list[bytes] = []
         self._chunks: list[bytes] = []  # parts that were joined to be read, before those above
@@ -227,7 +227,7 @@ class AppendOnlyFile:
         return at
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes that are told and not yet in the file: ``written`` <= ``start`` <= ``stop`` <= ``size``."""
+        """Bytes that are appended and not yet in the file: ``written`` <= ``start`` <= ``stop`` <= ``size``."""
         if self._parts:
             self._chunks.append(b"".join(self._parts))
             self._parts = []
@@ -243,9 +243,9 @@ class AppendOnlyFile:
         return b"".join(found)
 
     def close(self, seal: Seal | None = None) -> None:
-        """Nothing more will be told; with the next batch the file is safe, and closed.
+        """Nothing more is appended; with the next batch the file is synced and closed.
 
-        ``seal`` is given all of the file in the disk thread, and makes what shall stand at its end.
+        ``seal`` gets the contents of the file in the disk thread and returns its footer.
         """
         self.closed = True
         self.seal = seal
@@ -253,7 +253,7 @@ class AppendOnlyFile:
         self._writer.appended(self, 0, True)
 
     def delete(self) -> None:
-        """The file goes before anything else is written. Whoever says so has made sure that nobody needs it."""
+        """Delete the file before anything else is written; the caller has made sure that it is not needed."""
         if self.deleted:
             return
         self.closed = self.deleted = True
@@ -276,7 +276,7 @@ class AppendOnlyFile:
         self._flight = []
 
 
-#: Bytes told and not yet written from which on producers have to wait.
+#: Bytes appended and not yet written above which producers of durable messages are blocked.
 MAX_PENDING_BYTES = 32 * 1024 * 1024
 
 #: Seconds until what failed is tried again.
@@ -287,7 +287,7 @@ SHUTDOWN_ATTEMPTS = 3
 
 
 class Writer:
-    """The batches of one broker. ``failing`` says why the disk takes nothing at the moment, None while all is well.
+    """The batches of one broker. ``failing`` is why writes fail at the moment, None while they succeed.
 
     ``write_limit`` counts the bytes that wait; it is full from `MAX_PENDING_BYTES` on and while the disk fails.
     Producers of durable messages wait for it as for any other `MemoryLimit`.
@@ -533,7 +533,7 @@ class Writer:
         self.write_limit.set_fault(None)
 
     def write_now(self) -> None:
-        """Write what was told, and wait until the disk has it or has failed. For the start: nobody else waits."""
+        """Write everything appended and wait until it is on disk or has failed. Only during start: it blocks."""
         self._flush_due = self.draining = True
         try:
             self._flush()
@@ -544,7 +544,7 @@ class Writer:
     # ---- the end
 
     def drain(self) -> bool:
-        """Write all that was told, and wait for it. False, and a log line, where the disk does not take it."""
+        """Write everything appended and wait for it. False, with a log line, if the disk fails."""
         self.draining = True
         try:
             return self._drain()
@@ -586,7 +586,7 @@ def describe_fault(fault: BaseException) -> str:
 
 
 def _nothing() -> bool:
-    """Nobody has anything to tell."""
+    """Nothing is pending."""
     return True
 
 
