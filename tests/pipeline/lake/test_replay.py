@@ -115,7 +115,7 @@ def test_it_goes_on_where_it_was(
     host, _, port = to.partition(":")
     options = SinkOptions(Endpoint(host, int(port), timeout=5), "again")
     sender = replay_module._Sender(lake.state.folder(f"replays/{plan.id}"), options, "again", "x", None)
-    rows = Replay(spark, lake, plan).chosen()
+    rows = Replay(spark, lake, plan).selected()
     names = ["message_id", "timestamp", "address", "priority", "headers", "body"]
     batches = rows.select(*names).sort("message_id").toArrow().to_batches()
     whole = [batches[0].slice(0, 60)]
