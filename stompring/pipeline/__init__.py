@@ -1,6 +1,6 @@
-"""What went through a broker, as tables for Spark, and brokers as its sources and sinks: `register` makes both known.
+"""Spark data sources: the files of a broker as tables, and any STOMP broker as source and sink (`register`).
 
-The broker never imports this room. What it needs comes with ``pip install 'stompring[spark]'``.
+The broker never imports this package. Its libraries come with ``pip install 'stompring[spark]'``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import Any
 
 
 def register(spark: Any) -> None:
-    """Let a SparkSession know the formats ``stompring``, data directories, and ``stomp``, any STOMP broker."""
-    from stompring.pipeline.source import StompringSource  # here, so that the rest is of use without Spark
+    """Register the formats ``stompring`` (data directories) and ``stomp`` (any STOMP broker) in a SparkSession."""
+    from stompring.pipeline.source import StompringSource  # here: other modules work without Spark
     from stompring.pipeline.stomp.format import StompFormat
 
     spark.dataSource.register(StompringSource)

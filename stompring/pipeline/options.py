@@ -1,4 +1,4 @@
-"""What a reader of a data directory is asked for: the options of ``spark.read.format("stompring")``."""
+"""The options of ``spark.read.format("stompring")`` and ``spark.readStream``, parsed and checked."""
 
 from __future__ import annotations
 

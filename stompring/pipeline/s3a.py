@@ -1,7 +1,7 @@
-"""Hadoop's connector to S3 (``s3a:``), that Spark comes without: which jars it is, and fetching them once.
+"""Hadoop's S3 connector (``s3a:``), which Spark does not include: its jars, and fetching them once.
 
-``hadoop-aws`` asks for the bundle of all of AWS's SDK, which is 650 MB. What it needs of that for S3 is 13 MB, and that
-is fetched, by Spark, from where Spark fetches packages.
+``hadoop-aws`` depends on the bundle of the whole AWS SDK, 650 MB. S3 needs 13 MB of it; Spark fetches these jars from
+its package repository.
 """
 
 from __future__ import annotations

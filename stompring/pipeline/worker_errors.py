@@ -1,7 +1,7 @@
-"""Faults that a user can do something about, raised in a process of Spark's: the sentence, and no traceback.
+"""Errors of Spark's Python workers that a user can correct: shown as one message without a traceback.
 
-Spark shows what its Python workers raise as text, with a traceback before the sentence and its own stack behind it.
-Here such an exception becomes ``stompring: SENTENCE``, the first that Spark has to show of it.
+Spark shows an exception of a Python worker as text, with a traceback before the message and its own stack after it.
+Here such an exception becomes ``stompring: MESSAGE`` at the beginning of that text.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from stompring.pipeline.options import OptionError
 
 
 class PipelineError(Exception):
-    """One more of those, for faults that are no other class."""
+    """Base of expected errors that have no other class."""
 
 
-#: What is told by its text alone. Anything else is a mistake of ours, and keeps its traceback.
+#: Errors shown by their message alone. Any other exception is a defect and keeps its traceback.
 EXPECTED = (OptionError, DataLoss, DirectoryReplaced, StoreError, OSError, PipelineError)
 
 #: Tells PySpark's workers to show an exception without its traceback.
@@ -44,7 +44,7 @@ _WorkerError.__module__, _WorkerError.__qualname__ = "builtins", "stompring"
 
 @contextmanager
 def error_reporting() -> Iterator[None]:
-    """What goes wrong within, as a user of Spark is to read it. Outside of Spark's workers nothing is changed."""
+    """Convert expected errors to `_WorkerError` in Spark's Python workers; other processes see them unchanged."""
     try:
         yield
     except EXPECTED as fault:
@@ -55,7 +55,7 @@ def error_reporting() -> Iterator[None]:
 
 
 def reports_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """The same around a function that Spark calls."""
+    """`error_reporting` around a function that Spark calls."""
 
     @wraps(function)
     def called(*arguments: P.args, **keywords: P.kwargs) -> T:
@@ -66,9 +66,9 @@ def reports_errors(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def defers_errors(function: Callable[P, Any]) -> Callable[P, Any]:
-    """The same around ``streamReader``, whose fault is told by the first that Spark asks of the reader.
+    """`error_reporting` for ``streamReader``: the first call of a method of the reader raises its error.
 
-    What ``streamReader`` itself raises Spark 4.3 hides behind an error of its own.
+    Spark 4.3 hides an error of ``streamReader`` itself behind an error of its own.
     """
 
     @wraps(function)
@@ -113,13 +113,13 @@ def _failing_reader(fault: Exception) -> Any:
 
 
 def reporting_errors(items: Iterator[Any]) -> Iterator[Any]:
-    """The same around what Spark iterates over."""
+    """`error_reporting` around an iterator for Spark."""
     with error_reporting():
         yield from items
 
 
 def worker_message(text: str) -> str | None:
-    """Of what Spark shows of an exception, our sentence; None where there is none."""
+    """Our message in the text that Spark shows of an exception; None where there is none."""
     found = _MESSAGE.search(text)
     return None if found is None else found[1].strip()
 

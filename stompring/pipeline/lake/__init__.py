@@ -1,1 +1,1 @@
-"""A lake: what a broker kept, as Delta tables that anything reads (docs/lake.md)."""
+"""A lake: the messages, events and samples of brokers as Delta tables (docs/lake.md)."""

@@ -1,7 +1,7 @@
-"""Queries over a lake by DuckDB: without Java, in this process, with the columns and types that Spark shows.
+"""Queries over a lake with DuckDB: without Java, in this process, with the columns and types of Spark.
 
-delta-rs lists the files. DuckDB reads those on this machine itself, and those in other places as an Arrow data set: it
-needs none of its extensions that way.
+delta-rs lists the files. DuckDB reads local files itself, and remote files as an Arrow data set, so that it needs no
+extension.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one task of an ingest does, in a process of an executor: ranges of the broker's files to Parquet files."""
+"""A task of an ingest, in a process of a Spark executor: ranges of the broker's files to Parquet files."""
 
 from __future__ import annotations
 

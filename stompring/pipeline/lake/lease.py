@@ -1,8 +1,8 @@
-"""One writer at a time for a lake on object storage: a lease, that is an object which its owner renews.
+"""One writer at a time for a lake on object storage: a lease, an object that its owner renews.
 
-An owner that was killed renews it no more, and the next one takes it over. Nobody's clock is compared with another's:
-who waits looks whether the object changes for as long as it says. An owner that was only stopped for a while finds that
-it was taken over, and ends. What it does in the moment before that does no harm either: a batch is begun by one
+A killed owner no longer renews it, and the next process takes it over. No clocks are compared: a waiting process
+watches the object for the duration of the lease. An owner that was paused finds that the lease was taken over, and
+ends. What it does in the moment before that does no harm either: a batch is begun by one
 process alone (`Folder.create`), and a table takes each batch once (`LakeTable.commit`).
 """
 

@@ -1,7 +1,7 @@
-"""Upkeep of a lake by rule, for an ingest that goes on: small files are put together, and those of no use deleted.
+"""Maintenance of a lake during a continuous ingest: compaction of small files, and vacuum of unreferenced files.
 
-Both happen between two batches, in the process that ingests: nothing else writes to the tables then. Readers see a
-table as it was or as it is. What a replay that is not complete reads is not deleted.
+Both run between two batches, in the process that ingests: nothing else writes to the tables then. Readers see a table
+as it was before or as it is after. Files that an incomplete replay reads are not deleted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a lake has kept, sent to a broker again: in order for each address, with receipts, each message once.
+"""Replay of messages of a lake to a broker: in order for each address, with receipts, each message once.
 
-A replay is known by what was asked of it. It remembers which version of the table it reads and into how many parts,
-so that a run that was killed is gone on with: each part behind the last message of which a receipt is known. What was
-sent after that is sent again with the same duplicate id, and the broker drops it.
+Its arguments identify a replay. Its state has the version of the table and the number of parts, so that a killed run
+is resumed: each part after the last message with a known receipt. Messages sent after that are sent again with the
+same duplicate id, and the broker drops them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which messages of a lake are meant: by SQL or a selector, times and addresses."""
+"""Selection of messages of a lake: by SQL or a selector, times and addresses."""
 
 from __future__ import annotations
 

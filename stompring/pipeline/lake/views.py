@@ -1,9 +1,9 @@
 """Views of a lake: messages of some addresses with columns made of their headers and bodies.
 
-A view is a file, ``_stompring/views/NAME.json``. Its rows are made of messages by one piece of code, whichever engine
-asks: Spark (`View.frame`), DuckDB (`View.source`) or neither. A materialized one has a Delta table of its own,
-``views/NAME``, that each `View.refresh` adds the rows of new messages to, in one commit that names the version of
-``messages`` it is up to: what was interrupted is done again, and nothing is there twice.
+A view is a file, ``_stompring/views/NAME.json``. The same code (`ViewRows`) computes its rows for Spark (`View.frame`),
+DuckDB (`View.source`) and `View.refresh`. A materialized view has a Delta table, ``views/NAME``. Each refresh adds the
+rows of new messages in one commit that names the version of ``messages``: an interrupted refresh is repeated, and
+nothing is there twice.
 """
 
 from __future__ import annotations
